@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -14,8 +15,6 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 from jsonargparse import Namespace
 
-from latentheads.checks import check_least, check_seed
-from latentheads.experiments.analysis.head_reports import portray
 from latentheads.experiments.analysis.record import to_json
 from latentheads.experiments.analysis.tables import (
     caption,
@@ -35,6 +34,7 @@ from latentheads.files import write_text
 from latentheads.reading import EXCLUDE
 from latentheads.reading.alignments import draws_alignments
 from latentheads.reading.head_report import HeadReport
+from latentheads.runs.portrait import Reading, portray
 
 DESCRIPTION = (
     "Tells what the heads of finished runs do, on the same sentences.\n\n"
@@ -120,15 +120,6 @@ def make_parser() -> Parser:
     return parser
 
 
-def _check(options: Namespace) -> None:
-    """Refuses figures out of range."""
-    check_least(vars(options), sentences=1, relevance=0, draws=0, margin=0.0, top=0)
-    check_seed(options.seed)
-    for name in ("positional", "rare"):
-        if not 0 < options[name] <= 1:
-            raise ValueError(f"{name} must lie in (0, 1], got {options[name]}")
-
-
 def write(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
 ) -> str:
@@ -195,10 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with ending("analyse.py", stopped="nothing was written"):
-        _check(options)
+        how = Reading(**{each.name: options[each.name] for each in fields(Reading)})
         found = texts(options)
         out = make_folder(Path(options.out), "table.md")
-        head_reports = [portray(text, options) for text in found]
+        head_reports = [portray(t.run, t.part, how, t.parses, t.name) for t in found]
     with ending("analyse.py", stopped=f"what was written is in {out}"):
         said = write(found, head_reports, options, out)
     tell("analyse.py", f"{said}\nwritten to {out}")

@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from jsonargparse import Namespace
-from torch import Tensor
 
-from latentheads.batch import EOS, UNK, Batch
+from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
-from latentheads.corpora.data import ENGLISH, Data
-from latentheads.corpora.grammar import Arc
-from latentheads.corpora.vocabulary import Tagged
+from latentheads.corpora.data import Data
 from latentheads.experiments.cli.options import open_run
 from latentheads.metrics.alignment import Links
 from latentheads.reading import (
-    Parsed,
-    encode_parsed,
-    frequency_ranks,
-    grammar_arcs,
     read_conllu,
 )
 from latentheads.runs.folder import unlike_names
+from latentheads.runs.parses import Parses, grammar_parses, parsed_part
 from latentheads.runs.run import Run, check_own_corpus
 
-__all__ = ["Parses", "Text", "parsed_part", "texts"]
-
-
-@dataclass(frozen=True)
-class Parses:
-    """Sentences whose dependencies are known.
-
-    Attributes:
-        part: The sentences.
-        arcs: Dependencies of each.
-        words: The word of each token; None where every token is a word.
-        origin: Who parsed them.
-    """
-
-    part: Part
-    arcs: Sequence[Sequence[Arc]]
-    words: Sequence[Sequence[int]] | None
-    origin: str
+__all__ = ["Text", "texts"]
 
 
 SHOWN = 12
@@ -70,13 +45,6 @@ class Text:
     corpus: Corpus
     part: Part
     parses: Parses | None
-
-    def ranks(self, chain: str) -> Tensor:
-        """Places by frequency in training of the types that a chain points at."""
-        train, source = self.corpus.train, self.corpus.source
-        if chain == "decoder-self" or source is None or train.sources is None:
-            return frequency_ranks(torch.tensor(train.targets.tokens), len(self.corpus.target))
-        return frequency_ranks(torch.tensor(train.sources.tokens), len(source))
 
     def pair_to_show(self) -> tuple[Batch, Links]:
         """The sentence pair whose longer side has about as many tokens as a figure shows well.
@@ -125,47 +93,10 @@ def texts(options: Namespace) -> list[Text]:
         corpus = corpora[data] = run.corpus
         part = getattr(corpus, options.part).first(options.sentences)
         if data.data == "grammar":
-            parses = _of_grammar(part, corpus)
+            parses = grammar_parses(part, corpus)
         elif parsed is not None:
             parses = parsed_part(parsed[: options.sentences], run, options.conllu)
         else:
             parses = None
         found.append(Text(name, run, corpus, part, parses))
     return found
-
-
-def _of_grammar(part: Part, corpus: Corpus) -> Parses | None:
-    """Parses the English-like side; a sentence with an unknown word has no parse."""
-    rows, words = part.sources, corpus.source
-    if rows is None or words is None:
-        rows, words = part.targets, corpus.target
-    english = [task.source == ENGLISH for task in corpus.tasks]
-    own = [True] * len(rows) if part.task is None else [english[task] for task in part.task]
-    known = [place for place, row in enumerate(rows) if own[place] and UNK not in row]
-    if not known:
-        return None
-    arcs = grammar_arcs(words.decode(rows[place].tolist()) for place in known)
-    if isinstance(words, Tagged):
-        arcs = [tuple(Arc(a.relation, a.head + 1, a.dependent + 1) for a in each) for each in arcs]
-    return Parses(part.take(known), arcs, None, "the grammar")
-
-
-def parsed_part(parsed: Sequence[Parsed], run: Run, name: str) -> Parses:
-    """Encodes the sentences of a file; a translation model is given empty targets."""
-    vocabulary = run.source or run.target
-    if isinstance(vocabulary, Tagged):
-        raise ValueError(f"{run.path} has several target languages: --conllu is for one alone")
-    if run.settings.data.lowercase:
-        parsed = [replace(each, words=tuple(map(str.lower, each.words))) for each in parsed]
-    try:
-        rows, words = encode_parsed(parsed, vocabulary, vocabulary.tokenised)
-    except ValueError as reason:
-        raise ValueError(f"{name}, {reason}") from reason
-    most = run.settings.data.max_line or int(rows.lengths.max(initial=0))
-    for place in np.flatnonzero(rows.lengths > most).tolist():
-        tokens = f"{rows.lengths[place]:,} tokens, more than max_line {most:,}"
-        raise ValueError(f"{name}, sentence {place + 1}: {tokens}")
-    arcs = [each.arcs for each in parsed]
-    if run.source is None:
-        return Parses(Part(rows, None), arcs, words, name)
-    return Parses(Part(Rows.of([[EOS]] * len(rows)), rows), arcs, words, name)

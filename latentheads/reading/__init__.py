@@ -10,7 +10,9 @@ from latentheads.reading.alignments import (
     score_attention,
 )
 from latentheads.reading.conllu import Parsed, encode_parsed, read_conllu
+from latentheads.reading.divergence import Divergence, divergence
 from latentheads.reading.draws import DrawnWeights, drawn_weights, prior_readings
+from latentheads.reading.head_report import HeadReport
 from latentheads.reading.importance import gradient_importance
 from latentheads.reading.labelled import labelled
 from latentheads.reading.labels import name_positions, name_sides, name_tokens
@@ -36,7 +38,9 @@ __all__ = [
     "AlignmentLaws",
     "Case",
     "Detector",
+    "Divergence",
     "DrawnWeights",
+    "HeadReport",
     "Heads",
     "LinkScore",
     "Measures",
@@ -57,6 +61,7 @@ __all__ = [
     "alignment_laws",
     "best_attention",
     "detect",
+    "divergence",
     "drawn_weights",
     "encode_parsed",
     "frequency_ranks",

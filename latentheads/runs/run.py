@@ -20,10 +20,13 @@ from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate, fixed_noise
 from latentheads.metrics.alignment import Links
 from latentheads.model import Decoder
+from latentheads.reading.head_report import HeadReport
 from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
+from latentheads.runs.parses import grammar_parses
+from latentheads.runs.portrait import Reading, portray
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.writing import (
@@ -333,6 +336,26 @@ class Run:
         number = self.settings.samples if samples is None else samples
         text = getattr(self.corpus, part)
         return evaluate(self.model, self.guide, text, number, self.settings.seed)
+
+    def read_heads(
+        self, part: Literal["train", "valid", "test"] = "valid", **reading: Any
+    ) -> HeadReport:
+        """Reads the heads in every way: :func:`latentheads.plot.draw_maps` and its kin draw it.
+
+        Args:
+            part: The part of the corpus that is read.
+            **reading: How, options of :class:`latentheads.runs.portrait.Reading`, such as
+                ``sentences``, or ``draws``; dependencies are known of the grammar.
+
+        Raises:
+            ValueError: There is no such part, an option is none, or no head attends.
+        """
+        check_word("part", part, PARTS)
+        how = make_group(Reading, reading)
+        text = getattr(self.corpus, part).first(how.sentences)
+        of_grammar = self.settings.data.data == "grammar"
+        parses = grammar_parses(text, self.corpus) if of_grammar else None
+        return portray(self, text, how, parses)
 
 
 def same_vocabulary(run: Run, corpus: Corpus) -> bool:

@@ -16,12 +16,11 @@ import torch
 
 import latentheads as lh
 from latentheads.batch import EOS, UNK
-from latentheads.corpora import Part, Rows, Words, batches
+from latentheads.corpora import Part, Rows, batches
 from latentheads.corpora.data import Data
 from latentheads.experiments.analysis.tables import summary
 from latentheads.names import CHAINS
 from latentheads.reading import (
-    Parsed,
     Positions,
     Rarity,
     Relations,
@@ -206,25 +205,6 @@ def test_every_pair_of_heads_counts_alike_whatever_its_block() -> None:
     assert row["jsd"] == pytest.approx(float(mean))
 
 
-def test_draws_come_from_the_guide_and_relevance_may_be_left_out(runs: list[str]) -> None:
-    from latentheads.experiments.analysis.head_reports import portray
-    from latentheads.experiments.analysis.texts import texts
-
-    options = said(*runs, "--sentences=4", "--draws=2", "--seed=3", "--relevance=0")
-    plain, drawn = (portray(text, options) for text in texts(options))
-    assert plain.relevance is None
-    assert "relevance" not in plain.maps
-    for head_report, path in ((plain, runs[0]), (drawn, runs[1])):
-        text = text_of(path, "--sentences=4")
-        parts = list(batches(text.part, 4096))
-        expected = measure(text.run.model, parts * 2, text.run.guide, 3)
-        still = measure(text.run.model, parts)
-        block = "decoder.1.cross"
-        assert close(head_report.measures.entropy[block], expected.entropy[block])
-        moved = not close(head_report.measures.entropy[block], still.entropy[block])
-        assert moved == (head_report is drawn)
-
-
 def conllu(path: Path, *sentences: str) -> Path:
     """Every word depends on the one before it, as its object."""
     lines = []
@@ -262,38 +242,6 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     assert json.loads((out / "analysis.json").read_text())["runs"][1]["syntactic"] is None
 
 
-def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
-    from latentheads.experiments.analysis.texts import parsed_part
-
-    sentences = [Parsed(("the",) * number, (), (False,) * number) for number in (4, 5)]
-    for most, refused in ((4, 1), (5, 2), (6, 0), (0, 0)):
-        data = SimpleNamespace(lowercase=False, max_line=most)
-        settings = SimpleNamespace(data=data)
-        run: Any = SimpleNamespace(source=Words(["the"]), target=None, settings=settings)
-        if not refused:
-            assert len(parsed_part(sentences, run, "some.conllu").part) == 2
-            continue
-        said = f"some.conllu, sentence {refused}: {4 + refused} tokens, more than max_line {most}"
-        with pytest.raises(ValueError, match=f"^{said}$"):
-            parsed_part(sentences, run, "some.conllu")
-
-
-def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
-    from latentheads.experiments.analysis.head_reports import portray
-
-    train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
-    (tmp_path / "results.json").write_text("{}")
-    words = [tmp_path, "--relevance=2"]
-    text = text_of(*words)
-    head_report = portray(text, said(*words))
-    assert head_report.chains == ["decoder-self"]
-    assert head_report.syntactic is not None
-    assert set(head_report.syntactic.accuracy) == {"decoder.0.self"}
-    assert head_report.relevance is not None
-    tokens = text.part.targets.lengths
-    assert head_report.relevance.predictions == tokens[0] + tokens[1]
-
-
 def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
     whole = Part(Rows.cut(np.arange(4, 24, dtype=np.int32), 6), None, block=6)
     (batch,) = batches(whole.first(2), 100)
@@ -301,22 +249,6 @@ def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
     assert batch.before is not None
     assert batch.before[1] == 9
     assert len(whole.first(99)) == len(whole) == 4
-
-
-def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
-    from latentheads.experiments.analysis.texts import parsed_part
-
-    sentences = [Parsed(("Dogs", "Sleep"), (), (False, True))]
-    data = SimpleNamespace(lowercase=True, max_line=0)
-    run: Any = SimpleNamespace(source=Words(["dogs", "sleep"]), settings=SimpleNamespace(data=data))
-    found = parsed_part(sentences, run, "file")
-    assert found.part.sources is not None
-    assert found.part.sources[0].tolist() == [4, 5, EOS]
-    assert found.part.targets[0].tolist() == [EOS]
-    run.source, run.target = None, Words(["dogs"])
-    assert parsed_part(sentences, run, "file").part.targets[0].tolist() == [4, UNK, EOS]
-    with pytest.raises(ValueError, match="file, sentence 1: the vocabulary does not cut it"):
-        parsed_part([Parsed(("a", "\u3000"), (), (False, False))], run, "file")
 
 
 def test_names_are_as_long_as_tells_runs_apart() -> None:

@@ -422,20 +422,3 @@ def test_what_a_language_model_writes_is_no_translation(
     with pytest.raises(SystemExit):
         generate.main([str(finished), "--prompt", "a"])
     assert capsys.readouterr().err.endswith("is a translation run: use translate.py\n")
-
-
-def test_heads_are_read_on_sentences_of_every_task() -> None:
-    from latentheads.experiments.analysis.texts import _of_grammar
-
-    options = {"data": "grammar", "held_out": 9}
-    corpus, _ = corpus_of(**options, tasks="velu,velu-tamir", task_sizes=(60, 60))
-    part = corpus.test.first(6)
-    assert part.task.tolist() == [0, 0, 0, 1, 1, 1]
-    parses = _of_grammar(corpus.train, corpus)
-    assert set(parses.part.task.tolist()) == {0}
-    plain, _ = corpus_of(**options, tasks="velu", task_sizes=(60,))
-    alone = _of_grammar(plain.train, plain)
-    for mine, other in zip(parses.arcs, alone.arcs, strict=True):
-        assert [(a.head - 1, a.dependent - 1) for a in mine] == [
-            (a.head, a.dependent) for a in other
-        ]

@@ -1,0 +1,57 @@
+"""Sentences whose dependencies are known, as a run reads them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from latentheads.batch import EOS, UNK
+from latentheads.corpora import Words
+from latentheads.reading import Parsed
+from latentheads.runs.parses import grammar_parses, parsed_part
+from tests.latentheads.corpora.texts import corpus_of
+
+
+def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
+    sentences = [Parsed(("the",) * number, (), (False,) * number) for number in (4, 5)]
+    for most, refused in ((4, 1), (5, 2), (6, 0), (0, 0)):
+        data = SimpleNamespace(lowercase=False, max_line=most)
+        settings = SimpleNamespace(data=data)
+        run: Any = SimpleNamespace(source=Words(["the"]), target=None, settings=settings)
+        if not refused:
+            assert len(parsed_part(sentences, run, "some.conllu").part) == 2
+            continue
+        said = f"some.conllu, sentence {refused}: {4 + refused} tokens, more than max_line {most}"
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            parsed_part(sentences, run, "some.conllu")
+
+
+def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
+    sentences = [Parsed(("Dogs", "Sleep"), (), (False, True))]
+    data = SimpleNamespace(lowercase=True, max_line=0)
+    run: Any = SimpleNamespace(source=Words(["dogs", "sleep"]), settings=SimpleNamespace(data=data))
+    found = parsed_part(sentences, run, "file")
+    assert found.part.sources is not None
+    assert found.part.sources[0].tolist() == [4, 5, EOS]
+    assert found.part.targets[0].tolist() == [EOS]
+    run.source, run.target = None, Words(["dogs"])
+    assert parsed_part(sentences, run, "file").part.targets[0].tolist() == [4, UNK, EOS]
+    with pytest.raises(ValueError, match="file, sentence 1: the vocabulary does not cut it"):
+        parsed_part([Parsed(("a", "\u3000"), (), (False, False))], run, "file")
+
+
+def test_heads_are_read_on_sentences_of_every_task() -> None:
+    options = {"data": "grammar", "held_out": 9}
+    corpus, _ = corpus_of(**options, tasks="velu,velu-tamir", task_sizes=(60, 60))
+    part = corpus.test.first(6)
+    assert part.task.tolist() == [0, 0, 0, 1, 1, 1]
+    parses = grammar_parses(corpus.train, corpus)
+    assert set(parses.part.task.tolist()) == {0}
+    plain, _ = corpus_of(**options, tasks="velu", task_sizes=(60,))
+    alone = grammar_parses(plain.train, plain)
+    for mine, other in zip(parses.arcs, alone.arcs, strict=True):
+        assert [(a.head - 1, a.dependent - 1) for a in mine] == [
+            (a.head, a.dependent) for a in other
+        ]

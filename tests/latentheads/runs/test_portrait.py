@@ -1,0 +1,90 @@
+"""A run's heads read in every way: the numbers are those of each reading alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.corpora import batches
+from latentheads.reading import divergence, gradient_importance, measure, relevance
+from latentheads.runs.run import Run
+from tests.latentheads.runs.trained import load, train
+from tests.typechecking import unchecked
+
+BLOCK = "decoder.0.cross"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("run") / "mine"
+    train(out, "--recipe=cascaded", "--sentences=90", "--held_out=9")
+    return load(out)
+
+
+def close(found: Any, expected: torch.Tensor) -> bool:
+    return torch.allclose(torch.as_tensor(found), expected, rtol=1e-6)
+
+
+def test_a_portrait_has_every_reading_of_the_first_sentences(run: Run) -> None:
+    found = run.read_heads("test", sentences=4, relevance=2)
+    parts = list(batches(run.corpus.test.first(4), 4096))
+    assert found.name == "mine"
+    assert found.divergence.average() == divergence(run.model, parts).average()
+    assert close(found.measures.entropy[BLOCK], measure(run.model, parts).entropy[BLOCK])
+    assert close(found.importance[BLOCK], gradient_importance(run.model, parts)[BLOCK])
+    of_two = relevance(run.model, batches(run.corpus.test.first(2), 4096))
+    assert found.relevance is not None
+    assert close(found.relevance.shares[BLOCK], of_two.shares[BLOCK])
+    assert found.syntactic is not None  # the grammar knows its parses
+
+
+def test_pictures_of_heads_take_it(run: Run) -> None:
+    found = run.read_heads(sentences=4, relevance=0)
+    for draw in (lh.plot.draw_maps, lh.plot.draw_averages, lh.plot.draw_roles):
+        assert draw([found], "heads").axes
+
+
+def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> None:
+    parts = list(batches(run.corpus.valid.first(4), 4096))
+    still = measure(run.model, parts).entropy[BLOCK]
+    drawn = measure(run.model, parts * 2, run.guide, 3).entropy[BLOCK]
+    plain = run.read_heads(sentences=4, relevance=0)
+    moved = run.read_heads(sentences=4, draws=2, seed=3, relevance=0)
+    assert plain.relevance is None
+    assert "relevance" not in plain.maps
+    assert close(plain.measures.entropy[BLOCK], still)
+    assert close(moved.measures.entropy[BLOCK], drawn)
+    assert not close(drawn, still)
+
+
+def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
+    train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
+    run = load(tmp_path)
+    found = run.read_heads(relevance=2)
+    assert found.chains == ["decoder-self"]
+    assert found.syntactic is not None
+    assert set(found.syntactic.accuracy) == {"decoder.0.self"}
+    assert found.relevance is not None
+    tokens = run.corpus.valid.targets.lengths
+    assert found.relevance.predictions == tokens[0] + tokens[1]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"part": "all"}, "part must be one of train, valid, test, got 'all'"),
+        ({"sentences": 0}, "sentences must be at least 1, got 0"),
+        ({"rare": 0.0}, r"rare must lie in \(0, 1\], got 0.0"),
+        ({"exclude": "words"}, "exclude must be one of "),
+        ({"drawn": 3}, "drawn"),
+    ],
+)
+def test_what_nothing_is_read_by_is_refused_by_its_name(
+    run: Run, said: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        unchecked(Run.read_heads)(run, **said)
