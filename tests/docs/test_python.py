@@ -32,7 +32,7 @@ SHOWN = {
     "docs/comparing.md": 1,
     "docs/guides.md": 4,
     "docs/pretrained.md": 6,
-    "docs/reading.md": 2,
+    "docs/reading.md": 3,
     "docs/report.md": 1,
 }
 """Blocks of Python on every page; each is run below, that of the API by the examples."""
@@ -55,7 +55,7 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     guide, notebook, *_ = snippets("docs/guides.md")
-    reading, _ = snippets("docs/reading.md")
+    reading, *_ = snippets("docs/reading.md")
     names: dict[str, Any] = {}
     run(guide, names)
     run(notebook, names)
@@ -115,11 +115,14 @@ def test_a_notebook_trains_opens_and_reads_a_run(
     run(script, {})
     assert "exact log p" in capsys.readouterr().out
     assert (tmp_path / "runs" / "mine" / "results.json").is_file()
-    _, heads = snippets("docs/reading.md")
+    _, every_way, heads = snippets("docs/reading.md")
+    names: dict[str, Any] = {"lh": lh}
+    assert 'f"runs/{name}-seed0"' in every_way
+    run(every_way.replace('f"runs/{name}-seed0"', '"runs/mine"'), names)
+    assert [each.name for each in names["found"]] == ["mine", "mine"]
     for said, here in (("head", "mine"), ("53", "3"), ("400", "2"), ("row=5", "row=1")):
         assert said in heads
         heads = heads.replace(said, here, 1)
-    names: dict[str, Any] = {"lh": lh}
     run(heads, names)
     assert "decoder.1.cross, 2 draws" in names["figure"].get_suptitle()
 
