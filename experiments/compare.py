@@ -21,6 +21,7 @@ from latentheads.experiments.cli.comparison import (
     extend,
     plan_all,
     run_folder,
+    tell_unused,
     train_all,
 )
 from latentheads.experiments.cli.errors import ending, name_again
@@ -122,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
     with ending("compare.py", kept, kept, mistakes=(ValueError,)):
         check_comparison(words, recipes, options.seeds, "compare.py")
+        tell_unused(options, "compare.py")
         seeds = whole_numbers("seeds", options.seeds)
         plans = plan_all(words, recipes, seeds, out, "compare.py")
         if not train_all(plans, options, out):

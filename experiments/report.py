@@ -12,6 +12,7 @@ from typing import Literal
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
+from latentheads.errors import mention
 from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.options import (
     Parser,
@@ -78,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = [open_run(run, options, finished=True) for run in options.runs]
         chosen = {name: options[name] for name in ("part", "sentences", "shown", "draws")}
         page = report(runs, out, **chosen, seed=options.seed)
+    for name, why in page.unread.items():
+        mention(f"report.py: note: no sentence of {name} could be read: {why}", sys.stderr)
     tell("report.py", f"written to {options.out}: {len(page.html.encode()):,} bytes")
     return 0
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
+from latentheads.errors import mention
 from latentheads.experiments.cli.errors import ending, leave, name_again
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.experiments.cli.pages import tell_and_write
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{out} is finished; --overwrite trains it anew")
         else:
             if trainer.main:
-                print(trainer.headline(), flush=True)
+                mention(trainer.headline(), sys.stdout)
             results = trainer.fit()
     if results is None:  # the first process alone reports
         return 0

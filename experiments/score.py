@@ -19,9 +19,11 @@ import latentheads.experiments.cli.beginning  # noqa: F401
 
 from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.groups import Paragraphs
+from latentheads.experiments.cli.outputs import check_file
 from latentheads.experiments.cli.plain import PlainParser, add_loading_options, writable
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
+from latentheads.files import write_text
 from latentheads.metrics.recognition import Errors
 from latentheads.metrics.resampling import RESAMPLES, SEED, check_resamples
 from latentheads.metrics.scores import SCORES
@@ -191,14 +193,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     _check_options(options, parser)
     with ending("score.py", stopped="nothing was written"):
+        if options.json is not None:
+            check_file(options.json, "--json")
         said, figures = (_score_likelihoods if options.likelihood else _score_texts)(options)
-    if options.json is not None:
-        text = json.dumps(finite(figures), indent=2, ensure_ascii=False)
-        try:
-            options.json.write_text(text + "\n", encoding="utf-8")
-        except OSError as reason:
-            parser.error(f"--json: cannot write {options.json}: {reason.strerror}")
-    tell("score.py", said)
+    try:
+        if options.json is not None:
+            with ending("score.py"):
+                write_text(
+                    options.json, json.dumps(finite(figures), indent=2, ensure_ascii=False) + "\n"
+                )
+    finally:
+        tell("score.py", said)
     return 0
 
 

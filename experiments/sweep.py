@@ -20,6 +20,7 @@ from latentheads.experiments.cli.comparison import (
     describe_options,
     describe_plans,
     plan_all,
+    tell_unused,
     train_all,
 )
 from latentheads.experiments.cli.comparison import extend as extend_comparison
@@ -111,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ending("sweep.py", kept, kept, mistakes=(ValueError,)):
         plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
         check_comparison(plain, recipes, options.seeds, "sweep.py", ("--heads",), extend)
+        tell_unused(options, "sweep.py")
         heads = numbers(options.head_numbers, options.width)
         seeds = whole_numbers("seeds", options.seeds)
         plans = {}

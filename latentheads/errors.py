@@ -1,10 +1,13 @@
-"""Errors in one line: of work that is left undone, and of too little memory."""
+"""What is said in one line: errors, of unfinished work and of too little memory, and progress."""
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
+from typing import Any
 
-__all__ = ["UnfinishedError", "in_a_line", "lacks_memory"]
+__all__ = ["UnfinishedError", "in_a_line", "lacks_memory", "mention"]
 
 NO_MEMORY = ("out of memory", "can't allocate memory", "Storage size calculation overflowed")
 """How torch says that there is too little memory; its errors are of no class of their own."""
@@ -42,3 +45,25 @@ def _read_size(said: str) -> str:
     number, unit = found.groups()
     size = f"{int(number):,}" if number.isdecimal() else number
     return f": {size} {unit} asked for at once"
+
+
+def mention(line: str, file: Any) -> None:
+    """Prints a line that no work hangs on: where its reader is gone, the work goes on without.
+
+    Args:
+        line: The line.
+        file: Standard output or standard error, or what stands in its place; None where it is
+            closed.
+    """
+    if file is None:
+        return
+    try:
+        print(line, file=file, flush=True)
+    except OSError:
+        _silence(file)
+
+
+def _silence(file: Any) -> None:
+    """Leads a stream nowhere, where what still waits for it would fail again at the end."""
+    with suppress(OSError, AttributeError, ValueError):  # a notebook's has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())

@@ -1,12 +1,14 @@
 """How a program begins: Ctrl-C while it still loads its libraries ends it in one line.
 
-Imported before anything that takes long to load.
+Imported before anything that takes long to load. Where standard error is closed, as by ``2>&-``,
+notes go nowhere: ``print`` would write them among what the program writes.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from types import TracebackType
 
 __all__: list[str] = []
@@ -23,3 +25,7 @@ def _end_in_one_line(
 
 
 sys.excepthook = _end_in_one_line
+if sys.stderr is None:
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+if isinstance(sys.stdout, TextIOWrapper):  # a sign that a terminal does not know costs no table
+    sys.stdout.reconfigure(errors="backslashreplace")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from argparse import SUPPRESS
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +16,7 @@ from jsonargparse import Namespace
 
 from latentheads.checks import distinct, whole_numbers
 from latentheads.corpora.from_options import make_corpus
+from latentheads.errors import mention
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
 from latentheads.experiments.cli.errors import noting
 from latentheads.experiments.cli.jobs import (
@@ -47,6 +50,7 @@ __all__ = [
     "extend",
     "plan_all",
     "run_folder",
+    "tell_unused",
     "train_all",
 ]
 
@@ -212,7 +216,7 @@ def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
     mine = [plan for place, plan in enumerate(plans) if place % parts == part - 1]
     open_plans = [plan for plan in mine if plan.find_results(options.overwrite) is None]
     if parts > 1:
-        print(f"shard {options.shard}: {len(mine)} of {len(plans)} runs", flush=True)
+        mention(f"shard {options.shard}: {len(mine)} of {len(plans)} runs", sys.stdout)
     jobs = [_job_of(plan, out) for plan in open_plans]
     if not jobs:
         return parts == 1
@@ -233,13 +237,13 @@ def _train_in_turn(plans: Sequence[Plan], out: Path) -> None:
         ValueError: The first one cannot be made, and so perhaps none.
         UnfinishedError: Some have failed; it names them, and why.
     """
-    corpus = make_corpus(plans[0].settings.data, tell=print)
+    corpus = make_corpus(plans[0].settings.data, tell=partial(mention, file=sys.stdout))
     failed = list[str]()
     for plan in plans:
         mistakes = () if plan is plans[0] else (ValueError,)
         with noting(failed, _name(plan, out), mistakes):
             trainer = trainer_of(plan.settings, plan.options, corpus)
-            print(trainer.headline(), f"seed {plan.settings.seed}", flush=True)
+            mention(f"{trainer.headline()} seed {plan.settings.seed}", sys.stdout)
             with noting(failed, _name(plan, out), (ValueError,)):
                 trainer.fit()
     refuse_failures(failed, len(plans))
@@ -328,6 +332,19 @@ def _refusal(option: str, prog: str) -> str:
     """The line that refuses an option of a single run."""
     instead = OF_ONE_RUN.get(option)
     return f"{option} belongs to run.py" + (f": {prog} takes {instead}" if instead else "")
+
+
+def tell_unused(options: Namespace, prog: str) -> None:
+    """Says which options of a single run stand in a file, where they act on nothing.
+
+    Args:
+        options: All options.
+        prog: The program's name.
+    """
+    for name, shown in (("guide", "recipe or guide"), ("seed", "seed")):
+        if options[name]:
+            said = f"{shown} of a file acts on nothing here: {prog} takes {OF_ONE_RUN['--' + name]}"
+            mention(f"{prog}: note: {said}", sys.stderr)
 
 
 def check_comparison(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
+import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import NoReturn
 
-from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
+from latentheads.errors import UnfinishedError, in_a_line, lacks_memory, mention
 
 __all__ = [
     "Losses",
@@ -30,6 +31,16 @@ __all__ = [
 NAMED = 10
 """Words that are named of those that are unknown."""
 
+ELSEWHERE = {
+    **{"lr": "learning_rate", "batch_size": "tokens", "epochs": "steps", "max_steps": "steps"},
+    **{"hidden_size": "width", "num_layers": "layers", "num_heads": "heads", "optim": "optimiser"},
+    **{"output": "out", "output_dir": "out", "warmup": "warmup_steps", "optimizer": "optimiser"},
+}
+"""Options as other programs call them, and what they are called here."""
+
+CLOSE = 0.75
+"""How much of an option's letters are those of one that may be meant."""
+
 LONGEST = 40
 """Letters of such a word that are shown."""
 
@@ -39,7 +50,7 @@ TROUBLE = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedErr
 
 def leave(program: str, said: object, status: int = 2) -> NoReturn:
     """Prints one line and exits; no control characters in it reach a terminal."""
-    print(f"{program}: {_printable(str(said))}", file=sys.stderr)
+    mention(f"{program}: {_printable(str(said))}", sys.stderr)
     sys.exit(status)
 
 
@@ -58,8 +69,15 @@ def name_close(message: str, known: Collection[str]) -> str:
     found = re.fullmatch(r"unrecognized arguments: (--?\w[^\s=]*).*", message)
     if found is None:
         return message
-    close = get_close_matches(found[1], known, n=1)
-    return f"{message}: {f'did you mean {close[0]}?' if close else '--help names all there are'}"
+    said = found[1].lstrip("-").replace("-", "_")
+    close = (
+        [f"--{ELSEWHERE[said]}"]
+        if said in ELSEWHERE
+        else get_close_matches(found[1], known, cutoff=CLOSE)
+    )
+    close = [each for each in close if each in known]
+    meant = " or ".join(close)
+    return f"{message}: {f'did you mean {meant}?' if close else '--help names all there are'}"
 
 
 def tell_unknown(program: str, unknown: Sequence[str]) -> None:
@@ -120,19 +138,22 @@ def _is_fault(reason: BaseException) -> bool:
 def noting(failed: list[str], name: str, mistakes: tuple[type[Exception], ...]) -> Iterator[None]:
     """Says and notes why a part of the work fails; what comes behind it goes on.
 
+    Of a fault, such as one in a guide of the user's own, all is said that its writer needs.
+
     Args:
         failed: Where the reason is noted.
         name: The part's.
-        mistakes: As for :func:`ending`.
+        mistakes: As for :func:`ending`; a ``ValueError`` that is none of them is raised.
     """
-    told: tuple[type[Exception], ...] = (*mistakes, *TROUBLE)
     try:
         yield
-    except told as reason:
-        if _is_fault(reason) or isinstance(reason, BrokenPipeError):
+    except Exception as reason:
+        if isinstance(reason, ValueError) and not isinstance(reason, mistakes):
             raise
+        if _is_fault(reason) or not isinstance(reason, (ValueError, *TROUBLE)):
+            mention(traceback.format_exc().rstrip(), sys.stderr)
         failed.append(f"{name}: {name_options(in_a_line(reason))}")
-        print(failed[-1], flush=True)
+        mention(failed[-1], sys.stdout)
 
 
 def name_again(overwrite: bool) -> str:

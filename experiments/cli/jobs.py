@@ -23,7 +23,7 @@ from threading import current_thread, main_thread
 from typing import IO, NoReturn
 
 from latentheads.checks import split_items
-from latentheads.errors import UnfinishedError
+from latentheads.errors import UnfinishedError, mention
 from latentheads.files import last_line, write_text
 
 __all__ = [
@@ -289,7 +289,7 @@ class Table:
     def say(self, line: str) -> None:
         """Writes a line that stays."""
         self._clear()
-        print(line, file=self.file, flush=True)
+        mention(line, self.file)
 
     def show(self, running: Sequence[RunJob]) -> None:
         """Shows the last words of all that run."""
@@ -302,10 +302,8 @@ class Table:
         lines = [f"  {each.name}: {each.last_words()}" for each in shown]
         if len(shown) < len(running):
             lines.append(f"  and {len(running) - len(shown)} more")
-        for line in lines:
-            print(line[: width - 1] if self.live else line, file=self.file)
+        mention("\n".join(line[: width - 1] if self.live else line for line in lines), self.file)
         self._lines = len(lines) if self.live else 0
-        self.file.flush()
 
     def _clear(self) -> None:
         """Takes back the lines that change."""

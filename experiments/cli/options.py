@@ -77,11 +77,17 @@ class Parser(ArgumentParser):
         return super().format_help().replace("``", "")  # type: ignore[no-any-return]
 
     def parse_args(self, *given: Any, **more: Any) -> Any:
-        """Parses words; an option that is true or false is true where it stands alone."""
+        """Parses words; an option that is true or false is true where it stands alone.
+
+        A shell leaves the ``~`` of ``--out=~/runs`` as it is.
+        """
         for action in self._actions:
             if getattr(action, "_typehint", None) is bool:
                 action.nargs, action.const = "?", True
-        return super().parse_args(*given, **more)
+        found = super().parse_args(*given, **more)
+        if getattr(found, "out", None):
+            found.out = os.path.expanduser(found.out)
+        return found
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Prints the heart of a message and exits; a parser within another hands it on."""

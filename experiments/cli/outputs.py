@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["check_file", "make_folder", "open_output"]
 
 
-def check_file(out: Path) -> Path:
+def check_file(out: Path, option: str = "out") -> Path:
     """Refuses a file of the results that cannot be written whole; nothing is changed.
+
+    Args:
+        out: The file.
+        option: The option that names it.
 
     Returns:
         Where it is written: where a link leads.
@@ -27,14 +31,14 @@ def check_file(out: Path) -> Path:
     """
     found = Path(os.path.realpath(out))
     if not found.parent.is_dir():
-        raise ValueError(f"out: cannot write {out}: its folder is not there")
+        raise ValueError(f"{option}: cannot write {out}: its folder is not there")
     if out.exists() and not out.is_file():
         what = "a folder" if out.is_dir() else "no file"
-        raise ValueError(f"out: cannot write {out}: it is {what}")
+        raise ValueError(f"{option}: cannot write {out}: it is {what}")
     try:
         tempfile.TemporaryFile(dir=found.parent).close()
     except OSError as reason:
-        raise ValueError(f"out: cannot write {out}: {reason.strerror}") from reason
+        raise ValueError(f"{option}: cannot write {out}: {reason.strerror}") from reason
     return found
 
 

@@ -74,7 +74,7 @@ def positive(text: str) -> int:
 
 def writable(text: str) -> Path:
     """A file in a folder that exists."""
-    path = Path(text)
+    path = Path(text).expanduser()
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"cannot write {text}: no such folder, or a folder")
     return path

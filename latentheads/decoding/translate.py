@@ -34,6 +34,10 @@ Lose = Callable[[int, str], object]
 """Takes note of a text that is lost, by its place, and why."""
 
 
+WIDEST = 1000
+"""Hypotheses at most of a sentence: memory grows with them, and a hundred is wide."""
+
+
 @dataclass(frozen=True)
 class Decoding:
     """How the test part is translated.
@@ -70,6 +74,8 @@ class Decoding:
     def __post_init__(self) -> None:
         check_least(vars(self), beam=1, min_tokens=1, max_tokens=0, no_repeat=0)
         check_least(vars(self), length_penalty=0.0, draws=0)
+        if self.beam > WIDEST:
+            raise ValueError(f"beam must be at most {WIDEST:,}, got {self.beam:,}")
         if 0 < self.max_tokens < self.min_tokens:
             raise ValueError(
                 f"max_tokens must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}"

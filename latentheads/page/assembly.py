@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,12 @@ class ReportPage:
 
     Attributes:
         html: The whole page.
+        unread: Runs whose text could not be read, and why: of these the page says what their
+            folders do.
     """
 
     html: str
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
         """Writes the page whole or not at all.
@@ -142,7 +145,8 @@ def report(
     found = []
     for name, run in zip(unlike_names([run.path for run in opened]), opened, strict=True):
         found.append(_gather_run(run, name, part, sentences, shown, draws, seed))
-    page = ReportPage(_fit_page(found, shown, draws))
+    unread = {each.facts["name"]: each.facts["unread"] for each in found if "unread" in each.facts}
+    page = ReportPage(_fit_page(found, shown, draws), unread)
     if path is not None:
         page.save(path)
     return page

@@ -154,7 +154,7 @@ class Folder:
 
     def _refuse_strangers(self) -> None:
         own = os.path.exists(self.path / "config.yaml")
-        for name in ("metrics.jsonl", "results.json", "checkpoints"):
+        for name in sorted({*WRITTEN, "checkpoints"} - {LOCK, PAGE}):  # a page is of several runs
             if not own and os.path.exists(self.path / name):
                 raise ValueError(
                     f"{self.path} is no run folder, yet holds {name}: choose another out"
@@ -254,10 +254,11 @@ class Folder:
         (self.path / "checkpoints").mkdir(exist_ok=True)
 
     def _forget(self) -> None:
-        """Removes the files of another run; its reports only where there was a run."""
-        left = [*(self.path / "checkpoints").glob("*.safetensors"), self.path / HEADS]
+        """Removes the files of another run, where there was one."""
+        left: list[Path] = []
         if (self.path / "config.yaml").exists():
-            left += [self.path / name for name in REPORTED]
+            left += (self.path / "checkpoints").glob("*.safetensors")
+            left += [self.path / name for name in (HEADS, *REPORTED)]
             left += (self.path / TENSORBOARD).glob("events.out.tfevents.*")
         for old in left:
             old.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from latentheads.errors import mention
 from latentheads.runs.folder import Folder
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
@@ -163,7 +164,7 @@ class Keeper:
     def _print_line(self, line: str) -> None:
         """Tells a line beside the progress: standard output may have lost its reader."""
         if self.main:
-            print(line, file=sys.stderr, flush=True)
+            mention(line, sys.stderr)
 
     @property
     def _reported(self) -> Path:

@@ -89,7 +89,10 @@ class Run:
             return self.given
         if self.settings.by_hand:
             raise ValueError(f"{self.path} was trained on a corpus made by hand: give corpus")
-        corpus = make_corpus(self.settings.data, keep=False)
+        try:
+            corpus = make_corpus(self.settings.data, keep=False)
+        except ValueError as reason:
+            raise ValueError(f"{self.path}: its corpus cannot be made again: {reason}") from reason
         check_own_corpus(self, corpus)
         return corpus
 

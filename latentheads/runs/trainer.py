@@ -7,7 +7,9 @@ killed and taken up again in between.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding
 from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.translate import Decoding
+from latentheads.errors import mention
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder
 from latentheads.runs.build import (
@@ -146,7 +149,7 @@ class Trainer:
         self = cls.__new__(cls)
         self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
         begun = None if self.folder.resumable else load_start(settings, self.folder.trusted)
-        found = corpus or make_corpus(settings.data, tell=print)
+        found = corpus or make_corpus(settings.data, tell=partial(mention, file=sys.stdout))
         torch.manual_seed(settings.seed)
         model = make_model(settings, found.target, found.source).to(self.device)
         guide = settings.pair.make_guide(model).to(self.device)
@@ -316,7 +319,7 @@ class Trainer:
     def _say_finished(self) -> None:
         """Says that these are the figures of a run that was finished before."""
         if self.main and not self._begun:
-            print(f"{self.folder.path} is finished; overwrite=True trains it anew", flush=True)
+            mention(f"{self.folder.path} is finished; overwrite=True trains it anew", sys.stdout)
 
     def _go_back(self, settings: Settings) -> None:
         """Back to the last checkpoint, to go on from there with these settings."""

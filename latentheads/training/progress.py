@@ -16,6 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from tqdm import tqdm
 
+from latentheads.errors import mention
+
 __all__ = ["ProgressDisplay"]
 
 FIRST = (10.0, 30.0, 60.0)
@@ -60,7 +62,7 @@ class ProgressDisplay:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.total, self.done, self.begun = total, done, done
-        self.file = sys.stderr if file is None else file
+        self.file: Output | None = sys.stderr if file is None else file
         self._clock, self._start = clock, clock()
         self._due, self._said, self._shown = FIRST[0], "", done
         self._live_due = self._start
@@ -69,7 +71,7 @@ class ProgressDisplay:
         self._live: _NotebookLine | None = None
         if not quiet and (display := _find_display()) is not None:
             self._live, self._lines = _NotebookLine(display), False
-        elif not quiet and self.file.isatty():
+        elif not quiet and self.file is not None and self.file.isatty():
             options = {"total": total, "initial": done, "unit": "step", "dynamic_ncols": True}
             self._bar, self._lines = tqdm(**options, file=self.file), False
 
@@ -107,7 +109,7 @@ class ProgressDisplay:
         seconds = self._clock() - self._start
         self._due = next((s for s in FIRST if s > seconds), seconds + EVERY)
         self._shown = self.done
-        print(self._say_state(), file=self.file, flush=True)
+        mention(self._say_state(), self.file)
 
     def _say_state(self) -> str:
         """How far the training is, how fast, and what was found last."""

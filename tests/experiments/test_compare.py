@@ -150,6 +150,18 @@ def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: 
     assert "unknown recipe 'codda'" in done.stderr
 
 
+def test_a_recipe_and_a_seed_of_a_file_act_on_nothing_and_are_told(tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text("recipe: coda\nseed: 4\n")
+    words = ["--recipes=transformer", "--config", str(tmp_path / "some.yaml"), "--seeds=0"]
+    words += ["--data", str(tmp_path)]  # which holds no corpus: nothing is trained
+    lines = inside("compare.py", *words).stderr.splitlines()
+    assert lines[:2] == [
+        "compare.py: note: recipe or guide of a file acts on nothing here: compare.py takes "
+        "--recipes",
+        "compare.py: note: seed of a file acts on nothing here: compare.py takes --seeds",
+    ]
+
+
 def test_the_number_of_blocks_is_of_recipes_of_alignments(tmp_path: Path) -> None:
     def recipes_of(*recipes: str) -> list[str]:
         words = ["--alignments=1", "--alignment_width=4"]

@@ -2,6 +2,8 @@
 
 import json
 import math
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,13 +15,27 @@ from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
 from latentheads.runs.folder import REPORTED
 from tests.experiments.processes import ended, start
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, results_of
+from tests.experiments.programs import (
+    SHORT,
+    TINY,
+    assert_one_line,
+    command,
+    inside,
+    results_of,
+)
 
 OF_TRAINING = {
     *("config.yaml", "metrics.jsonl", "results.json", "checkpoints"),
     *("vocabulary.json", "corpus.json", ".lock"),
 }
 """What the folder of a run holds beside what its report may write."""
+
+
+def test_a_reader_that_goes_away_and_a_closed_error_end_no_training(tmp_path: Path) -> None:
+    words = ["--guide=cascaded", *TINY, *SHORT, "--out", str(tmp_path / "run")]
+    line = f"{shlex.join(command('run.py', *words))} 2>&- | true"
+    subprocess.run(["sh", "-c", line], check=True, timeout=120)
+    check_results(results_of(tmp_path / "run"))
 
 
 def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: Path) -> None:

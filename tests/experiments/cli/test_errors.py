@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from latentheads.errors import UnfinishedError
+from latentheads.errors import UnfinishedError, mention
 from latentheads.experiments.cli.errors import (
     ending,
+    name_close,
     noting,
     streaming,
     tell,
@@ -115,15 +116,49 @@ def test_what_is_no_mistake_of_the_users_is_not_hidden() -> None:
         raise TypeError("our own")
     with pytest.raises(ValueError, match="own"), ending("some.py", mistakes=()):
         raise ValueError("our own")
-    for around in (ending("some.py"), streaming("some.py"), noting([], "a part", ())):
+    for around in (ending("some.py"), streaming("some.py")):
         with pytest.raises(RuntimeError, match="own"), around:
             raise RuntimeError("our own")
 
 
-def test_a_part_of_the_work_whose_reader_goes_away_is_not_gone_on_with() -> None:
-    with pytest.raises(BrokenPipeError), noting(failed := list[str](), "a part", ()):
-        raise BrokenPipeError
-    assert failed == []
+def test_a_part_with_a_fault_of_its_own_leaves_the_other_parts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A guide of the user's own, say: its writer is told where."""
+    failed = list[str]()
+    for reason in (RuntimeError("sizes differ"), NameError("no such name"), TypeError("no call")):
+        with noting(failed, "mine", ()):
+            raise reason
+        assert capsys.readouterr().err.startswith("Traceback")
+    assert failed == [
+        "mine: RuntimeError: sizes differ",
+        "mine: NameError: no such name",
+        "mine: no call",
+    ]
+    with pytest.raises(ValueError, match="own"), noting(failed, "mine", ()):
+        raise ValueError("our own")
+
+
+def test_a_line_whose_reader_is_gone_ends_no_work() -> None:
+    mention("to nobody", None)
+    with open("/dev/full", "w") as full:
+        mention("to a full disk", full)
+        mention("once more", full)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("--stpes", "did you mean --steps?"),
+        ("--lr", "did you mean --learning_rate?"),
+        ("--batch-size=3", "did you mean --tokens?"),
+        ("--no_such", "--help names all there are"),
+    ],
+)
+def test_an_option_of_another_name_is_told(said: str, meant: str) -> None:
+    known = ["--steps", "--learning_rate", "--tokens", "--help"]
+    message = f"unrecognized arguments: {said}"
+    assert name_close(message, known) == f"{message}: {meant}"
 
 
 def test_a_program_that_streams_ends_with_one_line_for_want_of_memory(

@@ -112,8 +112,9 @@ def test_a_run_whose_text_is_gone_still_tells_what_it_reported(tmp_path: Path) -
     run = make_run(tmp_path / "run", small_corpus())
     run.given = None
     with mock.patch.object(type(run), "corpus", property(_refuse)):
-        (found,) = told(lh.report(run))["runs"]
-    assert found["unread"] == "the text is not here"
+        page = lh.report(run)
+    (found,) = told(page)["runs"]
+    assert found["unread"] == page.unread["run"] == "the text is not here"
     assert found["sentences"] == []
     assert found["figures"]["test"]
     assert "grid" not in found
