@@ -66,14 +66,17 @@ def name_close(message: str, known: Collection[str]) -> str:
         message: A parser's.
         known: Its options.
     """
-    found = re.fullmatch(r"unrecognized arguments: (--?\w[^\s=]*).*", message)
+    found = re.fullmatch(
+        r"unrecognized arguments: (--?\w[^\s=]*).*|Option '(\w+)' is not accepted", message
+    )
     if found is None:
         return message
-    said = found[1].lstrip("-").replace("-", "_")
+    name = found[1] or f"--{found[2]}"
+    said = name.lstrip("-").replace("-", "_")
     close = (
         [f"--{ELSEWHERE[said]}"]
         if said in ELSEWHERE
-        else get_close_matches(found[1], known, cutoff=CLOSE)
+        else get_close_matches(name, known, cutoff=CLOSE)
     )
     close = [each for each in close if each in known]
     meant = " or ".join(close)

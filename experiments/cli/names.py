@@ -12,8 +12,8 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from latentheads.checks import check_known, split_items
-from latentheads.files import parse_yaml
+from latentheads.checks import check_known, split_items, whole_numbers
+from latentheads.files import parse_yaml, read_text
 from latentheads.runs.naming import read_names
 from latentheads.runs.pairs import Spec
 from latentheads.runs.recipes import (
@@ -48,6 +48,9 @@ JOINED = ("--mixers", "--windows", "--ngram_width")
 
 NUMBERS = ("--cutoffs", "--task_sizes")
 """Options that are lists of numbers, which may be typed with commas alone."""
+
+LISTS = ("recipes", "seeds", "head_numbers", "devices", "tasks", "latent", "families")
+"""Options that are texts with commas between, which a file may say as a list."""
 
 INSTEAD = {"--tasks": "--task_sizes", "--sentences": "--task_sizes", "--first": "--task_sizes"}
 """Options that replace another one in a file."""
@@ -120,7 +123,14 @@ def _replaced(words: list[str]) -> list[str]:
 
 def _find_file(word: str, name: str) -> list[str]:
     """A file of options, or that of a preset."""
-    return ["--config", name if word == "--config" else str(_preset(name))]
+    if word == "--preset":
+        return ["--config", str(_preset(name))]
+    if os.path.isfile(name):
+        try:
+            read_text(Path(name))
+        except UnicodeDecodeError as reason:
+            raise ValueError(f"--config {name} is no text in UTF-8: {reason.reason}") from reason
+    return ["--config", name]
 
 
 def _find_help(word: str, name: str) -> list[str]:
@@ -228,7 +238,19 @@ def load_yaml(text: str, trusted: Collection[str] = ()) -> Any:
     value = parse_yaml(text)
     if isinstance(value, dict) and value.get("corpus") == BY_HAND:
         raise ValueError("corpus by hand: only who made it can train on it, from Python")
-    return read_names(join_unused(value), trusted) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    typed = {name: _as_typed(name, each) for name, each in value.items()}
+    return read_names(join_unused(typed), trusted)
+
+
+def _as_typed(name: str, value: Any) -> Any:
+    """The value of an option in a file, where a list is written as on a command line or by YAML."""
+    if f"--{name}" in NUMBERS and isinstance(value, str):
+        return whole_numbers(name, value)
+    if name in LISTS and isinstance(value, int | list):
+        return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return value
 
 
 def spec_of(kind: str, configuration: Namespace) -> Spec:

@@ -104,11 +104,19 @@ Extend = Callable[[Parser], None]
 """Adds a program's own options."""
 
 
+KINDS = {"str": "text, in a file between quotes"}
+"""Types of options in words that say what YAML makes of others."""
+
+
 def _plain(message: str) -> str:
     """A message of the parser with words in place of types."""
     message = re.sub(r'Parser key "(\w+)":', r"--\1:", message)
     message = re.sub(r"--(\w+): Problem with given class_path '(\S+)': (.*)", _own, message)
-    message = re.sub(r"Expected a <class '(\w+)'>\. Got value:", r"expected \1, got", message)
+    message = re.sub(
+        r"Expected a <class '(\w+)'>\. Got value:",
+        lambda found: f"expected {KINDS.get(found[1], found[1])}, got",
+        message,
+    )
     return re.sub(
         r"Expected a typing\.Literal\[(.*?)\]\. Got value:", r"choose from \1; got", message
     )

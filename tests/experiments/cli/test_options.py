@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from latentheads.experiments import prune
 from latentheads.experiments.cli import plain
-from latentheads.experiments.cli.names import named_classes
+from latentheads.experiments.cli.names import load_yaml, named_classes
 from latentheads.experiments.cli.options import Parser, read_settings
 
 
@@ -64,3 +66,20 @@ def test_numbers_are_typed_with_commas_or_as_a_list(typed: str, cutoffs: tuple[i
     for words in (["--cutoffs", typed], [f"--cutoffs={typed}"]):
         settings, _ = read_settings(["--preset", "wikitext2-small", *words], "run.py", "")
         assert settings.network.cutoffs == cutoffs
+
+
+def test_a_list_in_a_file_is_written_as_on_a_command_line_or_by_yaml() -> None:
+    found = load_yaml("cutoffs: 5,10\nseeds: 0\nrecipes: [coda, transformer]\nsteps: 7\n")
+    assert found == {"cutoffs": [5, 10], "seeds": "0", "recipes": "coda,transformer", "steps": 7}
+    with pytest.raises(ValueError, match="^cutoffs must be whole numbers with commas between"):
+        load_yaml("cutoffs: 5,many\n")
+
+
+def test_a_file_of_another_encoding_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "some.yaml").write_bytes("steps: 9\n".encode("utf-16"))
+    with pytest.raises(SystemExit):
+        read_settings(["--config", str(tmp_path / "some.yaml")], "run.py", "")
+    said = f"run.py: error: --config {tmp_path / 'some.yaml'} is no text in UTF-8: "
+    assert capsys.readouterr().err.startswith(said)
