@@ -71,7 +71,7 @@ def test_numbers_are_typed_with_commas_or_as_a_list(typed: str, cutoffs: tuple[i
 def test_a_list_in_a_file_is_written_as_on_a_command_line_or_by_yaml() -> None:
     found = load_yaml("cutoffs: 5,10\nseeds: 0\nrecipes: [coda, transformer]\nsteps: 7\n")
     assert found == {"cutoffs": [5, 10], "seeds": "0", "recipes": "coda,transformer", "steps": 7}
-    with pytest.raises(ValueError, match="^cutoffs must be whole numbers with commas between"):
+    with pytest.raises(ValueError, match=r"^cutoffs must be whole numbers with commas between"):
         load_yaml("cutoffs: 5,many\n")
 
 
