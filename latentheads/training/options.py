@@ -25,7 +25,8 @@ class Training:
             language models.
         momentum: Of nag.
         learning_rate: At the end of the warm-up.
-        warmup_steps: Updates of linear growth of the learning rate.
+        warmup_steps: Updates of linear growth of the learning rate, which training of fewer updates
+            in all never reaches.
         decay: How the learning rate falls afterwards: to 0 at the last step (linear), by the
             inverse square root of the step (inverse-sqrt), or along half a cosine in each of a
             row of cycles (cosine).
