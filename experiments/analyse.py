@@ -157,7 +157,7 @@ def draw_alignments(
         save(draw_links(links, title), out / "alignments.png")
     for text in texts:
         if text.run.source is None or not draws_alignments(text.run.model):
-            continue
+            continue  # a block of running text has too many words for a picture
         figure = batch_alignments(text.run, *text.pair_to_show())
         save(figure, out / f"alignments-{_file_name(text.name)}.png")
 

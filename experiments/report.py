@@ -12,7 +12,6 @@ from typing import Literal
 
 import latentheads.experiments.cli.beginning  # noqa: F401
 
-from latentheads.errors import mention
 from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.options import (
     Parser,
@@ -21,6 +20,7 @@ from latentheads.experiments.cli.options import (
     open_run,
 )
 from latentheads.experiments.cli.outputs import check_file
+from latentheads.experiments.cli.pages import tell_unread
 from latentheads.page import report
 
 DESCRIPTION = (
@@ -79,8 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = [open_run(run, options, finished=True) for run in options.runs]
         chosen = {name: options[name] for name in ("part", "sentences", "shown", "draws")}
         page = report(runs, out, **chosen, seed=options.seed)
-    for name, why in page.unread.items():
-        mention(f"report.py: note: no sentence of {name} could be read: {why}", sys.stderr)
+    tell_unread("report.py", page)
     tell("report.py", f"written to {options.out}: {len(page.html.encode()):,} bytes")
     return 0
 

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if trainer is None:
             if os.environ.get("RANK", "0") != "0":
                 return 0
-            print(f"{out} is finished; --overwrite trains it anew")
+            mention(f"{out} is finished; --overwrite trains it anew", sys.stdout)
         else:
             if trainer.main:
                 mention(trainer.headline(), sys.stdout)

@@ -12,6 +12,7 @@ from torch import Tensor
 from latentheads.alignment.law import NOWHERE, Alignments, Pointing, check_pointing
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.distributions.heads import spreads
+from latentheads.layers.numeric import full_precision
 from latentheads.names import POINTING
 
 __all__ = ["as_law", "conditioned", "context_of"]
@@ -68,7 +69,9 @@ def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
     site = POINTING if prior.context is None else prior.context.block.site(POINTING)
     check_pointing(site, pointing, prior.pointing)
     # minus infinity, which a guide may mask with, would have no KL
-    scores = pointing.scores.clamp_min(NOWHERE).masked_fill(
-        prior.pointing.scores <= NOWHERE / 2, NOWHERE
+    scores = (
+        full_precision(pointing.scores)
+        .clamp_min(NOWHERE)
+        .masked_fill(prior.pointing.scores <= NOWHERE / 2, NOWHERE)
     )
     return Alignments(replace(pointing, scores=scores), prior.valid, prior.below, prior.context)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, cast
 
 import pyro
 from pyro import poutine
@@ -29,6 +29,7 @@ __all__ = [
     "StrayParameters",
     "evaluation_mode",
     "hidden_from_tracers",
+    "own_parameters",
     "plug_in_value",
     "register_parameters",
 ]
@@ -163,24 +164,36 @@ def register_parameters(name: str, module: nn.Module) -> None:
             pyro.get_param_store()._param_to_name[parameter] = f"{name}.{parameter_name}"
 
 
+def own_parameters() -> AbstractContextManager[None]:
+    """Lets a module of Pyro's have its own parameters, and not another's of the same names.
+
+    Pyro keeps them by name in one store: the second of two guides would take the first one's.
+    """
+    return cast(AbstractContextManager[None], pyro.get_param_store().scope())
+
+
 class StrayParameters(Messenger):
-    """Notes the parameters of a pass that are none of a module's, such as ``pyro.param``.
+    """Notes what ``pyro.param`` gives in a pass, where that is no parameter of a module.
 
     Training moves those of the module alone.
 
     Args:
         module: Whose parameters are trained.
+
+    Attributes:
+        found: The names of the others.
     """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.known = {each.data_ptr() for each in module.parameters()}
+        self.module = module
         self.found: list[str] = []
 
     def _pyro_post_param(self, msg: Any) -> None:
         value = msg["value"]
-        own = value.unconstrained() if hasattr(value, "unconstrained") else value
-        if own.data_ptr() not in self.known:
+        given = value.unconstrained() if hasattr(value, "unconstrained") else value
+        own = self.module.parameters()
+        if not any(given is each or given.data_ptr() == each.data_ptr() for each in own):
             self.found.append(msg["name"])
 
 

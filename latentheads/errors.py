@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -59,11 +61,13 @@ def mention(line: str, file: Any) -> None:
         return
     try:
         print(line, file=file, flush=True)
-    except OSError:
-        _silence(file)
+    except (OSError, ValueError) as reason:  # a closed file is a ValueError
+        gone = getattr(reason, "errno", None) in (errno.EPIPE, errno.EIO)
+        if gone or file is sys.stderr:
+            _silence(file)
 
 
 def _silence(file: Any) -> None:
     """Leads a stream nowhere, where what still waits for it would fail again at the end."""
-    with suppress(OSError, AttributeError, ValueError):  # a notebook's has no descriptor
-        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+    with suppress(OSError, AttributeError, ValueError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), file.fileno())  # a notebook's has no descriptor

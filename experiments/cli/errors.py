@@ -73,12 +73,8 @@ def name_close(message: str, known: Collection[str]) -> str:
         return message
     name = found[1] or f"--{found[2]}"
     said = name.lstrip("-").replace("-", "_")
-    close = (
-        [f"--{ELSEWHERE[said]}"]
-        if said in ELSEWHERE
-        else get_close_matches(name, known, cutoff=CLOSE)
-    )
-    close = [each for each in close if each in known]
+    elsewhere = f"--{ELSEWHERE.get(said, '')}"
+    close = [elsewhere] if elsewhere in known else get_close_matches(name, known, cutoff=CLOSE)
     meant = " or ".join(close)
     return f"{message}: {f'did you mean {meant}?' if close else '--help names all there are'}"
 
@@ -87,7 +83,7 @@ def tell_unknown(program: str, unknown: Sequence[str]) -> None:
     """Says on standard error which words a run does not know, in one line."""
     more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
     named = ", ".join(_printable(_cut(word)) for word in unknown[:NAMED])
-    print(f"{program}: unknown to the model: {named}{more}", file=sys.stderr)
+    mention(f"{program}: unknown to the model: {named}{more}", sys.stderr)
 
 
 def _cut(word: str) -> str:
@@ -240,7 +236,7 @@ class Losses:
         """Names one, by its place from 0."""
         self.number += 1
         name = self.name(self.before + place)
-        print(f"{self.program}: {name} stays empty: {why}", file=sys.stderr)
+        mention(f"{self.program}: {name} stays empty: {why}", sys.stderr)
 
     def name(self, place: int) -> str:
         """What one of all is called."""

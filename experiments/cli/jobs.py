@@ -302,6 +302,8 @@ class Table:
         lines = [f"  {each.name}: {each.last_words()}" for each in shown]
         if len(shown) < len(running):
             lines.append(f"  and {len(running) - len(shown)} more")
+        if not lines:
+            return
         mention("\n".join(line[: width - 1] if self.live else line for line in lines), self.file)
         self._lines = len(lines) if self.live else 0
 

@@ -128,8 +128,8 @@ def _find_file(word: str, name: str) -> list[str]:
     if os.path.isfile(name):
         try:
             read_text(Path(name))
-        except UnicodeDecodeError as reason:
-            raise ValueError(f"--config {name} is no text in UTF-8: {reason.reason}") from reason
+        except (OSError, ValueError) as reason:
+            raise ValueError(f"--config {name} cannot be read: {reason}") from reason
     return ["--config", name]
 
 
@@ -246,8 +246,10 @@ def load_yaml(text: str, trusted: Collection[str] = ()) -> Any:
 
 def _as_typed(name: str, value: Any) -> Any:
     """The value of an option in a file, where a list is written as on a command line or by YAML."""
-    if f"--{name}" in NUMBERS and isinstance(value, str):
-        return whole_numbers(name, value)
+    if isinstance(value, bool):
+        return value
+    if f"--{name}" in NUMBERS and isinstance(value, int | str):
+        return whole_numbers(name, str(value))
     if name in LISTS and isinstance(value, int | list):
         return ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return value

@@ -16,6 +16,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 
 import latentheads.experiments.cli.allocation  # noqa: F401
 from latentheads.corpora import Corpus
+from latentheads.errors import mention
 from latentheads.experiments.cli.errors import leave, name_close, name_options
 from latentheads.experiments.cli.groups import (
     OF_RUNS,
@@ -245,7 +246,7 @@ def refuse_idle(idle: Mapping[str, Need], arguments: Sequence[str], prog: str) -
         raise ValueError("; ".join(refused))
     if prog and os.environ.get("RANK", "0") == "0":
         for line in refusals(idle):
-            print(f"{prog}: note: {line}", file=sys.stderr)
+            mention(f"{prog}: note: {line}", sys.stderr)
 
 
 @contextmanager

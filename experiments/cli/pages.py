@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
+from latentheads.errors import mention
 from latentheads.experiments.cli.errors import tell
 from latentheads.runs.folder import PAGE
 from latentheads.runs.loading import load_finished
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import name_trusted
 
-__all__ = ["tell_and_write", "write_page"]
+if TYPE_CHECKING:
+    from latentheads.page import ReportPage
+
+__all__ = ["tell_and_write", "tell_unread", "write_page"]
 
 
 def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path) -> str:
@@ -29,7 +35,19 @@ def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: 
     trusted = [(folder, name_trusted(settings, options.trust)) for folder, settings in plans]
     runs = [load_finished(folder, "reported", options.device, own) for folder, own in trusted]
     page = report(runs, out / PAGE)
+    tell_unread("report", page)
     return f"written to {out / PAGE}: {len(page.html.encode()):,} bytes"
+
+
+def tell_unread(program: str, page: ReportPage) -> None:
+    """Says of which runs a page shows no sentence, and why.
+
+    Args:
+        program: The program's name.
+        page: The page.
+    """
+    for name, why in page.unread.items():
+        mention(f"{program}: note: no sentence of {name} could be read: {why}", sys.stderr)
 
 
 def tell_and_write(

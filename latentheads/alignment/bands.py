@@ -51,7 +51,7 @@ def make_table(
         return word_table(states, lexicons, output.weight, words, asked, smoothing)
     output = _adaptive(output)
     output.check_smoothing(smoothing)
-    # a posterior is of both factors: that of the first softmax, the smallest, is found without it
+    # a posterior is of both factors: the gradient of the first is made later, its scores once more
     known = asked if asked and not asked.summed else None
     table = word_table(states, lexicons, output.head, output.first_of(words), known)
     if asked and asked.summed:

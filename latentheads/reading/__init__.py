@@ -10,7 +10,7 @@ from latentheads.reading.alignments import (
     score_attention,
 )
 from latentheads.reading.conllu import Parsed, encode_parsed, read_conllu
-from latentheads.reading.divergence import Divergence, divergence
+from latentheads.reading.divergence import Divergence
 from latentheads.reading.draws import DrawnWeights, drawn_weights, prior_readings
 from latentheads.reading.head_report import HeadReport
 from latentheads.reading.importance import gradient_importance
@@ -61,7 +61,6 @@ __all__ = [
     "alignment_laws",
     "best_attention",
     "detect",
-    "divergence",
     "drawn_weights",
     "encode_parsed",
     "frequency_ranks",

@@ -69,7 +69,7 @@ TOKENS = 1024
 class AlignmentLaws:
     """Probabilities of where the heads of each word point, summed over other heads and words.
 
-    What stands at each key says :func:`latentheads.reading.name_positions`.
+    :func:`latentheads.reading.name_positions` names the keys.
 
     Attributes:
         heads: Names of the heads of all blocks, from the lowest.

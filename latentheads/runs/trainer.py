@@ -20,6 +20,7 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding
 from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.translate import Decoding
+from latentheads.effects import own_parameters
 from latentheads.errors import mention
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder
@@ -387,7 +388,8 @@ class Trainer:
         self.keeper.mend_folder()
         results = self._facts().to_json()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
-        complete(results, reporter.sections(results), self.folder.write_results)
+        with own_parameters():
+            complete(results, reporter.sections(results), self.folder.write_results)
         self.folder.release()
         self.results = Results.read(results)
         self.folder.before = None

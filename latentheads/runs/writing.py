@@ -249,13 +249,11 @@ def encode_pairs(
     Raises:
         ValueError: There are not as many translations as lines, or one text is no list of lines.
     """
-    for name, lines in (("sentences", sources), ("translations", targets)):
-        if isinstance(lines, str):  # it would be read letter by letter
-            raise ValueError(f"{name} must be a list of texts, got one text: [{lines!r}]")
+    for name, given in (("sources", sources), ("targets", targets)):
+        if isinstance(given, str):  # it would be read letter by letter
+            raise ValueError(f"{name} must be a list of texts, got one text: [{given!r}]")
     if len(sources) != len(targets):
-        raise ValueError(
-            f"translations must be as many as sentences, {len(sources)}, got {len(targets)}"
-        )
+        raise ValueError(f"targets must be {len(sources)} lines, as sources; got {len(targets)}")
     lines = [s if t.strip() else "" for s, t in zip(sources, targets, strict=True)]
     known = encode_sources(run, lines, task, lose)
     told = run.target.encode_all(targets[place] for place in known.places)

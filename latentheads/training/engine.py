@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part, Place, Stream, Update, UpdateStream
-from latentheads.effects import StrayParameters
+from latentheads.effects import own_parameters
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
 from latentheads.inference.objective import Head_ELBO
@@ -98,7 +98,6 @@ class Engine:
         if training.noise_warmup_steps:
             check_warmth(self.objective)
         self.optimiser = make_optimiser(self.objective.parameters(), training)
-        self.stray = StrayParameters(self.objective)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0
         self.place = Place()
@@ -149,7 +148,7 @@ class Engine:
         # what an earlier backward pass left behind would move even what is frozen
         self.optimiser.zero_grad(set_to_none=True)
         started = time.perf_counter()
-        with closing(self.stream.ahead(self.place)) as updates:
+        with closing(self.stream.ahead(self.place)) as updates, own_parameters():
             while self.running:
                 self.model.train()
                 self.guide.train()
@@ -220,27 +219,15 @@ class Engine:
         self.place = update.after
 
     def _validate(self, batch: Batch) -> None:
-        """Lets Pyro check every site in a pass that changes nothing, random numbers included.
-
-        Raises:
-            ValueError: Parameters are made in the pass, which the optimiser would never move.
-        """
+        """Lets Pyro check every site in a pass that changes nothing, random numbers included."""
         devices = [self.device] if self.device.type == "cuda" else []
         with (
             torch.random.fork_rng(devices),
             torch.no_grad(),
             pyro.validation_enabled(True),
             self._precision(),
-            self.stray,
         ):
             self.elbo.differentiable_loss(self.model, self.guide, batch)
-        known = self.stray.known
-        late = [n for n, each in self.objective.named_parameters() if each.data_ptr() not in known]
-        if made := [*self.stray.found, *late]:
-            raise ValueError(
-                f"parameter {made[0]!r} is made in a pass, where no optimiser finds it: make it in "
-                "__init__, an nn.Parameter or a PyroParam, in the place of pyro.param"
-            )
 
     def _set_noise_factor(self, noise_factor: float) -> None:
         if self.training.noise_warmup_steps:

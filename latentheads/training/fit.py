@@ -13,6 +13,7 @@ from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import BatchStream, Part, Stream, UpdateStream
 from latentheads.corpora import batches as in_batches
+from latentheads.effects import own_parameters
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.evaluation import TOKENS, Report, evaluate
 from latentheads.inference.showing import figures_to_html, figures_to_text
@@ -237,5 +238,6 @@ class _Fitting:
         engine.model.eval()
         engine.guide.eval()
         if samples != 1 or report is None:
-            report = evaluate(engine.model, engine.guide, self.valid, samples, self.seed)
+            with own_parameters():
+                report = evaluate(engine.model, engine.guide, self.valid, samples, self.seed)
         return Fitted(report, self.step, self.history)

@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from torch import nn
+
 from latentheads.batch import Batch
 from latentheads.corpora import Part
+from latentheads.effects import StrayParameters, own_parameters
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import Report, evaluate, evaluating, fixed_noise
@@ -83,9 +86,21 @@ class Best:
 
 
 def probe(model: HeadModel, guide: ModelGuide, batch: Batch, seed: int) -> None:
-    """Computes the bound of one batch: a guide that has none is refused before training."""
-    with evaluating(model, guide), fixed_noise(seed, model.device):
+    """Computes the bound of one batch: a guide that has none is refused before training.
+
+    Raises:
+        ValueError: It has none, or makes parameters in a pass, which no optimiser would move.
+    """
+    every = nn.ModuleList([model, guide])
+    before, stray = set(map(id, every.parameters())), StrayParameters(every)
+    with evaluating(model, guide), fixed_noise(seed, model.device), own_parameters(), stray:
         terms(model, guide, batch.to(model.device))
+    late = [name for name, each in guide.named_parameters() if id(each) not in before]
+    if made := [*stray.found, *late]:
+        raise ValueError(
+            f"parameter {made[0]!r} is made in a pass, where no optimiser finds it: make it in "
+            "__init__, an nn.Parameter or a PyroParam, in the place of pyro.param"
+        )
 
 
 def look_at(

@@ -264,6 +264,7 @@ MISTAKES = [
     ("--checkpoint newest", "has no checkpoint 'newest'; it has best, last"),
     ("--buffer 0", "buffer must be at least 1, got 0"),
     ("--beam 0", "beam must be at least 1, got 0"),
+    ("--beam 2000", "beam must be at most 1,000, got 2,000"),
     ("--beam two", "--beam"),
     ("--draws -1", "draws must be at least 0, got -1"),
     ("--length_penalty -1", "length_penalty must be at least 0, got -1"),

@@ -514,6 +514,15 @@ def test_a_posterior_points_where_its_prior_may_whatever_its_scores(
     assert found[0][1].isfinite().all()
 
 
+def test_a_posterior_of_half_precision_is_widened(batch: Batch) -> None:
+    model = aligned(SHAPES["one head"])
+    guide = attach("tied", model)
+    guide.get_posterior = lambda name, prior: conditioned(
+        prior, Pointing(torch.zeros_like(prior.pointing.scores).half())
+    )
+    assert terms(model, guide, batch).elbo.isfinite().all()
+
+
 def test_a_posterior_may_leave_out_by_minus_infinity_what_its_prior_does_not(batch: Batch) -> None:
     model = aligned(SHAPES["one head"])
     guide = attach("tied", model)

@@ -141,9 +141,14 @@ def test_a_part_with_a_fault_of_its_own_leaves_the_other_parts(
 
 def test_a_line_whose_reader_is_gone_ends_no_work() -> None:
     mention("to nobody", None)
-    with open("/dev/full", "w") as full:
-        mention("to a full disk", full)
-        mention("once more", full)
+    with deserted():
+        for line in ("first", "once more"):
+            mention(line, sys.stdout)
+        print("and nothing fails at the end", flush=True)
+    full = open("/dev/full", "w")  # noqa: SIM115
+    mention("a line", full)
+    with pytest.raises(OSError, match="No space left"):  # what is no mention is not lost in silence
+        full.close()
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ def test_numbers_are_typed_with_commas_or_as_a_list(typed: str, cutoffs: tuple[i
 def test_a_list_in_a_file_is_written_as_on_a_command_line_or_by_yaml() -> None:
     found = load_yaml("cutoffs: 5,10\nseeds: 0\nrecipes: [coda, transformer]\nsteps: 7\n")
     assert found == {"cutoffs": [5, 10], "seeds": "0", "recipes": "coda,transformer", "steps": 7}
+    found = load_yaml("cutoffs: 5\ntask_sizes: [3, 4]\nlatent: true\n")
+    assert found == {"cutoffs": [5], "task_sizes": [3, 4], "latent": True}
     with pytest.raises(ValueError, match=r"^cutoffs must be whole numbers with commas between"):
         load_yaml("cutoffs: 5,many\n")
 
@@ -81,5 +83,5 @@ def test_a_file_of_another_encoding_is_named(
     (tmp_path / "some.yaml").write_bytes("steps: 9\n".encode("utf-16"))
     with pytest.raises(SystemExit):
         read_settings(["--config", str(tmp_path / "some.yaml")], "run.py", "")
-    said = f"run.py: error: --config {tmp_path / 'some.yaml'} is no text in UTF-8: "
+    said = f"run.py: error: --config {tmp_path / 'some.yaml'} cannot be read: "
     assert capsys.readouterr().err.startswith(said)

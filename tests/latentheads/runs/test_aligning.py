@@ -119,10 +119,10 @@ def test_a_line_that_is_too_long_is_lost() -> None:
 def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
     assert CORPUS.source is not None
     both = CORPUS.source, CORPUS.target
-    for name, pair in (("sentences", ("ab", ["a", "b"])), ("translations", (["a", "b"], "ab"))):
+    for name, pair in (("sources", ("ab", ["a", "b"])), ("targets", (["a", "b"], "ab"))):
         with pytest.raises(ValueError, match=rf"^{name} must be a list of texts, got one text"):
             words.align(*pair)
-    with pytest.raises(ValueError, match="translations must be as many as sentences, 1, got 2"):
+    with pytest.raises(ValueError, match="targets must be 1 lines, as sources; got 2"):
         words.align(["a"], ["b", "c"])
     with pytest.raises(ValueError, match="runs/mine has no alignments: there is no posterior"):
         run_of(None, *both).align(["a"], ["b"])
