@@ -31,7 +31,6 @@ from latentheads.experiments.cli.errors import ending, tell
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.files import write_text
-from latentheads.reading import EXCLUDE
 from latentheads.reading.alignments import draws_alignments
 from latentheads.reading.head_report import HeadReport
 from latentheads.runs.portrait import Reading, portray
@@ -63,58 +62,12 @@ def make_parser() -> Parser:
         default="valid",
         help="part of the corpus that is read",
     )
-    parser.add_argument(
-        "--sentences",
-        type=int,
-        default=500,
-        help="how many are read, the first ones; of running text blocks",
-    )
-    parser.add_argument(
-        "--relevance",
-        type=int,
-        help="how many are read for the relevance, which costs a pass a target token; 0: leave it "
-        "out (default: as many as --sentences)",
-    )
-    parser.add_argument(
-        "--draws",
-        type=int,
-        default=0,
-        help="number of draws of every head from the guide, all figures averaged "
-        "over them; 0: heads at their prior's location. Relevance is of the plug-in heads all the "
-        "same",
-    )
+    parser.add_class_arguments(Reading, nested_key=None, skip={"seed"})
     parser.add_argument(
         "--conllu",
         type=str,
         help="file of parsed source sentences, or of a language model's own, for syntactic roles; "
         "a run on the grammar knows its parses. A guide sees no translation of them",
-    )
-    parser.add_argument(
-        "--exclude",
-        type=Literal[EXCLUDE],
-        default=EXCLUDE[0],
-        help=f"where BOS and EOS do not count for the confidence: {', '.join(EXCLUDE)}",
-    )
-    parser.add_argument(
-        "--positional",
-        type=float,
-        default=0.9,
-        help="share of its queries in which a positional head points to one relative position",
-    )
-    parser.add_argument(
-        "--margin",
-        type=float,
-        default=0.1,
-        help="how much better a syntactic head is than the best fixed offset",
-    )
-    parser.add_argument(
-        "--rare",
-        type=float,
-        default=0.5,
-        help="share of its queries in which a rare-word head points to one of the two rarest words",
-    )
-    parser.add_argument(
-        "--top", type=int, default=500, help="number of most frequent types that are not rare"
     )
     add_run_options(parser, "of the draws")
     return parser

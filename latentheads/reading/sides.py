@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Int
@@ -12,9 +13,10 @@ from latentheads.batch import Batch
 from latentheads.checks import check_word
 from latentheads.names import CHAINS
 
-__all__ = ["EXCLUDE", "Sides", "sides"]
+__all__ = ["EXCLUDE", "Exclude", "Sides", "sides"]
 
-EXCLUDE = ("both", "key", "query", "none")
+Exclude = Literal["both", "key", "query", "none"]
+EXCLUDE = get_args(Exclude)
 """Where tokens that only begin or end a sentence do not count."""
 
 

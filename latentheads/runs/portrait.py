@@ -36,6 +36,7 @@ from latentheads.reading import (
 from latentheads.reading.alignments import draws_alignments, points_at_text
 from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.reading.head_report import HeadReport
+from latentheads.reading.sides import Exclude
 from latentheads.runs.parses import Parses
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Reading:
     Attributes:
         sentences: How many are read, the first ones; of running text blocks.
         relevance: How many are read for the relevance, which costs a pass a target token; 0: it is
-            left out, None: as many as ``sentences``.
+            left out; when not given, as many as ``sentences``.
         draws: Draws of every head from the guide, all figures averaged over them; 0: heads at their
             prior's location. Relevance is of the plug-in heads all the same.
         exclude: Where BOS and EOS do not count for the confidence.
@@ -65,7 +66,7 @@ class Reading:
     sentences: int = 500
     relevance: int | None = None
     draws: int = 0
-    exclude: str = EXCLUDE[0]
+    exclude: Exclude = "both"
     positional: float = 0.9
     margin: float = 0.1
     rare: float = 0.5
