@@ -14,6 +14,7 @@ from typing import NoReturn
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory, mention
 
 __all__ = [
+    "STREAMS",
     "Losses",
     "check_streams",
     "ending",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+
+from latentheads.experiments.cli.errors import STREAMS
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -84,6 +88,10 @@ class _Output(io.FileIO):
             super().__init__(name, "a")
         except OSError as reason:
             raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
+        for stream in ("stdin", "stdout"):
+            if _leads_to(stream, self.fileno()):
+                self.close()
+                raise ValueError(f"{self._trouble}: it is {STREAMS[stream]} too")
 
     def empty(self) -> None:
         """Removes its old content, once."""
@@ -101,6 +109,15 @@ class _Output(io.FileIO):
             raise
         except OSError as reason:
             raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
+
+
+def _leads_to(stream: str, descriptor: int) -> bool:
+    """Whether a standard stream reads or writes the same file on a disk."""
+    try:
+        there = os.fstat(getattr(sys, stream).fileno())
+    except (AttributeError, OSError, ValueError):  # it is closed, or none of the system's
+        return False
+    return stat.S_ISREG(there.st_mode) and os.path.samestat(there, os.fstat(descriptor))
 
 
 @contextmanager

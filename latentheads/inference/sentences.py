@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -82,11 +83,7 @@ def sentence_bounds(
         samples: Draws K of the latents.
         seed: Of the noise.
     """
-    check_pair(model, guide)
-    check_least({"samples": samples}, samples=1)
-    check_seed(seed)
-    held = [SharedDraws() for _ in range(samples)]
-    with evaluating(model, guide), fixed_noise(seed, model.device):
+    with _drawing(model, guide, samples, seed) as held:
         return _draw_bounds(model, guide, batch.to(model.device), held, Tasks())
 
 
@@ -113,18 +110,26 @@ def part_bounds(
         >>> found = part_bounds(run.model, run.guide, run.corpus.test)
         >>> float(found.nats.sum() / found.tokens.sum())  # log p(y | x), or its bound
     """
-    check_pair(model, guide)
-    check_least({"samples": samples}, samples=1)
-    check_seed(seed)
-    if isinstance(batches, Part):
-        batches = in_batches(batches, TOKENS)
-    held = [SharedDraws() for _ in range(samples)]
     found, places, tasks = [], [], Tasks()
-    with evaluating(model, guide), fixed_noise(seed, model.device):
+    with _drawing(model, guide, samples, seed) as held:
+        if isinstance(batches, Part):
+            batches = in_batches(batches, TOKENS)
         for batch, own in with_places(batches):
             found.append(_draw_bounds(model, guide, batch.to(model.device), held, tasks))
             places.append(own)
     return _join(found, torch.cat(places).argsort(stable=True))
+
+
+@contextmanager
+def _drawing(
+    model: HeadModel, guide: ModelGuide, samples: int, seed: int
+) -> Iterator[list[SharedDraws]]:
+    """Checks a pair and draws from a seed; gives what all sentences share of every draw."""
+    check_pair(model, guide)
+    check_least({"samples": samples}, samples=1)
+    check_seed(seed)
+    with evaluating(model, guide), fixed_noise(seed, model.device):
+        yield [SharedDraws() for _ in range(samples)]
 
 
 def _draw_bounds(

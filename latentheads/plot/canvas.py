@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
+import warnings
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +66,7 @@ class Picture(Figure):
 
     def draw(self, renderer: Any) -> None:
         """Draws it: some of what stands on an axis is made only now."""
-        with styled():
+        with styled(), _one_warning_of_letters():
             super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
@@ -71,6 +74,27 @@ class Picture(Figure):
         with styled():
             self.savefig(buffer, format="png", dpi=110)
         return buffer.getvalue()
+
+
+@contextmanager
+def _one_warning_of_letters() -> Iterator[None]:
+    """Tells once of all letters that no font has; matplotlib tells of each, more than once."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    lacking: dict[str, None] = {}
+    for each in caught:
+        if found := re.match(r"Glyph (\d+) ", str(each.message)):
+            lacking[chr(int(found[1]))] = None
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if lacking:
+        some = " ".join(list(lacking)[:8])
+        warnings.warn(
+            f"no font of a picture has {len(lacking)} of its letters, as {some}: name a font that "
+            'has them, as matplotlib.rcParams["font.family"] or in a matplotlibrc',
+            stacklevel=2,
+        )
 
 
 def save(figure: Figure, path: str | Path) -> None:

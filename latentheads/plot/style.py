@@ -15,7 +15,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from matplotlib import rc_context, rc_params_from_file
+from matplotlib import rc_context, rc_params_from_file, rcParams
 
 from latentheads.names import ALIGNMENT, CHAINS
 
@@ -71,8 +71,13 @@ Drawn = TypeVar("Drawn")
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draws in the style of the library, and leaves the reader's own as it was."""
-    with rc_context(_SETTINGS):
+    """Draws in the style of the library, and leaves the reader's own as it was.
+
+    Letters that the style's font lacks, as those of Chinese, are taken from the reader's fonts:
+    ``matplotlib.rcParams["font.family"]``.
+    """
+    fonts = dict.fromkeys([*_SETTINGS["font.family"], *rcParams["font.family"]])
+    with rc_context({**_SETTINGS, "font.family": list(fonts)}):
         yield
 
 

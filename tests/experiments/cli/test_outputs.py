@@ -33,6 +33,20 @@ def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.parametrize(("stream", "said"), [("stdin", "input"), ("stdout", "output")])
+def test_an_output_is_no_file_that_is_read_or_written_already(
+    stream: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "text.en"
+    text.write_text("a line\n")
+    refused = pytest.raises(ValueError, match=f"text.en: it is standard {said} too$")
+    with text.open("a+") as already:
+        monkeypatch.setattr(sys, stream, already)
+        with refused, open_output("confidence", str(text)):
+            pass
+    assert text.read_text() == "a line\n"
+
+
 FULL = Path("/dev/full")
 
 

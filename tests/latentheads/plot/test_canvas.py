@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,26 @@ def test_a_title_with_dollars_is_painted(tmp_path: Path) -> None:
     figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, NAME)
     plot.save(figure, tmp_path / "gates.png")
     assert figure.get_suptitle().endswith(r"a\$_\$b")
+
+
+def test_letters_that_no_font_has_are_told_once(tmp_path: Path) -> None:
+    figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, "你好 你好")
+    with pytest.warns(UserWarning, match="has 2 of its letters, as 你 好: name a font") as caught:
+        plot.save(figure, tmp_path / "gates.png")
+    assert len(caught) == 1
+
+
+def test_other_warnings_of_a_drawing_are_told_as_they_are(tmp_path: Path) -> None:
+    figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, "")
+    figure.add_artist(_Warning())
+    with pytest.warns(DeprecationWarning, match="drawn otherwise") as caught:
+        plot.save(figure, tmp_path / "gates.png")
+    assert [Path(each.filename).name for each in caught] == [Path(__file__).name] * len(caught)
+
+
+class _Warning(Text):
+    """Warns when it is drawn."""
+
+    def draw(self, renderer: Any) -> None:
+        """Warns."""
+        warnings.warn("drawn otherwise", DeprecationWarning, stacklevel=1)

@@ -41,6 +41,11 @@ def test_a_figure_is_in_the_style_and_the_readers_own_stays_as_it_was(tmp_path: 
         assert matplotlib.rcParams["savefig.dpi"] == 144
 
 
+def test_letters_that_the_style_lacks_are_of_the_readers_font() -> None:
+    with matplotlib.rc_context({"font.family": ["DejaVu Serif"]}), styled(), styled():
+        assert matplotlib.rcParams["font.family"] == ["DejaVu Sans", "DejaVu Serif"]
+
+
 def test_a_figure_is_an_opaque_white_card() -> None:
     assert Picture(WIDTH, 3).get_facecolor() == (1, 1, 1, 1)
 
