@@ -14,6 +14,7 @@ median of its ratios to the plain network within each round.
     one head     summed out exactly; the guide's bound is trained beside log p (marginal)
     mixture      one head that points at nothing: 16 vectors that are learned, summed out
     chain        one head that reads where it pointed at the word before
+    exact        that chain with guide exact, which has nothing to train
     two heads    of one block, all pairs of positions summed out; those of a language model point
                  at 16 words before, or at null
     two blocks   the head above reads the one below
@@ -47,7 +48,7 @@ from latentheads.experiments.benchmarks.command_line import write
 from latentheads.experiments.benchmarks.growth import Growth, begin, growth_parser, race_at_all
 from latentheads.experiments.benchmarks.racing import quartiles
 from latentheads.experiments.cli.plain import PlainParser
-from latentheads.guides import Cascaded, Tied
+from latentheads.guides import Cascaded, Exact, Tied
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.models import LanguageModel, Network, Translation, make_prior
 
@@ -64,6 +65,7 @@ ROWS: dict[str, AlignmentOptions | None] = {
     "one head": AlignmentOptions(1),
     "mixture": AlignmentOptions(1, alignment_prior="mixture"),
     "chain": AlignmentOptions(1, alignment_prior="chain"),
+    "exact": AlignmentOptions(1, alignment_prior="chain"),
     "two heads": AlignmentOptions(1, alignment_heads=2),
     "two blocks": AlignmentOptions(2),
 }
@@ -112,7 +114,8 @@ def _make_step(name: str, size: Size, network: Network, setting: Setting, batch:
     else:
         model = Translation(types, types, prior, network, alignments=options)
     drawn = options is not None and options.drawn
-    guide: Any = (Cascaded if drawn else Tied)(model.to(setting.device))
+    kind = Exact if name == "exact" else Cascaded if drawn else Tied
+    guide: Any = kind(model.to(setting.device))
     objective = Head_ELBO(analytic=True, objective="marginal" if drawn else "bound")
     return under(objective, model, guide.to(setting.device), batch)
 

@@ -150,8 +150,7 @@ class AlignmentBlock(nn.Module):
         query = self.query(states).unflatten(-1, (self.block.heads, self.size))
         scores = point(query, keys, readable)
         if self.prior == "chain":
-            steps = self.jumps["before"](keys.shape[-3])
-            return ChainPointing(scores, steps=steps.expand(*scores.shape[:-3], 1, -1, -1))
+            return ChainPointing(scores, steps=self.jumps["before"](keys.shape[-3]).unsqueeze(0))
         if self.prior != "cascaded":
             return Pointing(scores, first=self.first)
         return Pointing(scores, self._read_below(keys, below), self.first)

@@ -3,9 +3,9 @@ r"""Alignments in a chain: a word's position given that of the word before.
 .. math:: p(z_t = s \mid z_{t-1} = s') \propto \exp(c_{ts} + r_t(s', s))
 
 The prior has :math:`r(s', s) = J[s - s']`, a number for each jump up to a width, so that it learns
-how an alignment moves on. Log p(y | x) is the forward algorithm, the exact posterior a chain of the
-same form whose :math:`r_t` the backward algorithm gives. Hidden Markov alignments: Vogel et al.
-1996, https://aclanthology.org/C96-2141; in a neural network Wu and Cotterell 2019,
+how an alignment moves on. Log p(y | x) is the forward algorithm, and the exact posterior a chain
+with the same :math:`r`, whose :math:`c_t` the backward algorithm gives. Hidden Markov alignments:
+Vogel et al. 1996, https://aclanthology.org/C96-2141; in a neural network Wu and Cotterell 2019,
 https://arxiv.org/abs/1905.06319.
 """
 
@@ -22,6 +22,13 @@ from torch import Tensor
 
 from latentheads.alignment.law import Pair, Pointing
 from latentheads.alignment.summed import Summed
+from latentheads.alignment.transitions import (
+    SharedTransitions,
+    Transitions,
+    WordTransitions,
+    later_steps,
+    times,
+)
 from latentheads.layers.numeric import log_softmax
 
 __all__ = ["ChainPointing", "SummedChain"]
@@ -32,14 +39,15 @@ class ChainPointing(Pointing):
     """The parameters of a chain over the words of a sentence, for one head.
 
     Attributes:
-        steps: What a word reads of the one before: its position, then the word's own.
+        steps: What a word reads of the one before: its position, then the word's own. One matrix
+            for all words is never copied for each.
     """
 
     chained: ClassVar[bool] = True
-    steps: Float[Tensor, "*batch #target before key"] = field(kw_only=True)
+    steps: Float[Tensor, "*#batch #target before key"] = field(kw_only=True)
 
     @property
-    def between(self) -> Mapping[Pair, Float[Tensor, "*batch #target before key"]]:
+    def between(self) -> Mapping[Pair, Float[Tensor, "*#batch #target before key"]]:
         """What is read of the word before."""
         return {(self.first, self.first): self.steps}
 
@@ -48,19 +56,9 @@ class ChainPointing(Pointing):
         return replace(self, scores=self.scores.detach(), steps=self.steps.detach())
 
     @property
-    def transitions(self) -> Float[Tensor, "*batch later before key"]:
-        """Log-probabilities of every further word's positions, given the one before."""
-        steps = self.steps[..., 1:, :, :] if self.steps.shape[-3] > 1 else self.steps
-        return log_softmax(self.scores[..., 1:, 0, None, :] + steps)
-
-    @property
     def marginals(self) -> Float[Tensor, "*batch target head key"]:
         """The probability of every position of each word, whatever the others'."""
-        found = [self.start]
-        # a view of one step at a time would be given a gradient as large as all of them
-        for steps in self.transitions.unbind(-3):
-            found.append((found[-1][..., None] + steps).logsumexp(-2))
-        return torch.stack(found, -2).exp().unsqueeze(-2)
+        return _transitions(self)[0].marginals.to(self.scores.dtype).unsqueeze(-2)
 
     def word_log_prob(
         self, drawn: Int[Tensor, "*draw target head"]
@@ -68,95 +66,119 @@ class ChainPointing(Pointing):
         """Log-probability of each word's alignment given the one before."""
         place = drawn[..., 0]
         start = self.start.expand(*place.shape[:-1], -1).gather(-1, place[..., :1])
-        steps = self.transitions
-        steps = steps.expand(*place.shape[:-1], *steps.shape[-3:])
-        before = place[..., :-1, None, None].expand(*place[..., 1:].shape, 1, steps.shape[-1])
-        rows = steps.gather(-2, before)[..., 0, :]
-        return torch.cat([start, rows.gather(-1, place[..., 1:, None])[..., 0]], -1)
+        read = later_steps(self.steps)
+        matrices, keys = read.shape[-3], read.shape[-1]
+        before = place[..., :-1].unflatten(-1, (matrices, (place.shape[-1] - 1) // matrices))
+        rows = read.expand(*before.shape[:-1], *read.shape[-2:])
+        rows = rows.gather(-2, before[..., None].expand(*before.shape, keys)).flatten(-3, -2)
+        later = log_softmax(self.scores[..., 1:, 0, :] + rows)
+        return torch.cat([start, later.gather(-1, place[..., 1:, None])[..., 0]], -1)
 
     def walk(
         self, below: Int[Tensor, "*draw target lower"], choose: Callable[[Tensor], Tensor]
     ) -> Int[Tensor, "*draw target head"]:
         """Chooses the position of word after word, each by its law given the one before."""
-        shape, steps = below.shape[:-2], self.transitions
-        steps = steps.expand(*shape, *steps.shape[-3:])
+        shape = below.shape[:-2]
         places = [choose(self.start.expand(*shape, -1))]
-        for step in steps.unbind(-3):
-            before = places[-1][..., None, None].expand(*shape, 1, steps.shape[-1])
-            places.append(choose(step.gather(-2, before)[..., 0, :]))
+        for word in range(1, self.scores.shape[-3]):
+            read = self.steps[..., min(word, self.steps.shape[-3] - 1), :, :]
+            read = read.expand(*shape, *read.shape[-2:])
+            before = places[-1][..., None, None].expand(*shape, 1, read.shape[-1])
+            row = read.gather(-2, before)[..., 0, :]
+            places.append(choose(log_softmax(self.scores[..., word, 0, :] + row)))
         return torch.stack(places, -1)[..., None]
 
 
+def _transitions(*laws: Pointing) -> Sequence[Transitions]:
+    """Those of some laws, in one form; where no word reads another, steps are 0."""
+    chains = [law if isinstance(law, ChainPointing) else _unread(law) for law in laws]
+    shared = all(chain.steps.shape[-3] == 1 for chain in chains)
+    form = SharedTransitions if shared else WordTransitions
+    return [form(chain.scores[..., 0, :], chain.steps) for chain in chains]
+
+
+def _unread(law: Pointing) -> ChainPointing:
+    """The same law as a chain whose words do not read each other."""
+    keys = law.scores.shape[-1]
+    return ChainPointing(law.scores, steps=law.scores.new_zeros(1, keys, keys))
+
+
 class SummedChain(Summed):
-    """All alignments of a batch at once, where each word's reads the one before, for one head."""
+    """All alignments of a batch at once, where each word's reads the one before, for one head.
+
+    The prior's words share a matrix of steps; a posterior's may have one each.
+    """
+
+    @cached_property
+    def _prior(self) -> SharedTransitions:
+        (prior,) = self.priors
+        assert isinstance(prior, ChainPointing)
+        if prior.steps.shape[-3] > 1:
+            raise ValueError(
+                f"steps of a prior must be one matrix for all words, got {prior.steps.shape[-3]}"
+            )
+        return SharedTransitions(prior.scores[..., 0, :], prior.steps)
 
     @cached_property
     def _counted(self) -> Float[Tensor, "*batch target key"]:
         """Log-probabilities of the words, 0 at padding: padding changes no sum."""
-        return self.words * self.valid[..., None]
+        return (self.words * self.valid[..., None]).double()
 
     @cached_property
-    def _forward(self) -> list[Float[Tensor, "*batch key"]]:
-        r""":math:`\log p(y_{\le t}, z_t)` of every word."""
-        (prior,) = self.priors
-        first, *later = self._counted.unbind(-2)
-        found = [prior.start + first]
-        for steps, own in zip(prior.transitions.unbind(-3), later, strict=True):
-            found.append((found[-1][..., None] + steps).logsumexp(-2) + own)
-        return found
+    def _joint(self) -> Float[Tensor, "*batch target key"]:
+        """The scores of positions, given the word that they write."""
+        return self._prior.scores + self._counted
 
-    @property
-    def log_evidence(self) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, in nats: the forward algorithm."""
-        return self._forward[-1].logsumexp(-1)
+    @cached_property
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        """What positions weigh, given the word that they write, and the logarithm left out."""
+        peak = self._joint.detach().amax(-1, keepdim=True)
+        return (self._joint - peak).exp(), peak[..., 0]
 
     @cached_property
     def log_evidence_of_words(self) -> Float[Tensor, "*batch target"]:
-        """Exact log-probability of every word given those before, 0 at padding."""
-        totals = torch.stack([each.logsumexp(-1) for each in self._forward], -1)
-        before = torch.nn.functional.pad(totals[..., :-1], (1, 0))
-        return (totals - before) * self.valid
+        """Exact log-probability of every word given those before: the forward algorithm."""
+        weights, peak = self._weights
+        found = weights[..., 0, :] / self._prior.first_total
+        sums = [found.sum(-1)]
+        for totals, weight in self._prior.later(weights):
+            before = found / (sums[-1][..., None] * totals)
+            found = times(before, self._prior.moves) * weight
+            sums.append(found.sum(-1))
+        return ((torch.stack(sums, -1).log() + peak) * self.valid).to(self.words.dtype)
+
+    @cached_property
+    def _posterior(self) -> ChainPointing:
+        """The exact posterior: the backward algorithm."""
+        weights, _ = self._weights
+        ahead = [torch.ones_like(weights[..., 0, :])]
+        for totals, weight in self._prior.later(weights)[::-1]:
+            found = times(ahead[-1] * weight, self._prior.moves.mT) / totals
+            ahead.append(found / found.detach().amax(-1, keepdim=True))
+        scores = self._joint + torch.stack(ahead[::-1], -2).log()
+        (prior,) = self.priors
+        assert isinstance(prior, ChainPointing)
+        return replace(prior, scores=scores.to(prior.scores.dtype).unsqueeze(-2))
 
     def posterior(self) -> list[Pointing]:
-        """The exact posterior, itself a chain: the backward algorithm."""
-        (prior,) = self.priors
-        start, (first, *counted) = prior.start, self._counted.unbind(-2)
-        later = torch.zeros_like(first)
-        scores, moves = list[Tensor](), list(prior.transitions.unbind(-3))[::-1]
-        for steps, own in zip(moves, counted[::-1], strict=True):
-            scores.append(own + later)
-            later = (steps + scores[-1][..., None, :]).logsumexp(-1)
-        scores.append(start + first + later)
-        moves.append(start.new_zeros(*start.shape, start.shape[-1]))
-        own = torch.stack(scores[::-1], -2)
-        return [ChainPointing(own.unsqueeze(-2), steps=torch.stack(moves[::-1], -3))]
+        """The exact posterior, itself a chain: the prior's steps, and other scores."""
+        return [self._posterior]
 
     def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
         """E log p(y | z, x) under a posterior, of every sentence."""
-        (law,) = posterior
-        return (law.marginals[..., 0, :] * self._counted).sum((-1, -2))
+        (law,) = _transitions(*posterior)
+        return self._total((law.marginals * self._counted).sum(-1))
 
     def _entropy(self, laws: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
-        """That of the first position, and the mean of that of every step."""
-        (law,) = laws
-        start, steps = law.start, law.transitions
-        return -self._mean(law, (start.exp() * start).sum(-1), (steps.exp() * steps).sum(-1))
+        (law,) = _transitions(*laws)
+        return self._total(law.entropy)
 
     def _kl(
         self, laws: Sequence[Pointing], others: Sequence[Pointing]
     ) -> list[Float[Tensor, "*batch"]]:
-        (law,), (other,) = laws, others
-        first, steps = law.start, law.transitions
-        start = (first.exp() * (first - other.start)).sum(-1)
-        return [self._mean(law, start, (steps.exp() * (steps - other.transitions)).sum(-1))]
+        law, other = _transitions(*laws, *others)
+        return [self._total(law.kl(other))]
 
-    def _mean(
-        self,
-        law: Pointing,
-        start: Float[Tensor, "*batch"],
-        steps: Float[Tensor, "*batch later key"],
-    ) -> Float[Tensor, "*batch"]:
-        """What the first word has, and the mean of what each other has given the one before."""
-        before = law.marginals[..., :-1, 0, :]
-        further = (before * steps).sum(-1) * self.valid[..., 1:]
-        return start * self.valid[..., 0] + further.sum(-1)
+    def _total(self, values: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch"]:
+        """Sums over the words that are counted."""
+        return (values * self.valid).sum(-1).to(self.words.dtype)

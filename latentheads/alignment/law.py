@@ -81,11 +81,6 @@ class Pointing:
         return self.scores[..., 0, 0, :].log_softmax(-1)
 
     @property
-    def transitions(self) -> Float[Tensor, "*batch later #before key"]:
-        """Log-probabilities of further words' positions, for one head; none reads another."""
-        return log_softmax(self.scores[..., 1:, 0, None, :])
-
-    @property
     def marginals(self) -> Float[Tensor, "*batch target head key"]:
         """The probability of every position, whatever the other words'; of heads side by side."""
         return softmax(self.scores)

@@ -132,8 +132,9 @@ class Sentence:
         """The scores that a guide has answered with, one law a block."""
 
         def read(between: Tensor, t: int, origin: int) -> Array:
-            """What is read of another head, or of the word before; one row may do for all words."""
-            rows = numbers(between)[self.place]
+            """What is read of another head, or of the word before; one may do for all words."""
+            rows = numbers(between)
+            rows = rows[self.place] if rows.ndim > 3 else rows
             found: Array = rows[min(t, len(rows) - 1), origin, : self.keys]
             return found
 

@@ -71,7 +71,8 @@ def walk(prior: ChainPointing, laws: Tensor, words: Tensor) -> Tensor:
     came = laws.gather(-1, place)[..., 0].exp()
     law = prior.start.exp()
     found = [law]
-    for word, steps in enumerate(prior.transitions.exp().unbind(1)):
+    steps_of_words = (prior.scores[:, 1:, 0, None, :] + prior.steps).softmax(-1)
+    for word, steps in enumerate(steps_of_words.unbind(1)):
         law = law * came[:, :, word].T
         law = ((law / law.sum(-1, keepdim=True))[:, :, None] * steps).sum(1)
         found.append(law)

@@ -1,0 +1,110 @@
+"""Chains whose words share a matrix, against those that have one each, and their memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from latentheads.alignment.chain import ChainPointing, SummedChain
+from latentheads.alignment.law import NOWHERE, Pointing
+from latentheads.alignment.transitions import SharedTransitions, WordTransitions
+
+SENTENCES, WORDS, KEYS = 2, 7, 11
+
+
+def chain(words: int = 1, far: float = 1.0) -> ChainPointing:
+    """A random chain; the first sentence lacks the last position."""
+    torch.manual_seed(0)
+    scores = far * torch.randn(SENTENCES, WORDS, 1, KEYS, dtype=torch.float64)
+    scores[0, ..., -1] = NOWHERE
+    steps = far * torch.randn(SENTENCES, words, KEYS, KEYS, dtype=torch.float64)
+    return ChainPointing(scores.requires_grad_(), steps=steps.requires_grad_())
+
+
+def summed(prior: Pointing, dtype: torch.dtype = torch.float64) -> SummedChain:
+    """All alignments of some words; the last of the last sentence is padding."""
+    torch.manual_seed(1)
+    words = torch.randn(SENTENCES, WORDS, KEYS, dtype=torch.float64) * 3
+    valid = torch.ones(SENTENCES, WORDS, dtype=torch.bool)
+    valid[-1, -1] = False
+    return SummedChain([prior], words.to(dtype), valid)
+
+
+@pytest.mark.parametrize("far", [1.0, 30.0])
+def test_both_forms_have_the_same_figures_and_gradients(far: float) -> None:
+    one, other = chain(far=far), chain(far=far)
+    other = ChainPointing(other.scores.detach() + 1, steps=other.steps.detach() * 0.5)
+
+    def figures(form: type[SharedTransitions] | type[WordTransitions]) -> list[Tensor]:
+        words = 1 if form is SharedTransitions else WORDS
+        mine, its = (
+            form(law.scores[..., 0, :], law.steps.expand(-1, words, -1, -1)) for law in (one, other)
+        )
+        found = [mine.marginals, mine.entropy, mine.kl(its)]
+        return [*found, *torch.autograd.grad(found[-1].sum(), [one.scores, one.steps])]
+
+    pairs = zip(figures(SharedTransitions), figures(WordTransitions), strict=True)
+    for mine, its in pairs:
+        assert mine.abs().sum() > 0
+        torch.testing.assert_close(mine, its, rtol=1e-8, atol=1e-9)
+
+
+def test_positions_that_are_nearly_impossible_have_finite_figures_and_gradients() -> None:
+    prior = chain(far=1e3)
+    here = summed(prior)
+    guide = chain(far=1e3)
+    (sum(here.kl([guide])) + here.log_evidence + here.information).sum().backward()
+    for each in (prior.scores, prior.steps, guide.scores, guide.steps):
+        assert each.grad is not None
+        assert each.grad.isfinite().all()
+
+
+def test_single_precision_keeps_the_sum_over_a_long_text() -> None:
+    torch.manual_seed(0)
+    length, keys = 211, 13
+    words = (torch.randn(1, length, keys) * 5 - 5).float()
+    scores = (torch.randn(1, length, 1, keys) * 3).float()
+    steps = torch.randn(1, keys, keys).float()
+    here = SummedChain([ChainPointing(scores, steps=steps)], words, torch.ones(1, length) > 0)
+    law = scores[0, 0, 0].double().log_softmax(-1) + words[0, 0]
+    for own, word in zip(scores[0, 1:, 0].double(), words[0, 1:], strict=True):
+        law = (law[:, None] + (own + steps[0]).log_softmax(-1)).logsumexp(0) + word
+    assert here.log_evidence.dtype == torch.float32
+    assert float(here.log_evidence[0]) == pytest.approx(float(law.logsumexp(0)), rel=1e-6)
+    assert abs(float(here.gap(here.posterior())[0])) < 1e-5
+
+
+def test_a_matrix_for_every_word_is_refused_of_a_prior() -> None:
+    with pytest.raises(ValueError, match=r"^steps of a prior must be one matrix .*, got 7$"):
+        _ = summed(chain(words=WORDS)).log_evidence
+
+
+class _Largest(TorchDispatchMode):
+    """Notes the size of the largest tensor that is made."""
+
+    size = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        made = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
+        self.size = max([self.size, *(each.numel() for each in made)])
+        return found
+
+
+def test_a_shared_matrix_is_copied_for_no_word() -> None:
+    own = chain()
+    prior = ChainPointing(own.scores, steps=own.steps[0].detach().requires_grad_())
+    drawn = torch.zeros(SENTENCES, WORDS, 1, dtype=torch.long)
+    with _Largest() as made:
+        here = summed(prior)
+        found = here.log_evidence + here.information + here.posterior_entropy
+        found = found + here.expected(here.posterior()) + prior.word_log_prob(drawn).sum(-1)
+        found.sum().backward()
+    assert made.size == SENTENCES * KEYS * KEYS
