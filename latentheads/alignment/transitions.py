@@ -162,9 +162,10 @@ class WordTransitions(Transitions):
     def marginals(self) -> Float[Tensor, "*batch target key"]:
         """A product of another matrix for every word."""
         found = [self.first.exp()]
-        # a view of one matrix at a time would be given a gradient as large as all of them
-        for moves in self.moves.unbind(-3):
-            found.append(times(found[-1], moves))
+        with torch.autocast(found[0].device.type, enabled=False):  # it would narrow the products
+            # a view of one matrix at a time would be given a gradient as large as all of them
+            for moves in self.moves.unbind(-3):
+                found.append(times(found[-1], moves))
         return torch.stack(found, -2)
 
     @property

@@ -79,6 +79,19 @@ def test_single_precision_keeps_the_sum_over_a_long_text() -> None:
     assert abs(float(here.gap(here.posterior())[0])) < 1e-5
 
 
+@pytest.mark.parametrize("words", [1, WORDS])
+def test_autocast_narrows_nothing(words: int) -> None:
+    law, other = chain(words), chain(words, far=0.5)
+    guide = ChainPointing(law.scores.detach().float(), steps=law.steps.detach().float())
+    prior = ChainPointing(other.scores.detach().float(), steps=other.steps[:, :1].detach().float())
+    here = summed(prior, torch.float32)
+    wanted = [here.log_evidence, here.expected([guide]), *here.kl([guide]), *here.gap([guide])]
+    with torch.autocast("cpu", torch.bfloat16):
+        here = summed(prior, torch.float32)
+        found = [here.log_evidence, here.expected([guide]), *here.kl([guide]), *here.gap([guide])]
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+
+
 def test_a_matrix_for_every_word_is_refused_of_a_prior() -> None:
     with pytest.raises(ValueError, match=r"^steps of a prior must be one matrix .*, got 7$"):
         _ = summed(chain(words=WORDS)).log_evidence
