@@ -161,7 +161,7 @@ def name_again(overwrite: bool) -> str:
     return "without --overwrite the same command" if overwrite else "the same command"
 
 
-STREAMS = {"stdin": "standard input", "stdout": "standard output"}
+STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 
 
 def check_streams(*names: str) -> None:

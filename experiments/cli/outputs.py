@@ -88,7 +88,7 @@ class _Output(io.FileIO):
             super().__init__(name, "a")
         except OSError as reason:
             raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
-        for stream in ("stdin", "stdout"):
+        for stream in STREAMS:
             if _leads_to(stream, self.fileno()):
                 self.close()
                 raise ValueError(f"{self._trouble}: it is {STREAMS[stream]} too")

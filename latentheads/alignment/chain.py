@@ -39,8 +39,10 @@ class ChainPointing(Pointing):
     """The parameters of a chain over the words of a sentence, for one head.
 
     Attributes:
-        steps: What a word reads of the one before: its position, then the word's own. One matrix
-            for all words is never copied for each.
+        steps: What a word reads of the one before: its position, then the word's own; finite
+            numbers. One matrix for all words is not copied for each, where all laws that are
+            compared have one; in its sums numbers more than 200 below their row's largest count as
+            200 below it.
     """
 
     chained: ClassVar[bool] = True
@@ -51,6 +53,16 @@ class ChainPointing(Pointing):
         """What is read of the word before."""
         return {(self.first, self.first): self.steps}
 
+    @property
+    def shared(self) -> bool:
+        """Whether all words have the same matrix."""
+        return self.steps.shape[-3] == 1
+
+    def transitions(self, shared: bool) -> Transitions:
+        """How the chain moves from word to word, where a matrix is shared or in any chain."""
+        form = SharedTransitions if shared else WordTransitions
+        return form(self.scores[..., 0, :], self.steps)
+
     def detached(self) -> ChainPointing:
         """The same parameters, detached from their graph."""
         return replace(self, scores=self.scores.detach(), steps=self.steps.detach())
@@ -58,7 +70,7 @@ class ChainPointing(Pointing):
     @property
     def marginals(self) -> Float[Tensor, "*batch target head key"]:
         """The probability of every position of each word, whatever the others'."""
-        return _transitions(self)[0].marginals.to(self.scores.dtype).unsqueeze(-2)
+        return self.transitions(self.shared).marginals.to(self.scores.dtype).unsqueeze(-2)
 
     def word_log_prob(
         self, drawn: Int[Tensor, "*draw target head"]
@@ -89,35 +101,53 @@ class ChainPointing(Pointing):
         return torch.stack(places, -1)[..., None]
 
 
-def _transitions(*laws: Pointing) -> Sequence[Transitions]:
-    """Those of some laws, in one form; where no word reads another, steps are 0."""
-    chains = [law if isinstance(law, ChainPointing) else _unread(law) for law in laws]
-    shared = all(chain.steps.shape[-3] == 1 for chain in chains)
-    form = SharedTransitions if shared else WordTransitions
-    return [form(chain.scores[..., 0, :], chain.steps) for chain in chains]
-
-
-def _unread(law: Pointing) -> ChainPointing:
-    """The same law as a chain whose words do not read each other."""
+def _as_chain(law: Pointing) -> ChainPointing:
+    """A law whose words do not read each other as a chain: all numbers of its steps are 0."""
+    if isinstance(law, ChainPointing):
+        return law
     keys = law.scores.shape[-1]
     return ChainPointing(law.scores, steps=law.scores.new_zeros(1, keys, keys))
 
 
+@dataclass(frozen=True)
 class SummedChain(Summed):
     """All alignments of a batch at once, where each word's reads the one before, for one head.
 
     The prior's words share a matrix of steps; a posterior's may have one each.
     """
 
-    @cached_property
-    def _prior(self) -> SharedTransitions:
+    def __post_init__(self) -> None:
+        if not self._prior_law.shared:
+            raise ValueError(
+                "steps of a prior must be one matrix for all words, "
+                f"got {self._prior_law.steps.shape[-3]}"
+            )
+
+    @property
+    def _prior_law(self) -> ChainPointing:
         (prior,) = self.priors
         assert isinstance(prior, ChainPointing)
-        if prior.steps.shape[-3] > 1:
-            raise ValueError(
-                f"steps of a prior must be one matrix for all words, got {prior.steps.shape[-3]}"
-            )
-        return SharedTransitions(prior.scores[..., 0, :], prior.steps)
+        return prior
+
+    @cached_property
+    def _made(self) -> dict[tuple[int, bool, bool], tuple[Pointing, Transitions]]:
+        """The transitions that were made, each with its law, which so keeps its number."""
+        return {}
+
+    def _transitions(self, *laws: Pointing) -> list[Transitions]:
+        """Those of some laws, in one form; made once."""
+        shared = all(_as_chain(law).shared for law in laws)
+        keys = [(id(law), shared, torch.is_grad_enabled()) for law in laws]
+        for key, law in zip(keys, laws, strict=True):
+            if key not in self._made:
+                self._made[key] = law, _as_chain(law).transitions(shared)
+        return [self._made[key][1] for key in keys]
+
+    @cached_property
+    def _prior(self) -> SharedTransitions:
+        (found,) = self._transitions(*self.priors)
+        assert isinstance(found, SharedTransitions)
+        return found
 
     @cached_property
     def _counted(self) -> Float[Tensor, "*batch target key"]:
@@ -137,11 +167,11 @@ class SummedChain(Summed):
 
     @cached_property
     def log_evidence_of_words(self) -> Float[Tensor, "*batch target"]:
-        """Exact log-probability of every word given those before: the forward algorithm."""
+        """Exact log-probability of every word given those before, 0 at padding: forwards."""
         weights, peak = self._weights
         found = weights[..., 0, :] / self._prior.first_total
         sums = [found.sum(-1)]
-        for totals, weight in self._prior.later(weights):
+        for totals, weight in self._prior.word_by_word(weights):
             before = found / (sums[-1][..., None] * totals)
             found = times(before, self._prior.moves) * weight
             sums.append(found.sum(-1))
@@ -149,15 +179,14 @@ class SummedChain(Summed):
 
     @cached_property
     def _posterior(self) -> ChainPointing:
-        """The exact posterior: the backward algorithm."""
+        """The exact posterior: backwards."""
         weights, _ = self._weights
         ahead = [torch.ones_like(weights[..., 0, :])]
-        for totals, weight in self._prior.later(weights)[::-1]:
+        for totals, weight in self._prior.word_by_word(weights)[::-1]:
             found = times(ahead[-1] * weight, self._prior.moves.mT) / totals
             ahead.append(found / found.detach().amax(-1, keepdim=True))
         scores = self._joint + torch.stack(ahead[::-1], -2).log()
-        (prior,) = self.priors
-        assert isinstance(prior, ChainPointing)
+        prior = self._prior_law
         return replace(prior, scores=scores.to(prior.scores.dtype).unsqueeze(-2))
 
     def posterior(self) -> list[Pointing]:
@@ -166,17 +195,17 @@ class SummedChain(Summed):
 
     def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
         """E log p(y | z, x) under a posterior, of every sentence."""
-        (law,) = _transitions(*posterior)
+        (law,) = self._transitions(*posterior)
         return self._total((law.marginals * self._counted).sum(-1))
 
     def _entropy(self, laws: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
-        (law,) = _transitions(*laws)
+        (law,) = self._transitions(*laws)
         return self._total(law.entropy)
 
     def _kl(
         self, laws: Sequence[Pointing], others: Sequence[Pointing]
     ) -> list[Float[Tensor, "*batch"]]:
-        law, other = _transitions(*laws, *others)
+        law, other = self._transitions(*laws, *others)
         return [self._total(law.kl(other))]
 
     def _total(self, values: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch"]:

@@ -19,8 +19,11 @@ from latentheads.layers.numeric import log_softmax
 
 __all__ = ["SharedTransitions", "Transitions", "WordTransitions", "later_steps", "times"]
 
-LEAST = -300.0
-"""How far below the largest a number of r counts at most; the square of e^-300 is still above 0."""
+LEAST = -200.0
+"""How much less likely than another the word before makes a position, in nats, at most.
+
+Gradients have cubes of such numbers, and float64 ends at e^-745.
+"""
 
 
 def later_steps(
@@ -68,7 +71,8 @@ class SharedTransitions(Transitions):
 
     Attributes:
         scores: Those of every word's positions, c, the largest 0.
-        steps: What a word reads of the one before, r, the largest number 0.
+        steps: What a word reads of the one before, r, the largest of each row 0: what a row has in
+            common cancels.
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class SharedTransitions(Transitions):
     ) -> None:
         scores, steps = scores.double(), steps[..., 0, :, :].double()
         self.scores = scores - scores.detach().amax(-1, keepdim=True)
-        self.steps = (steps - steps.detach().amax((-1, -2), keepdim=True)).clamp(min=LEAST)
+        self.steps = (steps - steps.detach().amax(-1, keepdim=True)).clamp(min=LEAST)
 
     @cached_property
     def weights(self) -> Float[Tensor, "*batch target key"]:
@@ -100,7 +104,7 @@ class SharedTransitions(Transitions):
         """The sum of the weights of each later word's positions, by the position before."""
         return self.weights[..., 1:, :] @ self.moves.mT
 
-    def later(
+    def word_by_word(
         self, values: Float[Tensor, "*batch target key"]
     ) -> list[tuple[Float[Tensor, "*batch before"], Float[Tensor, "*batch key"]]]:
         """Of every word but the first, its totals and its part of some values."""
@@ -111,7 +115,7 @@ class SharedTransitions(Transitions):
     def marginals(self) -> Float[Tensor, "*batch target key"]:
         """A product of the matrix for every word."""
         found = [self.weights[..., 0, :] / self.first_total]
-        for totals, weights in self.later(self.weights):
+        for totals, weights in self.word_by_word(self.weights):
             found.append(times(found[-1] / totals, self.moves) * weights)
         return torch.stack(found, -2)
 

@@ -48,6 +48,9 @@ WIDTH = 7.5
 LETTERS = 12
 """Letters of a title in an inch."""
 
+LACKING = r"Glyph (\d+) .* missing from"
+"""How matplotlib tells that no font has a letter, by its number."""
+
 
 class Picture(Figure):
     """A figure in the style of the library; no window and no backend belongs to it.
@@ -66,35 +69,46 @@ class Picture(Figure):
 
     def draw(self, renderer: Any) -> None:
         """Draws it: some of what stands on an axis is made only now."""
-        with styled(), _one_warning_of_letters():
+        with styled():
             super().draw(renderer)
+
+    def savefig(self, *args: Any, **kwargs: Any) -> None:
+        """Writes it, and tells once of all letters that no font has."""
+        with styled(), _collect_lacking() as letters:
+            super().savefig(*args, **kwargs)
+        if letters:
+            some = ", ".join(f"{letter} (U+{ord(letter):04X})" for letter in letters[:3])
+            warnings.warn(
+                f"no font of a picture has {len(letters)} of its letters, as {some}: name one that "
+                'has them, as matplotlib.rcParams["font.family"] or in a matplotlibrc, and draw '
+                "the picture anew",
+                stacklevel=2,
+            )
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
-        with styled():
-            self.savefig(buffer, format="png", dpi=110)
+        self.savefig(buffer, format="png", dpi=110)
         return buffer.getvalue()
 
 
 @contextmanager
-def _one_warning_of_letters() -> Iterator[None]:
-    """Tells once of all letters that no font has; matplotlib tells of each, more than once."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    lacking: dict[str, None] = {}
-    for each in caught:
-        if found := re.match(r"Glyph (\d+) ", str(each.message)):
-            lacking[chr(int(found[1]))] = None
-        else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    if lacking:
-        some = " ".join(list(lacking)[:8])
-        warnings.warn(
-            f"no font of a picture has {len(lacking)} of its letters, as {some}: name a font that "
-            'has them, as matplotlib.rcParams["font.family"] or in a matplotlibrc',
-            stacklevel=2,
-        )
+def _collect_lacking() -> Iterator[list[str]]:
+    """Collects the letters that no font has, of which matplotlib tells one by one, at each drawing.
+
+    All other warnings are told. As all that catches warnings it is of one thread.
+    """
+    letters: list[str] = []
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.filterwarnings("always", LACKING)
+            yield letters
+    finally:
+        for each in caught:
+            if not (found := re.match(LACKING, str(each.message))):
+                warnings.showwarning(each.message, each.category, each.filename, each.lineno)
+            elif chr(int(found[1])) not in letters:
+                letters.append(chr(int(found[1])))
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -104,7 +118,7 @@ def save(figure: Figure, path: str | Path) -> None:
         OSError: It cannot be written.
     """
     path = Path(path)
-    with written_whole(path) as partial, styled():
+    with written_whole(path) as partial, styled():  # it may be no picture of this library
         figure.savefig(partial, format=path.suffix[1:] or "png")
 
 

@@ -33,7 +33,9 @@ def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.parametrize(("stream", "said"), [("stdin", "input"), ("stdout", "output")])
+@pytest.mark.parametrize(
+    ("stream", "said"), [("stdin", "input"), ("stdout", "output"), ("stderr", "error")]
+)
 def test_an_output_is_no_file_that_is_read_or_written_already(
     stream: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,24 +71,34 @@ def test_a_title_with_dollars_is_painted(tmp_path: Path) -> None:
     assert figure.get_suptitle().endswith(r"a\$_\$b")
 
 
-def test_letters_that_no_font_has_are_told_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+def test_letters_that_no_font_has_are_told_once(ending: str, tmp_path: Path) -> None:
     figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, "你好 你好")
-    with pytest.warns(UserWarning, match="has 2 of its letters, as 你 好: name a font") as caught:
-        plot.save(figure, tmp_path / "gates.png")
+    said = r"has 2 of its letters, as 你 \(U\+4F60\), 好 \(U\+597D\): name one"
+    with pytest.warns(UserWarning, match=said) as caught:
+        plot.save(figure, tmp_path / f"gates.{ending}")
     assert len(caught) == 1
 
 
-def test_other_warnings_of_a_drawing_are_told_as_they_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_other_warnings_of_a_drawing_are_told_as_they_are(fails: bool, tmp_path: Path) -> None:
     figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, "")
-    figure.add_artist(_Warning())
-    with pytest.warns(DeprecationWarning, match="drawn otherwise") as caught:
+    figure.add_artist(_Warning(fails))
+    with pytest.warns(DeprecationWarning, match="drawn otherwise") as caught, suppress(OSError):
         plot.save(figure, tmp_path / "gates.png")
-    assert [Path(each.filename).name for each in caught] == [Path(__file__).name] * len(caught)
+    assert {Path(each.filename).name for each in caught} == {Path(__file__).name}
+    assert (tmp_path / "gates.png").exists() != fails
 
 
 class _Warning(Text):
-    """Warns when it is drawn."""
+    """Warns when it is drawn, and may fail."""
+
+    def __init__(self, fails: bool) -> None:
+        super().__init__()
+        self.fails = fails
 
     def draw(self, renderer: Any) -> None:
         """Warns."""
         warnings.warn("drawn otherwise", DeprecationWarning, stacklevel=1)
+        if self.fails:
+            raise OSError("no picture")
