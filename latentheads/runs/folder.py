@@ -8,6 +8,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,8 @@ class Folder:
             raise ValueError(f"{path} is no configuration of a run: choose another out")
         both = (known, parse_yaml(self.configuration))
         before, now = (_flat(complete_options(each, self.trusted)) for each in both)
-        changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
+        every = before.keys() | now.keys()
+        changed = sorted(k for k in every if not _same(k, before.get(k), now.get(k)))
         steps = before.get("steps")
         longer = changed == ["steps"] and type(steps) is int and steps < now["steps"]
         if longer and os.path.lexists(self.last):
@@ -367,6 +369,15 @@ def _have_numbers(found: Any, names: tuple[str, ...]) -> bool:
     return isinstance(found, dict) and all(
         isinstance(found.get(name), (int, float)) for name in names
     )
+
+
+def _same(name: str, one: Any, other: Any) -> bool:
+    """Whether an option says the same; a file or folder of text may be named in two ways."""
+    if one == other or name != "data":
+        return bool(one == other)
+    with suppress(OSError, TypeError, ValueError):
+        return os.path.samefile(one, other)
+    return False
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

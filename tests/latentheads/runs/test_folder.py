@@ -119,6 +119,20 @@ def test_another_run_is_refused_with_what_differs(run: Path) -> None:
     assert "(guide.class_path guides.cascaded.Cascaded there, guides.cascaded.Other here)" in said
 
 
+def test_text_may_be_named_in_two_ways(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "text")
+    run = tmp_path / "run"
+    folder(run, f"data: {tmp_path}/text\n").begin()
+    folder(run, f"data: {tmp_path}/run/../link\n")
+    for other in (tmp_path, tmp_path / "nowhere", "grammar"):
+        with pytest.raises(ValueError, match=r"other options \(data /.*/text there, .* here\)"):
+            folder(run, f"data: {other}\n")
+    folder(tmp_path / "other", f"words: {tmp_path}/text\n").begin()
+    with pytest.raises(ValueError, match=r"other options \(words /.*/text there, .* here\)"):
+        folder(tmp_path / "other", f"words: {tmp_path}/link\n")
+
+
 @pytest.mark.parametrize("steps", ["many", "null", "[2]"])
 def test_steps_that_are_no_number_are_other_options(run: Path, steps: str) -> None:
     (run / "config.yaml").write_text(f"{OPTIONS}steps: {steps}\n")
