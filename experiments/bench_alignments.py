@@ -69,6 +69,8 @@ ROWS: dict[str, AlignmentOptions | None] = {
     "two heads": AlignmentOptions(1, alignment_heads=2),
     "two blocks": AlignmentOptions(2),
 }
+GUIDES = {"plain": Tied, "soft": Tied, "exact": Exact}
+"""Of the rows whose guide is not cascaded."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,7 @@ def _make_step(name: str, size: Size, network: Network, setting: Setting, batch:
     else:
         model = Translation(types, types, prior, network, alignments=options)
     drawn = options is not None and options.drawn
-    kind = Exact if name == "exact" else Cascaded if drawn else Tied
-    guide: Any = kind(model.to(setting.device))
+    guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
     objective = Head_ELBO(analytic=True, objective="marginal" if drawn else "bound")
     return under(objective, model, guide.to(setting.device), batch)
 

@@ -59,7 +59,11 @@ class ChainPointing(Pointing):
         return self.steps.shape[-3] == 1
 
     def transitions(self, shared: bool) -> Transitions:
-        """How the chain moves from word to word, where a matrix is shared or in any chain."""
+        """How the chain moves from word to word.
+
+        Args:
+            shared: In the form for chains whose words share a matrix; the other is for any chain.
+        """
         form = SharedTransitions if shared else WordTransitions
         return form(self.scores[..., 0, :], self.steps)
 
@@ -136,7 +140,7 @@ class SummedChain(Summed):
 
     def _transitions(self, *laws: Pointing) -> list[Transitions]:
         """Those of some laws, in one form; made once."""
-        shared = all(_as_chain(law).shared for law in laws)
+        shared = all(chain.shared for chain in map(_as_chain, laws))
         keys = [(id(law), shared, torch.is_grad_enabled()) for law in laws]
         for key, law in zip(keys, laws, strict=True):
             if key not in self._made:

@@ -1,4 +1,4 @@
-"""How much of the scores of a vocabulary is in memory at a time."""
+"""How large the tensors are that are made, as the scores of a vocabulary."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from latentheads.layers import output
 
 
 class Largest(TorchDispatchMode):
-    """Notes the size of the largest tensor that is made with a number for every type.
+    """Notes the size of the largest tensor that is made, or made with a number for every type.
 
     Args:
-        types: The vocabulary's size, which nothing else has.
+        types: The vocabulary's size, which nothing else has; None: any tensor counts.
     """
 
-    def __init__(self, types: int) -> None:
+    def __init__(self, types: int | None = None) -> None:
         super().__init__()
         self.types, self.size = types, 0
 
@@ -29,7 +29,8 @@ class Largest(TorchDispatchMode):
     ) -> Any:
         found = func(*args, **(kwargs or {}))
         made = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
-        self.size = max([self.size, *(each.numel() for each in made if self.types in each.shape)])
+        counted = [each for each in made if self.types is None or self.types in each.shape]
+        self.size = max([self.size, *(each.numel() for each in counted)])
         return found
 
 

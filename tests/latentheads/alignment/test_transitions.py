@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from latentheads.alignment.chain import ChainPointing, SummedChain
 from latentheads.alignment.law import NOWHERE, Pointing
 from latentheads.alignment.transitions import SharedTransitions, WordTransitions
+from tests.latentheads.alignment.memory import Largest
 
 SENTENCES, WORDS, KEYS = 2, 7, 11
 
@@ -108,25 +105,11 @@ def test_a_matrix_for_every_word_is_refused_of_a_prior() -> None:
         summed(chain(words=WORDS))
 
 
-class _Largest(TorchDispatchMode):
-    """Notes the size of the largest tensor that is made."""
-
-    size = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        found = func(*args, **(kwargs or {}))
-        made = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
-        self.size = max([self.size, *(each.numel() for each in made)])
-        return found
-
-
 def test_a_shared_matrix_is_copied_for_no_word() -> None:
     own = chain()
     prior = ChainPointing(own.scores, steps=own.steps[0].detach().requires_grad_())
     drawn = torch.zeros(SENTENCES, WORDS, 1, dtype=torch.long)
-    with _Largest() as made:
+    with Largest() as made:
         here = summed(prior)
         found = here.log_evidence + here.information + here.posterior_entropy
         found = found + here.expected(here.posterior()) + prior.word_log_prob(drawn).sum(-1)
