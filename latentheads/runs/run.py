@@ -32,6 +32,7 @@ from latentheads.runs.settings import Settings
 from latentheads.runs.writing import (
     Sampling,
     check_drawn_anew,
+    check_heads_drawn,
     check_together,
     continue_text,
     encode_sources,
@@ -351,10 +352,13 @@ class Run:
                 ``sentences``, or ``draws``; dependencies are known of the grammar.
 
         Raises:
-            ValueError: There is no such part, an option is none, or no head attends.
+            ValueError: There is no such part, an option is none, no head attends, or ``draws`` is
+                given and no head is drawn.
         """
         check_word("part", part, PARTS)
         how = make_group(Reading, reading)
+        if how.draws:
+            check_heads_drawn([self], "draws")
         text = getattr(self.corpus, part).first(how.sentences)
         of_grammar = self.settings.data.data == "grammar"
         parses = grammar_parses(text, self.corpus) if of_grammar else None

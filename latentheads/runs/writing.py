@@ -26,6 +26,7 @@ __all__ = [
     "Sampling",
     "check_drawn_anew",
     "check_draws",
+    "check_heads_drawn",
     "check_together",
     "continue_or_lose",
     "continue_text",
@@ -158,6 +159,20 @@ def check_draws(run: Run, option: str) -> None:
             f"{option} acts on nothing here: it needs a run that draws its heads, or which of "
             "them speak"
         )
+
+
+def check_heads_drawn(runs: Iterable[Run], option: str) -> None:
+    """Refuses an option that draws heads, where no run of those it is for has any to draw.
+
+    Args:
+        runs: The runs.
+        option: Its name, for the error.
+
+    Raises:
+        ValueError: None draws its heads.
+    """
+    if not any(map(draws_heads, runs)):
+        raise ValueError(f"{option} acts on nothing here: it needs a run that draws its heads")
 
 
 def draws_heads(run: Run) -> bool:

@@ -62,6 +62,12 @@ def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> No
     assert not close(drawn, still)
 
 
+def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
+    train(tmp_path, "--recipe=transformer", "--sentences=90", "--held_out=9")
+    with pytest.raises(ValueError, match="draws acts on nothing here"):
+        load(tmp_path).read_heads(draws=2)
+
+
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
     run = load(tmp_path)
