@@ -68,10 +68,13 @@ def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
     """
     site = POINTING if prior.context is None else prior.context.block.site(POINTING)
     check_pointing(site, pointing, prior.pointing)
-    # minus infinity, which a guide may mask with, would have no KL
-    scores = (
-        full_precision(pointing.scores)
-        .clamp_min(NOWHERE)
-        .masked_fill(prior.pointing.scores <= NOWHERE / 2, NOWHERE)
-    )
-    return Alignments(replace(pointing, scores=scores), prior.valid, prior.below, prior.context)
+    found, barred = pointing.with_each(_finite), prior.pointing.scores <= NOWHERE / 2
+    found = replace(found, scores=full_precision(found.scores).masked_fill(barred, NOWHERE))
+    return Alignments(found, prior.valid, prior.below, prior.context)
+
+
+def _finite(scores: Tensor) -> Tensor:
+    """Minus infinity, which a guide may mask with, would have no KL: ``NOWHERE`` in its place."""
+    if scores.detach().amin() >= NOWHERE:  # nearly always: nothing is copied, or kept for gradients
+        return scores
+    return full_precision(scores).clamp_min(NOWHERE)

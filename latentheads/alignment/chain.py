@@ -39,10 +39,10 @@ class ChainPointing(Pointing):
     """The parameters of a chain over the words of a sentence, for one head.
 
     Attributes:
-        steps: What a word reads of the one before: its position, then the word's own; finite
-            numbers. One matrix for all words is not copied for each, where all laws that are
-            compared have one; in its sums numbers more than 200 below their row's largest count as
-            200 below it.
+        steps: What a word reads of the one before: its position, then the word's own; ``NOWHERE``
+            where it may not move. One matrix for all words is not copied for each, where all laws
+            that are compared have one; in its sums numbers more than 200 below their row's largest
+            count as 200 below it.
     """
 
     chained: ClassVar[bool] = True
@@ -67,9 +67,9 @@ class ChainPointing(Pointing):
         form = SharedTransitions if shared else WordTransitions
         return form(self.scores[..., 0, :], self.steps)
 
-    def detached(self) -> ChainPointing:
-        """The same parameters, detached from their graph."""
-        return replace(self, scores=self.scores.detach(), steps=self.steps.detach())
+    def with_each(self, change: Callable[[Tensor], Tensor]) -> ChainPointing:
+        """The same chain with both tensors of its parameters changed."""
+        return replace(self, scores=change(self.scores), steps=change(self.steps))
 
     @property
     def marginals(self) -> Float[Tensor, "*batch target head key"]:

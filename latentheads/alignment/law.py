@@ -72,8 +72,12 @@ class Pointing:
 
     def detached(self) -> Pointing:
         """The same parameters, detached from their graph."""
-        pairs = {pair: scores.detach() for pair, scores in self.pairs.items()}
-        return replace(self, scores=self.scores.detach(), pairs=pairs)
+        return self.with_each(Tensor.detach)
+
+    def with_each(self, change: Callable[[Tensor], Tensor]) -> Pointing:
+        """The same law with each tensor of its parameters changed."""
+        pairs = {pair: change(scores) for pair, scores in self.pairs.items()}
+        return replace(self, scores=change(self.scores), pairs=pairs)
 
     @property
     def start(self) -> Float[Tensor, "*batch key"]:

@@ -538,6 +538,35 @@ def test_a_posterior_may_leave_out_by_minus_infinity_what_its_prior_does_not(bat
     assert (found.elbo <= plug_in_log_likelihood(model, batch)).all()
 
 
+@pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])
+def test_what_is_read_of_another_may_be_masked_by_minus_infinity(shape: str, batch: Batch) -> None:
+    model = aligned(SHAPES[shape])
+    guide = attach("tied" if shape == "chain" else "cascaded", model)
+    words = batch.scored.shape[1]
+    found = []
+    for outside in (NOWHERE, -math.inf):
+
+        def answer(name: str, prior: Any, outside: float = outside) -> Any:
+            law = prior.pointing
+            keys = law.scores.shape[-1]
+            read = torch.linspace(-1, 1, keys**2, dtype=law.scores.dtype).view(1, keys, keys)
+            read = read.masked_fill(torch.ones(keys, keys).triu(2).bool(), outside)
+            if shape == "chain":
+                return conditioned(
+                    prior, ChainPointing(law.scores, steps=read.expand(words, -1, -1))
+                )
+            read = read.expand(*law.scores.shape[:-3], -1, -1, -1)
+            pairs = {(head, lower): read for head in law.heads for lower in range(head)}
+            return conditioned(prior, Pointing(law.scores, pairs, law.first))
+
+        guide.get_posterior = answer
+        found.append(terms(model, guide, batch))
+    masked, infinite = found
+    assert torch.equal(infinite.elbo, masked.elbo)
+    assert infinite.elbo.isfinite().all()
+    assert all((kl > 0).all() for name, kl in infinite.kl.items() if shape != "two blocks")
+
+
 def test_on_a_cpu_a_reader_takes_no_fused_kernel(batch: Batch) -> None:
     guide = attach("mean-field", aligned(SHAPES["one head"])).float()
     model = guide.model.float().train()
