@@ -254,11 +254,13 @@ def _translation_rows(results: dict[str, Any]) -> list[Row]:
 def _recognition_rows(results: dict[str, Any]) -> list[Row]:
     """Error rates with their intervals, what the errors are, and how they were counted."""
     test = results["test"]
-    per_word = test["elbo"] * test["tokens"] / max(test["words"], 1)
+    rows: list[Row] = []
+    if test.get("elbo") is not None:  # else its part of the report has failed
+        per_word = test["elbo"] * test["tokens"] / max(test["words"], 1)
+        rows.append(("bound (ELBO), nats per word of the text", "", _decimals(per_word)))
     kinds = ("substitutions", "deletions", "insertions")
     errors = ", ".join(f"{test[kind]:,} {kind}" for kind in kinds)
-    rows: list[Row] = [
-        ("bound (ELBO), nats per word of the text", "", _decimals(per_word)),
+    rows += [
         (f"WER ({_name_search(results)}), %", "", f"{test['wer']:.2f}"),
         *_interval_rows(test, "wer"),
         (f"  {errors} of {test['words']:,} words", "", ""),

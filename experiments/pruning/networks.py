@@ -35,7 +35,7 @@ from latentheads.training import checkpoints
 __all__ = ["Pruned", "folder_of", "networks_in", "point", "smaller", "time_all", "write_run"]
 
 OF_THE_RUN = (
-    *("recipe", "guide", "select", "prior", "corpus", "seed", "steps", "averaged"),
+    *("recipe", "guide", "select", "prior", "corpus", "seed", "steps"),
     *("tokens_per_second", "decoding", "versions"),
 )
 """Results of the run that those of a smaller network repeat."""
@@ -120,7 +120,7 @@ def write_run(found: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> No
     folder.write(HEADS, json.dumps(_places(found.kept, run.heads), indent=2) + "\n")
     weights = folder.average if settings.training.average else folder.best
     tensors = checkpoints.weights(model=found.model, guide=found.guide)
-    checkpoints.save(weights, tensors, {"step": run.step})
+    checkpoints.save(weights, tensors, {"step": run.step, "averaged": run.averaged})
     found.results = _facts(found, run, by)
     settings = replace(settings, samples=1)
     reporter = Reporter(settings, found.model, found.guide, corpus, folder)
@@ -144,7 +144,12 @@ def _facts(found: Pruned, run: Run, by: str) -> dict[str, Any]:
     """What is known of a network without a report."""
     whole = read_json(run.path / "results.json")
     origin = {"run": str(run.path), "by": by, "heads": found.heads}
-    new = Results(reported_step=run.step, parameters=found.parameters, pruned=origin)
+    new = Results(
+        reported_step=run.step,
+        averaged=run.averaged,
+        parameters=found.parameters,
+        pruned=origin,
+    )
     return new.to_json() | {name: whole[name] for name in OF_THE_RUN if name in whole}
 
 

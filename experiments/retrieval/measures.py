@@ -108,7 +108,7 @@ def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:
         controller = GateController(model, guide, target, steps, rate, len(task.pairs))
         model.train()
         model.network.eval()
-        for step, batch in enumerate(task.updates(model, steps)):
+        for step, batch in enumerate(task.updates(model, steps), 1):
             adam.zero_grad()
             objective.loss_and_grads(model, guide, batch)
             adam.step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -25,13 +26,16 @@ from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.files import read_json
 
-__all__ = ["cached"]
+__all__ = ["cached", "is_kept"]
 
 FORMAT = 4
 """Number of the cache's format; a cache of another one is made again."""
 
 MOST_BYTES = 2**32
 """Bytes of what is kept of a corpus beside its tokens: held-out texts, and their references."""
+
+KEPT = r"[0-9a-f]{16}(\..*)?"
+"""The name of a corpus in a cache, and of what is to be moved there."""
 
 LEFT_SECONDS = 24 * 3600
 """A file that is not in its place yet is taken for abandoned after so long without a write."""
@@ -70,6 +74,13 @@ def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool 
     except OSError as reason:
         raise ValueError(f"cannot write the cache {folder}: {reason.strerror}") from reason
     return _load(place, key) or corpus
+
+
+def is_kept(folder: str | Path, file: Path) -> bool:
+    """Whether a file is one of those that a cache keeps, or is about to."""
+    whole, place = Path(folder).expanduser().resolve(), file.resolve()
+    inside = place.relative_to(whole).parts[:1] if place.is_relative_to(whole) else ()
+    return any(re.fullmatch(KEPT, name) for name in inside)
 
 
 def _store(place: Path, key: str, corpus: Corpus) -> None:

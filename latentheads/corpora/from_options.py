@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from latentheads.corpora import pydoc
-from latentheads.corpora.cache import cached
+from latentheads.corpora.cache import cached, is_kept
 from latentheads.corpora.cleaning import Cleaning
 from latentheads.corpora.corpus import Corpus, Tell
 from latentheads.corpora.data import MADE, SPEECH_OPTIONS, TASK_OPTIONS, Data
@@ -244,8 +244,13 @@ def _pairs(data: Data, part: str, task: Task | None = None) -> Iterator[Pair]:
         path, config = data.hub_path or None, data.hub_config or None
         return load_pairs(data.data, part, task.source, task.target, path, config)
     stem = _stem(data, part)
-    right = task.target if part == "train" else data.references or task.target
+    right = _ending(data, part, task)
     return iter(read_pairs(_place(data, task), part, task.source, right, stem))
+
+
+def _ending(data: Data, part: str, task: Task) -> str:
+    """What the name of a part's file of targets ends in; a held-out one may hold references."""
+    return task.target if part == "train" else data.references or task.target
 
 
 def _place(data: Data, task: Task) -> Path:
@@ -289,22 +294,20 @@ def _files(data: Data) -> list[Path]:
     if data.made:
         return [Path(pydoc_data.topics.__file__)]
     if not data.from_hub:
-        found = [
+        return [
             find(folder, part, side, _stem(data, part))
             for part in PARTS
-            for folder, sides in _sides(data)
+            for folder, sides in _sides(data, part)
             for side in sides
         ]
-        held_out = [part for part in PARTS if part != "train" and data.references]
-        more = (find(data.folder, part, data.references, _stem(data, part)) for part in held_out)
-        return [*found, *more]
     place = Path(data.hub_path or os.devnull)
-    return sorted(file for file in (place, *place.rglob("*")) if file.is_file())
+    files = (file for file in (place, *place.rglob("*")) if file.is_file())
+    return sorted(file for file in files if not is_kept(data.cache, file))
 
 
-def _sides(data: Data) -> list[tuple[Path, tuple[str, ...]]]:
-    """The folders of its files, with what their names end in."""
+def _sides(data: Data, part: str) -> list[tuple[Path, tuple[str, ...]]]:
+    """The folders of the files of a part, with what their names end in."""
     if data.running:
         return [(data.folder, ("txt",))]
     tasks = (Task(data.source, data.target),) if data.mixture is None else data.mixture.tasks
-    return [(_place(data, task), (task.source, task.target)) for task in tasks]
+    return [(_place(data, task), (task.source, _ending(data, part, task))) for task in tasks]

@@ -101,7 +101,7 @@ def _read_sites(run: Run, name: str) -> dict[str, list[float | None]]:
 
 def _is_of_heads(site: str) -> bool:
     """Whether a site is of heads themselves, and not of which of them speak."""
-    return not site.endswith((".selection", ".gate"))
+    return not site.endswith(".selection")
 
 
 def _fit_blocks(chances: Values, blocks: list[Block]) -> dict[str, Tensor]:

@@ -74,8 +74,8 @@ def _stacked(layers: list[Heads], chain: str, batch: Batch | None) -> dict[str, 
     }
     if batch is not None:
         known = sides(batch, chain)
-        pairs = known.real_queries[:, :, None] & known.real_keys[:, None] & layers[0].readable
-        unread = ~pairs[:, None, None]
+        real = known.real_queries[:, :, None] & known.real_keys[:, None]
+        unread = ~torch.stack([real & each.readable for each in layers], -3).unsqueeze(-3)
         arrays = {name: each.masked_fill(unread, torch.nan) for name, each in arrays.items()}
     return {name: each.detach().cpu() for name, each in arrays.items()}
 

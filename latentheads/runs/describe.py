@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import torch
@@ -82,15 +82,22 @@ def describe_data(corpus: Corpus) -> Data:
     """The options of a corpus; of one made by hand, those that a run needs."""
     if corpus.data is not None:
         return corpus.data
-    mixture = corpus.train.mixture
-    return Data(
+    data = Data(
         data=BY_HAND,
         task=_name_task(corpus),
         block=corpus.train.block,
         lowercase=corpus.target.lowercase,
         tokenised=corpus.target.tokenised,
-        tasks="" if mixture is None else ",".join(mixture.names),
-        tell_apart="language" if mixture is None else mixture.apart,
+    )
+    mixture = corpus.train.mixture
+    if mixture is None:
+        return data
+    return replace(
+        data,
+        tasks=",".join(mixture.names),
+        tell_apart=mixture.apart,
+        task_temperature=mixture.temperature,
+        one_task=mixture.one_task,
     )
 
 

@@ -177,7 +177,7 @@ class Keeper:
         tensors, facts = checkpoints.load(path)
         self._restore(path, tensors)
         self.reported = checkpoints.read_step(path, facts)
-        self.averaged = facts.get("averaged", 0)
+        self.averaged = checkpoints.read_averaged(path, facts)
 
     def choose(self) -> None:
         """Takes the weights to report on.

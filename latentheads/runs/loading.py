@@ -65,7 +65,9 @@ def load_run(
     checkpoints.widen(tensors, model=model, guide=guide)
     checkpoints.restore(weights, tensors, model=model, guide=guide)
     step = checkpoints.read_step(weights, facts)
-    run = Run(path, settings, target, source, model.eval(), guide.eval(), step, heads, corpus)
+    averaged = checkpoints.read_averaged(weights, facts)
+    pair = model.eval(), guide.eval()
+    run = Run(path, settings, target, source, *pair, step, heads, corpus, averaged)
     if corpus is not None:
         check_vocabulary(run, corpus)
     return run

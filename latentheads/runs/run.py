@@ -61,6 +61,7 @@ class Run:
         heads: The heads of every block that stayed, by their places in the whole network; None of a
             run that was not pruned.
         given: The corpus, where the reader has given it.
+        averaged: How many checkpoints its weights are the average of; 0: they are those of one.
     """
 
     path: Path
@@ -72,6 +73,7 @@ class Run:
     step: int
     heads: dict[str, list[int]] | None = None
     given: Corpus | None = field(default=None, repr=False)
+    averaged: int = 0
 
     def __repr__(self) -> str:
         sizes = (sum(p.numel() for p in each.parameters()) for each in (self.model, self.guide))

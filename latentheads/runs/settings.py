@@ -51,7 +51,10 @@ OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc")
 SHOWN_TASKS = 3
 """Tasks that a title names; of more it says how many."""
 
-OF_HAND = ("task", "block", "lowercase", "tokenised", "tasks", "tell_apart")
+OF_HAND = (
+    *("task", "block", "lowercase", "tokenised"),
+    *("tasks", "task_temperature", "one_task", "tell_apart"),
+)
 """Options that a run folder has of a corpus made by hand."""
 
 

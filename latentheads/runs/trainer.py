@@ -1,7 +1,7 @@
 """Training from end to end: a model and its guide on a corpus, in a folder to go on from.
 
 With the same seed the weights and every figure are the same, whether or not training was stopped,
-killed and taken up again in between.
+killed and taken up again in between, and whatever else the process draws.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from latentheads.decoding.translate import Decoding
 from latentheads.effects import own_parameters
 from latentheads.errors import mention
 from latentheads.guide import ModelGuide
+from latentheads.inference.evaluation import fixed_noise
 from latentheads.model import Decoder
 from latentheads.runs.build import (
     apply_pruning,
@@ -151,9 +152,9 @@ class Trainer:
         self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
         begun = None if self.folder.resumable else load_start(settings, self.folder.trusted)
         found = corpus or make_corpus(settings.data, tell=partial(mention, file=sys.stdout))
-        torch.manual_seed(settings.seed)
-        model = make_model(settings, found.target, found.source).to(self.device)
-        guide = settings.pair.make_guide(model).to(self.device)
+        with fixed_noise(settings.seed, self.device):
+            model = make_model(settings, found.target, found.source)
+            guide = settings.pair.make_guide(model)
         self._take(settings, model, guide, found, begun)
         return self
 

@@ -21,7 +21,16 @@ from torch import Tensor, nn
 
 from latentheads.files import parse_json, written_whole
 
-__all__ = ["average", "load", "read_step", "restore", "save", "weights", "widen"]
+__all__ = [
+    "average",
+    "load",
+    "read_averaged",
+    "read_step",
+    "restore",
+    "save",
+    "weights",
+    "widen",
+]
 
 FORMAT = "latentheads checkpoint 2"
 
@@ -139,10 +148,28 @@ def read_step(path: Path, facts: Mapping[str, Any]) -> int:
     Raises:
         ValueError: They do not say it.
     """
-    step = facts.get("step")
-    if type(step) is not int or step < 0:
-        raise ValueError(f"{path} cannot be used: step must be a whole number from 0, got {step!r}")
-    return step
+    return _read_count(path, "step", facts.get("step"))
+
+
+def read_averaged(path: Path, facts: Mapping[str, Any]) -> int:
+    """How many checkpoints the weights of a checkpoint are the average of; 0: they are its own.
+
+    Args:
+        path: Where the facts come from, for the message.
+        facts: Those of a checkpoint.
+
+    Raises:
+        ValueError: They say something else.
+    """
+    return _read_count(path, "averaged", facts.get("averaged", 0))
+
+
+def _read_count(path: Path, name: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(
+            f"{path} cannot be used: {name} must be a whole number from 0, got {value!r}"
+        )
+    return value
 
 
 def weights(**modules: nn.Module) -> dict[str, Tensor]:

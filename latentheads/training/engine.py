@@ -27,6 +27,7 @@ from latentheads.inference.selection_objectives import (
 from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.faults import find_fault
+from latentheads.training.noise import NoiseStream
 from latentheads.training.options import Training
 from latentheads.training.state import check_facts, check_moments, check_noise
 
@@ -61,7 +62,8 @@ class Engine:
     """Trains model and guide together.
 
     With the same seed the weights after a step are the same whether or not training was stopped,
-    killed and resumed in between: on a CPU in float32 bit for bit.
+    killed and resumed in between, and whatever else is drawn in the process: on a CPU in float32
+    bit for bit.
 
     Args:
         model: The model.
@@ -105,11 +107,11 @@ class Engine:
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._tokens = 0
         self._seconds = 0.0
-        self._seed_noise(seed)
+        self.noise = NoiseStream(self.device, self._noise_seed(seed))
 
-    def _seed_noise(self, seed: int) -> None:
-        """Gives every process of every seed noise of its own."""
-        torch.manual_seed((seed * self.processes + self.rank) % 2**63)
+    def _noise_seed(self, seed: int) -> int:
+        """Another one for every process of every seed."""
+        return (seed * self.processes + self.rank) % 2**63
 
     def _make_stream(self, source: Part | UpdateStream) -> UpdateStream:
         if isinstance(source, UpdateStream):
@@ -130,7 +132,7 @@ class Engine:
         checkpoint: Callable[[], None] | None = None,
         tick: Callable[[int], None] | None = None,
     ) -> None:
-        """Trains up to the last step, or until a report asks to stop.
+        """Trains up to the last step, or until a report asks to stop, with noise of its own.
 
         Args:
             report: Called with the progress every ``report_every`` updates and at the end, by the
@@ -148,7 +150,8 @@ class Engine:
         # what an earlier backward pass left behind would move even what is frozen
         self.optimiser.zero_grad(set_to_none=True)
         started = time.perf_counter()
-        with closing(self.stream.ahead(self.place)) as updates, own_parameters():
+        stream = closing(self.stream.ahead(self.place))
+        with stream as updates, own_parameters(), self.noise.drawing():
             while self.running:
                 self.model.train()
                 self.guide.train()
@@ -308,9 +311,7 @@ class Engine:
 
     def _noise(self) -> dict[str, Tensor]:
         """The state of every process's random numbers, one row a process."""
-        states = {"noise.cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            states["noise.cuda"] = torch.cuda.get_rng_state(self.device)
+        states = {f"noise.{kind}": state for kind, state in self.noise.states.items()}
         if self.processes > 1:
             gather = self.accelerator.gather
             return {n: gather(s[None].to(self.device)).cpu() for n, s in states.items()}
@@ -360,13 +361,12 @@ class Engine:
         self._restore_noise(tensors, facts["processes"])
 
     def _restore_noise(self, tensors: dict[str, Tensor], processes: int) -> None:
-        on_gpu = self.device.type == "cuda"
-        if processes != self.processes or on_gpu != ("noise.cuda" in tensors):
-            self._seed_noise(self.seed + self.step)
+        kinds = self.noise.states.keys()
+        known = {kind for kind in ("cpu", "cuda") if f"noise.{kind}" in tensors}
+        if processes != self.processes or kinds != known:
+            self.noise.seed(self._noise_seed(self.seed + self.step))
             return
-        torch.set_rng_state(tensors["noise.cpu"][self.rank].cpu().clone())
-        if on_gpu:
-            torch.cuda.set_rng_state(tensors["noise.cuda"][self.rank].cpu().clone(), self.device)
+        self.noise.set({kind: tensors[f"noise.{kind}"][self.rank] for kind in kinds})
 
 
 def check_together(training: Training, model: HeadModel) -> None:

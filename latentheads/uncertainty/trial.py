@@ -203,14 +203,22 @@ def try_committee(
             scores[name][UNLIKE] = _measure_unlikeness(
                 committee, part, texts.target, decoding, seed, varied
             )
-    chrf = np.array(score_lines(lines, texts.test.references))
+    chrf = np.array(score_lines(lines, texts.test.references, texts.target.lowercase))
     members = committee.members
     return Trial(members, temperature, line, references, output, lines, chrf, scores)
 
 
-def score_lines(lines: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Sentence chrF; 100 where nothing is written and nothing is right."""
-    metric = CHRF()
+def score_lines(
+    lines: Sequence[str], references: Sequence[str], lowercase: bool = False
+) -> list[float]:
+    """Sentence chrF; 100 where nothing is written and nothing is right.
+
+    Args:
+        lines: What was written.
+        references: What is right.
+        lowercase: Whether case counts for nothing: references keep it where the model has none.
+    """
+    metric = CHRF(lowercase=lowercase)
     pairs = zip(lines, references, strict=True)
     return [
         100.0 if line == right else float(metric.sentence_score(line, [right]).score)

@@ -113,7 +113,7 @@ def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     whole = json.loads((folder / "results.json").read_text())
     by_task = {"tasks": {"velu": {"elbo": -1.0}}, "average": {"elbo": -1.0}}
-    (folder / "results.json").write_text(json.dumps(whole | by_task))
+    (folder / "results.json").write_text(json.dumps(whole | by_task | {"averaged": 9}))
     run = load(folder)
     found = smaller(run, {name: heads[:1] for name, heads in every_head(run.model).items()})
     write_run(found, run, run.corpus, tmp_path / "small", "random")
@@ -122,6 +122,7 @@ def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     assert results["gap_by_site"] != whole["gap_by_site"]
     assert sum(results["gap_by_site"].values()) == pytest.approx(results["test"]["gap"], rel=1e-5)
     assert (results["tasks"], results["average"]) == ({}, {})
+    assert results["averaged"] == 0, "of the weights that were pruned, whatever was reported"
 
 
 def test_a_pruned_network_of_several_tasks_has_the_report_of_a_run(

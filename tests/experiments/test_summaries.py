@@ -57,6 +57,22 @@ def test_a_tab_in_a_line_of_training_ends_nothing_beside_references(tmp_path: Pa
     assert [row.tolist() for row in train.targets] == [row.tolist() for row in plain.targets]
 
 
+def test_beside_references_no_other_held_out_target_is_looked_for(tmp_path: Path) -> None:
+    place = with_references(tmp_path / "text")
+    for part in ("valid", "test"):
+        (place / f"{part}.de").unlink()
+    options = {"data": str(place), "references": "refs"}
+    plain, _ = corpus_of(**options)
+    for _ in range(2):
+        kept, told = corpus_of(**options, cache=str(tmp_path / "cache"))
+        assert kept.test.alternatives == plain.test.alternatives
+    assert not told
+    (place / "test.refs").write_bytes((place / "valid.refs").read_bytes())
+    (place / "test.en").write_bytes((place / "valid.en").read_bytes())
+    changed, _ = corpus_of(**options, cache=str(tmp_path / "cache"))
+    assert changed.test.alternatives == plain.valid.alternatives
+
+
 def test_rouge_stands_in_a_comparison(tmp_path: Path) -> None:
     from latentheads.experiments import compare
 

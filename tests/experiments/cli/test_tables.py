@@ -167,6 +167,11 @@ def test_error_rates_have_intervals_where_these_are_known() -> None:
     names = list(rows)
     assert names.index("95 % interval") == names.index("CER (plug-in, greedy), %") + 1
     assert rows["95 % interval"] == ["1.50 to 20.25"]
+    per_word = "bound (ELBO), nats per word of the text"
+    assert per_word in rows
+    lost = told(test=heard, decoding={"draws": 0, "beam": 1}, missing={"test": "no memory"})
+    assert per_word not in lost
+    assert lost["WER (plug-in, greedy), %"] == ["25.00"]
 
 
 def test_the_table_says_which_weights_it_is_of() -> None:

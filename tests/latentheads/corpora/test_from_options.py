@@ -375,6 +375,22 @@ def test_local_files_of_the_hub_are_a_corpus_and_kept_until_they_change(
 
 
 @pytest.mark.usefixtures("hub_cache")
+@pytest.mark.parametrize("inside", ["", "cache"])
+def test_a_cache_may_lie_beside_local_files_of_the_hub(inside: str, tmp_path: Path) -> None:
+    place = tmp_path / "hub"
+    place.mkdir()
+    for split in ("train", "validation", "test"):
+        write_jsonl(place / split, ROWS)
+    options = {"data": "mine", "hub_path": str(place), "cache": str(place / inside)}
+    found, told = corpus_of(**options)
+    kept, said = corpus_of(**options)
+    assert len(told) == len(said) + 1, "it is read once"
+    assert same(found, kept)
+    write_jsonl(place / "test", ROWS[:3])
+    assert len(corpus_of(**options)[0].test) == 3
+
+
+@pytest.mark.usefixtures("hub_cache")
 def test_of_a_list_of_targets_training_has_the_first(tmp_path: Path) -> None:
     rows = [{"en": [row["en"]], "de": [row["de"], "gap"]} for row in ROWS]
     lines = "".join(f"{json.dumps(row)}\n" for row in rows)

@@ -13,6 +13,7 @@ from torch import nn
 from latentheads import Batch, Block, PlugIn
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.latent import LatentAttention
+from latentheads.batch import PAD
 from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Plain, Point
 from latentheads.mask import Mask, causal
@@ -205,6 +206,22 @@ def test_padding_is_nan_in_a_labelled_array_of_a_batch() -> None:
     more = labelled(plugged(model, longer), longer)["decoder-cross"]["weights"]
     trimmed = more.isel(query=slice(4), key=slice(5)).values
     assert np.allclose(trimmed, cross.values, equal_nan=True)
+
+
+@pytest.mark.parametrize("mixers", ["attention,local", "local,attention"])
+def test_what_a_layer_may_not_read_is_nan_in_that_layer_alone(mixers: str) -> None:
+    model, batch = build(mixers=mixers, windows="2,2", layers=2), small_batch()
+    weights = labelled(plugged(model, batch), batch)["encoder-self"]["weights"]
+    assert batch.source is not None
+    real = slice(int(batch.source[0].ne(PAD).sum()))
+    place = torch.arange(batch.source.shape[1])[real]
+    far = ((place - place[:, None]).abs() > 1).numpy()
+    weights = weights.isel(sentence=0, query=real, key=real)
+    unread = np.isnan(weights.isel(head=0))
+    for layer, mixer in enumerate(mixers.split(",")):
+        expected = far if mixer == "local" else np.zeros_like(far)
+        assert np.array_equal(unread.sel(layer=layer).values, expected)
+        assert np.allclose(weights.sel(layer=layer).sum("key"), 1)
 
 
 def test_layers_keep_their_depth_and_particles_are_draws() -> None:

@@ -31,6 +31,18 @@ def test_its_vocabulary_says_how_text_is_prepared(lowercase: bool, tokenised: bo
         assert settings.data == found
 
 
+def test_how_tasks_are_mixed_is_known() -> None:
+    corpus = mixed_pets("de,fr", types=300)
+    assert corpus.train.mixture is not None
+    uneven = replace(corpus.train.mixture, temperature=5.0, one_task=True)
+    found = describe_data(replace(corpus, train=replace(corpus.train, mixture=uneven)))
+    assert (found.task_temperature, found.one_task) == (5.0, True)
+    plain = describe_data(corpus)
+    assert (plain.task_temperature, plain.one_task) == (1.0, False)
+    for data in (found, plain):
+        assert Settings.from_options(Settings(data=data).to_options()).data == data
+
+
 def test_words_have_spaces_between() -> None:
     tasks = replace(make_corpus(Data(tasks="velu,tamir", sentences=20, held_out=3)), data=None)
     for corpus in (tasks, story()):

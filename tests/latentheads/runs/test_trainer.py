@@ -457,6 +457,8 @@ def test_the_pressure_on_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path)
     made = lh.Trainer(model, MeanField(model), corpus, out=tmp_path / "run", **SHORT)
     assert float(gating.pressure.value) == 500
     assert made.settings.gates.gate_penalty == 500 / corpus.train.tokens
+    noise = torch.get_rng_state()
     again = lh.Trainer.of(made.settings, corpus, out=tmp_path / "again")
+    assert torch.equal(torch.get_rng_state(), noise), "it begins with its seed and leaves no trace"
     assert again.model.pressure is not None
     assert float(again.model.pressure.value) == 500

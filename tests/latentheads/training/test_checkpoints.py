@@ -282,3 +282,11 @@ def test_a_file_replaced_while_it_is_read_is_read_whole(
     assert (tensors["x"].tolist(), facts) == ([1.0] * 300, {"step": 1})
     monkeypatch.undo()
     assert checkpoints.load(path)[1] == {"step": 2}
+
+
+def test_weights_say_how_many_they_are_the_average_of(tmp_path: Path) -> None:
+    assert checkpoints.read_averaged(tmp_path, {}) == 0
+    assert checkpoints.read_averaged(tmp_path, {"averaged": 5}) == 5
+    for wrong in (-1, "5", None, True):
+        with pytest.raises(ValueError, match="averaged must be a whole number from 0, got"):
+            checkpoints.read_averaged(tmp_path, {"averaged": wrong})

@@ -1,5 +1,6 @@
 """Trials of tiny networks: every figure is that of the columns it is made of."""
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -298,3 +299,14 @@ def test_a_score_that_is_constant_in_one_trial_is_that_of_a_system_all_the_same(
 
 def test_draws_that_all_write_nothing_are_alike() -> None:
     assert score_lines(["", "a b", ""], ["", "a b", "a"]) == [100, 100, 0]
+
+
+def test_case_counts_for_nothing_where_the_model_has_none(model: Any, trial: Trial) -> None:
+    shouted = [line.upper() for line in trial.texts]
+    texts = replace(TEXTS, test=replace(TEXTS.test, references=shouted))
+    target = copy(TEXTS.target)
+    target.lowercase = True
+    for given, alike in ((texts, False), (replace(texts, target=target), True)):
+        found = try_committee(HeadDraws(model, members=3), given, DECODING)
+        assert found.texts == trial.texts
+        assert (found.chrf == 100).all() == alike

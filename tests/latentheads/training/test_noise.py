@@ -1,0 +1,56 @@
+"""The noise of a training: it goes on where it stopped, and nothing around it moves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from latentheads.training.noise import NoiseStream
+
+CPU = torch.device("cpu")
+
+
+def expected(seed: int, number: int) -> torch.Tensor:
+    return torch.rand(number, generator=torch.Generator().manual_seed(seed))
+
+
+def test_numbers_go_on_from_stretch_to_stretch_whatever_is_drawn_between() -> None:
+    stream, found = NoiseStream(CPU, 3), []
+    for _ in range(2):
+        before = torch.get_rng_state()
+        with stream.drawing():
+            found.append(torch.rand(5))
+        assert torch.equal(torch.get_rng_state(), before)
+        torch.rand(7)
+    assert torch.equal(torch.cat(found), expected(3, 10))
+
+
+def test_where_it_stands_is_told_within_and_between() -> None:
+    stream = NoiseStream(CPU, 3)
+    with stream.drawing():
+        torch.rand(5)
+        within = stream.states["cpu"]
+    assert torch.equal(stream.states["cpu"], within)
+    other = NoiseStream(CPU, 4)
+    other.set(stream.states)
+    with other.drawing():
+        assert torch.equal(torch.rand(2), expected(3, 7)[5:])
+
+
+def test_what_is_broken_off_goes_on_too() -> None:
+    stream = NoiseStream(CPU, 3)
+    before = torch.get_rng_state()
+
+    def interrupt() -> None:
+        with stream.drawing():
+            torch.rand(5)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert torch.equal(torch.get_rng_state(), before)
+    with stream.drawing():
+        assert torch.equal(torch.rand(2), expected(3, 7)[5:])
+    stream.seed(3)
+    with stream.drawing():
+        assert torch.equal(torch.rand(2), expected(3, 2))
