@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -117,6 +118,7 @@ class Pretrained(HeadModel):
         self._hooks.append(self.network.register_forward_pre_hook(self._begin_call))
         setattr(self.network, OWNER, (self,))
         self.network.set_attn_implementation(NAME)
+        self._calling = [part for part in self._before if _attention_of(part) == NAME]
 
     def _begin_call(self, *_: Any) -> None:
         """Forgets the last call of the network itself: where it dropped layers, logits are left."""
@@ -267,6 +269,12 @@ class Pretrained(HeadModel):
             raise ValueError("a pre-trained network takes the batches that its method batch makes")
         if not self._attached:
             raise ValueError("plain gave its network back: take what a new latent(network) returns")
+        for part in self._calling:
+            if (called := _attention_of(part)) != NAME:
+                raise ValueError(
+                    f"the network was told to call {called} attention, and no longer its latent "
+                    f"heads: network.set_attn_implementation({NAME!r}) undoes it"
+                )
         choices = self.choose(batch) if choices is None else choices
         options: dict[str, Any] = {"return_dict": True}
         if self._takes("use_cache"):
@@ -332,7 +340,8 @@ def latent(
     """Makes the attention logits of a network of ``transformers`` explicit sample sites.
 
     The network itself is changed in which attention function it calls, and in nothing else:
-    :func:`latentheads.plain` gives it back. Its own calls, and ``generate``, draw heads from the
+    :func:`latentheads.plain` gives it back. It is given a copy of its configuration, which says so
+    and which another network may have. Its own calls, and ``generate``, draw heads from the
     prior; what is returned is run under Pyro, read by guides, and has a bound.
 
     Args:
@@ -376,6 +385,7 @@ def latent(
         prior = "independent" if alignments is None or not alignments.blocks else "delta"
     family = make_prior(prior) if isinstance(prior, str) else prior
     register()
+    _own_configurations(model, transformers.PretrainedConfig)
     predicted = likelihood_of(model, likelihood)
     made = Pretrained(model, family, blocks, predicted, gates, alignments)
     return made if model.training else made.eval()
@@ -442,4 +452,22 @@ def _gates_of(block: Block, gates: Selector | None) -> Selector | None:
 def _read_attention(network: Any) -> dict[Any, str]:
     """The attention function that a network and each of its parts call, the whole first."""
     parts = [module for module in network.modules() if hasattr(module, "set_attn_implementation")]
-    return {part: part.config._attn_implementation for part in parts}
+    return {part: _attention_of(part) for part in parts}
+
+
+def _attention_of(part: Any) -> str:
+    """The attention function that a part of a network calls, by name."""
+    return str(part.config._attn_implementation)
+
+
+def _own_configurations(network: Any, kind: type) -> None:
+    """Gives a network configurations of its own: another may read them, and have other attention.
+
+    Args:
+        network: The network.
+        kind: The class of configurations.
+    """
+    copies: dict[int, Any] = {}
+    for module in network.modules():
+        held = {name: value for name, value in vars(module).items() if isinstance(value, kind)}
+        vars(module).update(copy.deepcopy(held, copies))

@@ -71,6 +71,34 @@ def test_without_noise_a_latent_network_says_what_it_said_before(name: str) -> N
     assert torch.equal(counted(made(**inputs)), before)
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+@torch.no_grad()
+def test_another_network_of_its_configuration_stays_as_it_was(name: str) -> None:
+    made = network(name)
+    other = type(made)(made.config).to(made.dtype).eval()
+    inputs = inputs_of(made)
+    before = counted(other(**inputs))
+    first = lh.latent(made, "delta")
+    assert torch.equal(counted(other(**inputs)), before)
+    second = lh.latent(other).eval()
+    batch = second.batch(inputs, labels_of(name))
+    lh.plain(first)
+    assert set(lh.terms(second, Tied(second), batch).how.values()) == {"tied"}
+    made(**inputs)
+    lh.plain(second)
+    assert torch.equal(counted(other(**inputs)), before)
+
+
+@torch.no_grad()
+def test_a_network_that_was_told_to_call_other_attention_has_no_bound() -> None:
+    model, batch = made_latent("gpt2")
+    kept = lh.terms(model, Tied(model), batch).how
+    model.network.set_attn_implementation("eager")
+    refuse(lambda: lh.terms(model, Tied(model), batch), "eager", "undoes it")
+    model.network.set_attn_implementation("latentheads")
+    assert lh.terms(model, Tied(model), batch).how == kept
+
+
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("beams", [1, 2])
 @torch.no_grad()
