@@ -7,6 +7,7 @@ from typing import Any
 
 import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistributionMixin
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from latentheads.alignment.law import NOWHERE, Alignments, Pointing, check_pointing
@@ -64,12 +65,17 @@ def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
     Where the prior's heads may not point, these do not either, whatever their scores there.
 
     Raises:
-        ValueError: They are those of no law of the block's alignments.
+        ValueError: They are those of no law of the block's alignments, or, where Pyro validates,
+            leave a word that is counted no position.
     """
     site = POINTING if prior.context is None else prior.context.block.site(POINTING)
     check_pointing(site, pointing, prior.pointing)
     found, barred = pointing.with_each(_finite), prior.pointing.scores <= NOWHERE / 2
     found = replace(found, scores=full_precision(found.scores).masked_fill(barred, NOWHERE))
+    if is_validation_enabled():
+        lost = (found.scores <= NOWHERE / 2).all(-1) & ~barred.all(-1) & prior.valid[..., None]
+        if lost.any():
+            raise ValueError(f"site {site!r}: scores leave a word no position that it may point at")
     return Alignments(found, prior.valid, prior.below, prior.context)
 
 

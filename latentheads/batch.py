@@ -136,10 +136,18 @@ class Batch:
             sources: The same of the sources; None for a language model.
             index: Each sentence's place in its corpus.
             corpus_size: Sentences of the corpus; 0 takes the batch for the corpus.
+
+        Raises:
+            ValueError: A sentence has no token, or padding.
         """
-        source = None if sources is None else pad(sources)
+        target, source = pad(targets), None if sources is None else pad(sources)
+        for name, rows in (("targets", targets), ("sources", sources or ())):
+            for place, row in enumerate(rows):
+                if not len(row) or PAD in row:
+                    what = "the padding id" if len(row) else "no token"
+                    raise ValueError(f"{name}[{place}] has {what}: give a sentence its own ids")
         places = None if index is None else torch.tensor(index)
-        return cls(pad(targets), source, places, corpus_size)
+        return cls(target, source, places, corpus_size)
 
     def __len__(self) -> int:
         return self.target.shape[0]

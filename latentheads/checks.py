@@ -32,7 +32,7 @@ def check_number(name: str, value: Any, whole: bool = False) -> None:
     Raises:
         ValueError: It is no such number.
     """
-    if not isinstance(value, Integral if whole else Real):
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         kind = "a whole number" if whole else "a number"
         raise ValueError(f"{name} must be {kind}, got {value!r}")
 

@@ -12,6 +12,7 @@ from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.reliability.findings import SHOWN, Findings
 from latentheads.uncertainty.figures import UNCERTAINTIES
 from latentheads.uncertainty.measures import Figure
+from latentheads.uncertainty.scaling import COLDEST, HOTTEST
 from latentheads.uncertainty.trial import TEST, UNLIKE
 from latentheads.values import finite
 
@@ -29,7 +30,12 @@ def write_tables(findings: Findings) -> str:
     scores = [name for name in SHOWN if findings.knows_score(name)]
     parts = [
         "References: nats a token, and calibration before and at the temperature of validation",
-        _table(("system", *LAWS, "T", "passes", "s"), names, _law_cells(findings)),
+        "\n".join(
+            [
+                _table(("system", *LAWS, "T", "passes", "s"), names, _law_cells(findings)),
+                *_note_ends(findings),
+            ]
+        ),
         "What systems write: token by token against edits to the reference, and as sentences",
         _table(("system", *OWN), names, [_cells(each, OWN.values()) for each in found]),
         "Rejection: prediction rejection ratio by each score (100: the errors themselves)",
@@ -86,6 +92,14 @@ def _law_cells(findings: Findings) -> Iterator[list[str]]:
         seconds = sum(trial.seconds for trial in each) / len(each)
         cells = _cells(figures, LAWS.values())
         yield [*cells, f"{temperature:.2f}", str(each[0].members), f"{seconds:.2f}"]
+
+
+def _note_ends(findings: Findings) -> Iterator[str]:
+    """Names the systems whose temperature may lie beyond those that were looked at."""
+    ends = (COLDEST, HOTTEST)
+    for name, each in zip(findings.names, findings.trials, strict=True):
+        if any(trial.temperature in ends for trial in each):
+            yield f"{name}: T is at an end of what is looked at, {COLDEST:.2f} to {HOTTEST:.2f}"
 
 
 def _cells(figures: Found, names: Any) -> list[str]:

@@ -74,7 +74,8 @@ class Data:
         max_source: Most subwords of a source, its end counted; the rest is cut off. 0: any. Not
             beside tasks.
         references: How a folder's held-out files of references are called behind the dot, several
-            on a line with tabs between; empty: the target's own files. Not beside tasks.
+            on a line with tabs between: ROUGE takes the nearest, all other figures are of the
+            first. Empty: the target's own files. Not beside tasks.
         max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
             longer one is left out, in valid and test it is refused; running text in blocks has any.
         max_length: Longest training sentence in words; 0: any.

@@ -145,7 +145,8 @@ class FolderPairs(_Pairs, _Kept, _Files, total=False):
     references: Annotated[
         str,
         "How held-out files of references are called behind the dot, several on a line with tabs "
-        "between; empty: the target's own files.",
+        "between: ROUGE takes the nearest, all other figures are of the first. Empty: the target's "
+        "own files.",
     ]
 
 

@@ -155,6 +155,12 @@ class Terms:
         return sum((ratio.sum() for ratio in self.shared_log_ratios.values()), start=ZERO)
 
 
+def _scale_of_plates(site: Any) -> float:
+    """What a batch's sentences stand for in its corpus: the scale of a site that no handler has."""
+    frames = site["cond_indep_stack"]
+    return math.prod((frame.full_size or frame.size) / frame.size for frame in frames if frame.size)
+
+
 @torch.no_grad()
 def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     """Computes the terms of the bound for one draw.
@@ -188,8 +194,15 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     model_trace, guide_trace = traces(model, guide, *args, **kwargs)
     check_sites(model_trace, guide_trace)
     for name, site in model_trace.nodes.items():
-        if site["type"] == "sample" and site["is_observed"] and name != TARGET:
+        if site["type"] != "sample":
+            continue
+        if site["is_observed"] and name != TARGET:
             raise ValueError(f"site {name!r} is observed, but the bound is on the target alone")
+        if site["mask"] is not None or not math.isclose(site["scale"], _scale_of_plates(site)):
+            raise ValueError(
+                f"site {name!r} is scaled or masked, and terms are of the bound itself: Head_ELBO "
+                "heeds handlers around it"
+            )
     target = model_trace.nodes[TARGET]
     drawn = log_likelihood = target["fn"].log_prob(target["value"]).double()
     summed = enumerate_alignments(model_trace, guide_trace)

@@ -61,6 +61,8 @@ def spread(values: Iterable[float]) -> Spread:
         [0.14, 0.115, 0.165]
     """
     known = [float(value) for value in values]
+    if not known:
+        raise ValueError("values must be of at least one seed")
     mean = math.fsum(known) / len(known)
     if len(known) < 2:
         return Spread(mean, math.nan, math.nan)

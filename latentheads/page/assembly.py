@@ -154,6 +154,8 @@ def report(
 
 def _open_runs(runs: Sequence[Named]) -> list[Run]:
     """The runs, each corpus made once."""
+    if not isinstance(runs, Sequence):
+        raise ValueError(f"runs must be a run, its folder, or a list of such, got {runs!r}")
     opened = [open_run(run) for run in runs]
     if not opened:
         raise ValueError("runs must be at least one")

@@ -40,6 +40,8 @@ def load_run(
     Raises:
         ValueError: It is no run folder, or lacks the checkpoint, or names a class not trusted.
     """
+    if not isinstance(folder, str | Path):
+        raise ValueError(f"folder must be a run folder, got {folder!r}")
     path, found = Path(folder), find_device(device)
     settings = _read_settings(path, trusted)
     target, source = _read_vocabularies(path)

@@ -32,6 +32,7 @@ from latentheads.runs.settings import Settings
 from latentheads.runs.writing import (
     Sampling,
     check_drawn_anew,
+    check_draws,
     check_heads_drawn,
     check_together,
     continue_text,
@@ -225,6 +226,8 @@ class Run:
         """The run's own decoding with some options changed; a number of texts is of one draw."""
         anew = {"draws": 1} if number else {}
         found = make_group(Decoding, asdict(self.settings.decoding) | anew | options)
+        if options.get("draws"):
+            check_draws(self, "draws")
         if number:
             check_drawn_anew(self, found)
         return found
@@ -272,6 +275,8 @@ class Run:
             UnfinishedError: It cannot be heard, or is too long for the run or for the machine.
         """
         check_seed(seed)
+        if not isinstance(sentence, str | Path if self.settings.data.hears else str):
+            raise ValueError(f"sentence must be a text, got {type(sentence).__name__}")
         if self.source is None:
             if target is not None or direction is not None:
                 raise ValueError(f"{self.path} is a language model: drop target and direction")
@@ -315,13 +320,16 @@ class Run:
             A text, or a list of them with a number.
 
         Raises:
-            ValueError: The prompt is no text, an option is none, or the run is a translation.
+            ValueError: The prompt is no text, an option is none or acts on nothing, or the run is a
+                translation.
         """
         if not isinstance(prompt, str):
             raise ValueError(f"prompt must be one text, got {prompt!r}")
         check_least({"number": number}, number=0)
         check_seed(seed)
         how = make_group(Sampling, sampling)
+        if how.drawn:
+            check_heads_drawn([self], "drawn")
         with fixed_noise(seed, self.model.device):
             texts = list(continue_text(self, how, prompt, number or 1))
         return texts if number else texts[0]

@@ -106,6 +106,8 @@ class Trainer:
         **training: Any,
     ) -> None:
         options = make_group(Training, training)
+        if not isinstance(decoding, Decoding | None):
+            raise ValueError(f"decoding must be lh.Decoding(...), got {decoding!r}")
         settings = describe_run(
             model,
             guide,

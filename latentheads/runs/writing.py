@@ -207,12 +207,16 @@ def check_together(run: Run, others: Sequence[Run], decoding: Decoding) -> None:
     Raises:
         ValueError: The runs cannot write together.
     """
+    if isinstance(others, type(run)):
+        raise ValueError("others must be a list of runs, got one run")
     if others and decoding.draws:
         raise ValueError(
             f"draws must be 0 where several runs write together, got {decoding.draws}: their heads "
             "stand at their prior's location"
         )
     for other in others:
+        if not isinstance(other, type(run)):
+            raise ValueError(f"others must be runs, got {type(other).__name__}")
         for what, tell in _TOLD.items():
             if tell(other) != tell(run):
                 raise ValueError(

@@ -18,10 +18,13 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-__all__ = ["Line", "TemperatureFit", "fit_line"]
+__all__ = ["COLDEST", "HOTTEST", "Line", "TemperatureFit", "fit_line"]
 
 INVERSES = torch.logspace(-1, 1, 41, base=3.0, dtype=torch.float64)
 """Inverse temperatures of the grid, from a third to 3: neighbours differ by 6 %."""
+
+COLDEST, HOTTEST = 1 / float(INVERSES[-1]), 1 / float(INVERSES[0])
+"""The temperatures between which the best one is looked for."""
 
 STEPS = 50
 """Steps of Newton's method at most."""
@@ -48,17 +51,17 @@ class TemperatureFit:
 
     @property
     def temperature(self) -> float:
-        """The best one between a third and 3; 1 where nothing was taken in."""
+        """The best one between ``COLDEST`` and ``HOTTEST``; 1 where nothing was taken in."""
         slopes = self.slopes.tolist()
         inverses = INVERSES.tolist()
         if not any(slopes):
             return 1.0
         if slopes[0] <= 0:
-            return 1 / inverses[0]
+            return HOTTEST
         for left, right, low, high in zip(slopes, slopes[1:], inverses, inverses[1:], strict=False):
             if right <= 0:
                 return 1 / (low + (high - low) * left / (left - right))
-        return 1 / inverses[-1]
+        return COLDEST
 
 
 @dataclass(frozen=True)

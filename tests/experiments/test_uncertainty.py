@@ -19,6 +19,7 @@ from latentheads.experiments.reliability.systems import KINDS, System, group_run
 from latentheads.experiments.reliability.tables import write_tables
 from latentheads.experiments.reliability.texts import open_texts, read_others
 from latentheads.uncertainty import Figure
+from latentheads.uncertainty.scaling import COLDEST, HOTTEST
 from tests.experiments.programs import assert_one_line, inside
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import sizes
@@ -60,6 +61,9 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
     assert [systems[name]["passes"] for name in names] == [1, 2, 2]
     assert [len(systems[name]["temperatures"]) for name in names] == [2, 2, 1]
     assert systems["tiny"]["figures"]["nll"]["p"] is None
+    at_ends = [s for s in names if {COLDEST, HOTTEST} & set(systems[s]["temperatures"])]
+    noted = [line for line in done.stdout.splitlines() if "T is at an end of what is" in line]
+    assert [line.partition(":")[0] for line in noted] == at_ends
     assert "roc_verse_unlike" in systems["tiny, noise 0.5"]["figures"]
     table = pd.read_csv(out / "uncertainty.csv")
     (row,) = table[(table.system == "tiny") & (table.figure == "nll")].to_dict("records")

@@ -538,6 +538,19 @@ def test_a_posterior_may_leave_out_by_minus_infinity_what_its_prior_does_not(bat
     assert (found.elbo <= plug_in_log_likelihood(model, batch)).all()
 
 
+def test_a_posterior_that_leaves_a_word_no_position_is_refused(batch: Batch) -> None:
+    model = aligned(SHAPES["one head"])
+    guide = attach("tied", model)
+
+    def answer(name: str, prior: Any) -> Any:
+        return conditioned(prior, Pointing(torch.full_like(prior.pointing.scores, -math.inf)))
+
+    guide.get_posterior = answer
+    site = "decoder.0.alignment.choice"
+    with pytest.raises(ValueError, match=f"^site '{site}': scores leave a word no position that"):
+        terms(model, guide, batch)
+
+
 @pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])
 def test_what_is_read_of_another_may_be_masked_by_minus_infinity(shape: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape])

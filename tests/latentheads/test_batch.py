@@ -67,6 +67,13 @@ def test_what_does_not_fit_the_sentences_is_refused(changes: dict[str, Any], sai
         unchecked(Batch.__init__)(object.__new__(Batch), **given)
 
 
+def test_a_sentence_has_a_token_and_no_padding() -> None:
+    with pytest.raises(ValueError, match=r"^sources\[1\] has no token: give a sentence its own"):
+        Batch.of(targets=[[5, 2], [6, 2]], sources=[[8, 2], []])
+    with pytest.raises(ValueError, match=r"^targets\[0\] has the padding id"):
+        Batch.of(targets=[[5, 0, 2]], sources=[[8, 2]])
+
+
 @pytest.mark.parametrize("wrong", [[[1.5, 2]], [1, 2], ["ab"], [[[1]]], [None]])
 def test_what_is_no_list_of_token_ids_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"^a sentence must be a list of token ids, whole numbers"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from latentheads import Block
-from latentheads.checks import check_known, check_word, check_words, whole_numbers
+from latentheads.checks import check_known, check_number, check_word, check_words, whole_numbers
 from latentheads.corpora.data import Data
 from latentheads.experiments.cli.jobs import find_places
 from latentheads.experiments.cli.names import named_classes
@@ -68,3 +68,9 @@ def test_blanks_around_the_commas_and_bars_of_a_list_change_nothing(
 ) -> None:
     spaced = text.replace(",", " ,  ").replace("|", " | ")
     assert repr(read(spaced)) == repr(read(text))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_truth_value_is_no_number(whole: bool) -> None:
+    with pytest.raises(ValueError, match=r"^draws must be a (whole )?number, got True$"):
+        check_number("draws", True, whole)

@@ -435,6 +435,15 @@ def test_an_observed_head_is_refused(batch: Batch) -> None:
         terms(model, Tied(model), batch)
 
 
+def test_terms_that_a_handler_scales_or_masks_are_refused(batch: Batch) -> None:
+    model = build().eval()
+    guide = Tied(model)
+    for around in (poutine.scale(scale=0.5), poutine.mask(mask=False)):
+        with around, pytest.raises(ValueError, match="is scaled or masked, and terms are of the"):
+            terms(model, guide, batch)
+    assert terms(model, guide, replace(batch, corpus_size=700)).elbo.isfinite().all()
+
+
 def with_one_part_in_training(model: Any) -> Any:
     """The model in evaluation mode, but for a module of the user's own."""
     model.eval().further = nn.Identity()

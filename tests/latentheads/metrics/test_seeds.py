@@ -44,6 +44,11 @@ def test_a_mean_has_the_interval_of_student() -> None:
     assert math.isnan(spread([5.0]).low)
 
 
+def test_no_seed_has_no_mean() -> None:
+    with pytest.raises(ValueError, match="values must be of at least one seed"):
+        spread([])
+
+
 def test_every_figure_that_all_runs_have_is_paired_by_seed() -> None:
     plain, other = rows("sampled")
     for name, figure in (("difference", "elbo"), ("difference_bleu", "bleu")):

@@ -13,11 +13,13 @@ import pytest
 
 import latentheads as lh
 from latentheads.page import assembly
+from latentheads.page.assembly import _open_runs
 from latentheads.page.facts import list_scores
 from latentheads.page.grid import gather_grid, measure_distances
 from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
 from tests.second_device import second_device
 from tests.tiny import sizes
+from tests.typechecking import unchecked
 
 
 def told(page: lh.ReportPage) -> Any:
@@ -136,6 +138,8 @@ def test_options_out_of_range_are_refused(runs: list[lh.Run]) -> None:
             lh.report(runs[0], **options)
     with pytest.raises(ValueError, match="runs must be at least one"):
         lh.report([])
+    with pytest.raises(ValueError, match="its folder, or a list of such, got 3"):
+        unchecked(_open_runs)(3)
     with pytest.raises(ValueError, match="every run must be given once"):
         lh.report([runs[0], runs[0]])
 

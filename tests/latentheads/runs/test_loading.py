@@ -18,6 +18,7 @@ from latentheads.training.checkpoints import weights
 from tests.experiments.programs import ROOT
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus, write_text
 from tests.latentheads.runs.trained import BRIEF, SMALL, load, refused, train
+from tests.typechecking import unchecked
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -209,3 +210,7 @@ def test_a_device_that_is_none_is_refused(finished: Path) -> None:
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "gone", ROOT / "README.md"):
         assert refused(path) == f"{path} is no run folder: it has no config.yaml"
+    from latentheads.runs.loading import load_run
+
+    with pytest.raises(ValueError, match=r"^folder must be a run folder, got 3$"):
+        unchecked(load_run)(3)

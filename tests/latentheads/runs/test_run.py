@@ -57,6 +57,20 @@ def test_a_number_of_texts_is_refused_where_they_would_be_the_same(
         plain.translate(LINES, 2)
     with pytest.raises(ValueError, match=r"^number .* here: it needs draws 1 or more, got 0$"):
         run.translate(LINES, 2, draws=0)
+    with pytest.raises(ValueError, match=r"^draws acts on nothing here: it needs a run that draws"):
+        plain.translate(LINES, draws=2)
+
+
+def test_heads_that_are_not_drawn_draw_no_text(tmp_path: Path) -> None:
+    plain = make_run(tmp_path / "plain", small_corpus(text=True), "delta")
+    assert plain.generate("a", length=3)
+    with pytest.raises(ValueError, match=r"^drawn acts on nothing here: it needs a run that draws"):
+        plain.generate("a", length=3, drawn=True)
+
+
+def test_a_sentence_is_a_text(run: Run) -> None:
+    with pytest.raises(ValueError, match=r"^sentence must be a text, got list$"):
+        unchecked(Run.read_sentence)(run, ["a"])
 
 
 def another(run: Run, seed: int) -> Run:
@@ -88,6 +102,10 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
         run.translate(LINES, others=[other])
     with pytest.raises(ValueError, match=r"^number must be 0 where several .* together, got 2$"):
         run.translate(LINES, 2, others=[run])
+    with pytest.raises(ValueError, match=r"^others must be runs, got str$"):
+        run.translate(LINES, others=["runs/one"])
+    with pytest.raises(ValueError, match=r"^others must be a list of runs, got one run$"):
+        run.translate(LINES, others=run)
     mixed = with_data(run, tasks="a:de-en,b:de-en")
     with pytest.raises(ValueError, match="another order of tasks"):
         run.translate(LINES, others=[mixed])

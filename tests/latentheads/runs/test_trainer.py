@@ -55,6 +55,13 @@ def trainer(corpus: Corpus, out: Path, layers: int = 1, **options: Any) -> lh.Tr
     return lh.Trainer(model, Cascaded(model), corpus, out=out, **{**SHORT, **options})
 
 
+def test_decoding_is_given_as_the_librarys_own(corpus: Corpus, tmp_path: Path) -> None:
+    model = Translation.of(corpus, "delta", **SIZES)
+    begin, made = unchecked(lh.Trainer.__init__), object.__new__(lh.Trainer)
+    with pytest.raises(ValueError, match=r"^decoding must be lh.Decoding\(...\), got {'beam': 2}$"):
+        begin(made, model, Cascaded(model), corpus, out=tmp_path, decoding={"beam": 2})
+
+
 def timeless(results: Results | None) -> dict[str, Any]:
     assert results is not None
     said = json.loads(json.dumps(results.to_json()))

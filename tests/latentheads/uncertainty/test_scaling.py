@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from latentheads.uncertainty.scaling import Line, TemperatureFit, fit_line
+from latentheads.uncertainty.scaling import COLDEST, HOTTEST, Line, TemperatureFit, fit_line
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
@@ -27,8 +27,8 @@ def test_a_temperature_stays_within_the_grid() -> None:
     always, never = TemperatureFit(), TemperatureFit()
     always.add(log_law, torch.tensor([0]))
     never.add(log_law, torch.tensor([1]))
-    assert always.temperature == pytest.approx(1 / 3)
-    assert never.temperature == pytest.approx(3)
+    assert always.temperature == COLDEST == pytest.approx(1 / 3)
+    assert never.temperature == HOTTEST == pytest.approx(3)
     assert TemperatureFit().temperature == 1
 
 
