@@ -101,7 +101,7 @@ def load(options: Namespace) -> tuple[Run, Sampling]:
             raise ValueError("prompt is no UTF-8")
     run = open_run(options.run, options)
     if options.draws:
-        check_heads_drawn([run], "--draws")
+        check_heads_drawn(run, "--draws")
     names = ("length", "temperature", "top_k", "context", "unknown")
     how = Sampling(**{name: options[name] for name in names}, drawn=bool(options.draws))
     how.draw(run, [])  # refuses a wrong option before anything is read

@@ -6,17 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 import pyro.distributions as dist
+from jaxtyping import Bool
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
 from latentheads.alignment.law import NOWHERE, Alignments, Pointing, check_pointing
+from latentheads.alignment.transitions import later_steps
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.distributions.heads import spreads
 from latentheads.layers.numeric import full_precision
 from latentheads.names import POINTING
 
 __all__ = ["as_law", "conditioned", "context_of"]
+
+IMPOSSIBLE = NOWHERE / 2
+"""A score that no position has which may be pointed at."""
 
 
 def as_law(site: str, answer: Any, prior: Any) -> Any:
@@ -70,17 +75,51 @@ def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
     """
     site = POINTING if prior.context is None else prior.context.block.site(POINTING)
     check_pointing(site, pointing, prior.pointing)
-    found, barred = pointing.with_each(_finite), prior.pointing.scores <= NOWHERE / 2
-    found = replace(found, scores=full_precision(found.scores).masked_fill(barred, NOWHERE))
-    if is_validation_enabled():
-        lost = (found.scores <= NOWHERE / 2).all(-1) & ~barred.all(-1) & prior.valid[..., None]
-        if lost.any():
-            raise ValueError(f"site {site!r}: scores leave a word no position that it may point at")
+    found, barred = pointing.with_between(_finite), prior.pointing.scores <= IMPOSSIBLE
+    scores = full_precision(found.scores).clamp_min(NOWHERE).masked_fill(barred, NOWHERE)
+    found = replace(found, scores=scores)
+    if is_validation_enabled() and _loses_a_word(found, barred, prior.valid):
+        raise ValueError(f"site {site!r}: scores leave a word no position that it may point at")
     return Alignments(found, prior.valid, prior.below, prior.context)
 
 
-def _finite(scores: Tensor) -> Tensor:
+def _finite(read: Tensor) -> Tensor:
     """Minus infinity, which a guide may mask with, would have no KL: ``NOWHERE`` in its place."""
-    if scores.detach().amin() >= NOWHERE:  # nearly always: nothing is copied, or kept for gradients
-        return scores
-    return full_precision(scores).clamp_min(NOWHERE)
+    if _least(read) >= NOWHERE:  # nearly always: nothing is copied, or kept for the gradient
+        return read
+    return full_precision(read).clamp_min(NOWHERE)
+
+
+def _least(read: Tensor) -> float:
+    return float(read.detach().amin()) if read.numel() else 0.0
+
+
+def _loses_a_word(
+    law: Pointing,
+    barred: Bool[Tensor, "*batch target head key"],
+    valid: Bool[Tensor, "*inner target"],
+) -> bool:
+    """Whether a word that is counted has nowhere to point, alone or given what it reads.
+
+    Args:
+        law: The posterior.
+        barred: Where its heads may not point.
+        valid: True at the words that are counted.
+    """
+    counted = valid[..., None] & ~barred.all(-1)
+    open_ = law.scores > IMPOSSIBLE
+    if (counted & ~open_.any(-1)).any():
+        return True
+    for (head, lower), read in law.between.items():
+        if _least(read) > IMPOSSIBLE:
+            continue  # it masks nothing
+        place, below = head - law.first, lower - law.first
+        own, known = law.scores[..., place, :], counted[..., place, None]
+        before = open_[..., below, :] if below >= 0 else ~barred[..., place, :]
+        if law.chained:
+            own, known, before = own[..., 1:, :], known[..., 1:, :], before[..., :-1, :]
+            read = later_steps(read)
+        stuck = (own[..., None, :] + read <= IMPOSSIBLE).all(-1)
+        if (stuck & before & known).any():
+            return True
+    return False

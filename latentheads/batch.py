@@ -140,8 +140,9 @@ class Batch:
         Raises:
             ValueError: A sentence has no token, or padding.
         """
+        targets, sources = list(targets), None if sources is None else list(sources)
         target, source = pad(targets), None if sources is None else pad(sources)
-        for name, rows in (("targets", targets), ("sources", sources or ())):
+        for name, rows in (("targets", targets), ("sources", sources or [])):
             for place, row in enumerate(rows):
                 if not len(row) or PAD in row:
                     what = "the padding id" if len(row) else "no token"

@@ -67,9 +67,9 @@ class ChainPointing(Pointing):
         form = SharedTransitions if shared else WordTransitions
         return form(self.scores[..., 0, :], self.steps)
 
-    def with_each(self, change: Callable[[Tensor], Tensor]) -> ChainPointing:
-        """The same chain with both tensors of its parameters changed."""
-        return replace(self, scores=change(self.scores), steps=change(self.steps))
+    def with_between(self, change: Callable[[Tensor], Tensor]) -> ChainPointing:
+        """The same chain with its steps changed."""
+        return replace(self, steps=change(self.steps))
 
     @property
     def marginals(self) -> Float[Tensor, "*batch target head key"]:

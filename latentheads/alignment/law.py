@@ -72,12 +72,11 @@ class Pointing:
 
     def detached(self) -> Pointing:
         """The same parameters, detached from their graph."""
-        return self.with_each(Tensor.detach)
+        return replace(self.with_between(Tensor.detach), scores=self.scores.detach())
 
-    def with_each(self, change: Callable[[Tensor], Tensor]) -> Pointing:
-        """The same law with each tensor of its parameters changed."""
-        pairs = {pair: change(scores) for pair, scores in self.pairs.items()}
-        return replace(self, scores=change(self.scores), pairs=pairs)
+    def with_between(self, change: Callable[[Tensor], Tensor]) -> Pointing:
+        """The same law with all that is read of others changed."""
+        return replace(self, pairs={pair: change(read) for pair, read in self.pairs.items()})
 
     @property
     def start(self) -> Float[Tensor, "*batch key"]:

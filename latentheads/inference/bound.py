@@ -155,10 +155,12 @@ class Terms:
         return sum((ratio.sum() for ratio in self.shared_log_ratios.values()), start=ZERO)
 
 
-def _scale_of_plates(site: Any) -> float:
-    """What a batch's sentences stand for in its corpus: the scale of a site that no handler has."""
-    frames = site["cond_indep_stack"]
-    return math.prod((frame.full_size or frame.size) / frame.size for frame in frames if frame.size)
+def _is_weighed(site: Any) -> bool:
+    """Whether a handler masks a site, or scales it by more than its batch stands for a corpus."""
+    mask, scale, frames = site["mask"], site["scale"], site["cond_indep_stack"]
+    of_corpus = math.prod((each.full_size or each.size) / each.size for each in frames if each.size)
+    masked = isinstance(mask, Tensor) or mask not in (None, True)
+    return masked or isinstance(scale, Tensor) or not math.isclose(scale, of_corpus)
 
 
 @torch.no_grad()
@@ -198,7 +200,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
             continue
         if site["is_observed"] and name != TARGET:
             raise ValueError(f"site {name!r} is observed, but the bound is on the target alone")
-        if site["mask"] is not None or not math.isclose(site["scale"], _scale_of_plates(site)):
+        if _is_weighed(site):
             raise ValueError(
                 f"site {name!r} is scaled or masked, and terms are of the bound itself: Head_ELBO "
                 "heeds handlers around it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,7 @@ def report(
 
 def _open_runs(runs: Sequence[Named]) -> list[Run]:
     """The runs, each corpus made once."""
-    if not isinstance(runs, Sequence):
+    if not isinstance(runs, Iterable):
         raise ValueError(f"runs must be a run, its folder, or a list of such, got {runs!r}")
     opened = [open_run(run) for run in runs]
     if not opened:

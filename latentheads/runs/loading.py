@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def load_run(
     Raises:
         ValueError: It is no run folder, or lacks the checkpoint, or names a class not trusted.
     """
-    if not isinstance(folder, str | Path):
+    if not isinstance(folder, str | os.PathLike):
         raise ValueError(f"folder must be a run folder, got {folder!r}")
     path, found = Path(folder), find_device(device)
     settings = _read_settings(path, trusted)

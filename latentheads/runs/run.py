@@ -26,7 +26,7 @@ from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
 from latentheads.runs.parses import grammar_parses
-from latentheads.runs.portrait import Reading, portray
+from latentheads.runs.portrait import Reading, check_draws_read, portray
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.writing import (
@@ -329,7 +329,7 @@ class Run:
         check_seed(seed)
         how = make_group(Sampling, sampling)
         if how.drawn:
-            check_heads_drawn([self], "drawn")
+            check_heads_drawn(self, "drawn")
         with fixed_noise(seed, self.model.device):
             texts = list(continue_text(self, how, prompt, number or 1))
         return texts if number else texts[0]
@@ -368,7 +368,7 @@ class Run:
         check_word("part", part, PARTS)
         how = make_group(Reading, reading)
         if how.draws:
-            check_heads_drawn([self], "draws")
+            check_draws_read([self], "draws")
         text = getattr(self.corpus, part).first(how.sentences)
         of_grammar = self.settings.data.data == "grammar"
         parses = grammar_parses(text, self.corpus) if of_grammar else None

@@ -1,7 +1,7 @@
 """Training from end to end: a model and its guide on a corpus, in a folder to go on from.
 
 With the same seed the weights and every figure are the same, whether or not training was stopped,
-killed and taken up again in between, and whatever else the process draws.
+killed and taken up again in between, and whatever is drawn outside it.
 """
 
 from __future__ import annotations

@@ -161,17 +161,17 @@ def check_draws(run: Run, option: str) -> None:
         )
 
 
-def check_heads_drawn(runs: Iterable[Run], option: str) -> None:
-    """Refuses an option that draws heads, where no run of those it is for has any to draw.
+def check_heads_drawn(run: Run, option: str) -> None:
+    """Refuses an option that draws heads, of a run that has none to draw.
 
     Args:
-        runs: The runs.
+        run: The run.
         option: Its name, for the error.
 
     Raises:
-        ValueError: None draws its heads.
+        ValueError: It does not draw its heads; alignments do not count: they are summed out.
     """
-    if not any(map(draws_heads, runs)):
+    if not draws_heads(run):
         raise ValueError(f"{option} acts on nothing here: it needs a run that draws its heads")
 
 
@@ -207,7 +207,9 @@ def check_together(run: Run, others: Sequence[Run], decoding: Decoding) -> None:
     Raises:
         ValueError: The runs cannot write together.
     """
-    if isinstance(others, type(run)):
+    from latentheads.runs.run import Run  # it writes by this module
+
+    if isinstance(others, Run):
         raise ValueError("others must be a list of runs, got one run")
     if others and decoding.draws:
         raise ValueError(
@@ -215,7 +217,7 @@ def check_together(run: Run, others: Sequence[Run], decoding: Decoding) -> None:
             "stand at their prior's location"
         )
     for other in others:
-        if not isinstance(other, type(run)):
+        if not isinstance(other, Run):
             raise ValueError(f"others must be runs, got {type(other).__name__}")
         for what, tell in _TOLD.items():
             if tell(other) != tell(run):

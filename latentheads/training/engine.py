@@ -62,7 +62,7 @@ class Engine:
     """Trains model and guide together.
 
     With the same seed the weights after a step are the same whether or not training was stopped,
-    killed and resumed in between, and whatever else is drawn in the process: on a CPU in float32
+    killed and resumed in between, and whatever is drawn outside :meth:`run`: on a CPU in float32
     bit for bit.
 
     Args:

@@ -1,4 +1,4 @@
-"""The stream of noise that a training draws from, whatever else is drawn in its process."""
+"""The stream of noise that a training draws from, whatever is drawn outside it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NoiseStream:
     """
 
     def __init__(self, device: torch.device, seed: int) -> None:
-        self.device = device
+        self._devices = {each.type: each for each in (torch.device("cpu"), device)}
         self._drawing = False
         self.seed(seed)
 
@@ -31,9 +31,10 @@ class NoiseStream:
 
     def seed(self, seed: int) -> None:
         """Begins anew."""
-        with self._apart():
-            torch.manual_seed(seed)
-            self._states = self._read()
+        self._states = {
+            kind: torch.Generator(device).manual_seed(seed).get_state()
+            for kind, device in self._devices.items()
+        }
 
     def set(self, states: Mapping[str, Tensor]) -> None:
         """Goes to where the generators stood once."""
@@ -42,24 +43,19 @@ class NoiseStream:
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Whatever is drawn within comes from here; the numbers around go on as if it were not."""
-        with self._apart():
+        cuda = self._devices.get("cuda")
+        with torch.random.fork_rng([] if cuda is None else [cuda]):
             torch.set_rng_state(self._states["cpu"])
-            if self.device.type == "cuda":
-                torch.cuda.set_rng_state(self._states["cuda"], self.device)
+            if cuda is not None:
+                torch.cuda.set_rng_state(self._states["cuda"], cuda)
             self._drawing = True
             try:
                 yield
             finally:
                 self._states, self._drawing = self._read(), False
 
-    @contextmanager
-    def _apart(self) -> Iterator[None]:
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
-            yield
-
     def _read(self) -> dict[str, Tensor]:
         states = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            states["cuda"] = torch.cuda.get_rng_state(self.device)
+        if (cuda := self._devices.get("cuda")) is not None:
+            states["cuda"] = torch.cuda.get_rng_state(cuda)
         return states

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -16,13 +17,14 @@ import pytest
 from latentheads.experiments import uncertainty
 from latentheads.experiments.reliability.findings import Findings
 from latentheads.experiments.reliability.systems import KINDS, System, group_runs, make_systems
-from latentheads.experiments.reliability.tables import write_tables
+from latentheads.experiments.reliability.tables import _note_ends, write_tables
 from latentheads.experiments.reliability.texts import open_texts, read_others
 from latentheads.uncertainty import Figure
 from latentheads.uncertainty.scaling import COLDEST, HOTTEST
 from tests.experiments.programs import assert_one_line, inside
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import sizes
+from tests.typechecking import unchecked
 
 QUICK = ["--members=2", "--resamples=40", "--sentences=6", "--fitted=5"]
 
@@ -61,9 +63,6 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
     assert [systems[name]["passes"] for name in names] == [1, 2, 2]
     assert [len(systems[name]["temperatures"]) for name in names] == [2, 2, 1]
     assert systems["tiny"]["figures"]["nll"]["p"] is None
-    at_ends = [s for s in names if {COLDEST, HOTTEST} & set(systems[s]["temperatures"])]
-    noted = [line for line in done.stdout.splitlines() if "T is at an end of what is" in line]
-    assert [line.partition(":")[0] for line in noted] == at_ends
     assert "roc_verse_unlike" in systems["tiny, noise 0.5"]["figures"]
     table = pd.read_csv(out / "uncertainty.csv")
     (row,) = table[(table.system == "tiny") & (table.figure == "nll")].to_dict("records")
@@ -265,3 +264,11 @@ def test_a_file_is_read_until_there_are_enough_lines(tmp_path: Path) -> None:
     verse.write_text("\n" * 9, encoding="utf-8")
     with pytest.raises(ValueError, match=r"verse.txt has no line that the runs can translate"):
         open_texts([run], {"verse": verse}, 2, 1, 0)
+
+
+def test_a_temperature_at_the_end_of_its_range_is_noted() -> None:
+    temperatures = {"cold": [1.0, COLDEST], "warm": [1.2, 2.9], "hot": [HOTTEST]}
+    trials = [[mock.Mock(temperature=t) for t in each] for each in temperatures.values()]
+    found = [*unchecked(_note_ends)(mock.Mock(names=list(temperatures), trials=trials))]
+    end = "T is at an end of what is looked at, 0.33 to 3.00"
+    assert found == [f"cold: {end}", f"hot: {end}"]

@@ -491,6 +491,20 @@ def test_half_precision_changes_the_bound_by_little(name: str, shape: str, batch
             assert torch.allclose(terms(guide.model, guide, batch).elbo, expected, rtol=0.02)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_minus_infinity_masks_in_every_precision(dtype: torch.dtype, batch: Batch) -> None:
+    model = aligned(SHAPES["one head"])
+    guide = attach("tied", model)
+
+    def first(name: str, prior: Any) -> Any:
+        scores = torch.zeros(prior.pointing.scores.shape, dtype=dtype)
+        scores[..., 1] = -math.inf
+        return conditioned(prior, Pointing(scores))
+
+    guide.get_posterior = first
+    assert terms(model, guide, batch).elbo.isfinite().all()
+
+
 @pytest.mark.parametrize("outside", [-math.inf, 0.0, 1e30])
 def test_a_posterior_points_where_its_prior_may_whatever_its_scores(
     outside: float, batch: Batch
@@ -549,6 +563,34 @@ def test_a_posterior_that_leaves_a_word_no_position_is_refused(batch: Batch) -> 
     site = "decoder.0.alignment.choice"
     with pytest.raises(ValueError, match=f"^site '{site}': scores leave a word no position that"):
         terms(model, guide, batch)
+
+
+@pytest.mark.parametrize("shape", ["two heads", "chain"])
+@pytest.mark.parametrize("stays", [False, True])
+def test_given_what_it_reads_each_word_must_keep_a_position(
+    shape: str, stays: bool, batch: Batch
+) -> None:
+    """Of real positions, where one to the right of the last has none, unless it may stay."""
+    model = aligned(SHAPES[shape])
+    guide = attach("tied", model)
+
+    def answer(name: str, prior: Any) -> Any:
+        law = prior.pointing
+        keys = law.scores.shape[-1]
+        back = torch.ones(keys, keys).tril(-1 if stays else 0).bool()
+        read = torch.zeros(1, keys, keys, dtype=law.scores.dtype).masked_fill(back, -math.inf)
+        if shape == "chain":
+            return conditioned(prior, ChainPointing(law.scores, steps=read))
+        read = read.expand(*law.scores.shape[:-3], -1, -1, -1)
+        return conditioned(prior, Pointing(law.scores, {(1, 0): read}))
+
+    guide.get_posterior = answer
+    if stays:
+        found = terms(model, guide, batch)
+        assert (found.elbo > -1e4).all()
+    else:
+        with pytest.raises(ValueError, match="leave a word no position that it may point at"):
+            terms(model, guide, batch)
 
 
 @pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])

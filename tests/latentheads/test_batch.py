@@ -70,6 +70,8 @@ def test_what_does_not_fit_the_sentences_is_refused(changes: dict[str, Any], sai
 def test_a_sentence_has_a_token_and_no_padding() -> None:
     with pytest.raises(ValueError, match=r"^sources\[1\] has no token: give a sentence its own"):
         Batch.of(targets=[[5, 2], [6, 2]], sources=[[8, 2], []])
+    with pytest.raises(ValueError, match=r"^targets\[1\] has no token"):
+        unchecked(Batch.of.__func__)(Batch, (row for row in ([5, 2], [])))
     with pytest.raises(ValueError, match=r"^targets\[0\] has the padding id"):
         Batch.of(targets=[[5, 0, 2]], sources=[[8, 2]])
 

@@ -438,10 +438,13 @@ def test_an_observed_head_is_refused(batch: Batch) -> None:
 def test_terms_that_a_handler_scales_or_masks_are_refused(batch: Batch) -> None:
     model = build().eval()
     guide = Tied(model)
-    for around in (poutine.scale(scale=0.5), poutine.mask(mask=False)):
+    weights = torch.rand(len(batch)) + 0.5
+    scaled, weighed = poutine.scale(scale=0.5), poutine.scale(scale=weights)
+    for around in (scaled, weighed, poutine.mask(mask=False)):
         with around, pytest.raises(ValueError, match="is scaled or masked, and terms are of the"):
             terms(model, guide, batch)
-    assert terms(model, guide, replace(batch, corpus_size=700)).elbo.isfinite().all()
+    with poutine.mask(mask=True):
+        assert terms(model, guide, replace(batch, corpus_size=700)).elbo.isfinite().all()
 
 
 def with_one_part_in_training(model: Any) -> Any:
