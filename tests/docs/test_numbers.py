@@ -197,6 +197,29 @@ def test_the_course_of_a_training_to_the_end_is_that_of_its_rows() -> None:
             assert among(figure, [course[int(updates.replace(",", ""))]]), (run, updates, figure)
 
 
+def test_what_twice_the_updates_gain_is_in_its_rows() -> None:
+    said = section("multi30k-end", "Trained twice as long")
+    course = course_of(RESULTS / "multi30k-end" / "transformer-long-seed0.csv")
+    steps = re.findall(
+        r"(-\d\.\d+) after ([\d,]+0)(?: updates)?[ ,:]", said.partition("Validation")[2]
+    )
+    assert len(steps) == 3
+    for figure, updates in steps:
+        assert among(figure, [course[int(updates.replace(",", ""))]]), updates
+    test = results_in("transformer-long-seed0")
+    before = results_in("transformer-beside-seed0")
+    for name, digits in (("plug_in", 3), ("bleu", 2), ("chrf", 2)):
+        assert f"{test[name]:.{digits}f}" in said
+        assert f"{before[name]:.{digits}f}" in said
+    assert f"{test['plug_in'] - before['plug_in']:.3f}"[1:] in said
+
+
+def results_in(run: str) -> dict[str, float]:
+    """The figures of the test part of a run that was trained to the end."""
+    file = RESULTS / "multi30k-end" / f"{run}.json"
+    return dict(json.loads(file.read_text(encoding="utf-8"))["test"])
+
+
 def test_little_noise_goes_with_the_plain_network_as_the_rows_say() -> None:
     folder = RESULTS / "multi30k-end"
     text = re.sub(r"\s+", " ", (folder / "README.md").read_text(encoding="utf-8"))
