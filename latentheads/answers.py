@@ -75,51 +75,46 @@ def conditioned(prior: Alignments, pointing: Pointing) -> Alignments:
     """
     site = POINTING if prior.context is None else prior.context.block.site(POINTING)
     check_pointing(site, pointing, prior.pointing)
-    found, barred = pointing.with_between(_finite), prior.pointing.scores <= IMPOSSIBLE
-    scores = full_precision(found.scores).clamp_min(NOWHERE).masked_fill(barred, NOWHERE)
-    found = replace(found, scores=scores)
-    if is_validation_enabled() and _loses_a_word(found, barred, prior.valid):
-        raise ValueError(f"site {site!r}: scores leave a word no position that it may point at")
+    barred = prior.pointing.scores <= IMPOSSIBLE
+    scores = full_precision(pointing.scores).clamp_min(NOWHERE).masked_fill(barred, NOWHERE)
+    found = replace(pointing, scores=scores)
+    if is_validation_enabled():
+        _check_masks(site, found, barred, prior.valid)
     return Alignments(found, prior.valid, prior.below, prior.context)
 
 
-def _finite(read: Tensor) -> Tensor:
-    """Minus infinity, which a guide may mask with, would have no KL: ``NOWHERE`` in its place."""
-    if _least(read) >= NOWHERE:  # nearly always: nothing is copied, or kept for the gradient
-        return read
-    return full_precision(read).clamp_min(NOWHERE)
-
-
-def _least(read: Tensor) -> float:
-    return float(read.detach().amin()) if read.numel() else 0.0
-
-
-def _loses_a_word(
+def _check_masks(
+    site: str,
     law: Pointing,
     barred: Bool[Tensor, "*batch target head key"],
     valid: Bool[Tensor, "*inner target"],
-) -> bool:
-    """Whether a word that is counted has nowhere to point, alone or given what it reads.
+) -> None:
+    """Refuses minus infinity in what a head reads, and a counted word that has nowhere to point.
 
     Args:
+        site: Of the alignments, for the message.
         law: The posterior.
         barred: Where its heads may not point.
         valid: True at the words that are counted.
+
+    Raises:
+        ValueError: It has no KL, or a word no position, alone or given what it reads.
     """
-    counted = valid[..., None] & ~barred.all(-1)
-    open_ = law.scores > IMPOSSIBLE
-    if (counted & ~open_.any(-1)).any():
-        return True
+    counted, shut = valid[..., None] & ~barred.all(-1), law.scores <= IMPOSSIBLE
+    stuck = (counted & shut.all(-1)).any()
     for (head, lower), read in law.between.items():
-        if _least(read) > IMPOSSIBLE:
-            continue  # it masks nothing
+        if read.isneginf().any():
+            raise ValueError(
+                f"site {site!r}: what a head reads of another must be finite: mask it by NOWHERE, "
+                f"{NOWHERE:g}, for minus infinity has no KL"
+            )
         place, below = head - law.first, lower - law.first
         own, known = law.scores[..., place, :], counted[..., place, None]
-        before = open_[..., below, :] if below >= 0 else ~barred[..., place, :]
+        before = ~(shut[..., below, :] if below >= 0 else barred[..., place, :])
         if law.chained:
             own, known, before = own[..., 1:, :], known[..., 1:, :], before[..., :-1, :]
             read = later_steps(read)
-        stuck = (own[..., None, :] + read <= IMPOSSIBLE).all(-1)
-        if (stuck & before & known).any():
-            return True
-    return False
+        nowhere = (own[..., None, :] + read <= IMPOSSIBLE).all(-1)
+        stuck |= (nowhere & before & known).any()
+    if stuck:
+        raise ValueError(f"site {site!r}: scores leave a word no position that it may point at")

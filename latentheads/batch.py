@@ -55,6 +55,15 @@ def _read_ids(sequence: Any) -> Int[Tensor, " token"]:
     return row.long()
 
 
+def _check_rows(name: str, real: Bool[Tensor, "batch token"]) -> None:
+    """Refuses a sentence without a token, and one with padding before a token."""
+    inside = (~real[:, :-1] & real[:, 1:]).any(1).tolist()
+    for place, (some, broken) in enumerate(zip(real.any(1).tolist(), inside, strict=True)):
+        if broken or not some:
+            what = "the padding id before a token" if broken else "no token"
+            raise ValueError(f"{name}[{place}] has {what}: give each sentence its own ids")
+
+
 @dataclass(frozen=True)
 class Batch:
     """Sentences a model is run on; the one argument of every model and guide.
@@ -138,15 +147,12 @@ class Batch:
             corpus_size: Sentences of the corpus; 0 takes the batch for the corpus.
 
         Raises:
-            ValueError: A sentence has no token, or padding.
+            ValueError: A sentence has no token, or the padding id before one.
         """
-        targets, sources = list(targets), None if sources is None else list(sources)
         target, source = pad(targets), None if sources is None else pad(sources)
-        for name, rows in (("targets", targets), ("sources", sources or [])):
-            for place, row in enumerate(rows):
-                if not len(row) or PAD in row:
-                    what = "the padding id" if len(row) else "no token"
-                    raise ValueError(f"{name}[{place}] has {what}: give a sentence its own ids")
+        for name, rows in (("targets", target), ("sources", source)):
+            if rows is not None:
+                _check_rows(name, rows != PAD)
         places = None if index is None else torch.tensor(index)
         return cls(target, source, places, corpus_size)
 

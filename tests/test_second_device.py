@@ -255,8 +255,9 @@ def make_engine(device: str, **options: Any) -> Engine:
 
 def update(engine: Engine, number: int) -> list[Tensor]:
     """Some updates further; the weights then."""
-    for given in islice(engine.stream.updates(engine.place), number):
-        engine._update(engine.objective, given)
+    with engine.noise.drawing():
+        for given in islice(engine.stream.updates(engine.place), number):
+            engine._update(engine.objective, given)
     return [weight.detach().clone() for weight in engine.objective.parameters()]
 
 

@@ -67,9 +67,9 @@ class ChainPointing(Pointing):
         form = SharedTransitions if shared else WordTransitions
         return form(self.scores[..., 0, :], self.steps)
 
-    def with_between(self, change: Callable[[Tensor], Tensor]) -> ChainPointing:
-        """The same chain with its steps changed."""
-        return replace(self, steps=change(self.steps))
+    def detached(self) -> ChainPointing:
+        """The same parameters, detached from their graph."""
+        return replace(self, scores=self.scores.detach(), steps=self.steps.detach())
 
     @property
     def marginals(self) -> Float[Tensor, "*batch target head key"]:

@@ -72,11 +72,8 @@ class Pointing:
 
     def detached(self) -> Pointing:
         """The same parameters, detached from their graph."""
-        return replace(self.with_between(Tensor.detach), scores=self.scores.detach())
-
-    def with_between(self, change: Callable[[Tensor], Tensor]) -> Pointing:
-        """The same law with all that is read of others changed."""
-        return replace(self, pairs={pair: change(read) for pair, read in self.pairs.items()})
+        pairs = {pair: scores.detach() for pair, scores in self.pairs.items()}
+        return replace(self, scores=self.scores.detach(), pairs=pairs)
 
     @property
     def start(self) -> Float[Tensor, "*batch key"]:

@@ -20,7 +20,8 @@ class NoiseStream:
     """
 
     def __init__(self, device: torch.device, seed: int) -> None:
-        self._devices = {each.type: each for each in (torch.device("cpu"), device)}
+        drawn = (torch.device("cpu"), *([device] if device.type == "cuda" else []))
+        self._devices = {each.type: each for each in drawn}
         self._drawing = False
         self.seed(seed)
 
