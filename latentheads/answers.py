@@ -103,6 +103,8 @@ def _check_masks(
     counted, shut = valid[..., None] & ~barred.all(-1), law.scores <= IMPOSSIBLE
     stuck = (counted & shut.all(-1)).any()
     for (head, lower), read in law.between.items():
+        if (read > IMPOSSIBLE).all():
+            continue  # it masks nothing: a chain makes no tensor of all words' pairs of positions
         if read.isneginf().any():
             raise ValueError(
                 f"site {site!r}: what a head reads of another must be finite: mask it by NOWHERE, "

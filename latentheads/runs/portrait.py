@@ -84,7 +84,7 @@ class Reading:
 
 
 def check_draws_read(runs: Iterable[Run], option: str) -> None:
-    """Refuses draws of heads where no run has any to draw, alignments among them.
+    """Refuses draws where no run has heads or alignments to draw.
 
     Args:
         runs: The runs.
@@ -94,7 +94,9 @@ def check_draws_read(runs: Iterable[Run], option: str) -> None:
         ValueError: None draws.
     """
     if not any(draws_heads(run) or draws_alignments(run.model) for run in runs):
-        raise ValueError(f"{option} acts on nothing here: it needs a run that draws its heads")
+        raise ValueError(
+            f"{option} acts on nothing here: it needs a run that draws its heads, or alignments"
+        )
 
 
 def portray(

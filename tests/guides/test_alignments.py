@@ -25,6 +25,7 @@ from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
 from tests.guides.attached import LEARNED, attach
+from tests.latentheads.alignment.memory import Largest
 from tests.latentheads.alignment.models import ALIGNED_KINDS, MIXTURE, SHAPES, SOFT, aligned
 from tests.tiny import KINDS, TARGET_TYPES, padded, rows
 
@@ -592,6 +593,14 @@ def test_given_what_it_reads_each_word_must_keep_a_position(
     else:
         with pytest.raises(ValueError, match="leave a word no position that it may point at"):
             terms(model, guide, batch)
+
+
+def test_a_chain_that_masks_nothing_is_checked_without_all_pairs_of_positions(batch: Batch) -> None:
+    prior = aligned(SHAPES["chain"]).law(batch).summed(batch.scored).priors[0]
+    law = Alignments(prior, batch.counted)
+    with Largest() as made:
+        conditioned(law, replace(prior, scores=prior.scores + 1))
+    assert made.size == prior.scores.numel()
 
 
 @pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])

@@ -68,6 +68,12 @@ def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
         load(tmp_path).read_heads(draws=2)
 
 
+def test_draws_of_alignments_are_read(tmp_path: Path) -> None:
+    train(tmp_path, "--guide=cascaded", "--alignments=1", "--sentences=90", "--held_out=9")
+    found = load(tmp_path).read_heads(sentences=4, draws=2, relevance=0)
+    assert found.importance["encoder.0.self"].isfinite().all()
+
+
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
     run = load(tmp_path)
