@@ -33,7 +33,8 @@ from latentheads.experiments.cli.outputs import make_folder
 from latentheads.files import write_text
 from latentheads.reading.alignments import draws_alignments
 from latentheads.reading.head_report import HeadReport
-from latentheads.runs.portrait import Reading, check_draws_read, portray
+from latentheads.runs.drawing import check_draws
+from latentheads.runs.portrait import Reading, portray
 
 DESCRIPTION = (
     "Tells what the heads of finished runs do, on the same sentences.\n\n"
@@ -142,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         how = Reading(**{each.name: options[each.name] for each in fields(Reading)})
         found = texts(options)
         if options.draws:
-            check_draws_read((text.run for text in found), "--draws")
+            check_draws((text.run for text in found), "--draws", ("heads", "alignments"))
         out = make_folder(Path(options.out), "table.md")
         head_reports = [portray(t.run, t.part, how, t.parses, t.name) for t in found]
     with ending("analyse.py", stopped=f"what was written is in {out}"):

@@ -27,8 +27,9 @@ from latentheads.experiments.cli.errors import (
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.inputs import chunks
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.runs.drawing import check_draws
 from latentheads.runs.run import Run
-from latentheads.runs.writing import Sampling, check_heads_drawn, continue_or_lose
+from latentheads.runs.writing import Sampling, continue_or_lose
 
 DESCRIPTION = (
     "Continues prompts with a finished language model, token by token.\n\n"
@@ -101,7 +102,7 @@ def load(options: Namespace) -> tuple[Run, Sampling]:
             raise ValueError("prompt is no UTF-8")
     run = open_run(options.run, options)
     if options.draws:
-        check_heads_drawn(run, "--draws")
+        check_draws([run], "--draws")
     names = ("length", "temperature", "top_k", "context", "unknown")
     how = Sampling(**{name: options[name] for name in names}, drawn=bool(options.draws))
     how.draw(run, [])  # refuses a wrong option before anything is read

@@ -8,8 +8,9 @@ from jsonargparse import Namespace
 
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.options import Parser
+from latentheads.runs.drawing import check_draws
 from latentheads.runs.run import Run
-from latentheads.runs.writing import check_drawn_anew, check_draws
+from latentheads.runs.writing import check_drawn_anew
 
 __all__ = ["DECODING", "add_decoding_options", "choose_decoding"]
 
@@ -67,7 +68,7 @@ def choose_decoding(run: Run, options: Namespace) -> Decoding:
             "hypotheses to rank"
         )
     if chosen.get("draws"):
-        check_draws(run, "--draws")
+        check_draws([run], "--draws", ("heads", "selections"))
     if anew:
         check_drawn_anew(run, found, "--number", "--draws")
     return found

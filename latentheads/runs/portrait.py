@@ -38,12 +38,11 @@ from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.reading.head_report import HeadReport
 from latentheads.reading.sides import Exclude
 from latentheads.runs.parses import Parses
-from latentheads.runs.writing import draws_heads
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
 
-__all__ = ["Reading", "check_draws_read", "portray"]
+__all__ = ["Reading", "portray"]
 
 
 @dataclass(frozen=True)
@@ -81,22 +80,6 @@ class Reading:
         for name in ("positional", "rare"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)}")
-
-
-def check_draws_read(runs: Iterable[Run], option: str) -> None:
-    """Refuses draws where no run has heads or alignments to draw.
-
-    Args:
-        runs: The runs.
-        option: The name of the option, for the error.
-
-    Raises:
-        ValueError: None draws.
-    """
-    if not any(draws_heads(run) or draws_alignments(run.model) for run in runs):
-        raise ValueError(
-            f"{option} acts on nothing here: it needs a run that draws its heads, or alignments"
-        )
 
 
 def portray(

@@ -23,17 +23,16 @@ from latentheads.model import Decoder
 from latentheads.reading.head_report import HeadReport
 from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.build import changed_parts
+from latentheads.runs.drawing import check_draws
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
 from latentheads.runs.parses import grammar_parses
-from latentheads.runs.portrait import Reading, check_draws_read, portray
+from latentheads.runs.portrait import Reading, portray
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.writing import (
     Sampling,
     check_drawn_anew,
-    check_draws,
-    check_heads_drawn,
     check_together,
     continue_text,
     encode_sources,
@@ -227,7 +226,7 @@ class Run:
         anew = {"draws": 1} if number else {}
         found = make_group(Decoding, asdict(self.settings.decoding) | anew | options)
         if options.get("draws"):
-            check_draws(self, "draws")
+            check_draws([self], "draws", ("heads", "selections"))
         if number:
             check_drawn_anew(self, found)
         return found
@@ -329,7 +328,7 @@ class Run:
         check_seed(seed)
         how = make_group(Sampling, sampling)
         if how.drawn:
-            check_heads_drawn(self, "drawn")
+            check_draws([self], "drawn")
         with fixed_noise(seed, self.model.device):
             texts = list(continue_text(self, how, prompt, number or 1))
         return texts if number else texts[0]
@@ -368,7 +367,7 @@ class Run:
         check_word("part", part, PARTS)
         how = make_group(Reading, reading)
         if how.draws:
-            check_draws_read([self], "draws")
+            check_draws([self], "draws", ("heads", "alignments"))
         text = getattr(self.corpus, part).first(how.sentences)
         of_grammar = self.settings.data.data == "grammar"
         parses = grammar_parses(text, self.corpus) if of_grammar else None

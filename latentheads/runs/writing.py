@@ -17,6 +17,7 @@ from latentheads.decoding.together import search_together
 from latentheads.decoding.translate import Decoding, Found, Lose, texts_of, translate, work_through
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import WithSelection
+from latentheads.runs.drawing import check_draws
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
@@ -25,13 +26,10 @@ __all__ = [
     "Encoded",
     "Sampling",
     "check_drawn_anew",
-    "check_draws",
-    "check_heads_drawn",
     "check_together",
     "continue_or_lose",
     "continue_text",
     "decode_text",
-    "draws_heads",
     "encode_pairs",
     "encode_prompt",
     "encode_sources",
@@ -143,45 +141,6 @@ _TOLD: dict[str, Callable[[Run], object]] = {
 """What runs that write together must have in common."""
 
 
-def check_draws(run: Run, option: str) -> None:
-    """Refuses an option that draws, of a run whose draws would all be the same.
-
-    Args:
-        run: The run.
-        option: Its name, for the error.
-
-    Raises:
-        ValueError: The run draws neither its heads nor which of them speak. Alignments do not
-            count: they are summed out.
-    """
-    if not (draws_heads(run) or run.guide.selections):
-        raise ValueError(
-            f"{option} acts on nothing here: it needs a run that draws its heads, or which of "
-            "them speak"
-        )
-
-
-def check_heads_drawn(run: Run, option: str) -> None:
-    """Refuses an option that draws heads, of a run that has none to draw.
-
-    Args:
-        run: The run.
-        option: Its name, for the error.
-
-    Raises:
-        ValueError: It does not draw its heads; alignments do not count: they are summed out.
-    """
-    if not draws_heads(run):
-        raise ValueError(f"{option} acts on nothing here: it needs a run that draws its heads")
-
-
-def draws_heads(run: Run) -> bool:
-    """Whether two draws of a run's heads differ, alignments apart: those are summed out."""
-    from latentheads.uncertainty.committees import can_draw_heads  # brings all measures with it
-
-    return can_draw_heads(run.model)
-
-
 def check_drawn_anew(
     run: Run, decoding: Decoding, number: str = "number", draws: str = "draws"
 ) -> None:
@@ -198,7 +157,7 @@ def check_drawn_anew(
     """
     if not decoding.draws:
         raise ValueError(f"{number} acts on nothing here: it needs {draws} 1 or more, got 0")
-    check_draws(run, number)
+    check_draws([run], number, ("heads", "selections"))
 
 
 def check_together(run: Run, others: Sequence[Run], decoding: Decoding) -> None:

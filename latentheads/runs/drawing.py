@@ -1,0 +1,49 @@
+"""What differs between two draws of a run, and options refused where nothing would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal
+
+from latentheads.reading.alignments import draws_alignments
+
+if TYPE_CHECKING:
+    from latentheads.runs.run import Run
+
+__all__ = ["Drawn", "check_draws", "draws_heads"]
+
+Drawn = Literal["heads", "selections", "alignments"]
+"""What a run may draw."""
+
+
+def draws_heads(run: Run) -> bool:
+    """Whether two draws of a run's heads differ, alignments apart: those are summed out."""
+    from latentheads.uncertainty.committees import can_draw_heads  # brings all measures with it
+
+    return can_draw_heads(run.model)
+
+
+_DRAWN: dict[Drawn, tuple[str, Callable[[Run], bool]]] = {
+    "heads": ("its heads", draws_heads),
+    "selections": ("which of them speak", lambda run: bool(run.guide.selections)),
+    "alignments": ("alignments", lambda run: draws_alignments(run.model)),
+}
+"""What each is called, and whether a run draws it."""
+
+
+def check_draws(runs: Iterable[Run], option: str, of: Iterable[Drawn] = ("heads",)) -> None:
+    """Refuses an option that draws, where all draws of all runs would be the same.
+
+    Args:
+        runs: The runs; one that draws is enough.
+        option: The name of the option, for the error.
+        of: What the option draws.
+
+    Raises:
+        ValueError: No run draws any of it.
+    """
+    said, draws = zip(*(_DRAWN[kind] for kind in of), strict=True)
+    if not any(tell(run) for run in runs for tell in draws):
+        raise ValueError(
+            f"{option} acts on nothing here: it needs a run that draws {', or '.join(said)}"
+        )
