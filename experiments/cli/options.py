@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
@@ -34,6 +35,7 @@ from latentheads.experiments.cli.names import (
 )
 from latentheads.experiments.cli.needs import find_idle, find_idle_of_guide, refusals
 from latentheads.experiments.cli.plain import add_loading_options
+from latentheads.files import read_yaml
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
 from latentheads.runs.loading import load_finished, load_run
@@ -58,6 +60,23 @@ __all__ = [
     "refuse_idle",
     "trainer_of",
 ]
+
+
+class ConfigFile(ActionConfigFile):
+    """An option that reads a file of options; one that holds anything else is named."""
+
+    def __call__(self, parser: Any, found: Any, values: Any, option: str | None = None) -> None:
+        """Reads the file; what is no file is left to the parser's own complaint.
+
+        Raises:
+            ValueError: It names no options.
+        """
+        if not values:
+            raise ValueError("--config must name a file, got nothing")
+        if Path(values).is_file() and not isinstance(said := read_yaml(Path(values)), dict):
+            got = "nothing" if said is None else f"{said!r:.60}"
+            raise ValueError(f"{values} must name options with their values, got {got}")
+        super().__call__(parser, found, values, option)
 
 
 class Parser(ArgumentParser):
@@ -282,7 +301,7 @@ def make_parser(prog: str, description: str, extend: Extend | None) -> tuple[Par
     usage = f"{prog} [options]"
     parser = Parser(prog=prog, usage=usage, description=description, parser_mode="names")
     parser.sections = RUN_GROUPS
-    parser.add_argument("--config", action=ActionConfigFile, help="YAML file of options")
+    parser.add_argument("--config", action=ConfigFile, help="YAML file of options")
     parser.add_argument(
         "--preset", type=str, help=f"a YAML file of ours: {', '.join(sorted(presets()))}"
     )

@@ -259,6 +259,8 @@ def test_a_mistake_in_the_options_of_ones_own_guide_costs_one_line(
     ("text", "message"),
     [
         (": : [", "not YAML"),
+        ("", "c.yaml must name options with their values, got nothing"),
+        ("- recipe: coda", "c.yaml must name options with their values, got [{'recipe': 'coda'}]"),
         ("preset: pydoc", "preset belongs on the command line: --preset NAME"),
         (
             "recipe: coda\nguide: cascaded",
