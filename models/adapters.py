@@ -76,8 +76,7 @@ class Adapter(nn.Module):
         """
         parts = (self.scale, self.inner, self.inner_bias, self.outer, self.outer_bias)
         if task is None or task.common:
-            first = 0 if task is None else task.ids[0]
-            scale, inner, inner_bias, outer, outer_bias = (part[first] for part in parts)
+            scale, inner, inner_bias, outer, outer_bias = (_first(part, task) for part in parts)
         else:
             scale, inner, inner_bias, outer, outer_bias = (part[task.ids] for part in parts)
             rows = (scale, inner_bias, outer_bias)
@@ -85,3 +84,8 @@ class Adapter(nn.Module):
         normal = F.layer_norm(x, x.shape[-1:]) * scale
         hidden = F.relu(torch.matmul(normal, inner.to(normal.dtype)) + inner_bias)
         return x + (torch.matmul(hidden, outer.to(hidden.dtype)) + outer_bias)
+
+
+def _first(part: Float[Tensor, "task *shape"], task: SentenceTasks | None) -> Tensor:
+    """A part of the one task that there is; which it is stays on the device."""
+    return part[0] if task is None else part.index_select(0, task.ids[:1])[0]

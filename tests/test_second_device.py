@@ -29,6 +29,7 @@ from latentheads.guides import GUIDES, RECIPES, Cascaded
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.models import Translation, make_prior
+from latentheads.models.adapters import Adapters
 from latentheads.pruning import remove_heads
 from latentheads.selection.hard_gates import GateController, Gating
 from latentheads.selection.laws import LAWS, Law, make_selector
@@ -219,17 +220,31 @@ def selecting(selector: Any) -> Any:
     return jiggle(model, 0.4).double()
 
 
-@pairwise(law=LAWS, gradient=GRADIENTS)
-def test_no_selection_waits(law: Law, gradient: str, batch: Batch, there: There) -> None:
+def of_tasks(batch: Batch, one: bool) -> Batch:
+    """The same sentences, of several tasks or all of one."""
+    source, target = ([2] * 3, [1] * 3) if one else ([0, 1, 0], [2, 0, 1])
+    ids = {"source_task": torch.tensor(source), "target_task": torch.tensor(target)}
+    return replace(batch, **ids, one_task=one)
+
+
+@pairwise(law=LAWS, gradient=GRADIENTS, one=[False, True])
+def test_no_selection_waits(law: Law, gradient: str, one: bool, batch: Batch, there: There) -> None:
     how: dict[str, Any] = {"target_sets": (0, 1, 1)} if law == "static" else {}
     number = {"static": 0, "group": 4}.get(law, 3)
     model = selecting(make_selector(law, 2, number, ("decoder-self",), 2, 3, **how))
     guide = attach("cascaded", model, 0.1)
     for family in guide.selection_families:
         family.temperature = 1.0 if gradient == "straight-through" else None
-    tasks = {"source_task": torch.tensor([0, 1, 0]), "target_task": torch.tensor([2, 0, 1])}
     elbo = GRADIENTS[gradient](analytic=True)
-    assert_same_there(there, elbo, model, guide, replace(batch, **tasks), [])
+    assert_same_there(there, elbo, model, guide, of_tasks(batch, one), [])
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_no_adapter_waits(one: bool, batch: Batch, there: There) -> None:
+    law, network = make_prior("cascaded"), sizes(layers=2)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, adapters=Adapters(5, 3, 3))
+    guide = attach("cascaded", jiggle(model, 0.4).double(), 0.1)
+    assert_same_there(there, Head_ELBO(), model, guide, of_tasks(batch, one), [])
 
 
 def test_no_gate_waits(batch: Batch, there: There) -> None:

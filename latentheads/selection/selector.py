@@ -156,7 +156,8 @@ class Selector(ABC):
             # particles stand in front, so that sentences must not lose their dimension
             task = value.new_zeros(1, dtype=torch.long) if task is None else task[:1]
         elif task is None or common:
-            return self.fill_places(value[0] if task is None else value[task[0]])
+            one = value[:1] if task is None else value.index_select(0, task[:1])
+            return self.fill_places(one[0])
         return self.fill_places(value[..., task, :])
 
     @abstractmethod
