@@ -86,6 +86,6 @@ class Adapter(nn.Module):
         return x + (torch.matmul(hidden, outer.to(hidden.dtype)) + outer_bias)
 
 
-def _first(part: Float[Tensor, "task *shape"], task: SentenceTasks | None) -> Tensor:
+def _first(part: Float[Tensor, task * shape], task: SentenceTasks | None) -> Tensor:
     """A part of the one task that there is; which it is stays on the device."""
     return part[0] if task is None else part.index_select(0, task.ids[:1])[0]

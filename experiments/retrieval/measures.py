@@ -15,8 +15,9 @@ from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs
 from latentheads.experiments.retrieval.task import Task
 from latentheads.guides import Tied
-from latentheads.inference.evaluation import evaluating, fixed_noise
+from latentheads.inference.evaluation import evaluating
 from latentheads.models.priors import Independent
+from latentheads.noise import fixed_noise
 from latentheads.pretrained import latent, plain
 from latentheads.pruning import most_important, remove_heads
 from latentheads.selection.hard_gates import GateController, Gating

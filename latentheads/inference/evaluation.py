@@ -26,6 +26,7 @@ from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.model import HeadModel
+from latentheads.noise import fixed_noise
 
 __all__ = [
     "TOKENS",
@@ -34,7 +35,6 @@ __all__ = [
     "draw_terms",
     "evaluate",
     "evaluating",
-    "fixed_noise",
     "plug_in_beside",
     "plug_in_log_likelihood",
 ]
@@ -140,15 +140,6 @@ class Report:
 def evaluating(*modules: nn.Module) -> Iterator[None]:
     """Puts modules in evaluation mode, gradients off, and back again."""
     with evaluation_mode(*modules), torch.no_grad():
-        yield
-
-
-@contextmanager
-def fixed_noise(seed: int, device: torch.device) -> Iterator[None]:
-    """Draws from a seed of its own and leaves the surrounding stream of noise untouched."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
         yield
 
 

@@ -16,15 +16,9 @@ from latentheads.corpora import Part
 from latentheads.corpora import batches as in_batches
 from latentheads.effects import SharedDraws
 from latentheads.guide import ModelGuide, check_pair
-from latentheads.inference.evaluation import (
-    TOKENS,
-    Tasks,
-    draw_terms,
-    evaluating,
-    fixed_noise,
-    plug_in_beside,
-)
+from latentheads.inference.evaluation import TOKENS, Tasks, draw_terms, evaluating, plug_in_beside
 from latentheads.model import HeadModel
+from latentheads.noise import fixed_noise
 
 __all__ = ["SentenceBounds", "part_bounds", "sentence_bounds"]
 

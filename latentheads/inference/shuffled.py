@@ -16,8 +16,9 @@ from latentheads.corpora import batches as in_batches
 from latentheads.corpora.corpus import check_part
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import TOKENS, evaluating, fixed_noise
+from latentheads.inference.evaluation import TOKENS, evaluating
 from latentheads.model import HeadModel
+from latentheads.noise import fixed_noise
 
 __all__ = ["ShuffledTarget", "shuffle_targets", "shuffled_target"]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from latentheads.corpora import Part
 from latentheads.decoding.translate import translate_part
-from latentheads.inference.evaluation import fixed_noise
 from latentheads.inference.sentences import SentenceBounds
+from latentheads.noise import fixed_noise
 from latentheads.runs.run import Run
 from latentheads.runs.writing import decode_text
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.effects import hidden_from_tracers
 from latentheads.guide import ModelGuide, WithSelection
-from latentheads.inference.evaluation import evaluating, fixed_noise
+from latentheads.inference.evaluation import evaluating
 from latentheads.model import HeadModel
+from latentheads.noise import fixed_noise
 from latentheads.reading.record import Recording, readings
 
 __all__ = [

@@ -27,9 +27,10 @@ from latentheads.checks import check_word
 from latentheads.effects import SharedDraws, evaluation_mode, hidden_from_tracers
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
-from latentheads.inference.evaluation import fixed_noise, plug_in_log_likelihood
+from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.model import HeadModel
 from latentheads.names import TARGET, side_of
+from latentheads.noise import fixed_noise
 from latentheads.reading.means import Means
 from latentheads.reading.record import Heads, Recording
 

@@ -24,10 +24,11 @@ from latentheads.effects import evaluation_mode
 from latentheads.families import Gaussian, HeadScale, Plain
 from latentheads.guide import Guide
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import evaluating, fixed_noise
+from latentheads.inference.evaluation import evaluating
 from latentheads.inference.objective import Head_ELBO
 from latentheads.model import HeadModel
 from latentheads.names import Block
+from latentheads.noise import fixed_noise
 
 __all__ = ["NoisyHeads", "learn_noise", "noise_cost"]
 

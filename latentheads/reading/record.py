@@ -21,9 +21,10 @@ from latentheads.batch import Batch
 from latentheads.effects import PlugIn, SharedDraws, hidden_from_tracers
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
-from latentheads.inference.evaluation import evaluating, fixed_noise
+from latentheads.inference.evaluation import evaluating
 from latentheads.model import HeadModel
 from latentheads.names import Block, block_of
+from latentheads.noise import fixed_noise
 
 __all__ = ["Heads", "Recording", "readings"]
 

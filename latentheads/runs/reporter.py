@@ -16,11 +16,12 @@ from latentheads.corpora import Corpus, Part, Words, batches, windows
 from latentheads.decoding.translate import translate_part
 from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
-from latentheads.inference.evaluation import TOKENS, Report, evaluate, fixed_noise
+from latentheads.inference.evaluation import TOKENS, Report, evaluate
 from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.names import CHAINS, side_of
+from latentheads.noise import fixed_noise
 from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.runs.folder import Folder
 from latentheads.runs.scoring import score_ctc, score_written

@@ -17,9 +17,10 @@ from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.text import PARTS
 from latentheads.decoding.translate import Decoding, translate_part
 from latentheads.guide import ModelGuide
-from latentheads.inference.evaluation import Report, evaluate, fixed_noise
+from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.alignment import Links
 from latentheads.model import Decoder
+from latentheads.noise import fixed_noise
 from latentheads.reading.head_report import HeadReport
 from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.build import changed_parts

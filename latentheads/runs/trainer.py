@@ -23,8 +23,8 @@ from latentheads.decoding.translate import Decoding
 from latentheads.effects import own_parameters
 from latentheads.errors import mention
 from latentheads.guide import ModelGuide
-from latentheads.inference.evaluation import fixed_noise
 from latentheads.model import Decoder
+from latentheads.noise import fixed_noise
 from latentheads.runs.build import (
     apply_pruning,
     changed_parts,

@@ -25,9 +25,9 @@ from latentheads.inference.selection_objectives import (
     ScoreFunction_ELBO,
 )
 from latentheads.model import HeadModel
+from latentheads.noise import NoiseStream
 from latentheads.training.checkpoints import weights
 from latentheads.training.faults import find_fault
-from latentheads.training.noise import NoiseStream
 from latentheads.training.options import Training
 from latentheads.training.state import check_facts, check_moments, check_noise
 

@@ -14,8 +14,9 @@ from latentheads.corpora import Part
 from latentheads.effects import StrayParameters, own_parameters
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import Report, evaluate, evaluating, fixed_noise
+from latentheads.inference.evaluation import Report, evaluate, evaluating
 from latentheads.model import HeadModel
+from latentheads.noise import fixed_noise
 from latentheads.selection.sharing import selection_probabilities
 from latentheads.training.engine import Progress
 

@@ -31,10 +31,11 @@ from latentheads.distributions import DeltaHeads
 from latentheads.distributions.heads import standard_normal
 from latentheads.effects import PlugIn, evaluation_mode
 from latentheads.guide import ModelGuide, WithSelection
-from latentheads.inference.evaluation import evaluating, fixed_noise
+from latentheads.inference.evaluation import evaluating
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.spec_augment import Hiding
 from latentheads.model import Decoder
+from latentheads.noise import fixed_noise
 from latentheads.uncertainty.prediction import Prediction, mix_laws
 
 __all__ = [

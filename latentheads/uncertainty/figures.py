@@ -17,7 +17,7 @@ from latentheads.batch import EOS, Batch
 from latentheads.corpora import Part, Rows
 from latentheads.corpora import batches as in_batches
 from latentheads.decoding.translate import Decoding, work_through
-from latentheads.inference.evaluation import fixed_noise
+from latentheads.noise import fixed_noise
 from latentheads.uncertainty.calibration import BINS
 from latentheads.uncertainty.committees import Committee
 from latentheads.uncertainty.prediction import Prediction

@@ -14,7 +14,7 @@ from sacrebleu.metrics import CHRF
 from latentheads.batch import EOS
 from latentheads.corpora import Part, Vocabulary
 from latentheads.decoding.translate import Decoding, work_through
-from latentheads.inference.evaluation import fixed_noise
+from latentheads.noise import fixed_noise
 from latentheads.uncertainty.calibration import BinSums, edges_of_width, sum_bins
 from latentheads.uncertainty.committees import Committee, DrawnCommittee
 from latentheads.uncertainty.edits import label_tokens

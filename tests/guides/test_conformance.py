@@ -21,7 +21,7 @@ from latentheads import Batch, Head_ELBO, importance, terms
 from latentheads.batch import PAD
 from latentheads.guides import GUIDES, Tied
 from latentheads.inference.bound import traces
-from latentheads.inference.evaluation import fixed_noise
+from latentheads.noise import fixed_noise
 from tests.crossing import in_turn, pairwise
 from tests.tiny import FORMS, KINDS, NoiseTape, attach, build, padded, rows
 

@@ -20,8 +20,9 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.effects import SharedDraws
 from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
-from latentheads.inference.evaluation import evaluate, fixed_noise
+from latentheads.inference.evaluation import evaluate
 from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.noise import fixed_noise
 from latentheads.reading import Recording
 from latentheads.selection.laws import LAWS, Law, make_selector
 from latentheads.selection.selector import Choice, Selector

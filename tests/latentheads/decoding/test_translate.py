@@ -9,7 +9,7 @@ import torch
 from latentheads.decoding import translate
 from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.translate import Decoding, search
-from latentheads.inference.evaluation import fixed_noise
+from latentheads.noise import fixed_noise
 from tests.tiny import build, small_batch
 
 

@@ -20,16 +20,11 @@ from latentheads.corpora import batches, windows
 from latentheads.effects import evaluation_mode
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded, Exact, Tied
-from latentheads.inference.evaluation import (
-    Report,
-    evaluate,
-    evaluating,
-    fixed_noise,
-    plug_in_log_likelihood,
-)
+from latentheads.inference.evaluation import Report, evaluate, evaluating, plug_in_log_likelihood
 from latentheads.inference.sentences import sentence_bounds
 from latentheads.model import HeadModel
 from latentheads.models import LanguageModel, make_prior
+from latentheads.noise import fixed_noise
 from tests.crossing import pairwise
 from tests.latentheads.alignment.models import SHAPES, SOFT, aligned, telling
 from tests.latentheads.corpora.texts import TEXTS, running, story

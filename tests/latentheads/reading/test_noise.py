@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import latentheads as lh
-from latentheads.inference.evaluation import evaluating, fixed_noise
+from latentheads.inference.evaluation import evaluating
 from latentheads.models import make_prior
+from latentheads.noise import fixed_noise
 from latentheads.reading import NoisyHeads, learn_noise, noise_cost
 from tests.latentheads.pretrained.networks import NETWORKS, inputs_of, labels_of, network
 from tests.tiny import HEADS, KINDS, build, padded, rows, small_batch

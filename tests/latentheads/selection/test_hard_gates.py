@@ -15,10 +15,11 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Family, Plain, Point, RunningSum
 from latentheads.guide import WithSelection
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import evaluate, fixed_noise, plug_in_log_likelihood
+from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.priors import Prior
 from latentheads.names import CHAINS, Block
+from latentheads.noise import fixed_noise
 from latentheads.pruning import every_head, fold_gates, remove_heads
 from latentheads.selection.hard_gates import GateController, Gating
 from tests.tiny import FORMS, HEADS, KINDS, attentions_of, jiggle, sizes

@@ -15,12 +15,9 @@ from latentheads.decoding.translate import Decoding, search
 from latentheads.effects import PlugIn
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
-from latentheads.inference.evaluation import (
-    evaluating,
-    fixed_noise,
-    plug_in_log_likelihood,
-)
+from latentheads.inference.evaluation import evaluating, plug_in_log_likelihood
 from latentheads.models import Translation, make_prior
+from latentheads.noise import fixed_noise
 from latentheads.selection.hard_gates import Gating
 from latentheads.uncertainty.committees import (
     Alone,

@@ -11,8 +11,8 @@ from sacrebleu.metrics import CHRF
 
 from latentheads.batch import EOS
 from latentheads.decoding.translate import Decoding, work_through
-from latentheads.inference.evaluation import fixed_noise
 from latentheads.metrics.resampling import draw_places
+from latentheads.noise import fixed_noise
 from latentheads.uncertainty import measures
 from latentheads.uncertainty.calibration import edges_of_mass, sum_bins
 from latentheads.uncertainty.committees import Alone, DroppedOut, HeadDraws

@@ -1,11 +1,11 @@
-"""The noise of a training: it goes on where it stopped, and nothing around it moves."""
+"""Noise of its own: it goes on where it stopped, and nothing around it moves."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from latentheads.training.noise import NoiseStream
+from latentheads.noise import NoiseStream, fixed_noise
 
 CPU = torch.device("cpu")
 
@@ -54,3 +54,12 @@ def test_what_is_broken_off_goes_on_too() -> None:
     stream.seed(3)
     with stream.drawing():
         assert torch.equal(torch.rand(2), expected(3, 2))
+
+
+def test_a_seed_of_its_own_begins_no_other_stream_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_rng_state()
+    monkeypatch.setattr(torch, "manual_seed", pytest.fail)  # it would begin those of all devices
+    for _ in range(2):
+        with fixed_noise(3, CPU):
+            assert torch.equal(torch.rand(2), expected(3, 2))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,4 +1,4 @@
-"""The stream of noise that a training draws from, whatever is drawn outside it."""
+"""Streams of noise of their own: what is drawn in one moves no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["NoiseStream"]
+__all__ = ["NoiseStream", "fixed_noise"]
 
 
 class NoiseStream:
@@ -60,3 +60,17 @@ class NoiseStream:
         if (cuda := self._devices.get("cuda")) is not None:
             states["cuda"] = torch.cuda.get_rng_state(cuda)
         return states
+
+
+@contextmanager
+def fixed_noise(seed: int, device: torch.device) -> Iterator[None]:
+    """Draws from a seed of its own and leaves the surrounding streams of noise untouched.
+
+    Those of devices on which nothing is drawn too, which ``torch.manual_seed`` would begin anew.
+
+    Args:
+        seed: Of the noise.
+        device: What is drawn on, beside the CPU.
+    """
+    with NoiseStream(device, seed).drawing():
+        yield
