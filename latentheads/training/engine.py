@@ -27,7 +27,7 @@ from latentheads.inference.selection_objectives import (
 from latentheads.model import HeadModel
 from latentheads.noise import NoiseStream
 from latentheads.training.checkpoints import weights
-from latentheads.training.faults import find_fault
+from latentheads.training.faults import find_fault, find_spoilt
 from latentheads.training.options import Training
 from latentheads.training.state import check_facts, check_moments, check_noise
 
@@ -210,9 +210,7 @@ class Engine:
         self._guard(loss, update)
         for group in self.optimiser.param_groups:
             group["lr"] = training.learning_rate * training.rate(step)
-        if training.clip:
-            self.scaler.unscale_(self.optimiser)
-            nn.utils.clip_grad_norm_(self.objective.parameters(), training.clip)
+        self._clip()
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad(set_to_none=True)
@@ -252,6 +250,20 @@ class Engine:
             self._check(loss, [batch for batch, _ in update.shares])
         elif self.step % GUARD_EVERY == 0:
             self._check(self._loss, [])
+
+    def _clip(self) -> None:
+        """Shortens a gradient that is too long; on a CPU one that is not finite moves no weight.
+
+        That of fp16 may be: its scaler leaves the update out.
+        """
+        clip, looks = self.training.clip, self.device.type == "cpu" and not self.scaler.is_enabled()
+        if not (clip or looks):
+            return
+        self.scaler.unscale_(self.optimiser)
+        norm = nn.utils.clip_grad_norm_(self.objective.parameters(), clip or math.inf)
+        if looks and not math.isfinite(float(norm)):
+            where = find_spoilt(self.model, self.guide)
+            raise FloatingPointError(f"step {self.step + 1}: {where}")
 
     def _check(self, loss: Tensor, batches: list[Batch]) -> None:
         """Refuses a loss that is not finite: of the batches of this update, or of those before."""

@@ -15,7 +15,7 @@ from latentheads.guide import ModelGuide
 from latentheads.inference.bound import closed_form, traces
 from latentheads.model import HeadModel
 
-__all__ = ["find_fault"]
+__all__ = ["find_fault", "find_spoilt"]
 
 
 def find_fault(model: HeadModel, guide: ModelGuide, batches: Sequence[Batch]) -> str:
@@ -42,6 +42,15 @@ def find_fault(model: HeadModel, guide: ModelGuide, batches: Sequence[Batch]) ->
                     return f"site {name}: {fault}"
     again = ", though every site is in a second draw" if batches else ""
     return f"the objective is not finite{again}"
+
+
+def find_spoilt(model: HeadModel, guide: ModelGuide) -> str:
+    """Says whose gradient is not finite: the first parameter's, or that of all together."""
+    for kind, module in (("model", model), ("guide", guide)):
+        for name, parameter in module.named_parameters():
+            if parameter.grad is not None and not parameter.grad.isfinite().all():
+                return f"the gradient of the {kind}'s parameter {name} is not finite"
+    return "the length of the gradient is not finite"
 
 
 def _find_fault_of(prior: Any, posterior: Any, site: dict[str, Any]) -> str:

@@ -425,6 +425,22 @@ def test_a_broken_objective_names_the_site() -> None:
     assert all(torch.isfinite(weight).all() for weight in outcome(engine))
 
 
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_a_broken_gradient_moves_no_weight(clip: float) -> None:
+    engine = make(dropout=0.0, clip=clip)
+    calls: list[Tensor] = []
+
+    def spoil(gradient: Tensor) -> Tensor:
+        calls.append(gradient)
+        return gradient * torch.inf if len(calls) == 3 else gradient
+
+    engine.model.output.table.weight.register_hook(spoil)
+    broken = r"^step 3: the gradient of the model's parameter output\.table\.weight is not finite$"
+    with pytest.raises(FloatingPointError, match=broken):
+        engine.run(lambda progress: None)
+    assert all(torch.isfinite(weight).all() for weight in outcome(engine))
+
+
 class Scaled(Family):
     """Around the scores, with a scale that nobody keeps positive."""
 
