@@ -238,7 +238,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
 
 def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | None) -> None:
     """Refuses a posterior under which the sum of terms would bound nothing."""
-    if isinstance(q, dist.Delta | DeltaHeads) and not isinstance(p, dist.Delta | DeltaHeads):
+    if _is_point(q) and not _is_point(p):
         raise ValueError(
             f"site {name!r}: a point posterior under a {type(p).__name__} prior has no bound"
         )
@@ -253,6 +253,14 @@ def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | No
         )
     if isinstance(p, HeadVariable):
         _check_pairs(name, q, p, value)
+
+
+def _is_point(law: Any) -> bool:
+    """Whether a law has all its mass in one value, whatever stands around it."""
+    while not isinstance(law, dist.Delta | DeltaHeads):
+        if (law := getattr(law, "base_dist", None)) is None:
+            return False
+    return True
 
 
 def _check_pairs(name: str, q: Any, p: HeadVariable, value: Tensor) -> None:

@@ -24,7 +24,7 @@ from latentheads.corpora import batches as in_batches
 from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
 from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
-from latentheads.inference.showing import figures_to_html, figures_to_text
+from latentheads.inference.showing import TRUE_BOUND, figures_to_html, figures_to_text
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 
@@ -129,11 +129,16 @@ class Report:
         left_out += [] if self.gap is not None else OF_ALIGNMENTS
         return {k: v for k, v in asdict(self).items() if k not in left_out}
 
+    @property
+    def faults(self) -> dict[str, str]:
+        """What is shown below its table."""
+        return {} if self.leak is None else {TRUE_BOUND: self.leak}
+
     def __str__(self) -> str:
-        return figures_to_text({"": self.figures()})
+        return figures_to_text({"": self.figures()}, faults=self.faults)
 
     def _repr_html_(self) -> str:
-        return figures_to_html({"": self.figures()})
+        return figures_to_html({"": self.figures()}, faults=self.faults)
 
 
 @contextmanager

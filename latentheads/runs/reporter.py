@@ -17,6 +17,7 @@ from latentheads.decoding.translate import translate_part
 from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import TOKENS, Report, evaluate
+from latentheads.inference.showing import TRUE_BOUND
 from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
@@ -78,7 +79,7 @@ class Reporter:
             "head divergence": self._divergence,
             "selection": lambda: {"selection": self.selection()},
             "plots": lambda: self._draw(results),
-            "a true bound": self._check_truth,
+            TRUE_BOUND: self._check_truth,
         }
 
     def translations(self) -> dict[str, Any]:

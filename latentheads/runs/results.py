@@ -269,10 +269,10 @@ class Results:
         return found
 
     def __str__(self) -> str:
-        return figures_to_text(*self._name_parts())
+        return figures_to_text(*self._name_parts(), self.missing)
 
     def _repr_html_(self) -> str:
-        return figures_to_html(*self._name_parts())
+        return figures_to_html(*self._name_parts(), self.missing)
 
     def _name_parts(self) -> tuple[dict[str, dict[str, Any]], str]:
         """The figures of both parts, and what they are of."""

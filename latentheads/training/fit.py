@@ -47,10 +47,10 @@ class Fitted:
     history: list[dict[str, Any]]
 
     def __str__(self) -> str:
-        return figures_to_text(*self._name_parts())
+        return figures_to_text(*self._name_parts(), self.report.faults)
 
     def _repr_html_(self) -> str:
-        return figures_to_html(*self._name_parts())
+        return figures_to_html(*self._name_parts(), self.report.faults)
 
     def _name_parts(self) -> tuple[dict[str, dict[str, Any]], str]:
         """The figures, and what they are of."""

@@ -24,6 +24,7 @@ from latentheads import (
     Head_ELBO,
     HeadContext,
     Importance,
+    ModelGuide,
     PlugIn,
     evaluate,
     importance,
@@ -139,6 +140,20 @@ def test_point_posterior_under_a_density_has_no_bound(batch: Batch) -> None:
     delta = pyro.infer.autoguide.AutoDelta(model)
     with pytest.raises(ValueError, match="point posterior"):
         terms(model, delta, batch)
+
+
+class Wrapped(ModelGuide):
+    """A point behind the wrappers of Pyro, which show neither its type nor its support."""
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        latent = prior.context.mask.latent.bool().unsqueeze(-3)
+        return dist.Delta(prior.mean).mask(latent).to_event(3)
+
+
+def test_a_wrapped_point_posterior_has_no_bound_either(batch: Batch) -> None:
+    model = build("language-model").eval()
+    with pytest.raises(ValueError, match=r"site 'decoder.0.self.logits': a point posterior"):
+        terms(model, Wrapped(model), batch)
 
 
 def test_a_site_of_the_guide_alone_is_refused(batch: Batch) -> None:

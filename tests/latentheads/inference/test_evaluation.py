@@ -194,6 +194,7 @@ def test_a_bound_above_the_truth_raises_the_alarm() -> None:
     assert report.leak.startswith("the mean bound lies ")
     assert report.leak.endswith("something reads what is predicted")
     assert "leak" not in report.figures()
+    assert str(report).endswith(f"\nlacks a true bound: {report.leak}")
     above = batch.target_valid.sum() * (report.elbo - report.truth)
     assert f"lies {above / len(batch):.4f} nats a sentence above" in report.leak
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from typing import Any
 
@@ -47,6 +48,22 @@ def test_a_terminal_shows_the_same_a_line_a_figure() -> None:
     ]
     assert lines[2].split()[2:4] == ["-1.5000", "-1.5000"]
     assert max(map(len, lines)) <= 100
+
+
+def test_what_is_no_bound_is_not_called_one() -> None:
+    faults = {"a true bound": "the mean bound lies above <the truth>", "plots": "no room"}
+    said = "not shown to be a bound"
+    lines = figures_to_text({"": FIGURES}, faults=faults).splitlines()
+    assert lines[1].endswith(f"-1.5000  {said}: see below")
+    assert lines[-2:] == [
+        *("lacks a true bound: the mean bound lies above <the truth>", "lacks plots: no room")
+    ]
+    table = figures_to_html({"": FIGURES}, faults=faults)
+    assert rows_of(table)["bound (ELBO)"][-1] == f"{said}: see below"
+    assert table.endswith("above &lt;the truth&gt;</p><p>lacks plots: no room</p>")
+    for value in (math.nan, math.inf):
+        rows = rows_of(figures_to_html({"": FIGURES, "test": {"elbo": value}}))
+        assert rows["bound (ELBO)"][-1] == said
 
 
 def test_iwae_of_one_draw_says_nothing_new() -> None:
