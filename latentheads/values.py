@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
+from functools import lru_cache
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["convert", "finite", "make_group", "plain", "refuse_unknown", "take_group"]
+__all__ = [
+    "convert",
+    "finite",
+    "make_group",
+    "plain",
+    "refuse_unknown",
+    "settle",
+    "shown",
+    "take_group",
+]
 
 T = TypeVar("T")
 LISTS = (list, tuple, Sequence)
+
+KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    Path: "a path",
+}
+"""Kinds of values in words."""
+
+PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
 
 
 def convert(name: str, annotation: Any, value: Any) -> Any:
@@ -30,8 +52,32 @@ def convert(name: str, annotation: Any, value: Any) -> Any:
     """
     try:
         return _convert(annotation, value)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name}: {_wanted(annotation)}, got {_shown(value)}") from None
+    except (TypeError, ValueError, KeyError, OverflowError):
+        raise ValueError(f"{name}{_wanted(annotation)} {shown(value)}") from None
+
+
+def settle(group: Any) -> None:
+    """Brings the fields of a dataclass of options to what their annotations want, or refuses one.
+
+    Args:
+        group: The options, frozen or not; changed in place.
+
+    Raises:
+        ValueError: A field is another kind of value.
+    """
+    for name, annotation in _hints_of(type(group)).items():  # type: ignore[arg-type]
+        value = getattr(group, name)
+        if not is_dataclass(annotation):
+            object.__setattr__(group, name, convert(name, annotation, value))
+        elif not isinstance(value, annotation):  # type: ignore[arg-type]
+            raise ValueError(f"{name}{_wanted(annotation)} {shown(value)}")
+
+
+@lru_cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    """The annotations of the fields of a dataclass."""
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind)}
 
 
 def make_group(kind: type[T], known: Mapping[str, Any]) -> T:
@@ -40,14 +86,14 @@ def make_group(kind: type[T], known: Mapping[str, Any]) -> T:
     Raises:
         ValueError: One is no option, has another kind of value, or is out of range.
     """
-    hints = get_type_hints(kind)
-    refuse_unknown(known, [each.name for each in fields(kind)])  # type: ignore[arg-type]
+    hints = _hints_of(kind)  # type: ignore[arg-type]
+    refuse_unknown(known, hints)
     return kind(**{name: convert(name, hints[name], value) for name, value in known.items()})
 
 
 def take_group(kind: type[T], known: Mapping[str, Any]) -> T:
     """Makes a dataclass of those of some options that are its own; see :func:`make_group`."""
-    own = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    own = _hints_of(kind)  # type: ignore[arg-type]
     return make_group(kind, {name: value for name, value in known.items() if name in own})
 
 
@@ -85,7 +131,7 @@ def refuse_unknown(given: Collection[str], known: Collection[str]) -> None:
             raise ValueError(f"unknown option {name!r}: {accepted}")
 
 
-def _join(names: Collection[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
@@ -105,7 +151,7 @@ def _convert(annotation: Any, value: Any) -> Any:
     if annotation in (str, bool, NoneType):
         return _require(isinstance(value, annotation), value)
     if annotation is int:
-        return _require(isinstance(value, int) and not isinstance(value, bool), value)
+        return int(_require(isinstance(value, Integral) and not isinstance(value, bool), value))
     if annotation is float:
         return _convert_float(value)
     if annotation is Path:
@@ -123,7 +169,7 @@ def _require(met: bool, value: Any) -> Any:
 
 def _convert_float(value: Any) -> float:
     """A number; YAML reads 1e-3, which has no point, as a text."""
-    _require(isinstance(value, int | float | str) and not isinstance(value, bool), value)
+    _require(isinstance(value, Real | str) and not isinstance(value, bool), value)
     found = float(value)
     return float(_require(not (isinstance(value, str) and not math.isfinite(found)), found))
 
@@ -150,23 +196,25 @@ def _convert_mapping(kinds: Sequence[Any], value: Any) -> dict[str, Any]:
 
 
 def _wanted(annotation: Any) -> str:
-    """The kind of value that an annotation wants, in words."""
+    """The kind of value that an annotation wants, in the words of a message up to what it got."""
     if get_origin(annotation) is Literal:
-        return f"choose from {', '.join(map(str, get_args(annotation)))}"
+        return f" must be one of {_join(map(str, get_args(annotation)))}; got"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return f"choose from {', '.join(each.name for each in annotation)}"
+        return f" must be one of {_join(each.name for each in annotation)}; got"
     if get_origin(annotation) in LISTS:
         inner = get_args(annotation)
-        return (
-            f"expected a list of {getattr(inner[0], '__name__', inner[0]) if inner else 'values'}"
-        )
-    return f"expected {_kind_name(annotation)}"
+        each = PLURALS.get(inner[0]) or _kind_name(inner[0]) if inner else "values"
+        return f" must be a list of {each}, got"
+    return f" must be {KINDS.get(annotation) or _kind_name(annotation)}, got"
 
 
 def _kind_name(annotation: Any) -> str:
     return str(getattr(annotation, "__name__", annotation))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in a message of one line; of what says more of itself, as a module, its kind."""
     text = repr(value)
+    if len(text.splitlines()) > 1:
+        return type(value).__name__
     return text if len(text) <= 100 else f"{text[:100]} ..."

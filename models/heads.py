@@ -12,6 +12,7 @@ from latentheads.models.network import Network
 from latentheads.models.priors import Prior
 from latentheads.names import Block
 from latentheads.selection.selector import Selector
+from latentheads.values import shown
 
 __all__ = ["HeadOptions", "fill_places"]
 
@@ -34,8 +35,9 @@ class HeadOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.prior, Prior):
+            given = shown(self.prior)
             raise ValueError(
-                f"prior must be made, as make_prior('independent') makes one, got {self.prior!r}"
+                f"prior must be made, as make_prior('independent') makes one, got {given}"
             )
 
     def family_of(self, block: Block) -> Family | None:

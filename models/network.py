@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
-from latentheads.checks import check_least, check_number, check_words
+from latentheads.checks import check_least
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import positions
 from latentheads.layers.spec_augment import Hiding, Policy
 from latentheads.layers.subsampler import Subsampler
 from latentheads.models.mixing import STACKS, Mixing, mixings, named_stacks
+from latentheads.values import settle
 
 __all__ = ["Embedding", "FeedForward", "FrameEmbedding", "Network", "Residual", "positions"]
 
@@ -101,10 +102,8 @@ class Network:
     decoder_layers: int = 0
 
     def __post_init__(self) -> None:
-        check_words(vars(self), norm=get_args(Norm), share=get_args(Share))
-        check_words(vars(self), spec_augment=get_args(Policy))
+        settle(self)
         check_least(vars(self), width=1, feed_forward=1, heads=1, layers=1, decoder_layers=0)
-        check_number("channels", self.channels, whole=True)
         if self.channels < 2 or self.channels % 2:
             raise ValueError(f"channels must be even and at least 2, got {self.channels}")
         if self.width % self.heads:
@@ -114,7 +113,6 @@ class Network:
         if self.cutoffs and self.share == "none":
             raise ValueError("cutoffs tie the output to the input: share none is not possible")
         for name in ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout"):
-            check_number(name, getattr(self, name))
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
         self._read_numbers()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from latentheads.alignment.emission import LARGEST
-from latentheads.checks import check_least, check_words
+from latentheads.checks import check_least
+from latentheads.values import settle, shown
 
 __all__ = ["AlignmentOptions", "Objective", "check_alignment_options"]
 
@@ -44,9 +45,9 @@ class AlignmentOptions:
     alignment_components: int = 16
 
     def __post_init__(self) -> None:
+        settle(self)
         check_least(vars(self), alignments=0, alignment_heads=1, alignment_width=1)
         check_least(vars(self), alignment_reach=0, alignment_window=0, alignment_components=2)
-        check_words(vars(self), alignment_prior=get_args(Prior))
         if self.alignment_prior != "soft" and self.heads > LARGEST:
             raise ValueError(
                 f"alignments times alignment_heads must be at most {LARGEST}, since more heads are "
@@ -109,4 +110,4 @@ class AlignmentOptions:
 def check_alignment_options(given: object) -> None:
     """Refuses what is neither options of alignment blocks nor None."""
     if not (given is None or isinstance(given, AlignmentOptions)):
-        raise ValueError(f"alignments must be AlignmentOptions or None, got {given!r}")
+        raise ValueError(f"alignments must be AlignmentOptions or None, got {shown(given)}")

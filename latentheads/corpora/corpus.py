@@ -19,6 +19,7 @@ from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.metrics.alignment import Links
+from latentheads.values import shown
 
 __all__ = [
     "Corpus",
@@ -201,7 +202,7 @@ class Corpus:
 def check_corpus(given: object) -> None:
     """Refuses a value that is no whole corpus."""
     if not isinstance(given, Corpus):
-        raise ValueError(f"corpus must be a Corpus, with all its parts, got {given!r}")
+        raise ValueError(f"corpus must be a Corpus, with all its parts, got {shown(given)}")
 
 
 def known_truth(truth: Sequence[float], *sides: Rows) -> list[float]:

@@ -27,6 +27,7 @@ from latentheads.page.template import fill_page
 from latentheads.runs.folder import unlike_names
 from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run, check_own_corpus
+from latentheads.values import shown
 
 __all__ = ["ReportPage", "report"]
 
@@ -155,7 +156,7 @@ def report(
 def _open_runs(runs: Sequence[Named]) -> list[Run]:
     """The runs, each corpus made once."""
     if not isinstance(runs, Iterable):
-        raise ValueError(f"runs must be a run, its folder, or a list of such, got {runs!r}")
+        raise ValueError(f"runs must be a run, its folder, or a list of such, got {shown(runs)}")
     opened = [open_run(run) for run in runs]
     if not opened:
         raise ValueError("runs must be at least one")

@@ -15,6 +15,7 @@ from latentheads.runs.build import apply_pruning, find_device, make_model, read_
 from latentheads.runs.run import Run, check_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
+from latentheads.values import shown
 
 __all__ = ["load_finished", "load_run", "open_run"]
 
@@ -42,7 +43,7 @@ def load_run(
         ValueError: It is no run folder, or lacks the checkpoint, or names a class not trusted.
     """
     if not isinstance(folder, str | os.PathLike):
-        raise ValueError(f"folder must be a run folder, got {folder!r}")
+        raise ValueError(f"folder must be a run folder, got {shown(folder)}")
     path, found = Path(folder), find_device(device)
     settings = _read_settings(path, trusted)
     target, source = _read_vocabularies(path)

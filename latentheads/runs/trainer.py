@@ -51,7 +51,7 @@ from latentheads.training.looking import look_at, probe
 from latentheads.training.needs import check_idle
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay
-from latentheads.values import finite, make_group
+from latentheads.values import convert, finite, make_group, shown
 
 __all__ = ["Trainer", "name_trusted"]
 
@@ -105,9 +105,10 @@ class Trainer:
         quiet: bool = False,
         **training: Any,
     ) -> None:
+        _check_switches(overwrite=overwrite, tensorboard=tensorboard, quiet=quiet)
         options = make_group(Training, training)
         if not isinstance(decoding, Decoding | None):
-            raise ValueError(f"decoding must be lh.Decoding(...), got {decoding!r}")
+            raise ValueError(f"decoding must be lh.Decoding(...), got {shown(decoding)}")
         settings = describe_run(
             model,
             guide,
@@ -148,8 +149,10 @@ class Trainer:
                 as ``module:Class`` with commas between.
             quiet: Show no progress.
         """
+        _check_switches(overwrite=overwrite, tensorboard=tensorboard, quiet=quiet)
         if not isinstance(settings, Settings):
-            raise ValueError(f"settings must be Settings, as Settings.read gives, got {settings!r}")
+            given = shown(settings)
+            raise ValueError(f"settings must be Settings, as Settings.read gives, got {given}")
         self = cls.__new__(cls)
         self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
         begun = None if self.folder.resumable else load_start(settings, self.folder.trusted)
@@ -429,3 +432,9 @@ def name_trusted(settings: Settings, trusted: str | None) -> str:
 
 def _median(values: list[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
+
+
+def _check_switches(**switches: Any) -> None:
+    """Refuses what is neither true nor false: "no" would say yes, and lose a finished run."""
+    for name, value in switches.items():
+        convert(name, bool, value)

@@ -10,6 +10,7 @@ from latentheads.checks import check_known, split_items
 from latentheads.names import CHAINS, chains_of
 from latentheads.selection.laws import make_selector
 from latentheads.selection.selector import Selector
+from latentheads.values import settle
 
 __all__ = ["Selecting"]
 
@@ -35,6 +36,7 @@ class Selecting:
     families: str = ""
 
     def __post_init__(self) -> None:
+        settle(self)
         if chains_of(self.select_chains) == ():
             raise ValueError(f"select_chains must name a chain: all, or some of {','.join(CHAINS)}")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Literal
 
 from latentheads.alignment.options import Objective
-from latentheads.checks import check_least, check_number, check_words
+from latentheads.checks import check_least
+from latentheads.values import settle
 
 __all__ = ["Training"]
 
@@ -99,15 +99,13 @@ class Training:
     average: int = 0
 
     def __post_init__(self) -> None:
-        check_words(vars(self), **_read_choices())
+        settle(self)
         said = vars(self)
         check_least(said, steps=1, tokens=1, accumulate=1, report_every=1, objective_draws=2)
         check_least(said, warmup_steps=0, kl_warmup_steps=0, min_kl_weight=0.0, max_kl_weight=0.0)
         check_least(said, weight_decay=0.0, clip=0.0, free_bits=0.0, noise_warmup_steps=0)
         check_least(said, checkpoint_every=0, patience=0, keep=0, average=0, period=0)
         check_least(said, least_rate=0.0, period_growth=1.0)
-        for name in ("momentum", "shrink", "learning_rate", "temperature", "least_temperature"):
-            check_number(name, said[name])
         for name, low in (("momentum", 0 <= self.momentum < 1), ("shrink", 0 < self.shrink <= 1)):
             if not low:
                 raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
@@ -161,10 +159,3 @@ class Training:
             return self.max_kl_weight
         grown = step / self.kl_warmup_steps
         return self.min_kl_weight + (self.max_kl_weight - self.min_kl_weight) * grown
-
-
-@cache
-def _read_choices() -> dict[str, tuple[str, ...]]:
-    """The words of every option that is a choice between words."""
-    hints = get_type_hints(Training)
-    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}

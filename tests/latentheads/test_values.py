@@ -1,11 +1,19 @@
-"""Plain values, as JSON has them."""
+"""Plain values, as annotations want them and as JSON has them."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
 
-from latentheads.values import finite
+import numpy as np
+import pytest
+from torch import nn
+
+from latentheads.values import convert, finite, settle, shown
 
 
 def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -> None:
@@ -13,3 +21,52 @@ def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -
     found = {"a": [1, None, [None, 2.5]], "b": {"c": None, "d": "nan", "e": None}}
     assert finite(said) == found
     assert json.loads(json.dumps(finite(said), allow_nan=False)) == found
+
+
+Colour = Enum("Colour", ["red", "green"])
+
+
+@dataclass(frozen=True)
+class Options:
+    size: int = 3
+    names: tuple[str, ...] = ()
+    norm: Literal["pre", "post"] = "pre"
+    share: float | None = None
+    out: Path = Path()
+
+
+def test_options_are_settled_as_their_annotations_want_them() -> None:
+    options = Options(np.int64(5), ["a"], "post", np.float32(0.5), "here")  # type: ignore[arg-type]
+    settle(options)
+    assert options == Options(5, ("a",), "post", 0.5, Path("here"))
+    kinds = [type(value) for value in vars(options).values()]
+    assert kinds[:4] == [int, tuple, str, float]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": True}, "size must be a whole number, got True"),
+        ({"size": 2.0}, "size must be a whole number, got 2.0"),
+        ({"names": "ab"}, "names must be a list of texts, got 'ab'"),
+        ({"norm": "both"}, "norm must be one of pre, post; got 'both'"),
+        ({"norm": ["pre"]}, "norm must be one of pre, post; got ['pre']"),
+        ({"out": nn.Linear(2, 3)}, "out must be a path, got Linear(in_features=2, out_features=3"),
+        ({"out": nn.Sequential(nn.Tanh())}, "out must be a path, got Sequential"),
+    ],
+)
+def test_an_option_of_another_kind_costs_one_line(options: Any, message: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        settle(Options(**options))
+    assert str(refused.value).startswith(message)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_name_of_an_enum_is_its_member_and_another_is_refused() -> None:
+    assert convert("colour", Colour, "green") is Colour.green
+    with pytest.raises(ValueError, match=r"^colour must be one of red, green; got 'pink'$"):
+        convert("colour", Colour, "pink")
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    assert shown("x" * 200) == "'" + "x" * 99 + " ..."

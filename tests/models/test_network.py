@@ -82,7 +82,7 @@ def test_residual_norms_after_or_before(norm: Any) -> None:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"width": "16"}, "width must be a number, got '16'"),
+        ({"width": "16"}, "width must be a whole number, got '16'"),
         ({"layers": 1.5}, "layers must be a whole number, got 1.5"),
         ({"channels": "8"}, "channels must be a whole number, got '8'"),
         ({"dropout": "no"}, "dropout must be a number, got 'no'"),

@@ -176,7 +176,7 @@ SPOILS: list[tuple[str, Callable[[Path], object], str]] = [
     ("vocabulary.json", lambda p: p.write_bytes(b"\xff"), "vocabulary.json cannot be read: "),
     ("vocabulary.json", fewer_types, "belongs to another model: model."),
     ("config.yaml", Path.unlink, "is no run folder: it has no config.yaml"),
-    ("config.yaml", lambda p: p.write_text("width: wide\n"), "cannot be loaded: width: "),
+    ("config.yaml", lambda p: p.write_text("width: wide\n"), "cannot be loaded: width must be "),
     ("config.yaml", lambda p: p.write_text("width: 7\n"), "cannot be loaded: heads must divide"),
     ("config.yaml", lambda p: p.write_text("recipe: codda\n"), "unknown recipe 'codda'"),
     ("config.yaml", lambda p: p.write_text(": : ["), "cannot be loaded: "),

@@ -160,7 +160,7 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
         ("the", {"length": 0}, "^length must be at least 1, got 0$"),
         ("the", {"number": -1}, "^number must be at least 0, got -1$"),
         ("the", {"temperatur": 0.5}, "^unknown option 'temperatur': did you mean temperature"),
-        ("the", {"top_k": "all"}, "^top_k: expected int, got 'all'$"),
+        ("the", {"top_k": "all"}, "^top_k must be a whole number, got 'all'$"),
     ],
 )
 def test_what_no_text_is_generated_by_is_refused_by_its_name(

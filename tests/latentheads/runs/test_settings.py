@@ -73,16 +73,16 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"width": "wide"}, "width: expected int, got 'wide'"),
-        ({"width": True}, "width: expected int, got True"),
-        ({"width": 8.0}, "width: expected int, got 8.0"),
-        ({"dropout": "x"}, "dropout: expected float, got 'x'"),
-        ({"dropout": "nan"}, "dropout: expected float, got 'nan'"),
-        ({"joint": 1}, "joint: expected bool, got 1"),
-        ({"data": 3}, "data: expected str, got 3"),
-        ({"cutoffs": [3, "x"]}, "cutoffs: expected a list of int, got [3, 'x']"),
-        ({"norm": "both"}, "norm: choose from post, pre, got 'both'"),
-        ({"train": "none"}, "train: choose from all, adapters, guide, got 'none'"),
+        ({"width": "wide"}, "width must be a whole number, got 'wide'"),
+        ({"width": True}, "width must be a whole number, got True"),
+        ({"width": 8.0}, "width must be a whole number, got 8.0"),
+        ({"dropout": "x"}, "dropout must be a number, got 'x'"),
+        ({"dropout": "nan"}, "dropout must be a number, got 'nan'"),
+        ({"joint": 1}, "joint must be true or false, got 1"),
+        ({"data": 3}, "data must be a text, got 3"),
+        ({"cutoffs": [3, "x"]}, "cutoffs must be a list of whole numbers, got [3, 'x']"),
+        ({"norm": "both"}, "norm must be one of post, pre; got 'both'"),
+        ({"train": "none"}, "train must be one of all, adapters, guide; got 'none'"),
         ({"wdith": 8}, "unknown option 'wdith': did you mean width?"),
         ({"seed": -1}, "seed must lie between 0 and 2^63, got -1"),
         ({"samples": 0}, "samples must be at least 1, got 0"),
@@ -113,8 +113,8 @@ def test_a_mistake_names_the_option_and_what_is_accepted(
     ("options", "message"),
     [
         ({"hiden": 3}, "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),
-        ({"hidden": "x"}, "guide.hidden: expected int, got 'x'"),
-        ({"hidden": 1.5}, "guide.hidden: expected int, got 1.5"),
+        ({"hidden": "x"}, "guide.hidden must be a whole number, got 'x'"),
+        ({"hidden": 1.5}, "guide.hidden must be a whole number, got 1.5"),
     ],
 )
 def test_options_of_a_guide_are_its_own(options: dict[str, Any], message: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -129,7 +130,7 @@ def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -
         run.generate("the dog")
     with pytest.raises(ValueError, match=r"unknown option 'beams': did you mean beam\?"):
         run.translate(lines, beams=3)
-    with pytest.raises(ValueError, match=r"^beam: expected int, got '3'$"):
+    with pytest.raises(ValueError, match=r"^beam must be a whole number, got '3'$"):
         run.translate(lines, beam="3")
     with pytest.raises(ValueError, match=r"^part must be one of train, valid, test; got 'dev'$"):
         unchecked(lh.Run.evaluate)(run, "dev")
@@ -369,7 +370,7 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
         (Cascaded(other), {}, "guide must be one of this model"),
         (Odd(model, hook=print), {}, "guide option 'hook' is "),
         (Cascaded(model), {"stpes": 3}, "unknown option 'stpes': did you mean steps"),
-        (Cascaded(model), {"learning_rate": "high"}, "learning_rate: expected float, got 'high'"),
+        (Cascaded(model), {"learning_rate": "high"}, "learning_rate must be a number, got 'high'"),
         (Cascaded(model), {"samples": 0}, "samples must be at least 1, got 0"),
         (Cascaded(model), {"device": "tpu"}, "unknown device 'tpu'"),
         (Cascaded(model), {"out": "/proc/nowhere"}, "cannot write the run folder /proc/nowhere"),
@@ -469,3 +470,46 @@ def test_the_pressure_on_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path)
     assert torch.equal(torch.get_rng_state(), noise), "it begins with its seed and leaves no trace"
     assert again.model.pressure is not None
     assert float(again.model.pressure.value) == 500
+
+
+def made(kind: type, **options: Any) -> Any:
+    """An object of the library by options of other types than annotated."""
+    found = object.__new__(kind)
+    unchecked(kind.__init__)(found, **options)  # type: ignore[misc]
+    return found
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    network = made(Network, width=np.int64(8), dropout=np.float32(0.5))
+    assert (network.width, network.dropout) == (8, 0.5)
+    settings = made(lh.Settings, seed=np.int64(3), samples=np.int32(2), network=network)
+    again = lh.Settings.from_options(yaml.safe_load(settings.to_yaml()))
+    assert (again.seed, again.samples, again.network) == (3, 2, network)
+
+
+def test_an_option_of_another_kind_is_refused_where_it_is_given() -> None:
+    for kind, options, message in (
+        (lh.Data, {"lowercase": "no"}, "lowercase must be true or false, got 'no'"),
+        (lh.Data, {"unit": "words"}, "unit must be one of word, subword; got 'words'"),
+        (lh.Decoding, {"accuracy": "no"}, "accuracy must be true or false, got 'no'"),
+        (Network, {"ngram_slices": "no"}, "ngram_slices must be true or false, got 'no'"),
+        (Network, {"cutoffs": 5}, "cutoffs must be a list of whole numbers, got 5"),
+        (Network, {"mixers": ["ngram"]}, r"mixers must be a text, got \['ngram'\]"),
+        (lh.Settings, {"data": "grammar"}, "data must be Data, got 'grammar'"),
+        (lh.Settings, {"guide": "cascaded"}, "guide must be Spec, got 'cascaded'"),
+        (lh.Settings, {"training": {"steps": 3}}, "training must be Training, got {'steps': 3}"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            made(kind, **options)
+
+
+def test_no_does_not_say_yes_to_training_anew(corpus: Corpus, finished: Path) -> None:
+    model = Translation.of(corpus, "delta", **SIZES)
+    given = model, Cascaded(model), corpus
+    said = r"^overwrite must be true or false, got 'no'$"
+    with pytest.raises(ValueError, match=said):
+        unchecked(lh.Trainer.__init__)(
+            object.__new__(lh.Trainer), *given, out=finished, overwrite="no"
+        )
+    with pytest.raises(ValueError, match=said):
+        unchecked(lh.Trainer.of.__func__)(lh.Trainer, lh.Settings(), overwrite="no")
