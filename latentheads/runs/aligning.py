@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,8 +33,8 @@ def check_alignments(run: Run) -> None:
 
 def align_lines(
     run: Run,
-    sources: Sequence[str],
-    targets: Sequence[str],
+    sentences: Iterable[str],
+    translations: Iterable[str],
     task: int | None = None,
     lose: Lose | None = None,
 ) -> list[Links]:
@@ -42,12 +42,13 @@ def align_lines(
 
     A token of a translation points at the source token that is likeliest under the exact posterior,
     by each head; the ends of both are pointed at by none. Words, as ``str.split`` cuts lines,
-    are linked where a token of one points at a token of the other, by any head.
+    are linked where a token of one points at a token of the other, by any head; who points at a
+    space means the word behind it.
 
     Args:
         run: A run with alignments.
-        sources: Lines in its source language.
-        targets: Their translations.
+        sentences: Lines in its source language.
+        translations: A translation of each.
         task: The place of the lines' task, where the run has tasks.
         lose: Called with the place of a line that is too long for the run or for the machine, and
             why; None ends the work.
@@ -61,7 +62,7 @@ def align_lines(
     """
     check_alignments(run)
     lose = lose or lose_nothing
-    known = encode_pairs(run, sources, targets, task, lose)
+    known = encode_pairs(run, sentences, translations, task, lose)
     return known.work_through(partial(_link_batch, run), frozenset(), lose)
 
 
@@ -73,10 +74,20 @@ def _link_batch(run: Run, batch: Batch) -> list[Links]:
     posterior = alignment_laws(run.model, run.guide, batch).posterior
     found: list[Links] = []
     for place, heads in enumerate(likeliest_links(posterior, batch, tagged)):
-        source = run.source.word_places(batch.source[place].tolist())
+        source = _name_spaces(run.source.word_places(batch.source[place].tolist()))
         target = run.target.word_places(batch.target[place].tolist())
         found.append(_join_words(frozenset().union(*heads), source, target))
     return found
+
+
+def _name_spaces(places: Sequence[int | None]) -> list[int | None]:
+    """The word of every token, that of a space the word behind it, which the space begins."""
+    behind: int | None = None
+    found = []
+    for place in reversed(places):
+        behind = behind if place is None else place
+        found.append(behind)
+    return found[::-1]
 
 
 def _join_words(

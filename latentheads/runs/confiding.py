@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -88,13 +88,13 @@ class Confidant:
         return fit_line(written.log_prob, written.right)
 
     def judge(
-        self, sources: Sequence[str], targets: Sequence[str], lose: Lose | None = None
+        self, sentences: Iterable[str], translations: Iterable[str], lose: Lose | None = None
     ) -> list[Confidence]:
         """Says how sure the run is of translations.
 
         Args:
-            sources: Lines in its source language.
-            targets: Their translations.
+            sentences: Lines in its source language.
+            translations: A translation of each.
             lose: Called with the place of a line that is too long for the run, and why; None ends
                 the work.
 
@@ -105,7 +105,7 @@ class Confidant:
             ValueError: There are not as many translations as lines.
             UnfinishedError: A line is lost.
         """
-        known = encode_pairs(self.run, sources, targets, self.task, lose or lose_nothing)
+        known = encode_pairs(self.run, sentences, translations, self.task, lose or lose_nothing)
         judged = self._judge_part(known.part) if known.places else []
         return known.spread(judged, Confidence(None, []))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from latentheads.runs.writing import (
     continue_text,
     encode_sources,
     find_task,
+    list_texts,
     lose_nothing,
     translate_lines,
     write_anew,
@@ -117,17 +118,17 @@ class Run:
 
     @overload
     def translate(
-        self, sentences: Sequence[str], number: Literal[0] = 0, **options: Any
+        self, sentences: Iterable[str], number: Literal[0] = 0, **options: Any
     ) -> list[str]: ...
 
     @overload
     def translate(
-        self, sentences: Sequence[str], number: int, **options: Any
+        self, sentences: Iterable[str], number: int, **options: Any
     ) -> list[list[str]]: ...
 
     def translate(
         self,
-        sentences: Sequence[str],
+        sentences: Iterable[str],
         number: int = 0,
         *,
         direction: str | None = None,
@@ -157,14 +158,10 @@ class Run:
                 number, or the runs cannot write together.
             UnfinishedError: A sentence is too long for the run or for the machine.
         """
-        if isinstance(sentences, str):  # it would be translated letter by letter
-            raise ValueError(f"sentences must be a list of texts, got one text: [{sentences!r}]")
+        lines = list_texts("sentences", sentences)
         check_least({"number": number}, number=0)
         check_seed(seed)
-        lines, task = list(sentences), find_task(self, direction)
-        for line in lines:
-            if not isinstance(line, str):
-                raise ValueError(f"sentences must be texts, got {type(line).__name__}")
+        task = find_task(self, direction)
         if number and others:
             raise ValueError(f"number must be 0 where several runs write together, got {number}")
         chosen = self._decode_with(decoding, number)
@@ -233,7 +230,7 @@ class Run:
         return found
 
     def align(
-        self, sentences: Sequence[str], translations: Sequence[str], *, direction: str | None = None
+        self, sentences: Iterable[str], translations: Iterable[str], *, direction: str | None = None
     ) -> list[Links]:
         """Links the words of sentences with those of their translations, by the exact posterior.
 

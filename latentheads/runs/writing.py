@@ -18,6 +18,7 @@ from latentheads.decoding.translate import Decoding, Found, Lose, texts_of, tran
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import WithSelection
 from latentheads.runs.drawing import check_draws
+from latentheads.values import shown
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
@@ -34,6 +35,7 @@ __all__ = [
     "encode_prompt",
     "encode_sources",
     "find_task",
+    "list_texts",
     "lose_nothing",
     "translate_lines",
     "unknown_words",
@@ -214,26 +216,48 @@ def encode_sources(run: Run, lines: Sequence[str], task: int | None, lose: Lose)
     return Encoded(part.take(kept), [full[place] for place in kept], len(lines))
 
 
+def list_texts(name: str, given: Iterable[str]) -> list[str]:
+    """Texts as a list.
+
+    Args:
+        name: What they are called, for the error.
+        given: The texts.
+
+    Raises:
+        ValueError: It is one text, or no texts.
+    """
+    if isinstance(given, str):  # it would be read letter by letter
+        raise ValueError(f"{name} must be a list of texts, got one text: [{given!r}]")
+    if not isinstance(given, Iterable):
+        raise ValueError(f"{name} must be a list of texts, got {shown(given)}")
+    found = list(given)
+    for each in found:
+        if not isinstance(each, str):
+            raise ValueError(f"{name} must be texts, got {type(each).__name__}")
+    return found
+
+
 def encode_pairs(
-    run: Run, sources: Sequence[str], targets: Sequence[str], task: int | None, lose: Lose
+    run: Run, sentences: Iterable[str], translations: Iterable[str], task: int | None, lose: Lose
 ) -> Encoded:
     """Encodes lines and their translations where neither is empty.
 
     Args:
         run: The run.
-        sources: Lines in its source language.
-        targets: Their translations.
+        sentences: Lines in its source language.
+        translations: A translation of each.
         task: The place of the lines' task, where the run has tasks.
         lose: Called with the place of a line that is too long for the run, and why.
 
     Raises:
-        ValueError: There are not as many translations as lines, or one text is no list of lines.
+        ValueError: There are not as many translations as lines, or one is no list of texts.
     """
-    for name, given in (("sources", sources), ("targets", targets)):
-        if isinstance(given, str):  # it would be read letter by letter
-            raise ValueError(f"{name} must be a list of texts, got one text: [{given!r}]")
+    sources = list_texts("sentences", sentences)
+    targets = list_texts("translations", translations)
     if len(sources) != len(targets):
-        raise ValueError(f"targets must be {len(sources)} lines, as sources; got {len(targets)}")
+        raise ValueError(
+            f"translations must be {len(sources)} texts, as sentences; got {len(targets)}"
+        )
     lines = [s if t.strip() else "" for s, t in zip(sources, targets, strict=True)]
     known = encode_sources(run, lines, task, lose)
     told = run.target.encode_all(targets[place] for place in known.places)

@@ -92,6 +92,22 @@ def test_subwords_are_joined_to_words() -> None:
     assert links == {(place, word) for word in range(size) for place in (0, 2)}
 
 
+def test_who_points_at_a_space_means_the_word_behind_it() -> None:
+    raw = Subwords.train(LINES * 3, 300)
+    run = run_of(SHAPES["one head"], raw, raw)
+    line = "la \N{SNOWMAN}"
+    space = raw.word_places(raw.encode(line)).index(None)
+    assert space > 0
+
+    def spaced(model: Any, guide: Any, batch: Any) -> AlignmentLaws:
+        weights = torch.zeros(1, 1, batch.target.shape[1], batch.source.shape[1])
+        weights[:, :, :, space] = 1
+        return AlignmentLaws(("a",), weights, weights, weights)
+
+    with mock.patch.object(aligning, "alignment_laws", spaced):
+        assert run.align([line], ["la"]) == [{(1, 0)}]
+
+
 def test_links_are_those_of_the_posterior(words: Run) -> None:
     lines, before = english(5), 0
     assert words.source is not None
@@ -119,10 +135,10 @@ def test_a_line_that_is_too_long_is_lost() -> None:
 def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
     assert CORPUS.source is not None
     both = CORPUS.source, CORPUS.target
-    for name, pair in (("sources", ("ab", ["a", "b"])), ("targets", (["a", "b"], "ab"))):
+    for name, pair in (("sentences", ("ab", ["a", "b"])), ("translations", (["a", "b"], "ab"))):
         with pytest.raises(ValueError, match=rf"^{name} must be a list of texts, got one text"):
             words.align(*pair)
-    with pytest.raises(ValueError, match="targets must be 1 lines, as sources; got 2"):
+    with pytest.raises(ValueError, match="translations must be 1 texts, as sentences; got 2"):
         words.align(["a"], ["b", "c"])
     with pytest.raises(ValueError, match="runs/mine has no alignments: there is no posterior"):
         run_of(None, *both).align(["a"], ["b"])
