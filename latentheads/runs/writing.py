@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -216,7 +216,7 @@ def encode_sources(run: Run, lines: Sequence[str], task: int | None, lose: Lose)
     return Encoded(part.take(kept), [full[place] for place in kept], len(lines))
 
 
-def list_texts(name: str, given: Iterable[str]) -> list[str]:
+def list_texts(name: str, given: Any) -> list[str]:
     """Texts as a list.
 
     Args:
