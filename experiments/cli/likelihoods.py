@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from latentheads.corpora import Corpus, Data, Part, batches
+from latentheads.corpora.batches import TOKENS
 from latentheads.experiments.cli.options import open_run
 from latentheads.experiments.cli.tables import Row, aligned
-from latentheads.inference.evaluation import TOKENS
 from latentheads.inference.sentences import part_bounds
 from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
 from latentheads.metrics.resampling import Estimate

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from latentheads.corpora import batches
-from latentheads.inference.evaluation import TOKENS
+from latentheads.corpora.batches import TOKENS
 from latentheads.runs.folder import unlike_names
 from latentheads.runs.run import Run
 from latentheads.uncertainty.committees import (

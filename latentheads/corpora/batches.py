@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from latentheads.batch import Batch
+from latentheads.batch import Batch, check_batch
 from latentheads.corpora.corpus import Part, check_part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Told
 
-__all__ = ["batches", "collate", "groups", "padding", "windows"]
+__all__ = ["TOKENS", "batches", "collate", "every_batch", "groups", "padding", "windows"]
+
+TOKENS = 4096
+"""Tokens of a batch that is only evaluated."""
 
 POOL = 100
 """Sentences are sorted by length within a pool of this many batches, then batches are shuffled."""
@@ -35,6 +39,34 @@ def batches(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) ->
     """
     for group in groups(part, tokens, seed, epoch):
         yield collate(part, group)
+
+
+def every_batch(given: Any, name: str) -> Iterator[Batch]:
+    """The batches of a part, or those given; there is at least one.
+
+    Args:
+        given: A part of a corpus, or batches.
+        name: What they are called, for the error.
+
+    Raises:
+        ValueError: It is neither, or there is none.
+    """
+    if isinstance(given, Part):
+        given = batches(given, TOKENS)
+    try:
+        iter(given)
+    except TypeError:
+        raise ValueError(
+            f"{name} must be a part of the corpus, as corpus.test, or batches, "
+            f"got {type(given).__name__}"
+        ) from None
+    empty = True
+    for batch in given:
+        check_batch(batch, name)
+        empty = False
+        yield batch
+    if empty:
+        raise ValueError(f"{name} must be at least one batch, got none")
 
 
 def groups(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) -> list[Places]:

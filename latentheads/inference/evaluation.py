@@ -20,7 +20,7 @@ from latentheads.alignment.aligner import AlignedTokens
 from latentheads.batch import Batch, with_places
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
-from latentheads.corpora import batches as in_batches
+from latentheads.corpora.batches import every_batch
 from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
 from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
@@ -29,7 +29,6 @@ from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 
 __all__ = [
-    "TOKENS",
     "Report",
     "Tasks",
     "draw_terms",
@@ -44,9 +43,6 @@ OF_SUMS = ("prior_entropy", "posterior_entropy", "information")
 
 OF_ALIGNMENTS = ("exact", "gap", *OF_SUMS)
 """Figures of a model with alignments alone."""
-
-TOKENS = 4096
-"""Tokens of a batch that is only evaluated."""
 
 LEAK_ERRORS, LEAK_NATS = 4.0, 1e-4
 """How far a mean bound may lie above the truth: in standard errors, and in nats a sentence."""
@@ -210,14 +206,6 @@ def evaluate(
     check_pair(model, guide)
     if isinstance(batches, Part):
         truth = batches.truth if truth is None else truth
-        batches = in_batches(batches, TOKENS)
-    try:
-        iter(batches)
-    except TypeError:
-        raise ValueError(
-            "batches must be a part of the corpus, as corpus.test, or batches, "
-            f"got {type(batches).__name__}"
-        ) from None
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
     device = next(model.parameters()).device
@@ -230,7 +218,7 @@ def evaluate(
     tasks, known_tasks = Tasks(), Tasks()
     exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
     with evaluating(model, guide), fixed_noise(seed, device):
-        for batch, places in with_places(batches):
+        for batch, places in with_places(every_batch(batches, "batches")):
             here = batch.to(device)
             draws, weights = draw_terms(model, guide, here, held)
             how.update(draws[0].how)

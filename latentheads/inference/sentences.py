@@ -13,10 +13,10 @@ from torch import Tensor
 from latentheads.batch import Batch, with_places
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
-from latentheads.corpora import batches as in_batches
+from latentheads.corpora.batches import every_batch
 from latentheads.effects import SharedDraws
 from latentheads.guide import ModelGuide, check_pair
-from latentheads.inference.evaluation import TOKENS, Tasks, draw_terms, evaluating, plug_in_beside
+from latentheads.inference.evaluation import Tasks, draw_terms, evaluating, plug_in_beside
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 
@@ -106,9 +106,7 @@ def part_bounds(
     """
     found, places, tasks = [], [], Tasks()
     with _drawing(model, guide, samples, seed) as held:
-        if isinstance(batches, Part):
-            batches = in_batches(batches, TOKENS)
-        for batch, own in with_places(batches):
+        for batch, own in with_places(every_batch(batches, "batches")):
             found.append(_draw_bounds(model, guide, batch.to(model.device), held, tasks))
             places.append(own)
     return _join(found, torch.cat(places).argsort(stable=True))

@@ -13,10 +13,11 @@ import numpy as np
 from latentheads.checks import check_seed
 from latentheads.corpora import Part, Rows
 from latentheads.corpora import batches as in_batches
+from latentheads.corpora.batches import TOKENS
 from latentheads.corpora.corpus import check_part
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import TOKENS, evaluating
+from latentheads.inference.evaluation import evaluating
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
+from latentheads.corpora import Part
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import chain_of
@@ -95,7 +96,7 @@ def pair_mean(*matrices: Float[Tensor, "_ _"]) -> float | None:
 
 def divergence(
     model: HeadModel,
-    parts: Iterable[Batch],
+    parts: Part | Iterable[Batch],
     guide: ModelGuide | None = None,
     seed: int = 0,
     latent: bool = True,
@@ -104,7 +105,7 @@ def divergence(
 
     Args:
         model: The model.
-        parts: Batches, each sentence once.
+        parts: A part of a corpus, or batches, each sentence once.
         guide: Draws the heads from this guide; without one they stand at their prior's location,
             as in the paper's figures. Noise of its own sets heads apart.
         seed: Of the guide's noise.

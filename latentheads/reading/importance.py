@@ -24,6 +24,8 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.checks import check_word
+from latentheads.corpora import Part
+from latentheads.corpora.batches import every_batch
 from latentheads.effects import SharedDraws, evaluation_mode, hidden_from_tracers
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
@@ -50,7 +52,7 @@ def mask_gradient(
 
 def gradient_importance(
     model: HeadModel,
-    parts: Iterable[Batch],
+    parts: Part | Iterable[Batch],
     guide: ModelGuide | None = None,
     seed: int = 0,
     unit: str = "sentence",
@@ -60,7 +62,7 @@ def gradient_importance(
 
     Args:
         model: The model.
-        parts: Batches, each sentence once.
+        parts: A part of a corpus, or batches, each sentence once.
         guide: Draws the heads from this guide, what sentences share once; without one they stand
             at their plug-in value.
         seed: Of the guide's noise, together with the place of the batch.
@@ -70,7 +72,7 @@ def gradient_importance(
     """
     check_word("unit", unit, UNITS)
     found, held = Means(), SharedDraws()
-    for place, batch in enumerate(parts):
+    for place, batch in enumerate(every_batch(parts, "parts")):
         here = batch.to(next(model.parameters()).device)
         for heads, gradient in _gradients(model, guide, here, seed + place, held):
             values, counts = gradient.sum(1).abs(), None

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.batch import Batch
+from latentheads.corpora import Part
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.reading.means import Means, pairs
@@ -94,7 +95,7 @@ class Measures:
 
 def measure(
     model: HeadModel,
-    parts: Iterable[Batch],
+    parts: Part | Iterable[Batch],
     guide: ModelGuide | None = None,
     seed: int = 0,
     exclude: str = "both",
@@ -103,7 +104,7 @@ def measure(
 
     Args:
         model: The model.
-        parts: Batches, each sentence once.
+        parts: A part of a corpus, or batches, each sentence once.
         guide: Draws the heads from this guide; without one they stand at their plug-in value.
         seed: Of the guide's noise.
         exclude: Where tokens that only begin or end a sentence do not count for the confidence,

@@ -20,6 +20,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
+from latentheads.checks import check_least
+from latentheads.corpora import Part
+from latentheads.corpora.batches import every_batch
 from latentheads.effects import evaluation_mode
 from latentheads.families import Gaussian, HeadScale, Plain
 from latentheads.guide import Guide
@@ -85,7 +88,7 @@ class NoisyHeads(Guide):
 
 def learn_noise(
     model: HeadModel,
-    parts: Sequence[Batch],
+    parts: Part | Sequence[Batch],
     price: float = 1.0,
     learning_rate: float = 0.15,
     seed: int = 0,
@@ -96,7 +99,7 @@ def learn_noise(
 
     Args:
         model: A model whose heads have noise, such as ``lh.latent(network)``.
-        parts: The batch of every update, in their order.
+        parts: The batch of every update, in their order, or a part of a corpus.
         price: Weight of the KL; 1 is the bound.
         learning_rate: Of the first update; it falls to 0 along a cosine.
         seed: Of the noise.
@@ -106,14 +109,16 @@ def learn_noise(
         >>> found["encoder.0.self"].shape
         torch.Size([2])
     """
+    check_least({"price": price, "learning_rate": learning_rate}, price=0.0, learning_rate=0.0)
+    known = list(every_batch(parts, "parts"))
     like = next(model.parameters())
     guide = NoisyHeads(model).to(like)
     own = list(guide._scales().values())
     objective = Head_ELBO(kl_weight=price, analytic=True)
     adam = torch.optim.Adam(own, lr=learning_rate)
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, len(parts))
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, len(known))
     with evaluation_mode(model), fixed_noise(seed, like.device):
-        for batch in parts:
+        for batch in known:
             adam.zero_grad()
             loss = objective.differentiable_loss(model, guide, batch.to(like.device))
             loss.backward(inputs=own)  # nothing else is to keep a gradient
@@ -123,23 +128,24 @@ def learn_noise(
 
 
 def noise_cost(
-    model: HeadModel, parts: Sequence[Batch], scale: float, seed: int = 0
+    model: HeadModel, parts: Part | Sequence[Batch], scale: float, seed: int = 0
 ) -> dict[str, Float[Tensor, " head"]]:
     """What noise in one head alone costs: nats that the log-likelihood of a sentence loses.
 
     Args:
         model: A model whose heads have noise; which noise their prior has is of no account.
-        parts: Batches, each sentence once.
+        parts: A part of a corpus, or batches, each sentence once.
         scale: Standard deviation of the noise around the head's own logits.
         seed: Of the noise, the same for every head.
 
     Returns:
         The mean over sentences, for the heads of every block.
     """
+    check_least({"scale": scale}, scale=SILENT)
     like = next(model.parameters())
     guide = NoisyHeads(model).to(like)
     silent = {name: torch.full_like(each, SILENT) for name, each in guide.scales().items()}
-    here = [batch.to(like.device) for batch in parts]
+    here = [batch.to(like.device) for batch in every_batch(parts, "parts")]
 
     def measure(scales: Mapping[str, Tensor]) -> float:
         guide.take(scales)

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
+from latentheads.corpora import Part
+from latentheads.corpora.batches import every_batch
 from latentheads.effects import PlugIn, SharedDraws, hidden_from_tracers
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import traces
@@ -224,7 +226,7 @@ def _spoken(module: HeadBlock) -> Block:
 
 
 def readings(
-    model: HeadModel, parts: Iterable[Batch], guide: ModelGuide | None = None, seed: int = 0
+    model: HeadModel, parts: Part | Iterable[Batch], guide: ModelGuide | None = None, seed: int = 0
 ) -> Iterator[tuple[Batch, Recording]]:
     """Runs a model in evaluation mode on every batch, and tells its heads.
 
@@ -232,7 +234,7 @@ def readings(
 
     Args:
         model: The model.
-        parts: Batches, each sentence once.
+        parts: A part of a corpus, or batches, each sentence once.
         guide: Draws the heads from this guide; without one they stand at their prior's plug-in
             value.
         seed: Of the guide's noise, together with the place of the batch.
@@ -243,7 +245,7 @@ def readings(
     device = next(model.parameters()).device
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
     held = SharedDraws()
-    for place, batch in enumerate(parts):
+    for place, batch in enumerate(every_batch(parts, "parts")):
         here = batch.to(device)
         heads = Recording(model)
         with evaluating(*modules), fixed_noise(seed + place, device), hidden_from_tracers(), heads:

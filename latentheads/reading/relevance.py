@@ -61,6 +61,8 @@ from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
 from latentheads.checks import check_word
+from latentheads.corpora import Part
+from latentheads.corpora.batches import every_batch
 from latentheads.effects import PlugIn, evaluation_mode, hidden_from_tracers
 from latentheads.model import HeadModel
 from latentheads.names import latent_of
@@ -114,7 +116,7 @@ class Relevance:
 
 def relevance(
     model: HeadModel,
-    parts: Iterable[Batch],
+    parts: Part | Iterable[Batch],
     shares: str = "absolute",
     biases: str = "absolute",
     stabiliser: float = 1e-9,
@@ -126,7 +128,7 @@ def relevance(
 
     Args:
         model: A translation or language model.
-        parts: Batches, each sentence once.
+        parts: A part of a corpus, or batches, each sentence once.
         shares: Divide a head's relevance by the sum over its block of absolute relevances, or by
             their plain sum, which may be near 0: one of ``SHARES``.
         biases: How a bias hands its part on, one of ``BIASES``.
@@ -136,7 +138,7 @@ def relevance(
     means, raw = Means(), Means()
     logit = inputs = 0.0
     predictions = 0
-    for batch in parts:
+    for batch in every_batch(parts, "parts"):
         found = propagate(model, batch.to(next(model.parameters()).device), biases, stabiliser)
         for block, each in found.heads.items():
             rows = each[found.real].double()

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.checks import check_word
+from latentheads.corpora import Part
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import CHAINS
@@ -144,7 +145,7 @@ class Detector(ABC):
 
 def detect(
     model: HeadModel,
-    parts: Iterable[Batch],
+    parts: Part | Iterable[Batch],
     detectors: Sequence[Detector],
     chain: str | None = None,
     guide: ModelGuide | None = None,
@@ -154,7 +155,7 @@ def detect(
 
     Args:
         model: The model.
-        parts: Batches, each sentence once.
+        parts: A part of a corpus, or batches, each sentence once.
         detectors: The detectors.
         chain: The chain; the encoder's of a model that has one, else the decoder's own.
         guide: Draws the heads from this guide; without one they stand at their plug-in value.

@@ -13,10 +13,11 @@ import torch
 
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, Words, batches, windows
+from latentheads.corpora.batches import TOKENS
 from latentheads.decoding.translate import translate_part
 from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
-from latentheads.inference.evaluation import TOKENS, Report, evaluate
+from latentheads.inference.evaluation import Report, evaluate
 from latentheads.inference.showing import TRUE_BOUND
 from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.scores import SCORES

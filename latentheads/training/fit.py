@@ -13,9 +13,10 @@ from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import BatchStream, Part, Stream, UpdateStream
 from latentheads.corpora import batches as in_batches
+from latentheads.corpora.batches import TOKENS
 from latentheads.effects import own_parameters
 from latentheads.guide import ModelGuide, check_pair
-from latentheads.inference.evaluation import TOKENS, Report, evaluate
+from latentheads.inference.evaluation import Report, evaluate
 from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights

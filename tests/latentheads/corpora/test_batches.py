@@ -1,5 +1,7 @@
 """Batches hold every sentence once, within their budget, in an order that the seed decides."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch
 from latentheads import Batch
 from latentheads.batch import BOS, PAD
 from latentheads.corpora import Part, Rows, batches, windows
-from latentheads.corpora.batches import groups, padding
+from latentheads.corpora.batches import TOKENS, every_batch, groups, padding
 from tests.latentheads.corpora.texts import TEXTS, places_of, running, story
 from tests.typechecking import unchecked
 
@@ -61,6 +63,26 @@ def test_a_whole_corpus_is_no_part() -> None:
         ValueError, match=r"^part must be one of a corpus, as corpus.test, got Corp"
     ):
         unchecked(groups)(story(), 100)
+
+
+def test_the_batches_of_a_part_are_as_good_as_the_part(part: Part) -> None:
+    cut = list(batches(part, TOKENS))
+    again = list(every_batch(part, "parts"))
+    assert [batch.target.tolist() for batch in again] == [batch.target.tolist() for batch in cut]
+    assert list(every_batch(iter(cut), "parts")) == cut
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (5, "must be a part of the corpus, as corpus.test, or batches, got int"),
+        ((), "must be at least one batch, got none"),
+        (["a"], "must be made of Batch, got str"),
+    ],
+)
+def test_what_is_no_batches_is_refused_by_its_name(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^parts {message}$"):
+        list(every_batch(given, "parts"))
 
 
 def test_a_block_is_read_behind_the_token_that_stands_before_it() -> None:

@@ -21,7 +21,7 @@ from latentheads.effects import evaluation_mode
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded, Exact, Tied
 from latentheads.inference.evaluation import Report, evaluate, evaluating, plug_in_log_likelihood
-from latentheads.inference.sentences import sentence_bounds
+from latentheads.inference.sentences import part_bounds, sentence_bounds
 from latentheads.model import HeadModel
 from latentheads.models import LanguageModel, make_prior
 from latentheads.noise import fixed_noise
@@ -348,9 +348,11 @@ def test_a_truth_of_too_few_sentences_is_refused() -> None:
 def test_nothing_to_predict_is_refused_in_one_line() -> None:
     model, guide = pair()
     nothing = Batch(torch.zeros(1, 2, dtype=torch.long), torch.ones(1, 2, dtype=torch.long))
-    for given in ([nothing], []):
-        with pytest.raises(ValueError, match=r"^batches have no token to predict: there is no"):
-            evaluate(model, guide, given)
+    with pytest.raises(ValueError, match=r"^batches have no token to predict: there is no"):
+        evaluate(model, guide, [nothing])
+    for ask in (evaluate, part_bounds):
+        with pytest.raises(ValueError, match=r"^batches must be at least one batch, got none$"):
+            ask(model, guide, [])
 
 
 def token_by_token(model: Any, text: list[int], block: int, context: int) -> list[float]:

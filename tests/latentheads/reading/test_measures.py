@@ -9,6 +9,7 @@ import torch
 
 from latentheads import Batch, PlugIn
 from latentheads.batch import BOS, EOS
+from latentheads.corpora import Part, Rows, batches
 from latentheads.reading import (
     Recording,
     head_confidence,
@@ -17,7 +18,17 @@ from latentheads.reading import (
     measure,
     sides,
 )
-from tests.tiny import HEADS, KINDS, attach, build, padded, rows, small_batch
+from tests.tiny import (
+    HEADS,
+    KINDS,
+    SOURCES,
+    TARGETS,
+    attach,
+    build,
+    padded,
+    rows,
+    small_batch,
+)
 
 
 def test_entropy_of_a_uniform_head_is_the_logarithm_and_of_a_sure_one_zero() -> None:
@@ -79,6 +90,13 @@ def test_measures_are_means_over_tokens_whatever_the_batches(kind: str) -> None:
     for name in ("entropy", "confidence", "cosine"):
         for block, value in getattr(found, name).items():
             assert torch.allclose(value, getattr(apart, name)[block], atol=1e-10)
+
+
+def test_a_part_is_read_as_its_batches_are() -> None:
+    model, part = build(), Part(Rows.of(TARGETS), Rows.of(SOURCES))
+    whole, cut = measure(model, part), measure(model, list(batches(part, 10**6)))
+    for name, value in cut.entropy.items():
+        assert torch.equal(whole.entropy[name], value)
 
 
 def test_confidence_of_a_model_excludes_the_end_of_the_sentence() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -92,6 +94,17 @@ def test_it_is_learned_of_the_heads_of_any_network_of_transformers(name: str) ->
         block.name: block.heads for block in model.blocks
     }
     assert all((each > 0).all() and each.isfinite().all() for each in found.values())
+
+
+def test_noise_that_is_none_is_refused_and_so_are_no_batches() -> None:
+    model, batch = build(), small_batch()
+    with pytest.raises(ValueError, match="scale must be at least 1e-06, got -1"):
+        noise_cost(model, [batch], -1.0)
+    with pytest.raises(ValueError, match="learning_rate must be at least 0, got -1"):
+        learn_noise(model, [batch], learning_rate=-1.0)
+    for ask in (learn_noise, partial(noise_cost, scale=0.5)):
+        with pytest.raises(ValueError, match=r"^parts must be at least one batch, got none$"):
+            ask(model, [])
 
 
 def test_a_model_without_noise_is_refused() -> None:

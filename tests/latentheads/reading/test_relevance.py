@@ -307,7 +307,7 @@ def test_it_leaves_no_trace_and_names_what_is_wrong() -> None:
         propagate(model, batch, "none")
     with pytest.raises(ValueError, match="shares must be one of absolute, sum; got 'l2'"):
         relevance(model, [batch], shares="l2")
-    with pytest.raises(ValueError, match="parts must hold a target token"):
+    with pytest.raises(ValueError, match="parts must be at least one batch, got none"):
         relevance(model, [])
     nameless = build("language-model")
     nameless.words = nameless._modules.pop("embedding")
