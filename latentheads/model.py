@@ -83,6 +83,11 @@ class HeadModel(nn.Module, ABC):
         return [module for module in modules if module.prior is not None]
 
     @property
+    def draws_heads(self) -> bool:
+        """Whether two draws of its heads differ, alignments apart: those are summed out."""
+        return any(module.has_noise for module in self.drawn_blocks)
+
+    @property
     def sums_alignments(self) -> bool:
         """Whether alignments are drawn above the network: bounds are then sums over all of them."""
         return self.alignments is not None and not self.alignments.soft

@@ -18,7 +18,6 @@ from latentheads.uncertainty.committees import (
     Ensemble,
     HeadDraws,
     Noised,
-    can_draw_heads,
     can_drop_out,
 )
 
@@ -145,7 +144,7 @@ Make = Callable[[Run], Committee]
 def _systems_of(group: Group, kinds: Sequence[str], members: int, noise: float) -> Iterator[System]:
     first = group.runs[0]
     few = next(batches(first.corpus.test.first(PROBED), TOKENS))
-    drop, draw = can_drop_out(first.model, few, first.guide), can_draw_heads(first.model)
+    drop, draw = can_drop_out(first.model, few, first.guide), first.model.draws_heads
     makers: dict[str, tuple[bool, str, Make]] = {
         "alone": (True, "", lambda run: Alone(run.model, run.guide)),
         "dropout": (drop, "dropout", lambda run: DroppedOut(run.model, run.guide, members)),

@@ -7,7 +7,6 @@ pass of the network.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,9 +15,9 @@ from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens, AlignmentPass
 from latentheads.alignment.drawn import Drawn
-from latentheads.alignment.law import Alignments, check_answer, draw_blocks, word_log_probs
+from latentheads.alignment.law import Alignments, draw_blocks, word_log_probs
 from latentheads.distributions import tokens_of
-from latentheads.inference.enumeration import Enumeration
+from latentheads.inference.enumeration import Enumeration, find_answers, find_tied
 from latentheads.names import TARGET
 
 __all__ = ["draw_alignments", "soft_log_prob", "without_words"]
@@ -33,7 +32,7 @@ def draw_alignments(model_trace: Trace, guide_trace: Trace, number: int = 1) -> 
         number: How many draws; every one of vectorised particles has as many of its own.
     """
     target = model_trace.nodes[TARGET]
-    answers = _find_answers(model_trace, guide_trace)
+    answers = find_answers(model_trace, guide_trace)
     laws = [site["fn"] for site in answers.values()]
     priors = [model_trace.nodes[name]["fn"] for name in answers]
     valid = laws[0].valid.expand(*laws[0].batch_shape, -1)
@@ -61,16 +60,6 @@ def _draw_anew(laws: Sequence[Alignments], number: int) -> Int[Tensor, "draw *ba
     return drawn.view(number, *apart, *drawn.shape[1:])
 
 
-def _find_answers(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
-    """The guide's sites of all blocks, from the lowest; the model's where it leaves one out."""
-    found = {}
-    for name, site in model_trace.nodes.items():
-        if site["type"] == "sample" and isinstance(site["fn"], Alignments):
-            found[name] = guide_trace.nodes.get(name, site)
-            check_answer(name, found[name]["fn"], site["fn"])
-    return found
-
-
 @torch.no_grad()
 def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
     """Log-probability of every word if each head adds its mean word vector by its prior scores."""
@@ -83,7 +72,7 @@ def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
 def without_words(model_trace: Trace, guide_trace: Trace) -> Enumeration:
     """The laws of a pass, for the KL of every block, which is a sum that reads no word."""
     aligned: AlignmentPass = model_trace.nodes[TARGET]["fn"].aligned
-    laws = {n: site["fn"] for n, site in _find_answers(model_trace, guide_trace).items()}
-    tied = [n for n, q in laws.items() if q is model_trace.nodes[n]["fn"]]
+    answers = find_answers(model_trace, guide_trace)
+    posterior = [site["fn"].pointing for site in answers.values()]
     summed = aligned.summed_from(aligned.priors[0].scores[..., 0, :])  # no word is read
-    return Enumeration(summed, [law.pointing for law in laws.values()], list(laws), tied)
+    return Enumeration(summed, posterior, list(answers), find_tied(model_trace, answers))

@@ -7,8 +7,9 @@ and the exact log p(y | x) that no guide changes. A sum has no noise, and a grad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -26,7 +27,7 @@ from latentheads.alignment.law import (
 from latentheads.alignment.summed import Summed
 from latentheads.names import TARGET
 
-__all__ = ["Enumeration", "enumerate_alignments"]
+__all__ = ["Enumeration", "enumerate_alignments", "find_answers", "find_tied"]
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,26 @@ def enumerate_alignments(
     law = target["fn"]
     if not isinstance(law, AlignedTokens):
         return None
-    own: dict[str, Alignments] = {}
+    answers = find_answers(model_trace, guide_trace)
+    posterior = [site["fn"].pointing for site in answers.values()]
+    summed = law.summed(target["value"], None if marginal else posterior)
+    return Enumeration(summed, posterior, list(answers), find_tied(model_trace, answers))
+
+
+def find_answers(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
+    """The guide's sites of all blocks, from the lowest; the model's where it leaves one out.
+
+    Raises:
+        ValueError: A posterior is no law of alignments, or counts other words.
+    """
+    found = {}
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and isinstance(site["fn"], Alignments):
-            found = guide_trace.nodes.get(name, site)["fn"]
-            check_answer(name, found, site["fn"])
-            own[name] = found
-    tied = [name for name, q in own.items() if q is model_trace.nodes[name]["fn"]]
-    posterior = [q.pointing for q in own.values()]
-    summed = law.summed(target["value"], None if marginal else posterior)
-    return Enumeration(summed, posterior, list(own), tied)
+            found[name] = guide_trace.nodes.get(name, site)
+            check_answer(name, found[name]["fn"], site["fn"])
+    return found
+
+
+def find_tied(model_trace: Trace, answers: Mapping[str, dict[str, Any]]) -> list[str]:
+    """The sites whose posterior is the prior itself."""
+    return [name for name, site in answers.items() if site["fn"] is model_trace.nodes[name]["fn"]]

@@ -208,7 +208,7 @@ def evaluate(
         truth = batches.truth if truth is None else truth
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
-    device = next(model.parameters()).device
+    device = model.device
     sums = _Sums()
     how: dict[str, str] = {}
     tails: list[Tensor] = []

@@ -94,7 +94,7 @@ def prior_readings(
         draws: Number of draws.
         seed: Of the noise.
     """
-    device = next(model.parameters()).device
+    device = model.device
     here = batch.to(device)
     for place in range(draws):
         heads = Recording(model)

@@ -73,7 +73,7 @@ def gradient_importance(
     check_word("unit", unit, UNITS)
     found, held = Means(), SharedDraws()
     for place, batch in enumerate(every_batch(parts, "parts")):
-        here = batch.to(next(model.parameters()).device)
+        here = batch.to(model.device)
         for heads, gradient in _gradients(model, guide, here, seed + place, held):
             values, counts = gradient.sum(1).abs(), None
             if unit == "token":

@@ -242,7 +242,7 @@ def readings(
     Yields:
         Each batch, on the model's device, and its heads.
     """
-    device = next(model.parameters()).device
+    device = model.device
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
     held = SharedDraws()
     for place, batch in enumerate(every_batch(parts, "parts")):

@@ -139,7 +139,7 @@ def relevance(
     logit = inputs = 0.0
     predictions = 0
     for batch in every_batch(parts, "parts"):
-        found = propagate(model, batch.to(next(model.parameters()).device), biases, stabiliser)
+        found = propagate(model, batch.to(model.device), biases, stabiliser)
         for block, each in found.heads.items():
             rows = each[found.real].double()
             speaks = found.speaks[block].unsqueeze(1).expand(each.shape)[found.real]

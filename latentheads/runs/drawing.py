@@ -10,21 +10,14 @@ from latentheads.reading.alignments import draws_alignments
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
 
-__all__ = ["Drawn", "check_draws", "draws_heads"]
+__all__ = ["Drawn", "check_draws"]
 
 Drawn = Literal["heads", "selections", "alignments"]
 """What a run may draw."""
 
 
-def draws_heads(run: Run) -> bool:
-    """Whether two draws of a run's heads differ, alignments apart: those are summed out."""
-    from latentheads.uncertainty.committees import can_draw_heads  # brings all measures with it
-
-    return can_draw_heads(run.model)
-
-
 _DRAWN: dict[Drawn, tuple[str, Callable[[Run], bool]]] = {
-    "heads": ("its heads", draws_heads),
+    "heads": ("its heads", lambda run: run.model.draws_heads),
     "selections": ("which of them speak", lambda run: bool(run.guide.selections)),
     "alignments": ("alignments", lambda run: draws_alignments(run.model)),
 }

@@ -87,7 +87,7 @@ class Engine:
         self.training = training
         self.seed = seed
         self.accelerator = accelerator
-        self.device = next(model.parameters()).device
+        self.device = model.device
         check_together(training, model)
         self.processes = 1 if accelerator is None else accelerator.num_processes
         self.rank = 0 if accelerator is None else accelerator.process_index

@@ -31,7 +31,7 @@ def find_fault(model: HeadModel, guide: ModelGuide, batches: Sequence[Batch]) ->
             if not parameter.isfinite().all():
                 return f"the {kind}'s parameter {name} is not finite"
     for batch in batches:
-        here = batch.to(next(model.parameters()).device)
+        here = batch.to(model.device)
         with torch.no_grad(), pyro.validation_enabled(False):
             model_trace, guide_trace = traces(model, guide, here)
             for name, site in model_trace.nodes.items():

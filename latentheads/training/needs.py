@@ -167,8 +167,7 @@ class _InModel(Draws):
     @property
     def draws_heads(self) -> bool:
         """Whether heads are drawn, or what only a guide of the reader's own knows of."""
-        noisy = any(module.has_noise for module in self.model.drawn_blocks)
-        return noisy or not type(self.guide).__module__.startswith("latentheads.")
+        return self.model.draws_heads or not type(self.guide).__module__.startswith("latentheads.")
 
     @property
     def draws_choice(self) -> bool:

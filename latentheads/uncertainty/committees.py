@@ -46,7 +46,6 @@ __all__ = [
     "Ensemble",
     "HeadDraws",
     "Noised",
-    "can_draw_heads",
     "can_drop_out",
     "dropping_out",
 ]
@@ -82,11 +81,6 @@ def _check_model(model: object) -> None:
             "a committee is made of models that decode, Translation or LanguageModel, "
             f"got {type(model).__name__}"
         )
-
-
-def can_draw_heads(model: Decoder) -> bool:
-    """Whether two draws of a model's heads differ, alignments apart."""
-    return any(block.has_noise for block in model.drawn_blocks)
 
 
 @contextmanager
@@ -292,7 +286,7 @@ class Noised(DrawnCommittee):
     ) -> None:
         super().__init__(model, guide, members)
         check_least({"scale": scale}, scale=0.0)
-        if can_draw_heads(model) or not any(block.attends for block in model.drawn_blocks):
+        if model.draws_heads or not any(block.attends for block in model.drawn_blocks):
             raise ValueError(
                 "noise is put around heads that are sites and have none: make the model with the "
                 "prior delta or residual"

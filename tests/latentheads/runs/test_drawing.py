@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.runs.drawing import check_draws, draws_heads
+from latentheads.runs.drawing import check_draws
 from latentheads.runs.run import Run
 from tests.latentheads.runs.trained import load, train
 
@@ -58,4 +58,4 @@ def test_heads_are_what_is_asked_for_by_itself(runs: dict[str, Run]) -> None:
     check_draws([runs["heads"]], "draws")
     with pytest.raises(ValueError, match=r"a run that draws its heads$"):
         check_draws([runs["alignments"], runs["selections"]], "draws")
-    assert [name for name, run in runs.items() if draws_heads(run)] == ["heads"]
+    assert [name for name, run in runs.items() if run.model.draws_heads] == ["heads"]

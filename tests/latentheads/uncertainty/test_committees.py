@@ -26,7 +26,6 @@ from latentheads.uncertainty.committees import (
     Ensemble,
     HeadDraws,
     Noised,
-    can_draw_heads,
     can_drop_out,
     dropping_out,
 )
@@ -116,8 +115,8 @@ def test_draws_that_are_held_give_the_probability_that_a_search_finds() -> None:
 
 def test_draws_of_heads_that_have_no_noise_are_the_network_alone() -> None:
     model, batch = build(prior="delta").eval(), small_batch()
-    assert not can_draw_heads(model)
-    assert can_draw_heads(build())
+    assert not model.draws_heads
+    assert build().draws_heads
     for committee in (
         HeadDraws(model, members=3),
         DroppedOut(model, members=3),
