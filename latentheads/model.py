@@ -18,12 +18,11 @@ from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
-from latentheads.checks import check_known
 from latentheads.distributions import Tokens, tokens_of
 from latentheads.effects import register_parameters
 from latentheads.layers.output import Output, RowOutput
 from latentheads.mask import Reach
-from latentheads.names import SENTENCES, TARGET, Block, side_of
+from latentheads.names import SENTENCES, TARGET, Block, check_chains, side_of
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Choice, Selector
 
@@ -57,9 +56,8 @@ class HeadModel(nn.Module, ABC):
         super().__init__()
         self.selector = selector
         self.pressure = selector.pressure if isinstance(selector, Gating) else None
+        check_chains("latent", latent or (), chains)
         self.latent = tuple(chains if latent is None else latent)
-        for chain in self.latent:
-            check_known("chain", chain, chains)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from latentheads.checks import check_known, split_items
@@ -64,6 +65,23 @@ def chains_of(text: str) -> tuple[str, ...] | None:
     for chain in chains:
         check_known("chain", chain, CHAINS, more=", or all, or none")
     return chains
+
+
+def check_chains(name: str, given: Collection[str], known: Collection[str] = CHAINS) -> None:
+    """Refuses what is no list of chains; a text would be read letter by letter.
+
+    Args:
+        name: What it is called, for the error.
+        given: The chains.
+        known: Those that there are.
+
+    Raises:
+        ValueError: It is a text, or one is no chain.
+    """
+    if isinstance(given, str):
+        raise ValueError(f"{name} must be a list of chains, got one text: [{given!r}]")
+    for chain in given:
+        check_known("chain", chain, known)
 
 
 @dataclass(frozen=True, slots=True)

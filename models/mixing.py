@@ -91,7 +91,7 @@ def _by_stack(option: str, text: str) -> dict[str, str]:
     for part in ",".join(split_items(text)).split():
         stack, named, said = part.rpartition("=")
         if named:
-            check_known("stack", stack, STACKS, option)
+            check_known("stack", stack, STACKS, option, ", with a blank between two")
         if stack in parts or (parts and "" in (stack, *parts)):
             raise ValueError(f"{option} {text!r}: say it once for each stack, or once for both")
         parts[stack] = said

@@ -83,6 +83,7 @@ class Head_ELBO(Trace_ELBO):
         super().__init__(**options)
         check_least({"kl_weight": kl_weight, "free_bits": free_bits}, kl_weight=0.0, free_bits=0.0)
         check_least({"objective_draws": objective_draws}, objective_draws=2)
+        check_least({"num_particles": self.num_particles}, num_particles=1)
         check_words({"objective": objective}, objective=get_args(Objective))
         self.kl_weight = kl_weight
         self.free_bits = free_bits

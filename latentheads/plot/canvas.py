@@ -165,8 +165,17 @@ def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
 
 
 def frame_links(axis: Any, links: Collection[Link]) -> None:
-    """Frames the cells of gold links, keys to the right and queries downwards."""
+    """Frames the cells of gold links, keys to the right and queries downwards.
+
+    Raises:
+        ValueError: A link is none of the map's cells.
+    """
+    queries, keys = axis.images[-1].get_array().shape[:2]
     for key, query in sorted(links):
+        if not (0 <= key < keys and 0 <= query < queries):
+            raise ValueError(
+                f"links must be pairs of places, of {keys} and of {queries}, got {key, query}"
+            )
         corner = key - 0.5, query - 0.5
         axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.8))
 

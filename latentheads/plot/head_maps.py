@@ -54,13 +54,14 @@ def _ticks(number: int) -> range:
 
 
 @in_style
-def draw_averages(head_reports: Sequence[HeadReport], title: str) -> Figure:
+def draw_averages(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Figure:
     """Draws the average divergence of every layer, a line a run: summed above, a query below.
 
     Args:
-        head_reports: What is known of the heads of each run.
+        head_reports: What is known of the heads of a run, or of each of several.
         title: Below the heading.
     """
+    head_reports = _list_reports(head_reports)
     chains = _chains(head_reports)
     figure = Picture(WIDTH, 5.2)
     axes = figure.subplots(2, len(chains), squeeze=False, sharex="col", sharey="row")
@@ -94,13 +95,14 @@ def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, nam
 
 
 @in_style
-def draw_maps(head_reports: Sequence[HeadReport], title: str) -> Figure:
+def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Figure:
     """Draws layer-by-head maps, a column a quantity, for each chain a row a run.
 
     Args:
-        head_reports: What is known of the heads of each run.
+        head_reports: What is known of the heads of a run, or of each of several.
         title: Below the heading.
     """
+    head_reports = _list_reports(head_reports)
     found = [head_report.maps for head_report in head_reports]
     names = [name for name in QUANTITIES if any(name in maps for maps in found)]
     lines = [
@@ -171,13 +173,14 @@ def _map(axis: Any, grid: Any, scale: dict[str, Any]) -> Any:
 
 
 @in_style
-def draw_roles(head_reports: Sequence[HeadReport], title: str) -> Figure:
+def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Figure:
     """Draws which head plays which role, a row a run, chains side by side where they fit.
 
     Args:
-        head_reports: What is known of the heads of each run.
+        head_reports: What is known of the heads of a run, or of each of several.
         title: Below the heading.
     """
+    head_reports = _list_reports(head_reports)
     chains = _chains(head_reports)
     most = max(block.heads for head_report in head_reports for block in head_report.blocks)
     beside = len(chains) if most * len(chains) <= CELLS else 1
@@ -213,6 +216,11 @@ def draw_roles(head_reports: Sequence[HeadReport], title: str) -> Figure:
     further = max(0, figure.get_suptitle().count("\n") - 1)
     figure.set_figheight(figure.get_figheight() + LINE * further)
     return figure
+
+
+def _list_reports(given: HeadReport | Sequence[HeadReport]) -> Sequence[HeadReport]:
+    """Of one run a list of one."""
+    return [given] if isinstance(given, HeadReport) else given
 
 
 def _plays(head_report: HeadReport, chains: Sequence[str]) -> bool:

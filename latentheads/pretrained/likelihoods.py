@@ -220,7 +220,7 @@ def likelihood_of(network: Any, given: str | Scores | None) -> Likelihood | None
     """
     if given is None:
         return _find_likelihood(type(network).__name__)
-    if not isinstance(given, str):
+    if callable(given):
         return OwnLikelihood(given)
     check_known("likelihood", given, LIKELIHOODS)
     return LIKELIHOODS[given]()

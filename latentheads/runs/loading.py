@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from latentheads.corpora import Corpus, Vocabulary
+from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.files import read_json, read_yaml
 from latentheads.runs.build import apply_pruning, find_device, make_model, read_heads
@@ -44,6 +45,8 @@ def load_run(
     """
     if not isinstance(folder, str | os.PathLike):
         raise ValueError(f"folder must be a run folder, got {shown(folder)}")
+    if corpus is not None:
+        check_corpus(corpus)
     path, found = Path(folder), find_device(device)
     settings = _read_settings(path, trusted)
     target, source = _read_vocabularies(path)

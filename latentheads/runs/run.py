@@ -274,6 +274,8 @@ class Run:
         check_seed(seed)
         if not isinstance(sentence, str | Path if self.settings.data.hears else str):
             raise ValueError(f"sentence must be a text, got {type(sentence).__name__}")
+        if not isinstance(target, str | None):
+            raise ValueError(f"target must be a text, got {type(target).__name__}")
         if self.source is None:
             if target is not None or direction is not None:
                 raise ValueError(f"{self.path} is a language model: drop target and direction")

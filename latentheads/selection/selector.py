@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_known
-from latentheads.names import CHAINS, side_of
+from latentheads.names import CHAINS, check_chains, side_of
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
@@ -90,8 +89,7 @@ class Selector(ABC):
     chains: tuple[str, ...] = CHAINS
 
     def __post_init__(self) -> None:
-        for chain in self.chains or ("",):
-            check_known("chain", chain, CHAINS)
+        check_chains("chains", self.chains or ("",))
 
     @property
     def places(self) -> int:

@@ -89,6 +89,10 @@ class Engine:
         self.accelerator = accelerator
         self.device = model.device
         check_together(training, model)
+        if not any(p.requires_grad for part in (model, guide) for p in part.parameters()):
+            raise ValueError(
+                "no parameter of model or guide needs a gradient: there is nothing to train"
+            )
         self.processes = 1 if accelerator is None else accelerator.num_processes
         self.rank = 0 if accelerator is None else accelerator.process_index
         self.stream = self._make_stream(source)

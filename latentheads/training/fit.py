@@ -111,8 +111,6 @@ def fit(
     options = _read_options(training, isinstance(batches, Part))
     check_pair(model, guide)
     check_idle(options, model, guide)
-    if not any(p.requires_grad for part in (model, guide) for p in part.parameters()):
-        raise ValueError("no parameter of model or guide needs a gradient: there is nothing to fit")
     engine = Engine(model, guide, _make_stream(batches, options, seed), options, seed)
     fitting = _Fitting(engine, _find_valid(batches, valid), seed, tick)
     fitting.probe()
@@ -155,7 +153,8 @@ def _find_valid(given: Any, valid: Any) -> Part | Sequence[Batch]:
         return found
     if not isinstance(found, Sequence) or not found:
         missing = valid is None and callable(given)
-        got = "none beside a function of epochs" if missing else f"{type(found).__name__}"
+        none = "none" if isinstance(found, Sequence) else type(found).__name__
+        got = "none beside a function of epochs" if missing else none
         raise ValueError(f"valid must be a list of batches or a part of a corpus, got {got}")
     for batch in found:
         check_batch(batch, "valid")

@@ -60,6 +60,7 @@ def test_a_chain_passes_by_what_draws_nothing() -> None:
         ({"mixers": "ngram*x"}, r"mixers 'ngram\*x': expected WORD or WORD\*TIMES with commas .*"),
         ({"mixers": "ngram,"}, r"mixers '': expected WORD or WORD\*TIMES with commas between"),
         ({"mixers": "coder=ngram"}, "unknown stack 'coder' of mixers: choose from .*"),
+        ({"mixers": "encoder=ngram,decoder=local"}, "unknown .*, with a blank between two"),
         ({"mixers": "ngram ngram"}, "mixers 'ngram ngram': say it once for each stack, .*"),
         ({"mixers": "ngram decoder=local"}, "mixers .*: say it once for each stack, .*"),
         ({"mixers": "local", "windows": "0"}, "windows must be whole numbers from 1 on, got '0'"),

@@ -57,6 +57,8 @@ def test_gold_links_are_framed_in_every_map() -> None:
     for axis in figure.axes[:3]:
         assert [patch.get_xy() for patch in axis.patches] == [(-0.5, 0.5), (1.5, -0.5)]
     assert figure.get_suptitle().endswith("Framed: the true alignment.")
+    with pytest.raises(ValueError, match=r"^links must be pairs of places, of 4 and of 3, got"):
+        draw_alignments(some_laws(1), SOURCES, TARGETS, {(9, 0)})
 
 
 def test_sound_is_drawn_above_every_law_in_its_time() -> None:

@@ -117,9 +117,9 @@ def test_any_size_is_drawn(chains: Sequence[str], layers: int, heads: int) -> No
     own = head_report(LONG, chains, layers, heads)
     figures: list[Any] = [
         draw_divergence(own.divergence, own.name, 1.0),
-        draw_averages([own], "title"),
-        draw_maps([own], "title"),
-        draw_roles([own], "title"),
+        draw_averages(own, "title"),
+        draw_maps(own, "title"),
+        draw_roles(own, "title"),
     ]
     assert max(figure.get_figwidth() for figure in figures) <= 7.5
     assert len(shown(figures[0])) == len(own.blocks)

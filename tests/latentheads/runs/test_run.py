@@ -71,6 +71,8 @@ def test_heads_that_are_not_drawn_draw_no_text(tmp_path: Path) -> None:
 def test_a_sentence_is_a_text(run: Run) -> None:
     with pytest.raises(ValueError, match=r"^sentence must be a text, got list$"):
         unchecked(Run.read_sentence)(run, ["a"])
+    with pytest.raises(ValueError, match=r"^target must be a text, got int$"):
+        unchecked(Run.read_sentence)(run, "a", target=5)
 
 
 def another(run: Run, seed: int) -> Run:

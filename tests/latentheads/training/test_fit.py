@@ -229,7 +229,7 @@ def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
     refuse("batches must be a list", model, guide, iter(some()), some())
     refuse("valid must be a list of batches or a part", model, guide, lambda epoch: some())
     refuse("batches must return those of epoch 0, got None", model, guide, lambda _: None, some())
-    refuse("valid must be a list", model, guide, some(), [])
+    refuse("valid must be a list of .*, got none$", model, guide, some(), [])
     refuse("batches has none: there is nothing to train on", model, guide, [])
     refuse("batches must be made of Batch, got dict", model, guide, [{}])
     refuse("valid must be made of Batch, got dict", model, guide, some(), [{}])
@@ -240,7 +240,7 @@ def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
     refuse("batch 1 of epoch 0 has nothing to predict", model, guide, [empty], some())
     refuse("valid has nothing to predict", model, guide, some(), [empty])
     model.requires_grad_(False)
-    refuse("there is nothing to fit", model, Tied(model), some())
+    refuse("there is nothing to train", model, Tied(model), some())
 
 
 class Stored(ModelGuide):
