@@ -205,10 +205,9 @@ known = {"target": corpus.test.references[place], "links": corpus.test.links[pla
 lh.plot.alignments(run, sources[place], **known)
 
 # %% [markdown]
-# The frames are the grammar's own alignment, which nobody showed to the model. Most rows are sure
-# before the word is known. In that of *vivavo* the prior wavers, and the guide, told the word, does
-# so less. In the last row the guide is wrong: for the end of the sentence it keeps to the prior,
-# and Bayes' rule does not.
+# The frames are the grammar's own alignment, which nobody showed to the model. Most rows are alike
+# and sure before the word is known. In those of *nipit* and *taror* the prior is sure and wrong;
+# the guide, told the word, points nearly where Bayes' rule does.
 #
 # ## Limits
 #

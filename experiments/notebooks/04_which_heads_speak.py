@@ -188,7 +188,7 @@ pd.DataFrame(tasks, index=columns).T
 # The KL is small and counted once: the choice of heads is one draw for all sentences there are, so
 # it weighs less and less as the corpus grows. After so few updates the posterior has only begun to
 # leave its prior: few probabilities are near 0 or 1, the dots are the likeliest choice of something
-# that is still open, and two languages share little more than chance would give them.
+# that is still open, and two languages share no more in the mean than chance would give them.
 # It takes a longer training to see a language make up its mind:
 # `experiments/results/grammar-languages`.
 #
