@@ -56,8 +56,9 @@ class HeadModel(nn.Module, ABC):
         super().__init__()
         self.selector = selector
         self.pressure = selector.pressure if isinstance(selector, Gating) else None
-        check_chains("latent", latent or (), chains)
-        self.latent = tuple(chains if latent is None else latent)
+        given = latent if latent is None or isinstance(latent, str) else tuple(latent)
+        check_chains("latent", () if given is None else given, chains)
+        self.latent = tuple(chains if given is None else given)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing

@@ -33,7 +33,7 @@ class NoiseStream:
     def seed(self, seed: int) -> None:
         """Begins anew."""
         self._states = {
-            kind: torch.Generator(device).manual_seed(seed).get_state()
+            kind: torch.Generator(device).manual_seed(int(seed)).get_state()
             for kind, device in self._devices.items()
         }
 

@@ -13,13 +13,16 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 __all__ = [
+    "KINDS",
     "convert",
+    "convert_fields",
     "finite",
     "make_group",
     "plain",
     "refuse_unknown",
-    "settle",
     "shown",
     "take_group",
 ]
@@ -56,7 +59,7 @@ def convert(name: str, annotation: Any, value: Any) -> Any:
         raise ValueError(f"{name}{_wanted(annotation)} {shown(value)}") from None
 
 
-def settle(group: Any) -> None:
+def convert_fields(group: Any) -> None:
     """Brings the fields of a dataclass of options to what their annotations want, or refuses one.
 
     Args:
@@ -148,6 +151,10 @@ def _convert(annotation: Any, value: Any) -> Any:
         return take_group(annotation, _require(isinstance(value, dict), value))
     if origin in LISTS:
         return _convert_list(origin, get_args(annotation), value)
+    if annotation is str and isinstance(value, Path):
+        return str(value)
+    if annotation is bool and isinstance(value, np.bool_):
+        return bool(value)
     if annotation in (str, bool, NoneType):
         return _require(isinstance(value, annotation), value)
     if annotation is int:
@@ -203,13 +210,17 @@ def _wanted(annotation: Any) -> str:
         return f" must be one of {_join(each.name for each in annotation)}; got"
     if get_origin(annotation) in LISTS:
         inner = get_args(annotation)
-        each = PLURALS.get(inner[0]) or _kind_name(inner[0]) if inner else "values"
+        each = PLURALS.get(inner[0], _kind_name(inner[0])) if inner else "values"
         return f" must be a list of {each}, got"
-    return f" must be {KINDS.get(annotation) or _kind_name(annotation)}, got"
+    kinds = [annotation]
+    if get_origin(annotation) in (Union, UnionType):
+        kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return f" must be {' or '.join(map(_kind_name, kinds))}, got"
 
 
 def _kind_name(annotation: Any) -> str:
-    return str(getattr(annotation, "__name__", annotation))
+    known = "a mapping" if get_origin(annotation) in (dict, Mapping) else KINDS.get(annotation)
+    return known or str(getattr(annotation, "__name__", annotation))
 
 
 def shown(value: Any) -> str:

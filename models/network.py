@@ -19,7 +19,7 @@ from latentheads.layers.position import positions
 from latentheads.layers.spec_augment import Hiding, Policy
 from latentheads.layers.subsampler import Subsampler
 from latentheads.models.mixing import STACKS, Mixing, mixings, named_stacks
-from latentheads.values import settle
+from latentheads.values import convert_fields
 
 __all__ = ["Embedding", "FeedForward", "FrameEmbedding", "Network", "Residual", "positions"]
 
@@ -102,7 +102,7 @@ class Network:
     decoder_layers: int = 0
 
     def __post_init__(self) -> None:
-        settle(self)
+        convert_fields(self)
         check_least(vars(self), width=1, feed_forward=1, heads=1, layers=1, decoder_layers=0)
         if self.channels < 2 or self.channels % 2:
             raise ValueError(f"channels must be even and at least 2, got {self.channels}")

@@ -73,7 +73,8 @@ class ConfigFile(ActionConfigFile):
         """
         if not values:
             raise ValueError("--config must name a file, got nothing")
-        if Path(values).is_file() and not isinstance(said := read_yaml(Path(values)), dict):
+        path = os.path.expanduser(values)
+        if os.path.isfile(path) and not isinstance(said := read_yaml(Path(path)), dict):
             got = "nothing" if said is None else f"{said!r:.60}"
             raise ValueError(f"{values} must name options with their values, got {got}")
         super().__call__(parser, found, values, option)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from latentheads.alignment.emission import LARGEST
 from latentheads.checks import check_least
-from latentheads.values import settle, shown
+from latentheads.values import convert_fields, shown
 
 __all__ = ["AlignmentOptions", "Objective", "check_alignment_options"]
 
@@ -45,7 +45,7 @@ class AlignmentOptions:
     alignment_components: int = 16
 
     def __post_init__(self) -> None:
-        settle(self)
+        convert_fields(self)
         check_least(vars(self), alignments=0, alignment_heads=1, alignment_width=1)
         check_least(vars(self), alignment_reach=0, alignment_window=0, alignment_components=2)
         if self.alignment_prior != "soft" and self.heads > LARGEST:

@@ -15,7 +15,7 @@ from latentheads.corpora.speech.listening import Listening
 from latentheads.corpora.tasks import Apart, Mixture, Task
 from latentheads.corpora.vocabulary import Unit
 from latentheads.metrics.protocol import Protocol
-from latentheads.values import settle
+from latentheads.values import convert_fields
 
 __all__ = ["ENGLISH", "MADE", "OF_ONE_DIRECTION", "TASK_OPTIONS", "Data"]
 
@@ -144,7 +144,7 @@ class Data:
     tell_apart: Apart = "language"
 
     def __post_init__(self) -> None:
-        settle(self)
+        convert_fields(self)
         check_known("language", self.language, LANGUAGES)
         check_least(vars(self), sentences=1, held_out=1, types=0 if self.hears else 1, minimum=1)
         _ = self.listening

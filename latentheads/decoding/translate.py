@@ -15,7 +15,7 @@ from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating
 from latentheads.model import Decoder, Stepwise
-from latentheads.values import settle
+from latentheads.values import convert_fields
 
 __all__ = [
     "TOKENS",
@@ -73,7 +73,7 @@ class Decoding:
     no_repeat: int = 0
 
     def __post_init__(self) -> None:
-        settle(self)
+        convert_fields(self)
         check_least(vars(self), beam=1, min_tokens=1, max_tokens=0, no_repeat=0)
         check_least(vars(self), length_penalty=0.0, draws=0)
         if self.beam > WIDEST:

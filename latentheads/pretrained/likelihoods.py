@@ -14,6 +14,7 @@ from torch import Tensor
 
 from latentheads.checks import check_known
 from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
+from latentheads.values import shown
 
 __all__ = [
     "LIKELIHOODS",
@@ -222,6 +223,8 @@ def likelihood_of(network: Any, given: str | Scores | None) -> Likelihood | None
         return _find_likelihood(type(network).__name__)
     if callable(given):
         return OwnLikelihood(given)
+    if not isinstance(given, str):
+        raise ValueError(f"likelihood must be a name or a function, got {shown(given)}")
     check_known("likelihood", given, LIKELIHOODS)
     return LIKELIHOODS[given]()
 

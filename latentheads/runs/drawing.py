@@ -10,13 +10,13 @@ from latentheads.reading.alignments import draws_alignments
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
 
-__all__ = ["Drawn", "check_draws"]
+__all__ = ["DrawnKind", "check_draws"]
 
-Drawn = Literal["heads", "selections", "alignments"]
+DrawnKind = Literal["heads", "selections", "alignments"]
 """What a run may draw."""
 
 
-_DRAWN: dict[Drawn, tuple[str, Callable[[Run], bool]]] = {
+_DRAWN: dict[DrawnKind, tuple[str, Callable[[Run], bool]]] = {
     "heads": ("its heads", lambda run: run.model.draws_heads),
     "selections": ("which of them speak", lambda run: bool(run.guide.selections)),
     "alignments": ("alignments", lambda run: draws_alignments(run.model)),
@@ -24,7 +24,7 @@ _DRAWN: dict[Drawn, tuple[str, Callable[[Run], bool]]] = {
 """What each is called, and whether a run draws it."""
 
 
-def check_draws(runs: Iterable[Run], option: str, of: Iterable[Drawn] = ("heads",)) -> None:
+def check_draws(runs: Iterable[Run], option: str, of: Iterable[DrawnKind] = ("heads",)) -> None:
     """Refuses an option that draws, where all draws of all runs would be the same.
 
     Args:

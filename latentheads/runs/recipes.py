@@ -11,7 +11,7 @@ from latentheads.checks import check_known
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
 from latentheads.selection.laws import LAWS, Law
-from latentheads.values import convert
+from latentheads.values import KINDS, convert
 
 __all__ = [
     "ALIGNED",
@@ -231,7 +231,7 @@ def check_untyped(kind: str, found: type, given: Mapping[str, Any]) -> None:
         like, value = type(option.default), given.get(option.name, option.default)
         simple = option.annotation is option.empty and like in (bool, int, float, str)
         if simple and type(value) is not like and (like, type(value)) != (float, int):
-            raise ValueError(f"{kind}.{option.name}: expected {like.__name__}, got {value}")
+            raise ValueError(f"{kind}.{option.name} must be {KINDS[like]}, got {value}")
 
 
 def resolve(path: str) -> Any:

@@ -27,7 +27,7 @@ from latentheads.runs.trust import refuse_code
 from latentheads.selection.gate_options import Gates
 from latentheads.selection.options import Selecting
 from latentheads.training.options import Training
-from latentheads.values import convert, plain, refuse_unknown, settle, take_group
+from latentheads.values import convert, convert_fields, plain, refuse_unknown, take_group
 
 __all__ = ["BY_HAND", "GROUPS", "Settings", "complete_options", "join_unused", "trusted_paths"]
 
@@ -129,7 +129,7 @@ class Settings:
     unused: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        settle(self)
+        convert_fields(self)
         check_seed(self.seed)
         check_least(vars(self), samples=1, adapters=0, ctc=0.0)
         if self.train == "adapters" and not (self.adapters and self.start):

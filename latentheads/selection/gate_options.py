@@ -13,7 +13,7 @@ from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import CHAINS, chains_of
 from latentheads.selection.hard_gates import GateController, Gating
-from latentheads.values import settle
+from latentheads.values import convert_fields
 
 __all__ = ["Gates"]
 
@@ -44,7 +44,7 @@ class Gates:
     gate_rate: float = 1e-4
 
     def __post_init__(self) -> None:
-        settle(self)
+        convert_fields(self)
         chains_of(self.gates)
         check_least(vars(self), gate_penalty=0.0, gate_heads=0, gate_rate=0.0)
 

@@ -10,7 +10,7 @@ from latentheads.checks import check_known, split_items
 from latentheads.names import CHAINS, chains_of
 from latentheads.selection.laws import make_selector
 from latentheads.selection.selector import Selector
-from latentheads.values import settle
+from latentheads.values import convert_fields
 
 __all__ = ["Selecting"]
 
@@ -36,7 +36,7 @@ class Selecting:
     families: str = ""
 
     def __post_init__(self) -> None:
-        settle(self)
+        convert_fields(self)
         if chains_of(self.select_chains) == ():
             raise ValueError(f"select_chains must name a chain: all, or some of {','.join(CHAINS)}")
 

@@ -115,7 +115,7 @@ class Engine:
 
     def _noise_seed(self, seed: int) -> int:
         """Another one for every process of every seed."""
-        return (seed * self.processes + self.rank) % 2**63
+        return (int(seed) * self.processes + self.rank) % 2**63
 
     def _make_stream(self, source: Part | UpdateStream) -> UpdateStream:
         if isinstance(source, UpdateStream):
@@ -145,7 +145,8 @@ class Engine:
             tick: Called with the number of updates done, after each.
 
         Raises:
-            FloatingPointError: The objective is no longer finite; the message names the site.
+            FloatingPointError: The objective, or on a CPU its gradient, is no longer finite; the
+                message names the site or the parameter.
         """
         training = self.training
         module = self.objective
@@ -256,18 +257,18 @@ class Engine:
             self._check(self._loss, [])
 
     def _clip(self) -> None:
-        """Shortens a gradient that is too long; on a CPU one that is not finite moves no weight.
-
-        That of fp16 may be: its scaler leaves the update out.
-        """
-        clip, looks = self.training.clip, self.device.type == "cpu" and not self.scaler.is_enabled()
+        """Shortens a gradient that is too long; on a CPU one that is not finite moves no weight."""
+        clip, looks = self.training.clip, self.device.type == "cpu"
         if not (clip or looks):
             return
         self.scaler.unscale_(self.optimiser)
-        norm = nn.utils.clip_grad_norm_(self.objective.parameters(), clip or math.inf)
-        if looks and not math.isfinite(float(norm)):
-            where = find_spoilt(self.model, self.guide)
+        parameters = list(self.objective.parameters())
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        broken = looks and not math.isfinite(float(norm))
+        if broken and (where := find_spoilt(self.model, self.guide)):
             raise FloatingPointError(f"step {self.step + 1}: {where}")
+        if clip:
+            nn.utils.clip_grads_with_norm_(parameters, clip, norm)
 
     def _check(self, loss: Tensor, batches: list[Batch]) -> None:
         """Refuses a loss that is not finite: of the batches of this update, or of those before."""

@@ -1,4 +1,4 @@
-"""Finds the parameter or the site at fault where an objective is no longer finite."""
+"""Finds the parameter or the site at fault where an objective or a gradient is not finite."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def find_fault(model: HeadModel, guide: ModelGuide, batches: Sequence[Batch]) ->
 
 
 def find_spoilt(model: HeadModel, guide: ModelGuide) -> str:
-    """Says whose gradient is not finite: the first parameter's, or that of all together."""
+    """Says whose gradient is not finite, the first of them; nothing where all are, if long."""
     for kind, module in (("model", model), ("guide", guide)):
         for name, parameter in module.named_parameters():
             if parameter.grad is not None and not parameter.grad.isfinite().all():
                 return f"the gradient of the {kind}'s parameter {name} is not finite"
-    return "the length of the gradient is not finite"
+    return ""
 
 
 def _find_fault_of(prior: Any, posterior: Any, site: dict[str, Any]) -> str:

@@ -98,7 +98,8 @@ def fit(
     Raises:
         ValueError: Nothing is to be trained, or an option is none, out of range, or acts on
             nothing.
-        FloatingPointError: The objective is no longer finite; the message names the site.
+        FloatingPointError: The objective, or on a CPU its gradient, is no longer finite; the
+            message names the site or the parameter.
 
     Example:
         >>> options = {"steps": 2, "warmup_steps": 1, "quiet": True}
@@ -153,7 +154,7 @@ def _find_valid(given: Any, valid: Any) -> Part | Sequence[Batch]:
         return found
     if not isinstance(found, Sequence) or not found:
         missing = valid is None and callable(given)
-        none = "none" if isinstance(found, Sequence) else type(found).__name__
+        none = type(found).__name__ if isinstance(found, str) or found else "none"
         got = "none beside a function of epochs" if missing else none
         raise ValueError(f"valid must be a list of batches or a part of a corpus, got {got}")
     for batch in found:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from latentheads.alignment.options import Objective
 from latentheads.checks import check_least
-from latentheads.values import settle
+from latentheads.values import convert_fields
 
 __all__ = ["Training"]
 
@@ -99,7 +99,7 @@ class Training:
     average: int = 0
 
     def __post_init__(self) -> None:
-        settle(self)
+        convert_fields(self)
         said = vars(self)
         check_least(said, steps=1, tokens=1, accumulate=1, report_every=1, objective_draws=2)
         check_least(said, warmup_steps=0, kl_warmup_steps=0, min_kl_weight=0.0, max_kl_weight=0.0)

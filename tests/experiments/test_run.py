@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from safetensors import safe_open
 
 from latentheads.experiments.cli.options import read_settings, trainer_of
@@ -240,8 +241,8 @@ class Net(Guide):
         ("Net", "'my_options:Net': its first argument must be called model, got net"),
         ("Bare", "its option 'start' needs a type or a default, as start: float = 1.0"),
         ("Bare --guide.start 1", "its option 'start' needs a type or a default, as start: float"),
-        ("Untyped --guide.start x", "error: --guide.start: expected float, got x"),
-        ("Untyped --guide.start true", "error: --guide.start: expected float, got True"),
+        ("Untyped --guide.start x", "error: --guide.start must be a number, got x"),
+        ("Untyped --guide.start true", "error: --guide.start must be a number, got True"),
     ],
 )
 def test_a_mistake_in_the_options_of_ones_own_guide_costs_one_line(
@@ -275,6 +276,13 @@ def test_a_wrong_configuration_costs_one_line(text: str, message: str, tmp_path:
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_options_may_stand_in_the_command_itself(tmp_path: Path) -> None:
+    said = {"width": 24, "layers": 1, "feed_forward": 8, "out": str(tmp_path) + "/x" * 150}
+    printed = inside("run.py", "--config", json.dumps(said), "--print_config")
+    assert printed.returncode == 0
+    assert yaml.safe_load(printed.stdout)["width"] == 24
 
 
 def test_words_change_what_files_say_and_options_go_to_the_guide_named(tmp_path: Path) -> None:
@@ -386,7 +394,7 @@ def test_a_whole_number_is_a_number_for_an_option_without_a_type() -> None:
     names: dict = {}
     exec("class Own:\n    def __init__(self, model, start=0.5, name='x', other=None): ...", names)
     check_untyped("guide", names["Own"], {"start": 2, "name": "y", "other": 3})
-    with pytest.raises(ValueError, match=r"^guide\.name: expected str, got 2$"):
+    with pytest.raises(ValueError, match=r"^guide\.name must be a text, got 2$"):
         check_untyped("guide", names["Own"], {"name": 2})
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from latentheads.values import convert, finite, settle, shown
+from latentheads.values import convert, convert_fields, finite, shown
 
 
 def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -> None:
@@ -33,14 +34,21 @@ class Options:
     norm: Literal["pre", "post"] = "pre"
     share: float | None = None
     out: Path = Path()
+    heads: str | int = ""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    loud: bool = False
 
 
-def test_options_are_settled_as_their_annotations_want_them() -> None:
-    options = Options(np.int64(5), ["a"], "post", np.float32(0.5), "here")  # type: ignore[arg-type]
-    settle(options)
+def test_options_are_convert_fieldsd_as_their_annotations_want_them() -> None:
+    names: Any = [Path("a")]
+    options = Options(np.int64(5), names, "post", np.float32(0.5), "here")  # type: ignore[arg-type]
+    convert_fields(options)
     assert options == Options(5, ("a",), "post", 0.5, Path("here"))
     kinds = [type(value) for value in vars(options).values()]
     assert kinds[:4] == [int, tuple, str, float]
+    options = Options(loud=np.True_)  # type: ignore[arg-type]
+    convert_fields(options)
+    assert options.loud is True
 
 
 @pytest.mark.parametrize(
@@ -51,13 +59,17 @@ def test_options_are_settled_as_their_annotations_want_them() -> None:
         ({"names": "ab"}, "names must be a list of texts, got 'ab'"),
         ({"norm": "both"}, "norm must be one of pre, post; got 'both'"),
         ({"norm": ["pre"]}, "norm must be one of pre, post; got ['pre']"),
+        ({"share": "x"}, "share must be a number, got 'x'"),
+        ({"heads": [3]}, "heads must be a text or a whole number, got [3]"),
+        ({"told": 3}, "told must be a mapping, got 3"),
+        ({"loud": 1}, "loud must be true or false, got 1"),
         ({"out": nn.Linear(2, 3)}, "out must be a path, got Linear(in_features=2, out_features=3"),
         ({"out": nn.Sequential(nn.Tanh())}, "out must be a path, got Sequential"),
     ],
 )
 def test_an_option_of_another_kind_costs_one_line(options: Any, message: str) -> None:
     with pytest.raises(ValueError) as refused:
-        settle(Options(**options))
+        convert_fields(Options(**options))
     assert str(refused.value).startswith(message)
     assert len(str(refused.value).splitlines()) == 1
 

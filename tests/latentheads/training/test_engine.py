@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -425,19 +426,34 @@ def test_a_broken_objective_names_the_site() -> None:
     assert all(torch.isfinite(weight).all() for weight in outcome(engine))
 
 
-@pytest.mark.parametrize("clip", [0.0, 1.0])
-def test_a_broken_gradient_moves_no_weight(clip: float) -> None:
-    engine = make(dropout=0.0, clip=clip)
+def gradients_times(engine: Engine, factor: float) -> str:
+    """Multiplies the gradient of the guide's last parameter in the third update; its name."""
     calls: list[Tensor] = []
 
     def spoil(gradient: Tensor) -> Tensor:
         calls.append(gradient)
-        return gradient * torch.inf if len(calls) == 3 else gradient
+        return gradient * factor if len(calls) == 3 else gradient
 
-    engine.model.output.table.weight.register_hook(spoil)
-    broken = r"^step 3: the gradient of the model's parameter output\.table\.weight is not finite$"
+    *_, (name, parameter) = engine.guide.named_parameters()
+    parameter.register_hook(spoil)
+    return name
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+@pytest.mark.parametrize("factor", [torch.inf, torch.nan])
+def test_a_broken_gradient_moves_no_weight(factor: float, clip: float) -> None:
+    engine = make(dropout=0.0, clip=clip)
+    name = re.escape(gradients_times(engine, factor))
+    broken = f"^step 3: the gradient of the guide's parameter {name} is not finite$"
     with pytest.raises(FloatingPointError, match=broken):
         engine.run(lambda progress: None)
+    assert all(torch.isfinite(weight).all() for weight in outcome(engine))
+
+
+def test_a_gradient_that_is_only_too_long_to_be_measured_is_shortened() -> None:
+    engine = make(dropout=0.0)
+    gradients_times(engine, 1e160)  # its square is no number
+    engine.run(lambda progress: None)
     assert all(torch.isfinite(weight).all() for weight in outcome(engine))
 
 
