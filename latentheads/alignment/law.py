@@ -160,9 +160,14 @@ def check_pointing(site: str, found: Pointing, prior: Pointing) -> None:
         prior: Those of the block's prior.
 
     Raises:
-        ValueError: They are of other heads or positions, a head reads one that is none below, or
-            a word the one before where the prior is no chain.
+        ValueError: They are none, or of other heads or positions, a head reads one that is none
+            below, or a word the one before where the prior is no chain.
     """
+    if not isinstance(found, Pointing):
+        raise ValueError(
+            f"site {site!r}: parameters must be a Pointing, such as prior.pointing with other "
+            f"scores, got {type(found).__name__}"
+        )
     if found.first != prior.first:
         raise ValueError(
             f"site {site!r}: first must be {prior.first}, the number of the block's first head, "

@@ -18,16 +18,18 @@ from torch import Tensor
 from latentheads import Batch, Head_ELBO, terms
 from latentheads.alignment import emission
 from latentheads.alignment.chain import ChainPointing
-from latentheads.alignment.law import NOWHERE, Alignments, Pointing
+from latentheads.alignment.law import NOWHERE, Alignments, Pointing, check_pointing
 from latentheads.alignment.options import Objective
 from latentheads.answers import conditioned
 from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES
+from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.alignment.memory import Largest
 from tests.latentheads.alignment.models import ALIGNED_KINDS, MIXTURE, SHAPES, SOFT, aligned
 from tests.tiny import KINDS, TARGET_TYPES, padded, rows
+from tests.typechecking import unchecked
 
 READS = ("source", "prefix", "target")
 PAIRS = [
@@ -264,6 +266,15 @@ def test_parameters_of_no_law_of_the_block_are_refused(wrong: Any, said: str, ba
     guide.get_posterior = lambda name, prior: conditioned(prior, wrong(prior.pointing))
     with pytest.raises(ValueError, match=said):
         terms(model, guide, batch)
+
+
+def test_scores_alone_are_no_parameters(batch: Batch) -> None:
+    prior = traces(aligned(SHAPES["one head"]), lambda batch: None, batch)[0]
+    pointing = prior.nodes["decoder.0.alignment.choice"]["fn"].pointing
+    with pytest.raises(
+        ValueError, match=r"^site 'z': parameters must be a Pointing, .*got Tensor$"
+    ):
+        unchecked(check_pointing)("z", pointing.scores, pointing)
 
 
 @pytest.mark.parametrize("kind", KINDS)

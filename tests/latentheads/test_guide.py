@@ -97,6 +97,18 @@ def test_so_is_a_prior(mistake: str, batch: Batch) -> None:
         terms(model, attach("tied", model), batch)
 
 
+class Childless(Guide):
+    """One whose author forgot to return."""
+
+    def family(self, block: Any) -> Any:
+        self.made = block
+
+
+def test_a_guide_that_makes_no_family_is_told_so() -> None:
+    with pytest.raises(ValueError, match=r"^Childless\.family must return a Family, .*, got None$"):
+        Childless(build())
+
+
 class Answering(ModelGuide):
     def __init__(self, model: Any, answer: Callable[[Any], Any]) -> None:
         super().__init__(model)
