@@ -197,6 +197,18 @@ def test_the_course_of_a_training_to_the_end_is_that_of_its_rows() -> None:
             assert among(figure, [course[int(updates.replace(",", ""))]]), (run, updates, figure)
 
 
+TWICE_AS_LONG = {
+    "`transformer`, three seeds": [
+        ("transformer-long-seed0", "transformer-beside-seed0"),
+        *((f"transformer-long-seed{seed}", f"transformer-seed{seed}") for seed in (1, 2)),
+    ],
+    "one head of alignments, exact, seed 0": [
+        ("exact-smoothed-long-seed0", "exact-smoothed-seed0")
+    ],
+}
+"""Runs of 20,000 updates, and those of 10,000 with the same seed."""
+
+
 def test_what_twice_the_updates_gain_is_in_its_rows() -> None:
     said = section("multi30k-end", "Trained twice as long")
     course = course_of(RESULTS / "multi30k-end" / "transformer-long-seed0.csv")
@@ -206,12 +218,14 @@ def test_what_twice_the_updates_gain_is_in_its_rows() -> None:
     assert len(steps) == 3
     for figure, updates in steps:
         assert among(figure, [course[int(updates.replace(",", ""))]]), updates
-    test = results_in("transformer-long-seed0")
-    before = results_in("transformer-beside-seed0")
-    for name, digits in (("plug_in", 3), ("bleu", 2), ("chrf", 2)):
-        assert f"{test[name]:.{digits}f}" in said
-        assert f"{before[name]:.{digits}f}" in said
-    assert f"{test['plug_in'] - before['plug_in']:.3f}"[1:] in said
+    rows = {row[0]: row[1:] for row in rows_of(said)}
+    for recipe, runs in TWICE_AS_LONG.items():
+        sides = [list(map(results_in, names)) for names in zip(*runs, strict=True)]
+        for place, figure in enumerate(("plug_in", "bleu", "chrf")):
+            long, short = ([run[figure] for run in side] for side in sides)
+            mean, gain = rows[recipe][2 * place : 2 * place + 2]
+            check_spread(mean, [spread(long).mean])
+            check_spread(gain, long, short)
 
 
 def results_in(run: str) -> dict[str, float]:
