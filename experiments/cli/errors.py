@@ -252,7 +252,7 @@ ARGUMENTS = (
     (rf"\b(use|or|needs|and) ({WORDS}) (?=[\w-]+$|WIDTH|RUN|[\w-]+[;,])", r"\1 --\2 "),
     (r"\buse select or gates\b", "use --select or --gates"),
     (r"^sentences must", "--sentences must"),
-    (r"^(guide|prior)\.(?=\w+(: expected| must be ))", r"--\1."),
+    (r"^(guide|prior)\.(?=\w+ must be )", r"--\1."),
     (r"^prior tied:", "--prior tied:"),
     (r"\bneeds (guide|prior)\.", r"needs --\1."),
     (r"^(tensorboard|launcher) needs", r"--\1 needs"),

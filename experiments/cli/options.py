@@ -45,7 +45,7 @@ from latentheads.runs.settings import GROUPS, Settings
 from latentheads.runs.trainer import Trainer
 from latentheads.selection.laws import LAWS
 from latentheads.training.needs import Need
-from latentheads.values import take_group
+from latentheads.values import shown, take_group
 
 __all__ = [
     "Extend",
@@ -75,7 +75,7 @@ class ConfigFile(ActionConfigFile):
             raise ValueError("--config must name a file, got nothing")
         path = os.path.expanduser(values)
         if os.path.isfile(path) and not isinstance(said := read_yaml(Path(path)), dict):
-            got = "nothing" if said is None else f"{said!r:.60}"
+            got = "nothing" if said is None else shown(said)
             raise ValueError(f"{values} must name options with their values, got {got}")
         super().__call__(parser, found, values, option)
 

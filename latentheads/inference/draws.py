@@ -41,7 +41,7 @@ def draw_alignments(model_trace: Trace, guide_trace: Trace, number: int = 1) -> 
     else:
         drawn = _draw_anew(laws, number)
     words = AlignedTokens(target["fn"].aligned, drawn).token_log_prob(target["value"])
-    tied = [law for law, prior in zip(laws, priors, strict=True) if law is prior]
+    tied = [answers[name]["fn"] for name in find_tied(model_trace, answers)]
     return Drawn(
         words,
         word_log_probs([law.pointing for law in priors], valid, drawn),

@@ -305,7 +305,7 @@ class Trainer:
 
         Raises:
             ValueError: There are fewer steps than before.
-            FloatingPointError: The objective is no longer finite.
+            FloatingPointError: The objective, or on a CPU its gradient, is no longer finite.
         """
         if steps is not None and steps != self.settings.training.steps:
             training = replace(self.settings.training, steps=steps)
