@@ -39,6 +39,7 @@ from latentheads.experiments.cli.plain import PlainParser
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
+from latentheads.names import SELECTION
 from latentheads.selection.laws import Law, make_selector
 
 FULL = Growth(Size(heads=8), 20, 3, (32, 128, 512), tokens=2048)
@@ -98,7 +99,7 @@ def _forward(
     for module in model.selecting:
         family: Any = guide.selections[module.block.key]
         family.weight.data.copy_(wanted.expand_as(family.weight))
-        values[module.block.site("selection")] = family().mode.detach().requires_grad_()
+        values[module.block.site(SELECTION)] = family().mode.detach().requires_grad_()
 
     def run() -> Tensor:
         chosen = SharedDraws(values) if name == "masked" else WithSelection(guide)

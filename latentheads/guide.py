@@ -31,7 +31,7 @@ from latentheads.effects import register_parameters
 from latentheads.families import Dependence, Family, Told, WordScores, check_law
 from latentheads.layers.output import RowOutput
 from latentheads.model import HeadModel
-from latentheads.names import Block, block_of
+from latentheads.names import SELECTION, Block, block_of
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 from latentheads.values import shown
@@ -172,7 +172,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             family = module.selector.posterior(block.chain, like)
             if family is not None:
                 self.selections[block.key] = family
-                self._selecting[block.site("selection")] = block.key
+                self._selecting[block.site(SELECTION)] = block.key
 
     @classmethod
     def find_idle(cls, model: HeadModel, options: Mapping[str, Any]) -> dict[str, str]:
@@ -243,7 +243,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     def settle(self, block: Block) -> None:
         """Forgets the selection of a block, which the model no longer draws."""
         del self.selections[block.key]
-        del self._selecting[block.site("selection")]
+        del self._selecting[block.site(SELECTION)]
 
     def _pyro_sample(self, msg: Any) -> None:
         selection = self._selecting.get(msg["name"])

@@ -22,7 +22,7 @@ from latentheads.distributions import Tokens, tokens_of
 from latentheads.effects import register_parameters
 from latentheads.layers.output import Output, RowOutput
 from latentheads.mask import Reach
-from latentheads.names import SENTENCES, TARGET, Block, check_chains, side_of
+from latentheads.names import SELECTION, SENTENCES, TARGET, Block, check_chains, side_of
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Choice, Selector
 
@@ -106,7 +106,7 @@ class HeadModel(nn.Module, ABC):
         """
         alone = self._find_alone()
         if drawn is not None:
-            values = ((m, drawn.get(m.block.site("selection"))) for m in self.selecting)
+            values = ((m, drawn.get(m.block.site(SELECTION))) for m in self.selecting)
             return {m.block.name: self._choose_heads(m, batch, alone, v) for m, v in values}
         found: dict[str, Choice] = {}
         for side in ("encoder", "decoder"):

@@ -11,6 +11,7 @@ __all__ = [
     "ALIGNMENT",
     "CHAINS",
     "POINTING",
+    "SELECTION",
     "SENTENCES",
     "TARGET",
     "Block",
@@ -29,6 +30,8 @@ ALIGNMENT = "decoder-alignment"
 """The chain of the alignment blocks above a decoder."""
 POINTING = "choice"
 """The name of the draw of their heads: the position that each points at."""
+SELECTION = "selection"
+"""The name of the draw of which heads of a block speak."""
 
 
 def block_of(site: str) -> str:

@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from latentheads.metrics.scores import SCORES
-from latentheads.names import ALIGNMENT, CHAINS, POINTING, chain_of, latent_of, layer_of
+from latentheads.names import (
+    ALIGNMENT,
+    CHAINS,
+    POINTING,
+    SELECTION,
+    chain_of,
+    latent_of,
+    layer_of,
+)
 
 __all__ = [
     "aligned",
@@ -323,7 +331,7 @@ def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
     Nothing is said of a chain where the KL of a block is missing.
     """
     parts: dict[tuple[int, str], list[tuple[int, float | None]]] = defaultdict(list)
-    names = {"logits": "", POINTING: "", "selection": " gates" if gated else " selection"}
+    names = {"logits": "", POINTING: "", SELECTION: " gates" if gated else " selection"}
     for site, kl in kl_by_site.items():
         chain, latent = chain_of(site), latent_of(site)
         place = (*CHAINS, ALIGNMENT).index(chain), chain + names.get(latent, f" {latent}")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from latentheads.attention.band import Band
 from latentheads.distributions import HeadContext
 from latentheads.families import Family, Gaussian, HeadScale, Plain, Point, check_law
-from latentheads.names import Block
+from latentheads.names import SELECTION, Block
 from latentheads.selection.selector import Choice, Selector
 
 __all__ = [
@@ -151,7 +151,7 @@ class HeadBlock(nn.Module, ABC):
         assert selector is not None
         value = drawn
         if value is None:
-            value = selector.draw(self.block.site("selection"), chain, self.output_weight)
+            value = selector.draw(self.block.site(SELECTION), chain, self.output_weight)
         rows, tasks = value.shape[-2], selector.tasks(chain)
         if rows == tasks:
             draws = 1  # one draw for all, such as the likeliest selection

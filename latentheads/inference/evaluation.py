@@ -26,6 +26,7 @@ from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
 from latentheads.inference.showing import TRUE_BOUND, figures_to_html, figures_to_text
 from latentheads.model import HeadModel
+from latentheads.names import SELECTION, latent_of
 from latentheads.noise import fixed_noise
 
 __all__ = [
@@ -298,7 +299,7 @@ class Tasks:
     def total(self, site: str, values: Tensor) -> Tensor:
         """The sum over the tasks that occur; the sentences depend on no other."""
         own = self.seen.get(site.split(".")[0])
-        for_all = not site.endswith(".selection") or values.shape[0] == 1
+        for_all = latent_of(site) != SELECTION or values.shape[0] == 1
         if for_all or own is None:
             return values.sum().cpu()
         return values.cpu()[sorted(own)].sum()

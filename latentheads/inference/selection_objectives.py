@@ -27,7 +27,7 @@ from latentheads.effects import SharedDraws
 from latentheads.guide import check_own_model
 from latentheads.inference.bound import closed_form
 from latentheads.inference.objective import Head_ELBO, scored
-from latentheads.names import SENTENCES
+from latentheads.names import SELECTION, SENTENCES
 from latentheads.selection.distribution import Countable, Selection
 
 __all__ = ["MOST", "Alternatives", "Enumerated_ELBO", "ScoreFunction_ELBO"]
@@ -91,7 +91,7 @@ class Alternatives(Head_ELBO):
     def _particle(self, model: Any, guide: Any, batch: Batch) -> Tensor:
         """The objective of one draw of all other noise."""
         drawn = [m for m in model.selecting if m.block.key in guide.selections]  # else given
-        laws = {m.block.site("selection"): guide.selections[m.block.key]() for m in drawn}
+        laws = {m.block.site(SELECTION): guide.selections[m.block.key]() for m in drawn}
         self.check(list(laws.values()))
         kl = torch.zeros((), device=batch.target.device)
         for module, law in zip(drawn, laws.values(), strict=True):

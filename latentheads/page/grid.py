@@ -10,7 +10,16 @@ from torch import Tensor
 
 from latentheads.corpora import Part, batches
 from latentheads.guide import WithSelection
-from latentheads.names import ALIGNMENT, CHAINS, Block, block_of, chain_of, layer_of
+from latentheads.names import (
+    ALIGNMENT,
+    CHAINS,
+    SELECTION,
+    Block,
+    block_of,
+    chain_of,
+    latent_of,
+    layer_of,
+)
 from latentheads.reading.divergence import PAIRED, Divergence, divergence
 from latentheads.reading.head_report import others
 from latentheads.reading.importance import gradient_importance
@@ -101,7 +110,7 @@ def _read_sites(run: Run, name: str) -> dict[str, list[float | None]]:
 
 def _is_of_heads(site: str) -> bool:
     """Whether a site is of heads themselves, and not of which of them speak."""
-    return not site.endswith(".selection")
+    return latent_of(site) != SELECTION
 
 
 def _fit_blocks(chances: Values, blocks: list[Block]) -> dict[str, Tensor]:

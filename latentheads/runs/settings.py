@@ -138,6 +138,11 @@ class Settings:
             raise ValueError(f"train {self.train} needs the whole model of start, not its encoder")
         if self.train == "guide" and not self.start:
             raise ValueError("train guide needs start RUN, whose model stays as it is")
+        if self.train == "guide" and self.training.objective == "marginal":
+            raise ValueError(
+                "objective marginal trains the model, which stays as it is with train guide: "
+                "drop it, and the guide is trained by its bound"
+            )
         if self.gates.gates != "none":
             if self.selecting.select != "none":
                 raise ValueError("heads are either selected or gated: use select or gates")

@@ -230,3 +230,10 @@ def test_a_module_that_fails_says_so_in_a_line(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"^guide 'fails_here:G' cannot be imported: one two$"):
         class_path("guide", "fails_here:G")
+
+
+def test_a_guide_alone_is_not_trained_by_what_trains_the_model() -> None:
+    said = {"train": "guide", "start": "before", "guide": "cascaded"}
+    line = refused(**said, objective="marginal")
+    assert line.startswith("objective marginal trains the model, which stays as it is")
+    assert Settings.from_options(said | {"objective": "sampled"}).train == "guide"
