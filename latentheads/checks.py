@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+from latentheads.values import shown
+
 __all__ = [
     "check_known",
     "check_least",
@@ -70,8 +72,8 @@ def check_word(name: str, value: Any, known: Collection[str]) -> None:
     Raises:
         ValueError: It does not know the word.
     """
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}; got {shown(value)}")
 
 
 def check_words(values: Mapping[str, Any], **known: Collection[str]) -> None:

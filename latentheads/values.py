@@ -144,7 +144,8 @@ def _convert(annotation: Any, value: Any) -> Any:
     if origin in (Union, UnionType):
         return _convert_union(get_args(annotation), value)
     if origin is Literal:
-        return _require(value in get_args(annotation), value)
+        known = get_args(annotation)
+        return known[known.index(_require(value in known, value))]  # numpy has texts of its own
     if origin in (dict, Mapping):
         return _convert_mapping(get_args(annotation), value)
     if is_dataclass(annotation) and isinstance(annotation, type):
@@ -155,7 +156,9 @@ def _convert(annotation: Any, value: Any) -> Any:
         return str(value)
     if annotation is bool and isinstance(value, np.bool_):
         return bool(value)
-    if annotation in (str, bool, NoneType):
+    if annotation is str:
+        return str(_require(isinstance(value, str), value))
+    if annotation in (bool, NoneType):
         return _require(isinstance(value, annotation), value)
     if annotation is int:
         return int(_require(isinstance(value, Integral) and not isinstance(value, bool), value))

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from jsonargparse import Namespace
 
 from latentheads.checks import distinct, whole_numbers
+from latentheads.corpora import Corpus
 from latentheads.corpora.from_options import make_corpus
 from latentheads.errors import mention
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
@@ -35,7 +36,8 @@ from latentheads.experiments.cli.options import (
     refuse_idle,
     trainer_of,
 )
-from latentheads.runs.folder import Folder
+from latentheads.runs.build import changed_parts
+from latentheads.runs.folder import TEXTS, Folder
 from latentheads.runs.recipes import ALIGNED, split_law
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
@@ -153,10 +155,29 @@ class Plan:
         """The results of the run, if it is finished.
 
         Raises:
-            ValueError: The folder holds something else, or cannot be written.
+            ValueError: The folder holds something else, fewer updates than these too, or cannot be
+                written.
         """
         trusted = name_trusted(self.settings, self.options.trust)
-        return Folder(self.folder, self.settings.to_yaml(), overwrite, trusted).results
+        found = Folder(self.folder, self.settings.to_yaml(), overwrite, trusted)
+        if found.before is not None:  # its rate would fall twice, beside runs whose rate falls once
+            raise ValueError(
+                f"{self.folder} is a run of {found.before:,} updates, and a comparison gives it no "
+                "more: choose another out or --overwrite; run.py gives a run more"
+            )
+        return found.results
+
+    def check_text(self, corpus: Corpus) -> None:
+        """Refuses a finished run whose text has changed since.
+
+        Raises:
+            ValueError: It names the parts that have.
+        """
+        if changed := changed_parts(self.folder / TEXTS, corpus):
+            raise ValueError(
+                f"{self.folder} was trained on another text: that of {', '.join(changed)} has "
+                "changed since; choose another out or --overwrite"
+            )
 
 
 def plan_all(
@@ -226,18 +247,22 @@ def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
     elif len(places) > 1 or options.devices:
         run_jobs(jobs, places)
     else:
-        _train_in_turn(open_plans, out)
+        finished = [plan for plan in plans if plan.find_results(options.overwrite) is not None]
+        _train_in_turn(open_plans, finished, out)
     return parts == 1
 
 
-def _train_in_turn(plans: Sequence[Plan], out: Path) -> None:
+def _train_in_turn(plans: Sequence[Plan], finished: Sequence[Plan], out: Path) -> None:
     """Trains one run after the other; one that fails keeps no later one from running.
 
     Raises:
-        ValueError: The first one cannot be made, and so perhaps none.
+        ValueError: The first one cannot be made, and so perhaps none; or the text of those that are
+            finished has changed since.
         UnfinishedError: Some have failed; it names them, and why.
     """
     corpus = make_corpus(plans[0].settings.data, tell=partial(mention, file=sys.stdout))
+    for plan in finished:
+        plan.check_text(corpus)
     failed = list[str]()
     for plan in plans:
         mistakes = () if plan is plans[0] else (ValueError,)

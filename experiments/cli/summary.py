@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from latentheads.corpora.data import Data
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import Plan
 from latentheads.experiments.cli.tables import markdown, packed, quoted
-from latentheads.files import write_text
+from latentheads.files import read_json, write_text
 from latentheads.metrics.scores import SCORES
 from latentheads.metrics.seeds import DIFFERENCES, tabulate
+from latentheads.runs.folder import TEXTS
 from latentheads.runs.sections import lacking
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
 
     Raises:
         UnfinishedError: A run has no results, or its report lacks something.
+        ValueError: The text of the corpus has changed from one run to another.
     """
     found = []
     for plan in plans:
@@ -35,7 +38,23 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
         if lacks := lacking(results.to_json()):
             raise UnfinishedError(f"the report of {plan.folder} lacks {lacks}")
         found.append((plan.recipe, results.to_json()))
+    _check_texts(plans)
     return tabulate(found)
+
+
+def _check_texts(plans: Sequence[Plan]) -> None:
+    """Refuses runs of one corpus whose text has changed between them."""
+    known: dict[Data, tuple[Path, Any]] = {}
+    for plan in plans:
+        if not (path := plan.folder / TEXTS).exists():
+            continue
+        texts = read_json(path)
+        first, its = known.setdefault(plan.settings.data, (plan.folder, texts))
+        if changed := [name for name in its if its[name] != texts.get(name)]:
+            raise ValueError(
+                f"{first} and {plan.folder} are of different texts: that of {', '.join(changed)} "
+                "has changed between them; choose another out or --overwrite"
+            )
 
 
 COLUMNS = {

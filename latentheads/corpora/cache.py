@@ -66,13 +66,17 @@ def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool 
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
-        raise ValueError(f"cannot write the cache {folder}: {reason.strerror}") from reason
+        raise ValueError(
+            f"cannot write the cache {folder}: {reason.strerror or reason}"
+        ) from reason
     corpus = make()
     try:
         if _load(place, key) is None:  # unless another process was first
             _store(place, key, corpus)
     except OSError as reason:
-        raise ValueError(f"cannot write the cache {folder}: {reason.strerror}") from reason
+        raise ValueError(
+            f"cannot write the cache {folder}: {reason.strerror or reason}"
+        ) from reason
     return _load(place, key) or corpus
 
 

@@ -51,7 +51,8 @@ def make_corpus(data: Data, tell: Tell | None = None, keep: bool = True) -> Corp
     """
     if data.context and not data.block:
         raise ValueError(f"context must be 0 without a block, got {data.context}")
-    corpus = replace(_make_corpus(data, tell, keep), data=data)
+    corpus = _make_corpus(data, tell, keep)
+    corpus = replace(corpus, data=data, made=(corpus.train, corpus.valid, corpus.test))
     if tell is not None and any(corpus.overlap):
         unit = "texts" if data.hears else corpus.valid.unit
         tell(

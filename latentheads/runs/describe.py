@@ -80,8 +80,8 @@ def describe_run(
 
 def describe_data(corpus: Corpus) -> Data:
     """The options of a corpus; of one made by hand, those that a run needs."""
-    if corpus.data is not None:
-        return corpus.data
+    if corpus.options is not None:
+        return corpus.options
     data = Data(
         data=BY_HAND,
         task=_name_task(corpus),

@@ -182,7 +182,9 @@ class Folder:
         if longer and os.path.lexists(self.last):
             self.before = steps
         elif changed:
-            shown = [f"{k} {before.get(k)} there, {now.get(k)} here" for k in changed[:3]]
+            shown = [
+                f"{k} {_say(before.get(k))} there, {_say(now.get(k))} here" for k in changed[:3]
+            ]
             more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
             raise ValueError(
                 f"{self.path} holds a run with other options ({'; '.join([*shown, *more])}): "
@@ -372,12 +374,20 @@ def _have_numbers(found: Any, names: tuple[str, ...]) -> bool:
 
 
 def _same(name: str, one: Any, other: Any) -> bool:
-    """Whether an option says the same; a file or folder of text may be named in two ways."""
-    if one == other or name != "data":
-        return bool(one == other)
+    """Whether an option says the same: a file or folder may be named in two ways.
+
+    A cache changes nothing of the corpus that is in it.
+    """
+    if one == other or name not in ("data", "start"):
+        return bool(one == other) or name == "cache"
     with suppress(OSError, TypeError, ValueError):
         return os.path.samefile(one, other)
     return False
+
+
+def _say(value: Any) -> str:
+    """A value as a line shows it; nothing is shown as such."""
+    return repr(value) if value == "" else str(value)
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -18,6 +18,7 @@ import torch
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding
+from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.effects import own_parameters
@@ -37,7 +38,7 @@ from latentheads.runs.build import (
     read_heads,
     vocabularies_text,
 )
-from latentheads.runs.describe import check_rebuilt, describe_run
+from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
 from latentheads.runs.folder import HEADS, TENSORBOARD, TEXTS, Folder
 from latentheads.runs.keeper import Keeper
 from latentheads.runs.recipes import path_of
@@ -46,6 +47,7 @@ from latentheads.runs.run import Run
 from latentheads.runs.sections import complete
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import begin_with, load_start, name_start
+from latentheads.selection.hard_gates import GateController
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.looking import look_at, probe
 from latentheads.training.needs import check_idle
@@ -140,7 +142,8 @@ class Trainer:
 
         Args:
             settings: Everything that says what the run is.
-            corpus: The corpus, where it is at hand; made from the settings when not given.
+            corpus: The corpus, where it is at hand, and the settings' data are then its own; made
+                from the settings when not given.
             out: As for the class.
             device: The same.
             overwrite: The same.
@@ -154,6 +157,11 @@ class Trainer:
             given = shown(settings)
             raise ValueError(f"settings must be Settings, as Settings.read gives, got {given}")
         self = cls.__new__(cls)
+        if corpus is not None:
+            check_corpus(corpus)
+            settings = replace(settings, data=describe_data(corpus))
+        elif settings.by_hand:
+            raise ValueError("settings are of a corpus made by hand: give corpus")
         self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
         begun = None if self.folder.resumable else load_start(settings, self.folder.trusted)
         found = corpus or make_corpus(settings.data, tell=partial(mention, file=sys.stdout))
@@ -201,21 +209,21 @@ class Trainer:
         self.display: ProgressDisplay | None = None
         self._begun = False
         self.digest = digest_corpus(corpus)
-        self._make_engine()
+        self.keeper = self._make_keeper(settings, self.folder)
         self._start = ""
         if begun:
             begin_with(begun, settings, corpus, model, guide)
             self._start = name_start(begun, settings)
-        self._make_controller()
+        self.closing = self._make_controller(settings)
         if resumes:
-            self._resume()
+            self._resume(self.keeper)
         self.results = self.folder.results
         self._probe()
 
-    def _make_engine(self) -> None:
+    def _make_keeper(self, settings: Settings, folder: Folder) -> Keeper:
         """Makes what trains, and what keeps it in the folder."""
-        settings, train = self.settings, self.corpus.train
-        self.engine = Engine(
+        train = self.corpus.train
+        engine = Engine(
             self.model, self.guide, train, settings.training, settings.seed, self.accelerator
         )
         source, target = self.corpus.source, self.corpus.target
@@ -223,29 +231,32 @@ class Trainer:
         names = {"vocabulary.json": vocabularies_text(target, source), TEXTS: texts}
         if self.heads is not None:
             names[HEADS] = json.dumps(self.heads, indent=2) + "\n"
-        self.keeper = Keeper(self.folder, self.engine, self.digest, names)
+        return Keeper(folder, engine, self.digest, names)
 
-    def _resume(self) -> None:
+    def _resume(self, keeper: Keeper) -> None:
         """Goes on from the last state, if what it was watched and is reported on is as it was."""
-        self.keeper.resume()
+        keeper.resume()
         if changed := changed_parts(self.folder.path / TEXTS, self.corpus):
             raise ValueError(
                 f"{self.folder.path} was watched on another text: that of {', '.join(changed)} has "
                 "changed since; choose another out or overwrite=True"
             )
 
-    def _make_controller(self) -> None:
+    def _make_controller(self, settings: Settings) -> GateController | None:
         """Puts gates under pressure; what moves the pressure while training, if it moves."""
-        settings, tokens = self.settings, self.corpus.train.tokens
-        self.closing = settings.gates.closing(
-            self.model, self.guide, settings.training.steps, tokens
-        )
+        steps, tokens = settings.training.steps, self.corpus.train.tokens
+        return settings.gates.closing(self.model, self.guide, steps, tokens)
 
     def _probe(self) -> None:
         """Refuses a guide that has no bound of two sentences, before training."""
         part = self.corpus.valid
         two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
         probe(self.model, self.guide, two, self.settings.seed)
+
+    @property
+    def engine(self) -> Engine:
+        """What trains."""
+        return self.keeper.engine
 
     @property
     def main(self) -> bool:
@@ -329,16 +340,25 @@ class Trainer:
             mention(f"{self.folder.path} is finished; overwrite=True trains it anew", sys.stdout)
 
     def _go_back(self, settings: Settings) -> None:
-        """Back to the last checkpoint, to go on from there with these settings."""
+        """Back to the last checkpoint, to go on from there with these settings.
+
+        Raises:
+            ValueError: There is nothing to go on from; then all is as it was before.
+        """
         before = self.folder
         overwrite = before.overwrite and not self._begun
         folder = Folder(before.path, settings.to_yaml(), overwrite, before.trusted)
+        if self.engine.step and not folder.resumable:
+            raise ValueError(
+                f"{folder.path} has lost the checkpoint to go on from, and these weights are of "
+                f"update {self.engine.step:,}: begin with a new model and Trainer"
+            )
         before.release()
-        self.settings, self.folder = settings, folder
-        self._make_engine()
-        self._make_controller()
+        keeper, closing = self._make_keeper(settings, folder), self._make_controller(settings)
         if folder.resumable:
-            self._resume()
+            self._resume(keeper)
+        self.settings, self.folder = settings, folder
+        self.keeper, self.closing = keeper, closing
         self.results = folder.results
 
     def train(self, quiet: bool = False) -> None:

@@ -77,6 +77,25 @@ def test_a_comparison_grows_and_takes_pairs(copied: Path) -> None:
     assert re.search(rf"^{re.escape(pair)} +1 ", grown.stdout, re.MULTILINE)
 
 
+def test_finished_runs_are_given_no_more_updates(copied: Path) -> None:
+    more = inside("compare.py", *WORDS, "--out", str(copied), "--steps=4")
+    assert more.returncode == 2
+    assert "is a run of 3 updates, and a comparison gives it no more" in more.stderr
+
+
+@pytest.mark.parametrize("words", [["--recipes=coda-cs,cascaded,transformer"], WORDS[:2]])
+def test_runs_of_text_that_has_changed_are_not_compared(copied: Path, words: list[str]) -> None:
+    """Before another run is trained, and where all are finished."""
+    texts = copied / "cascaded-seed1" / "corpus.json"
+    said = json.loads(texts.read_text())
+    texts.write_text(json.dumps(said | {"train": "0"}))
+    done = inside("compare.py", *words, *WORDS[2:], "--out", str(copied))
+    assert done.returncode == 2
+    assert re.search("cascaded-seed1 (was trained on another|are of different) text", done.stderr)
+    assert "that of train has changed" in done.stderr
+    assert not (copied / "transformer-seed0").exists()
+
+
 def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
     from latentheads.experiments.cli.summary import cell
     from latentheads.experiments.compare import table

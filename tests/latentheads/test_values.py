@@ -39,11 +39,13 @@ class Options:
     loud: bool = False
 
 
-def test_options_are_convert_fieldsd_as_their_annotations_want_them() -> None:
-    names: Any = [Path("a")]
-    options = Options(np.int64(5), names, "post", np.float32(0.5), "here")  # type: ignore[arg-type]
+def test_options_are_converted_as_their_annotations_want_them() -> None:
+    names: Any = [Path("a"), np.str_("b")]
+    norm: Any = np.str_("post")
+    options = Options(np.int64(5), names, norm, np.float32(0.5), "here")  # type: ignore[arg-type]
     convert_fields(options)
-    assert options == Options(5, ("a",), "post", 0.5, Path("here"))
+    assert options == Options(5, ("a", "b"), "post", 0.5, Path("here"))
+    assert {type(name) for name in options.names} == {str}
     kinds = [type(value) for value in vars(options).values()]
     assert kinds[:4] == [int, tuple, str, float]
     options = Options(loud=np.True_)  # type: ignore[arg-type]

@@ -292,6 +292,77 @@ def test_an_unfinished_run_is_finished_first(
         trainer(corpus, tmp_path / "run", steps=6)
 
 
+def broken_off(corpus: Corpus, out: Path, monkeypatch: pytest.MonkeyPatch) -> lh.Trainer:
+    """A trainer whose fit was stopped behind its third update of three; the last kept is 2."""
+
+    def stop(self: Any, step: int) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    found = trainer(corpus, out)
+    with monkeypatch.context() as patch:
+        patch.setattr(lh.Trainer, "_tick", stop)
+        with pytest.raises(KeyboardInterrupt):
+            found.fit()
+    return found
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_more_updates_that_are_refused_change_nothing(
+    corpus: Corpus, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool
+) -> None:
+    found = broken_off(corpus, tmp_path / "run", monkeypatch)
+    if anew:
+        found = trainer(corpus, tmp_path / "run")
+    with pytest.raises(ValueError, match="has done 2 of its 3 steps"):
+        found.fit(steps=6)
+    assert timeless(found.fit()) == timeless(lh.load_run(finished).results)
+
+
+def test_weights_whose_checkpoint_is_lost_do_not_begin_at_step_0(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = broken_off(corpus, tmp_path / "run", monkeypatch)
+    (tmp_path / "run").rename(tmp_path / "renamed")
+    with pytest.raises(ValueError, match=r"has lost the checkpoint .* are of update 3: begin with"):
+        found.fit()
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_take_the_data_of_the_corpus_that_is_given(tmp_path: Path) -> None:
+    corpus = make_corpus(Data(sentences=60, held_out=12, language="tamir"))
+    settings = lh.Settings.from_options({"recipe": "transformer", "steps": 2})
+    made = lh.Trainer.of(settings, corpus, out=tmp_path / "run")
+    assert made.settings.data == corpus.data
+    own = lh.Trainer.of(made.settings, replace(corpus, data=None), out=tmp_path / "own").settings
+    assert own.by_hand
+    with pytest.raises(ValueError, match="settings are of a corpus made by hand: give corpus"):
+        lh.Trainer.of(own, out=tmp_path / "none")
+
+
+def test_a_corpus_that_was_cut_is_one_made_by_hand(corpus: Corpus, tmp_path: Path) -> None:
+    cut = replace(corpus, train=corpus.train.first(20))
+    trainer(cut, tmp_path / "run").fit()
+    with pytest.raises(ValueError, match="was trained on a corpus made by hand: give corpus"):
+        lh.load_run(tmp_path / "run").evaluate()
+    assert lh.load_run(tmp_path / "run", corpus=cut).evaluate("valid").tokens
+
+
+def test_a_cache_and_another_word_for_a_folder_are_no_other_run(
+    corpus: Corpus, finished: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    said = yaml.safe_load((out / "config.yaml").read_text())
+    start, cache = tmp_path / "start", tmp_path / "cache"
+    start.mkdir()
+    (out / "config.yaml").write_text(yaml.safe_dump({**said, "start": str(start)}))
+    again = {**said, "start": f"{start}/", "cache": str(cache)}
+    assert Folder(out, yaml.safe_dump(again)).results is not None
+    with pytest.raises(ValueError, match=r"\(start .*start there, '' here\)"):
+        Folder(out, yaml.safe_dump(said))
+
+
 def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
     made = make_corpus(Data(task="language-model", sentences=60, held_out=12))
     corpus = replace(made, data=None)
