@@ -94,7 +94,7 @@ def write(
         if not len(frame):
             continue
         write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format=DIGITS))
-    draw(head_reports, caption(texts, options), out)
+    draw(texts, head_reports, options, out)
     draw_alignments(texts, head_reports, caption(texts, options), out)
     return said
 
@@ -121,15 +121,19 @@ def _file_name(run: str) -> str:
     return run.strip("/").replace("/", "-")
 
 
-def draw(head_reports: Sequence[HeadReport], title: str, out: Path) -> None:
+def draw(
+    texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
+) -> None:
     """Draws every figure, those of single runs on one scale."""
     from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save
     from latentheads.plot.canvas import largest  # matplotlib takes long to load
 
     top = largest(m for each in head_reports for m in each.divergence.summed.values())
-    for each in head_reports:
-        figure = draw_divergence(each.divergence, f"{each.name}: {title}", top)
+    for text, each in zip(texts, head_reports, strict=True):
+        own = f"{each.name}: {caption([text], options)}"
+        figure = draw_divergence(each.divergence, own, top)
         save(figure, out / f"divergence-{_file_name(each.name)}.png")
+    title = caption(texts, options)
     save(draw_averages(head_reports, title), out / "divergence.png")
     save(draw_maps(head_reports, title), out / "heads.png")
     roles = draw_roles(head_reports, "\n".join([title, *gaps(head_reports)]))

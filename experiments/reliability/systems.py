@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -101,18 +101,20 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
                     f"{run.settings.seed}: give one of them"
                 )
         group.append((name, run))
-    stems = [_cut_seed([name for name, _ in each]) for each in found.values()]
+    stems = [_cut_seeds(dict(each)) for each in found.values()]
     firsts = [each[0][0] for each in found.values()]
     chosen = stems if len(set(stems)) == len(stems) else firsts
     pairs = zip(chosen, found.values(), strict=True)
     return [Group(name, [run for _, run in each]) for name, each in pairs]
 
 
-def _cut_seed(names: Sequence[str]) -> str:
-    """What the names of runs with different seeds have in common."""
-    stems = {re.sub(r"[-_]?(seed)?\d+$", "", Path(name).as_posix()) for name in names}
-    (first, *others) = sorted(stems)
-    return first if first and not others else names[0]
+def _cut_seeds(runs: Mapping[str, Run]) -> str:
+    """What the names of runs have in common but for their seeds; a lone number may be no seed."""
+    run, *others = runs.values()
+    number = r"(seed)?\d+" if others else f"seed{run.settings.seed}"
+    stems = {re.sub(rf"[-_]?{number}$", "", Path(name).as_posix()) for name in runs}
+    first, *more = sorted(stems)
+    return first if first and not more else next(iter(runs))
 
 
 def make_systems(

@@ -2,7 +2,7 @@
 
 Two English sentences that one German sentence translates say the same thing in other words. All
 sentences that are joined by such links are one cluster, so that no sentence of a cluster is a wrong
-answer to another: one pair is taken of each.
+answer to another: at most one pair is taken of each.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ def read_pairs(english: str | Path, german: str | Path, seed: int = 0) -> Pairs:
 
 
 def find_pairs(english: Sequence[str], german: Sequence[str], seed: int = 0) -> Pairs:
-    """One pair of each cluster of English sentences that share translations.
+    """At most one pair of each cluster of English sentences that share translations.
+
+    It is the first sentence that is drawn, and the first other one in other words; a cluster in
+    which that one has none is left out.
 
     Args:
         english: Sentences.

@@ -10,10 +10,12 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from latentheads.checks import check_number
 from latentheads.metrics.alignment import Link
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
 from latentheads.plot.style import BLUE, DEVIATIONS, MEANS, RED, in_style
 from latentheads.reading.draws import BAND, NO_NOISE, DrawnWeights
+from latentheads.values import shown as said
 
 __all__ = [
     "check_places",
@@ -62,9 +64,9 @@ def draw_weights(
         for each in (drawn.mean, drawn.deviation, drawn.low, drawn.high)
     )
     row = find_row(mean, deviation) if row is None else row
-    shown = list(heads) or list(range(min(MOST, len(mean))))
     check_places("row", [row], size[0])
-    check_places("heads", shown, len(mean))
+    check_places("heads", heads, len(mean))
+    shown = list(heads) or list(range(min(MOST, len(mean))))
     width = max(WIDTH, 1.2 + 3 * (0.3 + CELL * size[1]))
     figure = Picture(width, 2.2 + len(shown) * max(1.0, 0.15 + CELL * size[0]))
     means, deviations, bars = _make_columns(figure, len(shown))
@@ -148,7 +150,10 @@ def _find_top(values: Numbers) -> float:
 
 def check_places(name: str, places: Sequence[int], number: int) -> None:
     """Refuses rows or heads that are not among those there are."""
+    if not isinstance(places, Sequence):
+        raise ValueError(f"{name} must be a list of places, got {said(places)}")
     for place in places:
+        check_number(name, place, whole=True)
         if not 0 <= place < number:
             raise ValueError(f"{name} must lie in 0 ... {number - 1}, got {place}")
 

@@ -23,6 +23,7 @@ from latentheads.files import written_whole
 from latentheads.metrics.alignment import Link
 from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
 from latentheads.plot.style import GOLD, GREY, MEANS, styled
+from latentheads.values import shown
 
 __all__ = [
     "WIDTH",
@@ -136,6 +137,22 @@ def largest(values: Iterable[Tensor]) -> float:
     return max([1e-9, *(float(each.nan_to_num().max()) for each in values)])
 
 
+def check_some(name: str, given: Collection[Any]) -> None:
+    """Refuses nothing at all, of which there is no picture.
+
+    Args:
+        name: What it is called, for the error.
+        given: What is drawn.
+    """
+    if not len(given):
+        raise ValueError(f"{name} must be at least one, got none")
+
+
+def label_of(name: str) -> str:
+    """The label of a line; one that begins with "_" would be left out of the legend."""
+    return f" {name}" if name.startswith("_") else name
+
+
 def escape(name: str) -> str:
     """A name as a picture says it: between two dollars would stand a formula."""
     return name.replace("$", r"\$")
@@ -171,6 +188,9 @@ def frame_links(axis: Any, links: Collection[Link]) -> None:
         ValueError: A link is none of the map's cells.
     """
     queries, keys = axis.images[-1].get_array().shape[:2]
+    for link in links:
+        if not (isinstance(link, tuple | list) and len(link) == 2):
+            raise ValueError(f"links must be pairs of places, got {shown(link)}")
     for key, query in sorted(links):
         if not (0 <= key < keys and 0 <= query < queries):
             raise ValueError(

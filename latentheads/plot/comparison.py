@@ -9,7 +9,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from latentheads.metrics.scores import CHIEF, SCORES, chief_score
-from latentheads.plot.canvas import WIDTH, Picture, add_legend, escape, read_spread, write_title
+from latentheads.plot.canvas import (
+    WIDTH,
+    Picture,
+    add_legend,
+    check_some,
+    escape,
+    label_of,
+    read_spread,
+    write_title,
+)
 from latentheads.plot.style import (
     BLUE,
     GREEN,
@@ -45,6 +54,7 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
             ``truth``, with ``truth_sentences`` of ``sentences`` whose truth it is.
         title: What was trained.
     """
+    check_some("rows", rows)
     terms = [term for term in TERMS if any(row.get(term[0]) is not None for row in rows)]
     half = 0.07 * len(terms)
     figure = Picture(WIDTH, 1.8 + (0.25 + 0.13 * len(terms)) * len(rows))
@@ -77,6 +87,7 @@ def draw_gaps(models: Mapping[str, Sequence[Mapping[str, Any]]], title: str = ""
             ``gap_low`` and ``gap_high``; the interval may be missing.
         title: What the text is.
     """
+    check_some("models", models)
     heights = [len(rows) for rows in models.values()]
     figure = Picture(WIDTH, 1.3 + 0.5 * len(models) + 0.27 * sum(heights))
     axes = figure.subplots(
@@ -144,6 +155,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
         rows: One dictionary a recipe and number of heads, with intervals, as a sweep writes them.
         title: What was trained.
     """
+    check_some("rows", rows)
     shown = [
         (name, label)
         for name, label in (
@@ -169,7 +181,9 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
             mine = [row for row in rows if row["recipe"] == recipe]
             middle, spread = read_spread(mine, name)
             heads = [row["heads"] for row in mine]
-            axis.errorbar(heads, middle, spread, fmt=f"{mark}-", color=colour, label=recipe)
+            axis.errorbar(
+                heads, middle, spread, fmt=f"{mark}-", color=colour, label=label_of(recipe)
+            )
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.set_xlabel("heads of every block")

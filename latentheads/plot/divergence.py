@@ -79,6 +79,8 @@ def _averages(found: Divergence) -> str:
     """The one number, and the same a query."""
     each = Divergence(found.normalised, found.normalised)
     summed, query = number_of(found.average()), number_of(each.average(), 3)
+    if found.average() is None:
+        return "How far apart the heads of a block are\nno block has two heads to compare"
     figures = f"JSD of heads, average: {summed} nats a sentence, {query} a query"
     return f"How far apart the heads of a block are\n{figures}"
 

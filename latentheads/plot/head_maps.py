@@ -18,8 +18,10 @@ from latentheads.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
+    check_some,
     draw_map,
     escape,
+    label_of,
     pad_rows,
     write_title,
 )
@@ -27,6 +29,7 @@ from latentheads.plot.style import ABOVE_ALL, MARKERS, MEANS, colours_of, in_sty
 from latentheads.reading import Role, role_map
 from latentheads.reading.divergence import Divergence, pair_mean
 from latentheads.reading.head_report import HeadReport
+from latentheads.values import shown as said
 
 __all__ = ["draw_averages", "draw_maps", "draw_roles"]
 
@@ -70,10 +73,14 @@ def draw_averages(head_reports: HeadReport | Sequence[HeadReport], title: str) -
             _line(axis, head_report.divergence, head_report.chain(chain), place, head_report.name)
         for axis, chain in _each(axes[1], chains, head_report):
             _line(axis, head_report.normalised, head_report.chain(chain), place, head_report.name)
-    for axis, chain in zip(axes[0], chains):
-        axis.set_title(chain)
-    for axis in axes[1]:
-        axis.set_xlabel("layer")
+    for (upper, lower), chain in zip(axes.T, chains):
+        blocks = [block for each in head_reports for block in each.chain(chain)]
+        layers = sorted({block.layer for block in blocks})
+        upper.set_title(chain)
+        lower.set_xticks(layers if len(layers) <= LAYERS else _ticks(layers[-1] + 1))
+        lower.set_xlabel("layer")
+        upper.grid(True)
+        lower.grid(True)
     labels = ("nats a sentence\n(summed over queries)", "nats a query\n(at most ln 2 = 0.693)")
     for row, label in zip(axes, labels):
         row[0].set_ylabel(f"average JSD of head pairs\n{label}")
@@ -88,10 +95,8 @@ def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, nam
     heights = [pair_mean(found.summed[block.site()]) for block in blocks]
     values = [np.nan if height is None else height for height in heights]
     layers = [block.layer for block in blocks]
-    colour = colours_of(place + 1)[place]
-    axis.plot(layers, values, marker=MARKERS[place % len(MARKERS)], color=colour, label=name)
-    axis.set_xticks(layers if len(layers) <= LAYERS else _ticks(len(layers)))
-    axis.grid()
+    colour, marker = colours_of(place + 1)[place], MARKERS[place % len(MARKERS)]
+    axis.plot(layers, values, marker=marker, color=colour, label=label_of(name))
 
 
 @in_style
@@ -121,7 +126,7 @@ def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Fi
         image = ScalarMappable()
         for axis, (chain, head_report, maps) in zip(column, lines):
             if name in maps:
-                image = _map(axis, _grid(head_report.chain(chain), maps[name]), scale)
+                image = _map(axis, head_report.chain(chain), maps[name], scale)
             else:
                 axis.set_axis_off()
         pad = 0.1 / sum(heights)
@@ -160,16 +165,20 @@ def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
     return {"vmin": 0, "vmax": top, "cmap": MEANS}
 
 
-def _grid(blocks: Sequence[Block], values: dict[str, Tensor]) -> Any:
-    """Layers by heads; NaN where a block has fewer heads than others."""
-    return pad_rows(values[block.name].tolist() for block in blocks)
-
-
-def _map(axis: Any, grid: Any, scale: dict[str, Any]) -> Any:
+def _map(
+    axis: Any, blocks: Sequence[Block], values: dict[str, Tensor], scale: dict[str, Any]
+) -> Any:
+    """Draws layers by heads; nothing where a block has fewer heads than others."""
+    grid = pad_rows(values[block.name].tolist() for block in blocks)
     image = draw_map(axis, grid, origin="lower", **scale)
     axis.set_xticks(_ticks(grid.shape[1]))
-    axis.set_yticks(_ticks(grid.shape[0]))
+    _name_layers(axis, blocks, _ticks(len(blocks)))
     return image
+
+
+def _name_layers(axis: Any, blocks: Sequence[Block], rows: Sequence[int]) -> None:
+    """Names some rows by their layers: one whose heads do not attend has no row."""
+    axis.set_yticks(rows, [str(blocks[row].layer) for row in rows])
 
 
 @in_style
@@ -219,8 +228,16 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
 
 
 def _list_reports(given: HeadReport | Sequence[HeadReport]) -> Sequence[HeadReport]:
-    """Of one run a list of one."""
-    return [given] if isinstance(given, HeadReport) else given
+    """Of one run a list of one.
+
+    Raises:
+        ValueError: There is none.
+    """
+    reports = [given] if isinstance(given, HeadReport) else given
+    if not isinstance(reports, Sequence) or not all(isinstance(e, HeadReport) for e in reports):
+        raise ValueError(f"head_reports must be those of run.read_heads(), got {said(given)}")
+    check_some("head_reports", reports)
+    return reports
 
 
 def _plays(head_report: HeadReport, chains: Sequence[str]) -> bool:
@@ -249,7 +266,7 @@ def _roles(axis: Any, head_report: HeadReport, chain: str, width: float) -> None
     axis.set(xlim=(-0.5, heads - 0.5), ylim=(-0.5, len(blocks) - 0.5))
     axis.set_title(chain if _plays(head_report, [chain]) else f"{chain}: no role", loc="left")
     axis.set_xticks(range(heads) if heads <= 16 else _ticks(heads))
-    axis.set_yticks(range(len(blocks)))
+    _name_layers(axis, blocks, range(len(blocks)))
     axis.set_xticks(np.arange(heads - 1) + 0.5, minor=True)
     axis.set_yticks(np.arange(len(blocks) - 1) + 0.5, minor=True)
     axis.grid(which="minor")

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from latentheads.plot.canvas import WIDTH, Picture, escape, write_title
+from latentheads.plot.canvas import WIDTH, Picture, check_some, escape, write_title
 from latentheads.plot.style import GREEN, ORANGE, RED, in_style
 from latentheads.reading.alignments import ATTENTION, LAWS, SOFT, LinkScore
 
@@ -39,6 +39,7 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
         links: The scores of every run, by its name.
         title: What was read.
     """
+    check_some("links", links)
     rows = [(run, score) for run, scores in links.items() for score in scores]
     figure = Picture(WIDTH, 1.8 + BAR * (len(rows) + len(links)))
     axis = figure.subplots()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from matplotlib.figure import Figure
 
 from latentheads.batch import Batch
-from latentheads.checks import check_word
+from latentheads.checks import check_least, check_word
 from latentheads.corpora.batches import batches
-from latentheads.corpora.corpus import Part
+from latentheads.corpora.corpus import Part, check_part
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import WithSelection
 from latentheads.metrics.alignment import Link
@@ -148,8 +148,10 @@ def divergence(
         drawn: Draw the heads from the guide, instead of setting them to their prior's location.
         top: End of the colour scale, where several figures are to share one.
     """
+    check_least({"sentences": sentences}, sentences=1)
     if part is None:
         part = run.corpus.valid
+    check_part(part)
     shown = part.first(sentences)
     with WithSelection(run.guide):
         found = measure_divergence(

@@ -15,6 +15,7 @@ from latentheads.plot.canvas import (
     Picture,
     add_legend,
     by_chain,
+    check_some,
     draw_map,
     escape,
     pad_rows,
@@ -34,6 +35,7 @@ def draw_selection(found: Mapping[str, Any], title: str = "") -> Figure:
             ``by_chance``.
         title: What was trained.
     """
+    check_some("found", found)
     tasks = max(len(side["tasks"]) for side in found.values())
     shared = max(1.9, 0.42 * tasks)  # inches of a matrix whose cells each hold a number
     figure = Picture(1.9 * tasks + shared + 0.8, (shared + 0.3) * len(found) + 0.8)
@@ -49,12 +51,13 @@ def draw_selection(found: Mapping[str, Any], title: str = "") -> Figure:
                 for name in ("probabilities", "chosen")
             )
             image = draw_map(row[place], chances, vmin=0, vmax=1)
-            layers, heads = np.nonzero(chosen == 1)
-            row[place].scatter(heads, layers, s=26, color=RED, edgecolor="white", lw=0.8)
+            rows, heads = np.nonzero(chosen == 1)
+            row[place].scatter(heads, rows, s=26, color=RED, edgecolor="white", lw=0.8)
             row[place].set_title(escape(f"{chain}: {task or 'all'}"))
             row[place].set_xlabel("candidate head")
             row[place].set_ylabel("layer")
-            row[place].set_yticks(range(len(chances)))
+            layers = [str(layer_of(block)) for block in side["probabilities"]]
+            row[place].set_yticks(range(len(chances)), layers)
         _draw_sharing(row[-1], side)
     if image is not None:
         figure.colorbar(image, ax=axes, label="posterior probability (dot: chosen)", shrink=0.8)

@@ -18,6 +18,7 @@ from latentheads.plot.canvas import (
     Picture,
     add_legend,
     by_chain,
+    label_of,
     say_nothing,
     scale_by_log,
     write_title,
@@ -112,7 +113,8 @@ def draw_curves(
     for colour, mark, (name, runs) in zip(
         colours_of(len(histories)), MARKERS * len(histories), histories.items()
     ):
-        for figure_name, label, line in (("elbo", name, "-"), ("exact", f"{name}, exact", "--")):
+        said = label_of(name)
+        for figure_name, label, line in (("elbo", said, "-"), ("exact", f"{said}, exact", "--")):
             steps, values = _gather(runs, figure_name)
             if np.isfinite(values).any():
                 axis.plot(steps, values.mean(0), mark + line, color=colour, label=label)

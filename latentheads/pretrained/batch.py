@@ -87,7 +87,10 @@ class EncodedBatch(Batch):
 
 def _known(name: str, value: Tensor | None) -> Tensor:
     if value is None:
-        raise ValueError(f"{name} is not known of this batch: give the network an attention_mask")
+        raise ValueError(
+            f"{name} is not known of this batch: measures of attention are of tokens, and it has "
+            "no input_ids of that side"
+        )
     return value
 
 

@@ -36,6 +36,7 @@ from latentheads.pretrained.likelihoods import (
 from latentheads.pretrained.registry import NAME, OWNER, register
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Choice, Selector
+from latentheads.values import shown
 
 __all__ = ["Pretrained", "latent", "plain"]
 
@@ -95,7 +96,7 @@ class Pretrained(HeadModel):
         self.heads = nn.ModuleList(
             PretrainedBlock(
                 address if block is None else replace(address, block=block),
-                None if block is None else prior(block),
+                None if block is None else _make_prior(prior, block),
                 _gates_of(address.block, gates),
                 self._holder,
                 block is not None and block.layer == highest[block.chain],
@@ -172,6 +173,9 @@ class Pretrained(HeadModel):
                 likelihood, or it needs labels, or other ones, or alignments need them in a row.
         """
         _check_inputs(inputs)
+        if not isinstance(labels, Tensor | None):
+            raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
+        index = None if index is None else torch.as_tensor(index)
         if self.labelling is None:
             raise ValueError(
                 f"{type(self.network).__name__} predicts nothing by itself: give latent() a "
@@ -384,6 +388,8 @@ def latent(
     if prior is None:
         prior = "independent" if alignments is None or not alignments.blocks else "delta"
     family = make_prior(prior) if isinstance(prior, str) else prior
+    if not callable(family):
+        raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")
     register()
     _own_configurations(model, transformers.PretrainedConfig)
     predicted = likelihood_of(model, likelihood)
@@ -426,6 +432,12 @@ def _check_inputs(inputs: Any) -> None:
                 f"{name} must have a row for each sentence and a column for each position, got "
                 f"shape {tuple(inputs[name].shape)}"
             )
+    tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    if tokens is not None and mask is not None and tokens.shape != mask.shape:
+        raise ValueError(
+            f"attention_mask must have the shape of input_ids, {tuple(tokens.shape)}, got "
+            f"{tuple(mask.shape)}"
+        )
 
 
 def _find_ends(config: Any) -> tuple[int, ...]:
@@ -433,6 +445,21 @@ def _find_ends(config: Any) -> tuple[int, ...]:
     named = [getattr(config, f"{name}_token_id", None) for name in ENDS]
     several = [each if isinstance(each, list) else [each] for each in named if each is not None]
     return tuple(dict.fromkeys(number for each in several for number in each))
+
+
+def _make_prior(prior: Callable[[Block], Family], block: Block) -> Family:
+    """The prior of a block.
+
+    Raises:
+        ValueError: It is no family.
+    """
+    found = prior(block)
+    if not isinstance(found, nn.Module):
+        raise ValueError(
+            "prior must make a Family of a block, such as Gaussian(Plain(), HeadScale(block.heads, "
+            f"0.5)), got {shown(found)}"
+        )
+    return found
 
 
 def _check_gates(gates: Selector | None, chains: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from latentheads.alignment.law import Pointing
 from latentheads.alignment.marginals import head_marginals
-from latentheads.batch import BOS, EOS, PAD, Batch
+from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
 from latentheads.effects import PlugIn, hidden_from_tracers
 from latentheads.guide import ModelGuide, WithSelection
@@ -150,19 +150,21 @@ def _soft_weights(
 
 def target_words(batch: Batch) -> Bool[Tensor, "batch target"]:
     """True at the target's words, which have links."""
-    return _are_words(batch.target)
+    return _are_words(batch.scored, batch.counted, batch)
 
 
 def _source_words(batch: Batch, tagged: bool) -> Bool[Tensor, "batch key"]:
     """True at the source's words; the first token may be a tag."""
-    assert batch.source is not None
-    found = _are_words(batch.source)
+    if batch.source is None:
+        raise ValueError("links are between a source and a target, and this batch has no source")
+    found = _are_words(batch.source, batch.source_valid, batch)
     found[:, 0] &= not tagged
     return found
 
 
-def _are_words(tokens: Tensor) -> Tensor:
-    return (tokens != PAD) & (tokens != BOS) & (tokens != EOS)
+def _are_words(tokens: Tensor, real: Tensor, batch: Batch) -> Tensor:
+    """True at the real tokens but for those that only begin or end a sentence."""
+    return real & ~torch.isin(tokens, tokens.new_tensor(batch.ends))
 
 
 def likeliest_links(
@@ -177,6 +179,9 @@ def likeliest_links(
 
     Returns:
         For every sentence, for every head, pairs of places of a source and a target token.
+
+    Raises:
+        ValueError: The batch has no source.
     """
     keys = _source_words(batch, tagged).to(weights.device)
     asked = target_words(batch).to(weights.device) & keys.any(-1, keepdim=True)

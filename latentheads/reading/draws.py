@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
+from latentheads.checks import check_least
 from latentheads.effects import hidden_from_tracers
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import evaluating
@@ -69,8 +70,7 @@ def drawn_weights(
     Returns:
         By the name of the block.
     """
-    if draws < 2:
-        raise ValueError(f"draws must be at least 2 for a standard deviation, got {draws}")
+    check_least({"draws": draws}, draws=2)
     every: dict[str, list[Tensor]] = {}
     with WithSelection(guide):
         for _, heads in readings(model, [batch] * draws, guide, seed):

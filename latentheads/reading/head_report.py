@@ -40,7 +40,7 @@ class HeadReport:
         links: How well its alignments, and its best heads of cross-attention, meet gold links; none
             where those are not known.
         shuffled: What the guide's bound loses when it is told other targets; None of a run without
-            alignments.
+            alignments whose guide is told no target.
     """
 
     name: str

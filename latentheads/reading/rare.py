@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -114,16 +115,18 @@ class Rarity(Detector):
         )
 
 
-def frequency_ranks(tokens: Int[Tensor, " token"], types: int) -> Int[Tensor, " type"]:
+def frequency_ranks(
+    tokens: Int[Tensor, " token"], types: int, ends: Sequence[int] = (PAD, BOS, EOS)
+) -> Int[Tensor, " type"]:
     """The place of every type by frequency, from 0; types that do not occur come last.
-
-    PAD, BOS and EOS are no words and come behind all.
 
     Args:
         tokens: A text, such as all of training.
         types: Size of the vocabulary.
+        ends: Types that are no words, which come behind all: of a network of ``transformers`` the
+            ``ends`` of a batch, and its padding.
     """
     counts = torch.bincount(tokens.long(), minlength=types)
-    counts[[PAD, BOS, EOS]] = -1
+    counts[list(ends)] = -1
     order = counts.argsort(descending=True, stable=True)
     return torch.empty_like(order).scatter(0, order, torch.arange(types))

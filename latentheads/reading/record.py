@@ -140,6 +140,8 @@ class Recording:
     ) -> None:
         modules = [m for m in model.modules() if isinstance(m, HeadBlock)]
         self._modules = {m.block.name: m for m in modules if m.speakers}
+        if isinstance(blocks, str):
+            raise ValueError(f"blocks must be a list of names, as [{blocks!r}], got {blocks!r}")
         if blocks is not None:
             names = [self._known(block_of(block)) for block in blocks]
             self._modules = {name: self._modules[name] for name in names}

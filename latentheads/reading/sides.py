@@ -64,7 +64,11 @@ def sides(batch: Batch, chain: str) -> Sides:
     if chain == "decoder-self":
         return Sides(batch.fed, batch.fed, batch.target_drawn, batch.target_valid, batch.ends)
     valid = batch.source_valid
-    assert batch.source is not None
+    if batch.source is None:
+        raise ValueError(
+            "measures of attention are of tokens, and this batch has no input_ids that the encoder "
+            "reads"
+        )
     if chain == "encoder-self":
         return Sides(batch.source, batch.source, valid, valid, batch.ends)
     return Sides(batch.fed, batch.source, batch.target_drawn, valid, batch.ends)

@@ -313,6 +313,10 @@ class Ensemble(Committee):
             raise ValueError("models must be at least one")
         for model in models:
             _check_model(model)
+        if guides and len(guides) != len(models):
+            raise ValueError(
+                f"guides must be one for each model, got {len(guides)} of {len(models)}"
+            )
         self.models, self.members = list(models), len(models)
         self.guides = list(guides) if guides else [None] * len(models)
 

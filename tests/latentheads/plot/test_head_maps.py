@@ -13,10 +13,10 @@ import torch
 from latentheads.names import CHAINS, Block
 from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles
 from latentheads.plot.canvas import largest
-from latentheads.plot.head_maps import KINDS, QUANTITIES, _grid
+from latentheads.plot.head_maps import KINDS, QUANTITIES
 from latentheads.reading.divergence import pair_mean
 from latentheads.reading.head_report import others
-from tests.latentheads.plot.drawn import head_report, with_roles
+from tests.latentheads.plot.drawn import head_report, ticks, with_roles
 
 
 def shown(figure: Any) -> list[Any]:
@@ -86,9 +86,41 @@ def test_silent_heads_are_blank_and_in_no_mean() -> None:
 
 
 def test_a_block_with_fewer_heads_leaves_blanks() -> None:
-    blocks = [Block("encoder-self", 0, 2), Block("encoder-self", 1, 3)]
-    grid = _grid(blocks, {block.name: torch.ones(block.heads) for block in blocks})
-    assert np.isnan(grid).tolist() == [[False, False, True], [False] * 3]
+    blocks = (Block("encoder-self", 0, 2), Block("encoder-self", 1, 3))
+    own = head_report(chains=CHAINS[:1])
+    ones = {block.name: torch.ones(block.heads) for block in blocks}
+    uneven = replace(own, blocks=blocks, importance=ones, relevance=None)
+    cosine = {block.name: torch.ones(block.heads, block.heads) for block in blocks}
+    measures = replace(own.measures, entropy=ones, confidence=ones, cosine=cosine)
+    (first, *_) = shown(draw_maps(replace(uneven, measures=measures), ""))
+    grid = first.images[0].get_array()
+    assert np.isnan(np.ma.filled(grid, np.nan)).tolist() == [[False, False, True], [False] * 3]
+
+
+def test_a_layer_whose_heads_do_not_attend_has_no_row_and_no_other_its_name() -> None:
+    own = with_roles("a")
+    share = {"encoder.1.self": torch.tensor([0.95, 0.0, 0.0])}
+    above = replace(
+        own,
+        blocks=tuple(block for block in own.blocks if block.layer > 0),
+        positional=replace(own.positional, share={**own.positional.share, **share}),
+    )
+    for figure in (draw_maps(above, ""), draw_roles(above, "")):
+        named = [ticks(axis, "y") for axis in figure.axes]
+        assert ["1"] in named
+        assert ["0"] not in named
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_averages_name_the_layers_of_all_runs_on_a_grid(runs: int) -> None:
+    own = head_report("_a")
+    upper = replace(own, name="b", blocks=tuple(b for b in own.blocks if b.layer > 0))
+    figure = draw_averages([own, upper][:runs], "")
+    for axis in figure.axes[3:]:
+        assert list(axis.get_xticks()) == [0, 1]
+    assert all(line.get_visible() for axis in figure.axes for line in axis.get_xgridlines())
+    names = [text.get_text().strip() for text in figure.legends[0].get_texts()]
+    assert names == ["_a", "b"][:runs]
 
 
 def test_roles_stand_in_their_cells_and_all_others_are_blank() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,31 @@ def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
     axis, *_ = plot.draw_selection({"encoder-self": side}).axes
     assert axis.images[0].get_array().tolist() == [[1.0, 0.5, 0.25], [0.0, None, None]]
     assert axis.collections[0].get_offsets().tolist() == [[0, 0], [2, 0], [0, 1]]
+    upper = {"encoder.3.self": [[0.5]]}
+    side |= {"probabilities": upper, "chosen": upper}
+    axis, *_ = plot.draw_selection({"encoder-self": side}).axes
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["3"]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: plot.draw_maps([], ""),
+        lambda: plot.draw_roles([], ""),
+        lambda: plot.draw_averages([], ""),
+        lambda: plot.draw_recipes([]),
+        lambda: plot.draw_sweep([]),
+        lambda: plot.draw_gaps({}),
+        lambda: plot.draw_links({}),
+        lambda: plot.draw_selection({}),
+        lambda: plot.draw_reliability({}),
+        lambda: plot.draw_rejection({}, {}),
+        lambda: plot.draw_figures({}, {}),
+    ],
+)
+def test_there_is_no_picture_of_nothing(draw: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError, match=r"^[a-z_]+ must be at least one, got none$"):
+        draw()
 
 
 def test_what_many_tasks_share_has_room_for_its_numbers() -> None:

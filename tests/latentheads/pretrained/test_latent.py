@@ -19,7 +19,13 @@ from torch import Tensor
 import latentheads as lh
 from latentheads.guides import Cascaded, Guide, MeanField, Tied
 from latentheads.models import PRIORS, make_prior
-from latentheads.reading import Recording, gradient_importance, relevance
+from latentheads.reading import (
+    Recording,
+    gradient_importance,
+    likeliest_links,
+    measure,
+    relevance,
+)
 from latentheads.reading.sides import sides
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.static import StaticSelector
@@ -373,6 +379,11 @@ def test_what_is_no_word_is_what_the_network_says() -> None:
     two, both = made_latent("bart")
     assert (sides(both, "decoder-cross").asking() == (both.target_valid & (both.fed != 1))).all()
     assert sides(made_latent("bert")[1], "encoder-self").asking().equal(REAL.bool())
+    links = likeliest_links(torch.rand(3, 1, *both.target.shape[1:], both.source.shape[1]), both)
+    real = (both.source_valid & (both.source != 1)).nonzero().tolist()
+    keys = {(place, key) for place, (row,) in enumerate(links) for key, _ in row}
+    assert keys
+    assert keys <= set(map(tuple, real))
     refuse(lambda: relevance(two, [both]), "a pre-trained network has none")
 
 
@@ -394,6 +405,7 @@ def test_an_image_has_one_label() -> None:
     seen = image().eval()
     model = lh.latent(seen, "delta")
     batch = model.batch({"pixel_values": torch.randn(2, 1, 4, 4)}, labels=torch.tensor([0, 4]))
+    refuse(lambda: measure(model, [batch]), "measures of attention are of tokens")
     said = seen(**batch.inputs).logits.log_softmax(-1)[[0, 1], [0, 4]]
     assert torch.allclose(lh.terms(model, Tied(model), batch).log_likelihood, said.double())
 
@@ -420,6 +432,8 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     refuse(lambda: lh.latent(made, likelihood="poisson"), "'poisson'", "language-model")
     refuse(lambda: lh.latent(made, gates=StaticSelector(3)), "Gating", "candidates")
     latent = unchecked(lh.latent)
+    refuse(lambda: latent(made, prior=3), "prior must be a name, or make a Family", "got 3")
+    refuse(lambda: lh.latent(network("gpt2"), lambda _: 3), "prior must make a Family", "got 3")
     refuse(lambda: latent(made, blocks=[0, 1]), "blocks must be a word", "[0, 1]")
     refuse(lambda: latent(made, alignments=1), "alignments must be AlignmentOptions", "1")
     encoder = Gating(3, ("decoder-self", "encoder-self"))
@@ -451,6 +465,10 @@ def test_inputs_that_are_no_sentences_in_tensors_are_refused() -> None:
     refuse(lambda: batch({"input_ids": IDS[0]}), "input_ids must have a row", "(5,)")
     pairs = {"input_ids": IDS, "attention_mask": torch.ones(3, 1, 5, 5)}
     refuse(lambda: batch(pairs), "attention_mask must have a row", "(3, 1, 5, 5)")
+    other = {"input_ids": IDS, "attention_mask": REAL[:, :4]}
+    refuse(lambda: batch(other), "attention_mask must have the shape of input_ids", "(3, 4)")
+    refuse(lambda: batch({"input_ids": IDS}, IDS.tolist()), "labels must be a tensor, got list")
+    assert batch({"input_ids": IDS}, index=[2, 0, 1]).index.tolist() == [2, 0, 1]
 
 
 def test_a_mask_of_samples_of_sound_is_refused() -> None:

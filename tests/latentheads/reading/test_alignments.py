@@ -97,6 +97,8 @@ def test_a_word_is_linked_to_the_likeliest_word() -> None:
     assert tagged == {(1, 0), (1, 1)}
     empty = Batch.of([[5, 6, 2]], [[2, 0, 0, 0]])
     assert likeliest_links(WEIGHTS[None], empty) == [[set(), set()]]
+    with pytest.raises(ValueError, match="links are between a source and a target, and this batch"):
+        likeliest_links(WEIGHTS[None], Batch.of([[5, 6, 2]]))
 
 
 def test_padding_changes_no_link(batch: Batch) -> None:

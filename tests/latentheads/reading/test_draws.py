@@ -53,7 +53,7 @@ def test_heads_without_noise_do_not_vary(kind: str) -> None:
 
 def test_one_draw_has_no_deviation() -> None:
     model = build().eval()
-    with pytest.raises(ValueError, match="draws must be at least 2 for a standard deviation"):
+    with pytest.raises(ValueError, match="draws must be at least 2, got 1"):
         drawn_weights(model, Tied(model), small_batch(), draws=1)
 
 

@@ -285,6 +285,7 @@ def test_ranks_go_by_frequency_and_words_that_are_none_come_last() -> None:
     ranks = frequency_ranks(torch.tensor([EOS, 4, 5, 5, EOS, 6, 5, 6, EOS, EOS, UNK]), 8)
     assert ranks[[5, 6, UNK, 4, 7]].tolist() == [0, 1, 2, 3, 4]
     assert sorted(ranks[[PAD, BOS, EOS]].tolist()) == [5, 6, 7]
+    assert frequency_ranks(torch.tensor([0, 0, 5, 7]), 8, ends=[7])[[0, 5, 7]].tolist() == [0, 1, 7]
 
 
 def test_the_arcs_of_the_grammar_are_parsed_back() -> None:
