@@ -5,6 +5,7 @@ python experiments/paraphrase.py --network FOLDER --english train.en --german tr
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs, read_pairs
 from latentheads.experiments.retrieval.task import Task
 from latentheads.pretrained.addresses import find_heads
+from latentheads.pruning import rank_by_chance
 
 DESCRIPTION = (
     "Measures what the heads of a sentence encoder bear.\n\n"
@@ -148,6 +150,10 @@ class Study:
         for number in keep:
             if not 0 <= number <= total:
                 raise ValueError(f"keep_heads must lie between 0 and {total}, got {number}")
+        if self.options.gate_heads >= total:
+            raise ValueError(
+                f"gate_heads must lie in 0 ... {total - 1}, got {self.options.gate_heads}"
+            )
 
     def _measure_noise(
         self, prices: Sequence[float], asked: Task, learned: Task
@@ -183,7 +189,7 @@ class Study:
         if kind == "noise":
             return {name: -each for name, each in self.maps[self._middle_noise()].items()}
         if kind == "chance":
-            return measures.rank_by_chance(self.maps["gradient"], self.options.seed)
+            return rank_by_chance(self.maps["gradient"], self.options.seed)
         return self.maps["alone" if kind == "noise alone" else kind]
 
     def _middle_noise(self) -> str:
@@ -255,6 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_seed(options.seed)
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
         check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)
+        if not 0 < options.prior_scale < math.inf:
+            raise ValueError(f"prior_scale must be positive, got {options.prior_scale}")
         prices = _read_prices(options.prices)
         keep = whole_numbers("keep_heads", options.keep_heads)
         distinct("keep_heads", keep)

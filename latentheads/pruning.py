@@ -23,21 +23,23 @@ has no KL either: the bound is that of the smaller model.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Sized
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
+from latentheads.checks import check_number
 from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
-from latentheads.names import CHAINS, chain_of
+from latentheads.names import CHAINS, chain_of, check_chains
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.selection.hard_gates import Gating
+from latentheads.values import shown
 
-__all__ = ["every_head", "fold_gates", "most_important", "remove_heads"]
+__all__ = ["every_head", "fold_gates", "most_important", "rank_by_chance", "remove_heads"]
 
 ALONE = Dependence(mixes=False, climbs=False)
 
@@ -63,6 +65,9 @@ def most_important(
     Raises:
         ValueError: There are fewer heads, or more in the chains that keep all of theirs.
     """
+    check_chains("chains", chains)
+    check_number("number", number, whole=True)
+    importance = {name: torch.as_tensor(values) for name, values in importance.items()}
     free = {name: values for name, values in importance.items() if chain_of(name) in chains}
     total = sum(map(len, importance.values()))
     fixed = total - sum(map(len, free.values()))
@@ -78,6 +83,17 @@ def most_important(
     for name, place in sorted(heads[rank] for rank in best):
         kept[name].append(place)
     return kept
+
+
+def rank_by_chance(like: Mapping[str, Sized], seed: int = 0) -> dict[str, Float[Tensor, " head"]]:
+    """A number of chance for every head: what any ranking has to beat.
+
+    Args:
+        like: What is known of the heads of every block by name, one entry each.
+        seed: Of chance.
+    """
+    chance = torch.Generator().manual_seed(seed)
+    return {name: torch.rand(len(each), generator=chance) for name, each in like.items()}
 
 
 def remove_heads(
@@ -151,6 +167,10 @@ def _find_active(
     for name, places in kept.items():
         if name not in there:
             raise ValueError(f"unknown block {name!r}: this model has {', '.join(there)}")
+        if not isinstance(places, Sequence):
+            raise ValueError(f"block {name!r} must have a list of heads, got {shown(places)}")
+        for place in places:  # a mask of true and false would name the heads 1 and 0
+            check_number(f"a head of block {name!r}", place, whole=True)
         wrong = [place for place in places if not 0 <= place < len(there[name])]
         if wrong:
             raise ValueError(f"block {name!r} has {len(there[name])} heads, got head {wrong[0]}")

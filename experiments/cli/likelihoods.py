@@ -83,11 +83,10 @@ def _find_part(run: Run, task: str | None) -> Part:
         return part
     if part.mixture is None or part.task is None:
         raise ValueError(f"{run.path} has one direction alone: drop --direction")
-    places = {name: part.places(place) for place, name in enumerate(part.mixture.names)}
-    known = [name for name in places if len(places[name])]
-    if task not in known:
-        raise ValueError(f"{run.path} has no task {task!r}: choose from {', '.join(known)}")
-    return part.take(places[task])
+    places = part.places(part.mixture.find(task, run.settings.data.begin))
+    if not len(places):
+        raise ValueError(f"{run.path} has no sentence of task {task!r} in its test part")
+    return part.take(places)
 
 
 def _is_same_text(part: Part, other: Part) -> bool:

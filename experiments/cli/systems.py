@@ -94,15 +94,23 @@ def _of_task(folder: Path, system: System, task: str) -> System:
     if not path.is_file():
         raise ValueError(f"{folder} has one direction alone: drop --direction")
     tasks = read_lines(path)
-    if task not in tasks:
-        known = ", ".join(dict.fromkeys(tasks))
-        raise ValueError(f"{folder} has no task {task!r}: choose from {known}")
+    task = _find_task(folder, task, list(dict.fromkeys(tasks)))
     if not len(tasks) == len(system.translations) == len(system.references):
         raise ValueError(f"{path} must name the task of each line of test.translations.txt")
     kept = [place for place, name in enumerate(tasks) if name == task]
     lines = (system.translations, system.references)
     mine, right = ([side[place] for place in kept] for side in lines)
     return replace(system, translations=mine, references=right)
+
+
+def _find_task(folder: Path, task: str, known: Sequence[str]) -> str:
+    """The whole name of a task, of which its target may be said alone, as fr of en-fr."""
+    domain, _, target = task.rpartition(":")
+    ends = [name for name in known if name.rpartition(":")[0] == domain]
+    found = [name for name in ends if name == task or name.endswith(f"-{target}")]
+    if len(found) != 1:
+        raise ValueError(f"{folder} has no task {task!r}: choose from {', '.join(known)}")
+    return found[0]
 
 
 def read_systems(

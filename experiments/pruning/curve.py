@@ -14,7 +14,7 @@ from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, folder_of, smaller, write_run
 from latentheads.model import HeadModel
 from latentheads.names import CHAINS, chain_of
-from latentheads.pruning import every_head, most_important
+from latentheads.pruning import every_head, most_important, rank_by_chance
 from latentheads.reading import gradient_importance
 from latentheads.runs.run import Run
 from latentheads.selection.hard_concrete import HardConcrete
@@ -48,8 +48,7 @@ def rank_heads(
         ones = {name: torch.ones(len(heads)) for name, heads in everything.items()}
         return ones | {name: law.open_logit[0].sigmoid() for name, law in (laws or {}).items()}
     if by == "random":
-        noise = torch.Generator().manual_seed(seed)
-        return {n: torch.rand(len(heads), generator=noise) for n, heads in everything.items()}
+        return rank_by_chance(everything, seed)
     found = gradient_importance(run.model, batches(part, TOKENS), normalise=normalise)
     return {name: found.get(name, torch.zeros(0)) for name in everything}
 

@@ -26,7 +26,6 @@ __all__ = [
     "bear_alone",
     "learn_gates",
     "learn_noise",
-    "rank_by_chance",
     "rank_by_gradient",
     "removal_curve",
     "remove_least",
@@ -138,12 +137,6 @@ def removal_curve(
         left = sum(parameter.numel() for parameter in encoder.network.parameters())
         found.append({"heads": number, "hits": hits, "nats": nats, "parameters": left})
     return found
-
-
-def rank_by_chance(like: Mapping[str, Tensor], seed: int = 0) -> Heads:
-    """A number of chance for every head: what any ranking has to beat."""
-    generator = torch.Generator().manual_seed(seed)
-    return {name: torch.rand(len(each), generator=generator) for name, each in like.items()}
 
 
 def time_networks(

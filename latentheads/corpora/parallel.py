@@ -129,7 +129,7 @@ def _encode(
     several: bool = False,
 ) -> Part:
     pairs = pairs if isinstance(pairs, list) else list(pairs)
-    every = [right.split("\t") if several else [right] for _, right in pairs]
+    every = [_split_cells(right) if several else [right] for _, right in pairs]
     rights = [first for first, *_ in every]
     sources = source.encode_all(left for left, _ in pairs)
     return Part(
@@ -138,3 +138,8 @@ def _encode(
         references=rights if references else (),
         alternatives=every if references and several else (),
     )
+
+
+def _split_cells(line: str) -> list[str]:
+    """The references of a line; an empty cell is none, unless all are."""
+    return [cell for cell in line.split("\t") if cell.strip()] or [""]

@@ -56,6 +56,11 @@ class Task:
         first, last = languages[0] if languages[1:] else begin, languages[-1]
         if first == last and source is not None:
             raise ValueError(f"source and target of task {text!r} must differ, got {last!r} twice")
+        if first != last and source is None:
+            raise ValueError(
+                f"task {text!r} translates, and speech is written in its own language: name that "
+                "alone, or use task speech-translation"
+            )
         return cls(first, last, domain)
 
     @property
@@ -106,7 +111,7 @@ class Mixture:
                 f"tasks told apart by {self.apart} need one each; {plain.name} has none"
             )
         if not self.temperature > 0:
-            raise ValueError(f"the temperature of tasks must be positive, got {self.temperature}")
+            raise ValueError(f"task_temperature must be positive, got {self.temperature}")
 
     @property
     def names(self) -> tuple[str, ...]:

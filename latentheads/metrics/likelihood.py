@@ -64,6 +64,12 @@ def compare_likelihoods(
         >>> found.difference.score, found.unit  # 2.5 nats of 10 tokens
         (0.25, 'token')
     """
+    lengths = [len(each) for each in (*nats, *tokens)]
+    if not nats or len(nats) != len(tokens) or len(set(lengths)) > 1 or not lengths[0]:
+        raise ValueError(
+            "nats and tokens must be of one system or more, all of the same sentences, got "
+            f"{len(nats)} and {len(tokens)} with {', '.join(map(str, lengths)) or 'no'} sentences"
+        )
     alike = all(np.array_equal(each, tokens[0]) for each in tokens)
     unit, sizes = ("token", tokens[0]) if alike else ("sentence", np.ones_like(tokens[0]))
     places = draw_places(len(sizes), resamples, seed)

@@ -18,13 +18,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from latentheads.checks import check_word
 from latentheads.metrics.resampling import (
     RESAMPLES,
     SEED,
@@ -182,6 +183,7 @@ def count_errors(written: Sequence[str], references: Sequence[str], unit: Unit) 
         references: What was said.
         unit: What is counted: words between spaces, or characters.
     """
+    check_word("unit", unit, get_args(Unit))
     package = need_package("jiwer")
     align = package.process_words if unit == "words" else package.process_characters
     found = align(list(references), list(written))

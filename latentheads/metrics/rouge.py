@@ -12,6 +12,9 @@ __all__ = ["Rouge", "lead", "rouge"]
 
 KINDS = ("rouge1", "rouge2", "rougeL")
 
+FOREIGN = 0.005
+"""Share of letters beyond a to z from which a text is not of English: there names have some."""
+
 
 @dataclass(frozen=True)
 class Rouge:
@@ -33,9 +36,15 @@ class Rouge:
 def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Rouge:
     """Scores summaries; of several references the nearest counts, in each measure on its own.
 
+    Words are those of ``rouge-score``, of a to z and 0 to 9, without English endings. Of references
+    in which more than one letter of 200 is another, words are of any letters, as they stand.
+
     Args:
         summaries: One text each.
         references: The texts that each is compared with.
+
+    Raises:
+        ValueError: A summary has no reference, or references are no lists of texts.
     """
     from rouge_score.rouge_scorer import RougeScorer  # takes long to load
 
@@ -45,14 +54,37 @@ def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Roug
         raise ValueError(
             f"{len(summaries)} summaries of {len(references)} references: one each is needed"
         )
-    scorer = RougeScorer(KINDS, use_stemmer=True)
+    if any(isinstance(each, str) for each in references):  # it would be read letter by letter
+        raise ValueError("references must be a list of texts for each summary, got a text")
+    foreign = _is_foreign("".join(text for each in references for text in each))
+    kept = {"tokenizer": AnyWords()} if foreign else {"use_stemmer": True}
+    scorer = RougeScorer(KINDS, **kept)
     pairs = zip(references, summaries, strict=True)
     found = [scorer.score_multi(list(right), text) for right, text in pairs]
     most = max(map(len, references))
     several = f"{min(map(len, references))}-{most}" if most > 1 else "1"
-    signature = f"f1|nrefs:{several}|multi:max|stem:porter|rouge-score:{version('rouge-score')}"
+    words = "tok:any|stem:none" if foreign else "stem:porter"
+    signature = f"f1|nrefs:{several}|multi:max|{words}|rouge-score:{version('rouge-score')}"
     one, two, longest = (100 * fmean(each[kind].fmeasure for each in found) for kind in KINDS)
     return Rouge(one, two, longest, signature)
+
+
+class AnyWords:
+    """Words of any letters, in lower case, where rouge-score asks for some."""
+
+    def tokenize(self, text: str) -> list[str]:
+        """The words of a text.
+
+        Args:
+            text: The text.
+        """
+        return re.findall(r"\w+", text.lower())
+
+
+def _is_foreign(text: str) -> bool:
+    """Whether a text is not of English."""
+    letters = [letter for letter in text if letter.isalpha()]
+    return sum(not letter.isascii() for letter in letters) > FOREIGN * len(letters)
 
 
 def lead(text: str) -> str:

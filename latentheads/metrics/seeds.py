@@ -156,8 +156,17 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
         recipes: In which order; the first is what others are compared with.
 
     Raises:
-        ValueError: There is no run of a recipe.
+        ValueError: There is no run of a recipe, or there are two of a recipe and seed.
     """
+    if not len(runs) or not recipes:
+        raise ValueError(f"{'recipes' if len(runs) else 'runs'} must be at least one, got none")
+    twice = runs[runs.duplicated(["recipe", "seed"])]
+    if len(twice):
+        one = twice.iloc[0]
+        raise ValueError(
+            f"recipe {one.recipe!r} has two runs of seed {one.seed}: a run counts once, and one of "
+            "other options needs a name of its own as its recipe"
+        )
     for recipe in recipes:
         check_known("recipe", recipe, sorted(set(runs.recipe)), "the runs")
     base = runs[runs.recipe == recipes[0]].set_index("seed")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -25,11 +25,20 @@ from latentheads.errors import UnfinishedError, in_a_line
 from latentheads.layers.subsampler import FACTOR
 from latentheads.reading.alignments import alignment_laws
 from latentheads.runs.writing import Encoded
+from latentheads.values import shown
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
 
-__all__ = ["Heard", "TimedWord", "check_hears", "hear_files", "time_words", "transcribe_heard"]
+__all__ = [
+    "Heard",
+    "TimedWord",
+    "check_hears",
+    "hear_files",
+    "list_files",
+    "time_words",
+    "transcribe_heard",
+]
 
 
 @dataclass(frozen=True)
@@ -69,8 +78,28 @@ def check_hears(run: Run) -> Positions:
     return run.source
 
 
+def list_files(given: Any) -> list[str | Path]:
+    """Files as a list.
+
+    Args:
+        given: Their names.
+
+    Raises:
+        ValueError: It is one file, or no names of files.
+    """
+    if isinstance(given, str | Path):
+        raise ValueError(f"files must be a list of files, got one: [{str(given)!r}]")
+    if not isinstance(given, Iterable):
+        raise ValueError(f"files must be a list of files, got {shown(given)}")
+    found = list(given)
+    for each in found:
+        if not isinstance(each, str | Path):
+            raise ValueError(f"files must be names of files, got {shown(each)}")
+    return found
+
+
 def hear_files(
-    run: Run, files: Sequence[str | Path], lose: Lose | None = None, task: int | None = None
+    run: Run, files: Iterable[str | Path], lose: Lose | None = None, task: int | None = None
 ) -> Heard:
     """Computes the frames of files.
 
@@ -85,6 +114,7 @@ def hear_files(
         ValueError: The run reads text.
         UnfinishedError: A file is lost.
     """
+    files = list_files(files)
     source, lose = check_hears(run), lose or partial(_lose_no_file, files)
     longest, found, places = run.settings.data.max_seconds, [], []
     for place, file in enumerate(files):

@@ -94,6 +94,14 @@ def test_maps_are_kept_where_gates_fail(
 
     monkeypatch.setattr(measures, "learn_gates", fail)
     words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--keep_heads=2", "--prices=.1"]
+    for wrong, said in (
+        ("gate_heads=6", "gate_heads must lie in 0 ... 5"),
+        ("prior_scale=0", "prior"),
+    ):
+        refused = inside("paraphrase.py", *task, *words, f"--{wrong}").stderr
+        assert refused.startswith(f"paraphrase.py: error: {said}")
+        assert not (tmp_path / "out" / "noise.csv").exists()
+    words.append("--gate_heads=2")
     assert inside("paraphrase.py", *task, *words).stderr == "paraphrase.py: error: no gate\n"
     known = pd.read_csv(tmp_path / "out" / "heads.csv")
     assert {"noise 0.1", "alone", "gradient"} < set(known)

@@ -15,6 +15,7 @@ from latentheads.corpora import Words
 from latentheads.runs.hearing import check_hears
 from tests.experiments.programs import SHORT, assert_one_line, inside, unpainted
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
+from tests.typechecking import unchecked
 
 SMALL = ["--width=8", "--feed_forward=8", "--heads=2", "--layers=1", "--channels=4"]
 HEARD = ["--bins=7", "--top_frequency=3800", "--types=0", "--task", "recognition"]
@@ -70,6 +71,9 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
     assert all(0 <= float(word.rpartition("@")[2]) < 0.3 for word in words)
     opened = lh.load_run(run)
     assert opened.transcribe([sound]) == [first]
+    assert opened.transcribe(iter([sound])) == [first]
+    with pytest.raises(ValueError, match="files must be names of files, got 3"):
+        unchecked(lh.Run.transcribe)(opened, [3])
     with pytest.raises(ValueError, match="files must be a list of files, got one"):
         opened.transcribe(str(sound))
 

@@ -187,6 +187,9 @@ def test_the_paired_test_takes_all_tasks_together_or_one_alone(
         assert f"{figures['bleu']:.2f} [" in capsys.readouterr().out
         said = json.loads((tmp_path / "scores.json").read_text())
         assert said["sentences"] == SIZES["test"] * (1 if name else len(NAMES))
+    for short, name in (("fr", "en-fr"), ("bible:de", "bible:en-de")):
+        assert program.main([*words, "--direction", short]) == 0
+        assert f"{results['tasks'][name]['bleu']:.2f} [" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["unknown", "file", "plain", "short"])
@@ -324,7 +327,7 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (nothing, "--tasks de,fr,en-de", "task en-de is given twice"),
     (nothing, "--tasks de,,fr", "a task is TARGET or SOURCE-TARGET, with or without DOMAIN: "),
     (nothing, "--tasks de,en", "source and target of task 'en' must differ, got 'en' twice"),
-    (nothing, "--tasks de,fr --task_temperature 0", "temperature of tasks must be positive"),
+    (nothing, "--tasks de,fr --task_temperature 0", "task_temperature must be positive"),
     (nothing, "--tasks de,fr --task_temperature nan", "task_temperature"),
     (nothing, "--tasks de,fr --tell_apart domain", "told apart by domain need one each; en-de has"),
     (nothing, "--tasks de,fr --tell_apart family", "tell_apart"),

@@ -26,6 +26,7 @@ from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import FORMS, KINDS, attach, attentions_of, build, jiggle, kept_of
+from tests.typechecking import unchecked
 
 KEPT = {
     "encoder.0.self": [2],
@@ -238,6 +239,7 @@ def test_heads_of_the_smaller_network_can_be_read(batch: Batch) -> None:
         ({"encoder.7.self": [0]}, "unknown block 'encoder.7.self'"),
         ({"encoder.0.self": [3]}, "block 'encoder.0.self' has 3 heads, got head 3"),
         ({"encoder.0.self": [-1]}, "block 'encoder.0.self' has 3 heads, got head -1"),
+        ({"encoder.0.self": [True]}, "a head of block 'encoder.0.self' must be a whole number"),
     ],
 )
 def test_a_head_that_is_not_there_is_refused(kept: dict[str, list[int]], message: str) -> None:
@@ -291,6 +293,12 @@ def test_the_least_important_heads_go_first() -> None:
     assert most_important(importance, 6)["encoder.0.self"] == [0, 1], "it never speaks"
     with pytest.raises(ValueError, match="heads must lie between 3 and 7, got 2"):
         most_important(importance, 2, ["decoder-self", "decoder-cross"])
+    with pytest.raises(ValueError, match="number must be a whole number, got"):
+        unchecked(most_important)(importance, 2.5)
+    with pytest.raises(ValueError, match="'encoder'"):
+        most_important(importance, 3, ["encoder"])
+    lists = {name: values.tolist() for name, values in importance.items()}
+    assert unchecked(most_important)(lists, 6) == most_important(importance, 6)
 
 
 def test_heads_that_are_left_may_be_rewarded_for_differing(batch: Batch) -> None:

@@ -45,7 +45,7 @@ def test_only_training_is_cleaned_and_the_counts_are_told() -> None:
 
 
 def test_the_first_of_several_references_is_the_target_of_a_held_out_text_alone() -> None:
-    given = [("Hund", "dog\thound"), ("Katze", "cat")]
+    given = [("Hund", "dog\t\thound"), ("Katze", "\tcat")]
     corpus = pets(test=given, train=[*TRAIN, ("Hund", "dog\thound")], several=True)
     assert corpus.test.alternatives == [["dog", "hound"], ["cat"]]
     assert corpus.test.references == ["dog", "cat"]
@@ -53,7 +53,7 @@ def test_the_first_of_several_references_is_the_target_of_a_held_out_text_alone(
     assert text(corpus.train, corpus)[-1] == ("Hund", "dog\thound")
     assert corpus.train.alternatives == ()
     alone = pets(test=given)
-    assert (alone.test.references[0], alone.test.alternatives) == ("dog\thound", ())
+    assert (alone.test.references[0], alone.test.alternatives) == ("dog\t\thound", ())
 
 
 def test_a_long_source_is_cut_in_every_part() -> None:

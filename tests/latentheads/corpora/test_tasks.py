@@ -48,7 +48,7 @@ def test_mixtures_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^tasks told apart by domain need one each; en-fr has"):
         Mixture(tasks("bible:de,fr"), "domain")
     for temperature in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="temperature of tasks must be positive"):
+        with pytest.raises(ValueError, match="task_temperature must be positive"):
             Mixture(tasks("de,fr"), temperature=temperature)
 
 

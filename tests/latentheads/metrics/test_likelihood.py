@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -46,3 +48,17 @@ def test_a_single_sentence_has_a_difference_and_neither_interval_nor_test() -> N
     assert found.difference.score == pytest.approx((BETTER[0] - PLAIN[0]) / TOKENS[0])
     assert found.difference.p is None
     assert np.isnan(found.difference.low)
+
+
+@pytest.mark.parametrize(
+    ("nats", "tokens", "said"),
+    [
+        ([], [], "got 0 and 0 with no sentences"),
+        ([PLAIN, BETTER[:9]], [TOKENS] * 2, "got 2 and 2 with 71, 9, 71, 71 sentences"),
+        ([PLAIN], [TOKENS] * 2, "got 1 and 2 with 71, 71, 71 sentences"),
+        ([PLAIN[:0]], [TOKENS[:0]], "got 1 and 1 with 0, 0 sentences"),
+    ],
+)
+def test_systems_are_of_the_same_sentences(nats: Any, tokens: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=f"{said}$"):
+        compare_likelihoods(nats, tokens)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from latentheads.metrics.recognition import compare_errors, count_errors, recognise
+from tests.typechecking import unchecked
 
 SAID = ["one two three", "four", "", "five six"]
 HEARD = ["one too three three", "", "no", "five six"]
@@ -73,3 +74,8 @@ def test_what_cannot_be_scored_is_refused() -> None:
         recognise(["a"], ["a", "b"])
     with pytest.raises(ValueError, match="all 2 references are empty"):
         recognise(["a", "b"], ["", " "])
+
+
+def test_an_unknown_unit_is_refused() -> None:
+    with pytest.raises(ValueError, match="unit must be one of words, characters; got 'word'"):
+        unchecked(count_errors)(["a"], ["a"], "word")

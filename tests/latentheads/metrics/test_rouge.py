@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from latentheads.metrics.rouge import lead, rouge
@@ -28,6 +30,14 @@ def test_case_marks_and_endings_count_for_nothing() -> None:
     assert rouge([""], [["dog"]]).rouge1 == 0
 
 
+def test_words_of_other_languages_are_words() -> None:
+    found = rouge(["Собака бежит", "schönes Mädchen"], [["Собака спит"], ["ein Mädchen"]])
+    assert found.rouge1 == 50
+    assert "|tok:any|stem:none|" in found.signature
+    names = rouge(["Gödel sleeps"], [["Gödel sleeps " + "in a long text of English " * 20]])
+    assert "|stem:porter|" in names.signature
+
+
 @pytest.mark.parametrize(
     ("text", "first"),
     [
@@ -47,11 +57,12 @@ def test_the_lead_is_the_first_sentence(text: str, first: str) -> None:
     [
         (["a"], [], "every summary needs one reference or more"),
         (["a"], [[]], "every summary needs one reference or more"),
+        (["a b"], ["a b"], "references must be a list of texts for each summary, got a text"),
         (["a"], [["a"], ["b"]], "1 summaries of 2 references: one each is needed"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(
-    summaries: list[str], references: list[list[str]], message: str
+    summaries: list[str], references: list[Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         rouge(summaries, references)

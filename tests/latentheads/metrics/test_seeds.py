@@ -84,6 +84,16 @@ def test_a_recipe_without_a_run_is_named() -> None:
         summarise(tabulate([one("plain", 0, -1.5)]), ["plain", "coda"])
 
 
+def test_a_run_counts_once_and_some_are_needed() -> None:
+    twice = tabulate([one("plain", 0, -1.5), one("plain", 1, -1.5), one("plain", 0, -1.25)])
+    with pytest.raises(ValueError, match="recipe 'plain' has two runs of seed 0: a run counts"):
+        summarise(twice, ["plain"])
+    with pytest.raises(ValueError, match="runs must be at least one"):
+        summarise(tabulate([]), ["plain"])
+    with pytest.raises(ValueError, match="recipes must be at least one"):
+        summarise(twice[:1], [])
+
+
 def test_a_bound_is_exact_where_nothing_is_drawn_and_nowhere_else() -> None:
     plain, other = rows("enumerated", exact=[-1.2, -1.1, -1.3])
     assert plain["exact"] == plain["elbo"]

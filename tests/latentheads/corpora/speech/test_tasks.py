@@ -138,6 +138,8 @@ def test_names_of_tasks_are_read_again() -> None:
         task = Task.read(name, None)
         assert (task.source, task.target, task.name) == ("de", "de", name)
     assert Task.read("de-en", "").name == "de-en"
+    with pytest.raises(ValueError, match="task 'de-en' translates, and speech is written in its"):
+        Task.read("de-en", None)
 
 
 @pytest.mark.parametrize("select", ["group", "subset", "static"])
