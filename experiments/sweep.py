@@ -28,7 +28,7 @@ from latentheads.experiments.cli.errors import ending, name_again
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import tell_and_write
-from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
+from latentheads.experiments.cli.summary import COLUMNS, check_texts, read_all, write_tables
 from latentheads.metrics.scores import CHIEF
 from latentheads.metrics.seeds import summarise
 
@@ -64,6 +64,7 @@ def read_sweep(
     import pandas as pd  # takes long to load
 
     runs, rows = [], []
+    check_texts(plan for mine in plans.values() for plan in mine)
     for number, mine in plans.items():
         found = read_all(mine)
         runs.append(found.assign(heads=number))

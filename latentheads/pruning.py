@@ -23,7 +23,7 @@ has no KL either: the bound is that of the smaller model.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 
 import torch
 from jaxtyping import Float
@@ -167,7 +167,7 @@ def _find_active(
     for name, places in kept.items():
         if name not in there:
             raise ValueError(f"unknown block {name!r}: this model has {', '.join(there)}")
-        if not isinstance(places, Sequence):
+        if isinstance(places, str) or not isinstance(places, Iterable):
             raise ValueError(f"block {name!r} must have a list of heads, got {shown(places)}")
         for place in places:  # a mask of true and false would name the heads 1 and 0
             check_number(f"a head of block {name!r}", place, whole=True)

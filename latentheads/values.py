@@ -145,7 +145,7 @@ def _convert(annotation: Any, value: Any) -> Any:
         return _convert_union(get_args(annotation), value)
     if origin is Literal:
         known = get_args(annotation)
-        return known[known.index(_require(value in known, value))]  # numpy has texts of its own
+        return known[known.index(_require(value in known, value))]
     if origin in (dict, Mapping):
         return _convert_mapping(get_args(annotation), value)
     if is_dataclass(annotation) and isinstance(annotation, type):
@@ -157,7 +157,7 @@ def _convert(annotation: Any, value: Any) -> Any:
     if annotation is bool and isinstance(value, np.bool_):
         return bool(value)
     if annotation is str:
-        return str(_require(isinstance(value, str), value))
+        return str.__str__(_require(isinstance(value, str), value))  # numpy has texts of its own
     if annotation in (bool, NoneType):
         return _require(isinstance(value, annotation), value)
     if annotation is int:

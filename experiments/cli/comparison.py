@@ -163,7 +163,7 @@ class Plan:
         if found.before is not None:  # its rate would fall twice, beside runs whose rate falls once
             raise ValueError(
                 f"{self.folder} is a run of {found.before:,} updates, and a comparison gives it no "
-                "more: choose another out or --overwrite; run.py gives a run more"
+                "more: choose another out or --overwrite"
             )
         return found.results
 
@@ -175,8 +175,8 @@ class Plan:
         """
         if changed := changed_parts(self.folder / TEXTS, corpus):
             raise ValueError(
-                f"{self.folder} was trained on another text: that of {', '.join(changed)} has "
-                "changed since; choose another out or --overwrite"
+                f"{self.folder} is of another text: that of {', '.join(changed)} has changed "
+                "since; choose another out or --overwrite"
             )
 
 

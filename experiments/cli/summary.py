@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from latentheads.runs.sections import lacking
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "cell", "read_all", "write_tables"]
+__all__ = ["COLUMNS", "cell", "check_texts", "read_all", "write_tables"]
 
 
 def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
@@ -38,12 +38,16 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
         if lacks := lacking(results.to_json()):
             raise UnfinishedError(f"the report of {plan.folder} lacks {lacks}")
         found.append((plan.recipe, results.to_json()))
-    _check_texts(plans)
+    check_texts(plans)
     return tabulate(found)
 
 
-def _check_texts(plans: Sequence[Plan]) -> None:
-    """Refuses runs of one corpus whose text has changed between them."""
+def check_texts(plans: Iterable[Plan]) -> None:
+    """Refuses runs of one corpus whose text has changed between them.
+
+    Raises:
+        ValueError: It names two runs and the parts.
+    """
     known: dict[Data, tuple[Path, Any]] = {}
     for plan in plans:
         if not (path := plan.folder / TEXTS).exists():

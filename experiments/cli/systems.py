@@ -107,9 +107,10 @@ def _find_task(folder: Path, task: str, known: Sequence[str]) -> str:
     """The whole name of a task, of which its target may be said alone, as fr of en-fr."""
     domain, _, target = task.rpartition(":")
     ends = [name for name in known if name.rpartition(":")[0] == domain]
-    found = [name for name in ends if name == task or name.endswith(f"-{target}")]
+    found = [task] if task in known else [name for name in ends if name.endswith(f"-{target}")]
     if len(found) != 1:
-        raise ValueError(f"{folder} has no task {task!r}: choose from {', '.join(known)}")
+        how = "several tasks" if found else "no task"
+        raise ValueError(f"{folder} has {how} {task!r}: choose from {', '.join(known)}")
     return found[0]
 
 

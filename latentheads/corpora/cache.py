@@ -28,7 +28,7 @@ from latentheads.files import read_json
 
 __all__ = ["cached", "is_kept"]
 
-FORMAT = 4
+FORMAT = 5
 """Number of the cache's format; a cache of another one is made again."""
 
 MOST_BYTES = 2**32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -155,7 +154,6 @@ class Corpus:
         source: Source vocabulary, or None for a language model.
         data: The options that it was made of, so that it can be made again; None of one that was
             put together by hand.
-        made: The parts that those options make; none where that is not known.
     """
 
     name: str
@@ -165,7 +163,6 @@ class Corpus:
     target: Vocabulary
     source: Vocabulary | None = None
     data: Data | None = None
-    made: tuple[Part, ...] = ()
 
     def __repr__(self) -> str:
         names = ("train", "valid", "test", "target", "source", "overlap")
@@ -195,12 +192,6 @@ class Corpus:
         if self.source is None or part.sources is None:
             raise ValueError(f"corpus {self.name!r} has no source: its texts are the references")
         return [self.source.decode(row.tolist()) for row in part.sources]
-
-    @property
-    def options(self) -> Data | None:
-        """The options that make it again; None where a part was replaced since it was made."""
-        own = (self.train, self.valid, self.test)
-        return self.data if all(map(operator.is_, self.made, own)) else None
 
     def mixed(self, mixture: Mixture) -> Corpus:
         """The same corpus with its tasks mixed in another way."""

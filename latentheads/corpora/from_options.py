@@ -22,7 +22,7 @@ from latentheads.corpora.drawn import draw_pairs, draw_tasks, draw_text
 from latentheads.corpora.hub import HUB, PROSE, load_lines, load_pairs
 from latentheads.corpora.limited import Side, limited
 from latentheads.corpora.mixed import parallel_tasks
-from latentheads.corpora.parallel import PairOptions, parallel
+from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.prose import prose
 from latentheads.corpora.speech.corpus import speech
 from latentheads.corpora.speech.table import read_utterances, source_of, text_files
@@ -51,8 +51,7 @@ def make_corpus(data: Data, tell: Tell | None = None, keep: bool = True) -> Corp
     """
     if data.context and not data.block:
         raise ValueError(f"context must be 0 without a block, got {data.context}")
-    corpus = _make_corpus(data, tell, keep)
-    corpus = replace(corpus, data=data, made=(corpus.train, corpus.valid, corpus.test))
+    corpus = replace(_make_corpus(data, tell, keep), data=data)
     if tell is not None and any(corpus.overlap):
         unit = "texts" if data.hears else corpus.valid.unit
         tell(
@@ -172,7 +171,7 @@ def _place_read(data: Data, task: Task, place: int) -> int:
 
 def _learned(data: Data, pair: Pair) -> Pair:
     """The text of a pair that is learned from: of a list of targets the first."""
-    return (pair[0], pair[1].split("\t")[0]) if data.lists_targets else pair
+    return (pair[0], split_references(pair[1])[0]) if data.lists_targets else pair
 
 
 def _pair_options(data: Data) -> PairOptions:

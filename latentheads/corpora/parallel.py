@@ -11,7 +11,15 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import Pair
 from latentheads.corpora.vocabulary import Vocabulary
 
-__all__ = ["USUAL", "PairOptions", "check_held_out", "keep", "learn", "parallel"]
+__all__ = [
+    "USUAL",
+    "PairOptions",
+    "check_held_out",
+    "keep",
+    "learn",
+    "parallel",
+    "split_references",
+]
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ def _encode(
     several: bool = False,
 ) -> Part:
     pairs = pairs if isinstance(pairs, list) else list(pairs)
-    every = [_split_cells(right) if several else [right] for _, right in pairs]
+    every = [split_references(right) if several else [right] for _, right in pairs]
     rights = [first for first, *_ in every]
     sources = source.encode_all(left for left, _ in pairs)
     return Part(
@@ -140,6 +148,10 @@ def _encode(
     )
 
 
-def _split_cells(line: str) -> list[str]:
-    """The references of a line; an empty cell is none, unless all are."""
+def split_references(line: str) -> list[str]:
+    """The texts of a line that count as right, tabs between; an empty one is none, unless all are.
+
+    Args:
+        line: The line.
+    """
     return [cell for cell in line.split("\t") if cell.strip()] or [""]

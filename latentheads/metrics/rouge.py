@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -37,7 +38,8 @@ def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Roug
     """Scores summaries; of several references the nearest counts, in each measure on its own.
 
     Words are those of ``rouge-score``, of a to z and 0 to 9, without English endings. Of references
-    in which more than one letter of 200 is another, words are of any letters, as they stand.
+    in which more than one letter of 200 is another, words are of letters, marks and numbers of any
+    script, as they stand; a text without spaces between words is not cut.
 
     Args:
         summaries: One text each.
@@ -70,7 +72,7 @@ def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Roug
 
 
 class AnyWords:
-    """Words of any letters, in lower case, where rouge-score asks for some."""
+    """Words of any script, in lower case, where rouge-score asks for some."""
 
     def tokenize(self, text: str) -> list[str]:
         """The words of a text.
@@ -78,12 +80,14 @@ class AnyWords:
         Args:
             text: The text.
         """
-        return re.findall(r"\w+", text.lower())
+        composed = unicodedata.normalize("NFC", text.lower())
+        kept = (sign if unicodedata.category(sign)[0] in "LMN" else " " for sign in composed)
+        return "".join(kept).split()
 
 
 def _is_foreign(text: str) -> bool:
     """Whether a text is not of English."""
-    letters = [letter for letter in text if letter.isalpha()]
+    letters = [letter for letter in unicodedata.normalize("NFC", text) if letter.isalpha()]
     return sum(not letter.isascii() for letter in letters) > FOREIGN * len(letters)
 
 

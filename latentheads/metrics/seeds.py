@@ -160,8 +160,8 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
     """
     if not len(runs) or not recipes:
         raise ValueError(f"{'recipes' if len(runs) else 'runs'} must be at least one, got none")
-    twice = runs[runs.duplicated(["recipe", "seed"])]
-    if len(twice):
+    asked = runs[runs.recipe.isin(recipes)]
+    if len(twice := asked[asked.duplicated(["recipe", "seed"])]):
         one = twice.iloc[0]
         raise ValueError(
             f"recipe {one.recipe!r} has two runs of seed {one.seed}: a run counts once, and one of "

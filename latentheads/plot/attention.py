@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,9 +148,9 @@ def _find_top(values: Numbers) -> float:
     return max(1e-9, float(np.nan_to_num(values).max()))
 
 
-def check_places(name: str, places: Sequence[int], number: int) -> None:
+def check_places(name: str, places: Iterable[int], number: int) -> None:
     """Refuses rows or heads that are not among those there are."""
-    if not isinstance(places, Sequence):
+    if isinstance(places, str) or not isinstance(places, Iterable):
         raise ValueError(f"{name} must be a list of places, got {said(places)}")
     for place in places:
         check_number(name, place, whole=True)

@@ -80,8 +80,8 @@ def describe_run(
 
 def describe_data(corpus: Corpus) -> Data:
     """The options of a corpus; of one made by hand, those that a run needs."""
-    if corpus.options is not None:
-        return corpus.options
+    if corpus.data is not None:
+        return corpus.data
     data = Data(
         data=BY_HAND,
         task=_name_task(corpus),
@@ -101,10 +101,15 @@ def describe_data(corpus: Corpus) -> Data:
     )
 
 
-def _name_task(corpus: Corpus) -> Literal["translation", "language-model", "recognition"]:
+def _name_task(
+    corpus: Corpus,
+) -> Literal["translation", "language-model", "recognition", "speech-translation"]:
     if corpus.source is None:
         return "language-model"
-    return "recognition" if bins_of(corpus.source) else "translation"
+    if not bins_of(corpus.source):
+        return "translation"
+    translates = any(task.source != task.target for task in corpus.tasks)
+    return "speech-translation" if translates else "recognition"
 
 
 def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus: Corpus) -> None:

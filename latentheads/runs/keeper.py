@@ -93,8 +93,32 @@ class Keeper:
             facts |= {"corpus": self.digest, "steps": self.engine.training.steps}
             checkpoints.save(self.folder.last, tensors, facts)
 
+    def check(self) -> None:
+        """Refuses a last state that cannot be gone on from.
+
+        Raises:
+            ValueError: It says why.
+        """
+        self._read_state()
+
     def resume(self) -> None:
         """Goes on from the last state.
+
+        Raises:
+            ValueError: It cannot be gone on from; nothing is changed.
+        """
+        tensors, facts, best = self._read_state()
+        if _read_steps(facts) < self.engine.training.steps:
+            self._say_more(facts["step"])
+            facts, best.stale = {**facts, "stopped": False}, 0
+        self.best = best
+        self._restore(self.folder.last, tensors)
+        self.engine.restore(tensors, facts)
+        if self.engine.running and math.isfinite(self.best.value):
+            self._forget_lost_best()
+
+    def _read_state(self) -> tuple[dict[str, Any], dict[str, Any], Best]:
+        """The last state, and the best metric so far.
 
         Raises:
             ValueError: It cannot be gone on from.
@@ -112,30 +136,25 @@ class Keeper:
                 "choose another out or overwrite=True"
             )
         if before < self.engine.training.steps:
-            facts, best.stale = self._take_up(facts, before), 0
-        self.best = best
-        self._restore(self.folder.last, tensors)
-        self.engine.restore(tensors, facts)
-        if self.engine.running and math.isfinite(self.best.value):
-            self._forget_lost_best()
+            self._check_end(facts, before)
+        return tensors, facts, best
 
     def _restore(self, path: Path, tensors: dict[str, Any]) -> None:
         checkpoints.restore(path, tensors, model=self.engine.model, guide=self.engine.guide)
 
-    def _take_up(self, facts: dict[str, Any], before: int) -> dict[str, Any]:
-        """The facts of a finished run that is to have more updates: it has not stopped.
-
-        Raises:
-            ValueError: It is not at the end of those that it was to have before.
-        """
-        step, steps = facts["step"], self.engine.training.steps
+    def _check_end(self, facts: dict[str, Any], before: int) -> None:
+        """Refuses more updates for a run that is not at the end of those that it was to have."""
+        step = facts["step"]
         if step < before and not facts["stopped"]:
             raise ValueError(
                 f"{self.folder.path} has done {step:,} of its {before:,} steps: more can be given "
                 "to a finished run, so let it end first"
             )
-        self._print_line(f"{self.folder.path}: {self._say_schedule(step, steps)}")
-        return {**facts, "stopped": False}
+
+    def _say_more(self, step: int) -> None:
+        """Says how a finished run that is to have more updates goes on."""
+        schedule = self._say_schedule(step, self.engine.training.steps)
+        self._print_line(f"{self.folder.path}: {schedule}")
 
     def _say_schedule(self, step: int, steps: int) -> str:
         """Which learning rates hold where a run is given more updates."""

@@ -397,5 +397,6 @@ def check_own_corpus(run: Run, corpus: Corpus) -> None:
     if changed := changed_parts(run.path / TEXTS, corpus):
         raise ValueError(
             f"{run.path} was trained on another corpus than its options give now: "
-            f"the text of {', '.join(changed)} has changed since"
+            f"the text of {', '.join(changed)} has changed since; one that was cut by hand is "
+            "given as corpus"
         )

@@ -216,7 +216,8 @@ class Trainer:
             self._start = name_start(begun, settings)
         self.closing = self._make_controller(settings)
         if resumes:
-            self._resume(self.keeper)
+            self._check_texts(self.folder)
+            self.keeper.resume()
         self.results = self.folder.results
         self._probe()
 
@@ -233,12 +234,14 @@ class Trainer:
             names[HEADS] = json.dumps(self.heads, indent=2) + "\n"
         return Keeper(folder, engine, self.digest, names)
 
-    def _resume(self, keeper: Keeper) -> None:
-        """Goes on from the last state, if what it was watched and is reported on is as it was."""
-        keeper.resume()
-        if changed := changed_parts(self.folder.path / TEXTS, self.corpus):
+    def _check_texts(self, folder: Folder) -> None:
+        """Refuses a folder whose run was watched, or is reported on, with other text."""
+        held_out = [
+            name for name in changed_parts(folder.path / TEXTS, self.corpus) if name != "train"
+        ]
+        if held_out:
             raise ValueError(
-                f"{self.folder.path} was watched on another text: that of {', '.join(changed)} has "
+                f"{folder.path} was watched on another text: that of {', '.join(held_out)} has "
                 "changed since; choose another out or overwrite=True"
             )
 
@@ -354,9 +357,13 @@ class Trainer:
                 f"update {self.engine.step:,}: begin with a new model and Trainer"
             )
         before.release()
-        keeper, closing = self._make_keeper(settings, folder), self._make_controller(settings)
+        keeper = self._make_keeper(settings, folder)
         if folder.resumable:
-            self._resume(keeper)
+            self._check_texts(folder)
+            keeper.check()
+        closing = self._make_controller(settings)
+        if folder.resumable:
+            keeper.resume()
         self.settings, self.folder = settings, folder
         self.keeper, self.closing = keeper, closing
         self.results = folder.results

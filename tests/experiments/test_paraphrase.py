@@ -96,7 +96,7 @@ def test_maps_are_kept_where_gates_fail(
     words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--keep_heads=2", "--prices=.1"]
     for wrong, said in (
         ("gate_heads=6", "gate_heads must lie in 0 ... 5"),
-        ("prior_scale=0", "prior"),
+        ("prior_scale=0", "prior_scale must be positive, got 0.0"),
     ):
         refused = inside("paraphrase.py", *task, *words, f"--{wrong}").stderr
         assert refused.startswith(f"paraphrase.py: error: {said}")

@@ -319,6 +319,28 @@ def test_more_updates_that_are_refused_change_nothing(
     assert timeless(found.fit()) == timeless(lh.load_run(finished).results)
 
 
+def test_more_updates_that_are_refused_leave_the_pressure_on_gates(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    gates = {"gates": "all", "gate_heads": 3, "prior": "independent", "guide": "mean-field"}
+    options = {**gates, **SIZES, "steps": 3, "report_every": 2, "tokens": 128, "samples": 2}
+    made = lh.Trainer.of(
+        lh.Settings.from_options(options), corpus, out=tmp_path / "run", quiet=True
+    )
+    made.train(quiet=True)
+    assert made.model.pressure is not None
+    facts = checkpoints.load(made.folder.last)
+    checkpoints.save(made.folder.last, facts[0], {**facts[1], "step": 2})
+    made.folder.release()
+    again = lh.Trainer.of(made.settings, corpus, out=tmp_path / "run", quiet=True)
+    pressure = again.model.pressure
+    assert pressure is not None
+    pressure.value.fill_(7.0)
+    with pytest.raises(ValueError, match="has done 2 of its 3 steps"):
+        again.fit(steps=6)
+    assert float(pressure.value) == 7
+
+
 def test_weights_whose_checkpoint_is_lost_do_not_begin_at_step_0(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,10 +362,10 @@ def test_settings_take_the_data_of_the_corpus_that_is_given(tmp_path: Path) -> N
         lh.Trainer.of(own, out=tmp_path / "none")
 
 
-def test_a_corpus_that_was_cut_is_one_made_by_hand(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_corpus_that_was_cut_is_asked_for(corpus: Corpus, tmp_path: Path) -> None:
     cut = replace(corpus, train=corpus.train.first(20))
     trainer(cut, tmp_path / "run").fit()
-    with pytest.raises(ValueError, match="was trained on a corpus made by hand: give corpus"):
+    with pytest.raises(ValueError, match="text of train has changed since; one that was cut by ha"):
         lh.load_run(tmp_path / "run").evaluate()
     assert lh.load_run(tmp_path / "run", corpus=cut).evaluate("valid").tokens
 

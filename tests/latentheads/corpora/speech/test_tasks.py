@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
-from latentheads.corpora.tasks import Task
+from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.beam_search import beam_search
 from latentheads.models import Translation
 from latentheads.runs.build import make_model
+from latentheads.runs.describe import describe_data
 from latentheads.runs.settings import Settings
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_table
 
@@ -172,3 +174,12 @@ def test_tables_that_say_nothing_have_utterances_of_no_speaker(folder: Path) -> 
     said = "nothing to train on: the tables say nothing in columns src_lang, tgt_lang, speaker, "
     with pytest.raises(ValueError, match=said):
         read(folder, tasks="ann:de", tell_apart="speaker")
+
+
+def test_tasks_made_by_hand_are_described_by_their_languages(folder: Path) -> None:
+    heard = replace(read(folder, tasks="de,fr"), data=None)
+    assert describe_data(heard).task == "recognition"
+    translated = heard.mixed(Mixture((Task("de", "en"), Task("fr", "en"))))
+    found = describe_data(translated)
+    assert found.task == "speech-translation"
+    assert found.mixture == translated.train.mixture
