@@ -202,8 +202,8 @@ TWICE_AS_LONG = {
         ("transformer-long-seed0", "transformer-beside-seed0"),
         *((f"transformer-long-seed{seed}", f"transformer-seed{seed}") for seed in (1, 2)),
     ],
-    "one head of alignments, exact, seed 0": [
-        ("exact-smoothed-long-seed0", "exact-smoothed-seed0")
+    "one head of alignments, exact, three seeds": [
+        (f"exact-smoothed-long-seed{seed}", f"exact-smoothed-seed{seed}") for seed in (0, 1, 2)
     ],
 }
 """Runs of 20,000 updates, and those of 10,000 with the same seed."""
