@@ -28,13 +28,12 @@ from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_number, check_words
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.effects import register_parameters
-from latentheads.families import Dependence, Family, Told, WordScores, check_law
+from latentheads.families import Dependence, Family, Told, WordScores, check_family, check_law
 from latentheads.layers.output import RowOutput
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, Block, block_of
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
-from latentheads.values import shown
 
 __all__ = [
     "OF_TEXT",
@@ -371,7 +370,10 @@ class Guide(ModelGuide):
         reads = self.reads
         super().finish()
         noisy = [module.block for module in _noisy_modules(self.model)]
-        self.families = nn.ModuleDict({block.key: self._make_family(block) for block in noisy})
+        maker = f"{type(self).__name__}.family must return"
+        self.families = nn.ModuleDict(
+            {block.key: check_family(maker, self.family(block)) for block in noisy}
+        )
         self._blocks = {block.site(): block for block in noisy}
         told = find_told(self.model)
         if told is not None and reads in ("prefix", "target"):
@@ -382,20 +384,6 @@ class Guide(ModelGuide):
         for module in self.model.drawn_outputs:
             self.families[module.block.key] = self.outputs(module)
             self._blocks[module.site] = module.block
-
-    def _make_family(self, block: Block) -> Family:
-        """The family of a block.
-
-        Raises:
-            ValueError: It is none.
-        """
-        found = self.family(block)
-        if not isinstance(found, nn.Module):
-            raise ValueError(
-                f"{type(self).__name__}.family must return a Family, such as Gaussian(Plain(), "
-                f"HeadScale(block.heads, 0.5, learned=True)), got {shown(found)}"
-            )
-        return found
 
     @abstractmethod
     def family(self, block: Block) -> Family:

@@ -66,18 +66,19 @@ def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool 
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
-        raise ValueError(
-            f"cannot write the cache {folder}: {reason.strerror or reason}"
-        ) from reason
+        raise ValueError(_refusal(folder, reason)) from reason
     corpus = make()
     try:
         if _load(place, key) is None:  # unless another process was first
             _store(place, key, corpus)
     except OSError as reason:
-        raise ValueError(
-            f"cannot write the cache {folder}: {reason.strerror or reason}"
-        ) from reason
+        raise ValueError(_refusal(folder, reason)) from reason
     return _load(place, key) or corpus
+
+
+def _refusal(folder: str | Path, reason: OSError) -> str:
+    """Why a cache cannot be written; an array on a full disk has no word of the system's."""
+    return f"cannot write the cache {folder}: {reason.strerror or reason}"
 
 
 def is_kept(folder: str | Path, file: Path) -> bool:

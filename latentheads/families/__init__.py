@@ -1,6 +1,6 @@
 """Families: conditional distributions of heads, of which priors and posteriors are made."""
 
-from latentheads.families.family import Correlated, Family, Gaussian, Point, check_law
+from latentheads.families.family import Correlated, Family, Gaussian, Point, check_family, check_law
 from latentheads.families.fusion import LEAK, Fusion
 from latentheads.families.location import (
     Affine,
@@ -34,5 +34,6 @@ __all__ = [
     "RunningSum",
     "Told",
     "WordScores",
+    "check_family",
     "check_law",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
@@ -23,6 +23,7 @@ from latentheads.families.location import (
     Location,
 )
 from latentheads.families.scale import CholeskyFactor, HeadScale
+from latentheads.values import shown
 
 __all__ = ["Correlated", "Family", "Gaussian", "Point"]
 
@@ -41,6 +42,24 @@ class Family(nn.Module, ABC):
     @abstractmethod
     def forward(self, context: HeadContext) -> HeadVariable:
         """Builds the distribution of the logits of all heads."""
+
+
+def check_family(maker: str, found: Any) -> Family:
+    """Refuses what is no family.
+
+    Args:
+        maker: What made it, with its verb, for the message.
+        found: What it made.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(found, nn.Module):
+        raise ValueError(
+            f"{maker} a Family, such as Gaussian(Plain(), HeadScale(block.heads, 0.5, "
+            f"learned=True)), got {shown(found)}"
+        )
+    return cast(Family, found)
 
 
 def check_law(site: str, law: Any, shape: Sequence[int]) -> None:

@@ -59,7 +59,7 @@ def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Roug
     if any(isinstance(each, str) for each in references):  # it would be read letter by letter
         raise ValueError("references must be a list of texts for each summary, got a text")
     foreign = _is_foreign("".join(text for each in references for text in each))
-    kept = {"tokenizer": AnyWords()} if foreign else {"use_stemmer": True}
+    kept = {"tokenizer": _AnyWords()} if foreign else {"use_stemmer": True}
     scorer = RougeScorer(KINDS, **kept)
     pairs = zip(references, summaries, strict=True)
     found = [scorer.score_multi(list(right), text) for right, text in pairs]
@@ -71,7 +71,7 @@ def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Roug
     return Rouge(one, two, longest, signature)
 
 
-class AnyWords:
+class _AnyWords:
     """Words of any script, in lower case, where rouge-score asks for some."""
 
     def tokenize(self, text: str) -> list[str]:

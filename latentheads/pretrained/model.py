@@ -17,7 +17,7 @@ from latentheads.alignment.aligner import Hidden
 from latentheads.alignment.options import AlignmentOptions, check_alignment_options
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
-from latentheads.families import Family
+from latentheads.families import Family, check_family
 from latentheads.layers.output import GivenLogits
 from latentheads.model import HeadModel
 from latentheads.models.priors import make_prior
@@ -96,7 +96,7 @@ class Pretrained(HeadModel):
         self.heads = nn.ModuleList(
             PretrainedBlock(
                 address if block is None else replace(address, block=block),
-                None if block is None else _make_prior(prior, block),
+                None if block is None else check_family("prior must make", prior(block)),
                 _gates_of(address.block, gates),
                 self._holder,
                 block is not None and block.layer == highest[block.chain],
@@ -445,21 +445,6 @@ def _find_ends(config: Any) -> tuple[int, ...]:
     named = [getattr(config, f"{name}_token_id", None) for name in ENDS]
     several = [each if isinstance(each, list) else [each] for each in named if each is not None]
     return tuple(dict.fromkeys(number for each in several for number in each))
-
-
-def _make_prior(prior: Callable[[Block], Family], block: Block) -> Family:
-    """The prior of a block.
-
-    Raises:
-        ValueError: It is no family.
-    """
-    found = prior(block)
-    if not isinstance(found, nn.Module):
-        raise ValueError(
-            "prior must make a Family of a block, such as Gaussian(Plain(), HeadScale(block.heads, "
-            f"0.5)), got {shown(found)}"
-        )
-    return found
 
 
 def _check_gates(gates: Selector | None, chains: Sequence[str]) -> None:

@@ -30,15 +30,7 @@ from latentheads.values import shown
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
 
-__all__ = [
-    "Heard",
-    "TimedWord",
-    "check_hears",
-    "hear_files",
-    "list_files",
-    "time_words",
-    "transcribe_heard",
-]
+__all__ = ["Heard", "TimedWord", "check_hears", "hear_files", "time_words", "transcribe_heard"]
 
 
 @dataclass(frozen=True)
@@ -78,11 +70,8 @@ def check_hears(run: Run) -> Positions:
     return run.source
 
 
-def list_files(given: Any) -> list[str | Path]:
-    """Files as a list.
-
-    Args:
-        given: Their names.
+def _list_files(given: Any) -> list[str | Path]:
+    """The names of files as a list.
 
     Raises:
         ValueError: It is one file, or no names of files.
@@ -111,10 +100,10 @@ def hear_files(
         task: The place of the files' task, where the run has tasks.
 
     Raises:
-        ValueError: The run reads text.
+        ValueError: The run reads text, or files are no list of names.
         UnfinishedError: A file is lost.
     """
-    files = list_files(files)
+    files = _list_files(files)
     source, lose = check_hears(run), lose or partial(_lose_no_file, files)
     longest, found, places = run.settings.data.max_seconds, [], []
     for place, file in enumerate(files):

@@ -26,7 +26,7 @@ from latentheads.runs.aligning import align_lines, check_alignments
 from latentheads.runs.build import changed_parts
 from latentheads.runs.drawing import check_draws
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
-from latentheads.runs.hearing import check_hears, hear_files, list_files, transcribe_heard
+from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
 from latentheads.runs.parses import grammar_parses
 from latentheads.runs.portrait import Reading, portray
 from latentheads.runs.results import Results
@@ -208,7 +208,6 @@ class Run:
             ValueError: An option is none, or the run reads text or draws nothing for a number.
             UnfinishedError: A file cannot be heard, or is too long for the run or the machine.
         """
-        files = list_files(files)
         check_least({"number": number}, number=0)
         check_seed(seed)
         check_hears(self)

@@ -12,7 +12,7 @@ import torch
 
 import latentheads as lh
 from latentheads.corpora import Words
-from latentheads.runs.hearing import check_hears
+from latentheads.runs.hearing import check_hears, hear_files
 from tests.experiments.programs import SHORT, assert_one_line, inside, unpainted
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
 from tests.typechecking import unchecked
@@ -73,7 +73,7 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
     assert opened.transcribe([sound]) == [first]
     assert opened.transcribe(iter([sound])) == [first]
     with pytest.raises(ValueError, match="files must be names of files, got 3"):
-        unchecked(lh.Run.transcribe)(opened, [3])
+        unchecked(hear_files)(opened, [3])
     with pytest.raises(ValueError, match="files must be a list of files, got one"):
         opened.transcribe(str(sound))
 
