@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from latentheads.corpora import Corpus, Data, Part, batches
@@ -37,8 +36,8 @@ class Said:
     """
 
     name: str
-    nats: Float[NDArray[np.float64], " sentence"]
-    tokens: Float[NDArray[np.float64], " sentence"]
+    nats: Float[np.ndarray, " sentence"]
+    tokens: Float[np.ndarray, " sentence"]
     draws: int | None
     pieces: str
 

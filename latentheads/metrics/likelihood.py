@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from latentheads.metrics.resampling import (
     RESAMPLES,
@@ -26,7 +25,7 @@ from latentheads.metrics.resampling import (
 
 __all__ = ["Likelihood", "compare_likelihoods"]
 
-PerSentence = Float[NDArray[np.float64], " sentence"]
+PerSentence = Float[np.ndarray, " sentence"]
 
 
 @dataclass(frozen=True)
@@ -85,5 +84,5 @@ def compare_likelihoods(
     return found
 
 
-def _divide(sums: Float[NDArray[np.float64], " 2"]) -> float:
+def _divide(sums: Float[np.ndarray, " 2"]) -> float:
     return float(sums[0] / sums[1])

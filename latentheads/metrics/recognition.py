@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from latentheads.checks import check_word
@@ -49,7 +48,7 @@ __all__ = [
 ]
 
 Unit = Literal["words", "characters"]
-ErrorCounts = Int[NDArray[np.int64], "utterance 4"]
+ErrorCounts = Int[np.ndarray, "utterance 4"]
 """Substitutions, deletions, insertions and reference units of every utterance."""
 
 
@@ -217,7 +216,7 @@ def _make_metric(
     return Metric(count, _rate, partial(_sign, said))
 
 
-def _rate(total: Float[NDArray[np.float64], " 4"]) -> float:
+def _rate(total: Float[np.ndarray, " 4"]) -> float:
     """Errors for a hundred units; a resample of empty references alone counts as one unit."""
     return float(100 * total[:3].sum() / max(int(total[3]), 1))
 

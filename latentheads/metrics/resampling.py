@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from sacrebleu.significance import estimate_ci
 
 __all__ = [
@@ -37,17 +36,17 @@ FEWEST_RESAMPLES = 40
 RESAMPLES, SEED = 1000, 12345
 """The defaults of a test."""
 
-Resamples = Int[NDArray[np.int64], "resample sentence"]
+Resamples = Int[np.ndarray, "resample sentence"]
 """The places of the sentences of every resample."""
 
-Resampled = tuple[float, Float[NDArray[np.float64], " resample"]]
+Resampled = tuple[float, Float[np.ndarray, " resample"]]
 """A figure of all sentences, and that of every resample."""
 
 
-Counts = Float[NDArray[np.float64], "sentence count"]
+Counts = Float[np.ndarray, "sentence count"]
 """The counts of each sentence."""
 
-Combine = Callable[[Float[NDArray[np.float64], " count"]], float]
+Combine = Callable[[Float[np.ndarray, " count"]], float]
 """Makes a figure of the sums of counts."""
 
 

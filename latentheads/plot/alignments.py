@@ -9,7 +9,6 @@ from typing import Any
 
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from latentheads.layers.subsampler import FACTOR
 from latentheads.metrics.alignment import Link
@@ -63,7 +62,7 @@ def draw_alignments(
     links: Collection[Link] = (),
     guide: str = "",
     title: str = "",
-    frames: Float[NDArray[Any], "frame bin"] | None = None,
+    frames: Float[np.ndarray, "frame bin"] | None = None,
     pointed_at: str = "source word",
 ) -> Figure:
     """Draws prior, guide and exact posterior of the first sentence side by side, a row a head.
@@ -115,7 +114,7 @@ def _name_laws(axes: Any, guide: str) -> None:
         axis.set_title(f"{TITLES[law]}: {guide}" if law == "guide" and guide else TITLES[law])
 
 
-def _draw_frames(axes: Any, frames: Float[NDArray[Any], "frame bin"]) -> None:
+def _draw_frames(axes: Any, frames: Float[np.ndarray, "frame bin"]) -> None:
     """Draws what is heard above each law, in the time of the positions."""
     number, bins = frames.shape
     for axis in axes:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from latentheads.metrics.seeds import spread, spread_columns
 from latentheads.plot.canvas import (
@@ -81,7 +80,7 @@ def draw_encoder(
     return figure
 
 
-def _map(heads: Rows, name: str) -> Float[NDArray[Any], "layer head"]:
+def _map(heads: Rows, name: str) -> Float[np.ndarray, "layer head"]:
     """The mean of a measure over seeds, layers by heads."""
     found = _grouped(heads, "block", "head")
     blocks = dict.fromkeys(block for block, _ in found)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.layers.subsampler import FACTOR
@@ -32,7 +30,7 @@ POSITION = FACTOR * FRAME_SECONDS
 
 @in_style
 def draw_sound(
-    frames: Float[NDArray[Any], "frame bin"],
+    frames: Float[np.ndarray, "frame bin"],
     drawn: DrawnWeights,
     tokens: Sequence[str],
     head: int | None = None,

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from latentheads.inference.showing import tell_known
 from latentheads.names import POINTING, block_of, latent_of
@@ -126,7 +125,7 @@ def draw_curves(
 
 def _gather(
     runs: Sequence[Sequence[Mapping[str, Any]]], name: str
-) -> tuple[list[int], Float[NDArray[Any], "seed step"]]:
+) -> tuple[list[int], Float[np.ndarray, "seed step"]]:
     """A figure, negated, of every seed at the steps that all of them have noted; NaN if missing."""
     found = [{record["step"]: record["valid"].get(name) for record in run} for run in runs]
     steps = sorted(set.intersection(*map(set, found))) if found else []

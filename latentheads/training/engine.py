@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,6 +28,7 @@ from latentheads.model import HeadModel
 from latentheads.noise import NoiseStream
 from latentheads.training.checkpoints import weights
 from latentheads.training.faults import find_fault, find_spoilt
+from latentheads.training.optimizers import make_optimizers
 from latentheads.training.options import Training
 from latentheads.training.state import check_facts, check_moments, check_noise
 
@@ -103,7 +104,7 @@ class Engine:
             self.elbo.check([family() for family in self.selections])
         if training.noise_warmup_steps:
             check_warmth(self.objective)
-        self.optimiser = make_optimiser(self.objective.parameters(), training)
+        self.optimizers = make_optimizers(self.objective, training)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0
         self.place = Place()
@@ -153,7 +154,7 @@ class Engine:
         if self.accelerator is not None and self.processes > 1:
             module = self.accelerator.prepare_model(self.objective)
         # what an earlier backward pass left behind would move even what is frozen
-        self.optimiser.zero_grad(set_to_none=True)
+        self._zero_grad()
         started = time.perf_counter()
         stream = closing(self.stream.ahead(self.place))
         with stream as updates, own_parameters(), self.noise.drawing():
@@ -213,16 +214,21 @@ class Engine:
                 self.scaler.scale(nats * (self.processes / update.tokens)).backward()
             loss += nats.detach()
         self._guard(loss, update)
-        for group in self.optimiser.param_groups:
-            group["lr"] = training.learning_rate * training.rate(step)
         self._clip()
-        self.scaler.step(self.optimiser)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = training.learning_rate * training.rate(step)
+            self.scaler.step(optimizer)
         self.scaler.update()
-        self.optimiser.zero_grad(set_to_none=True)
+        self._zero_grad()
         self._loss += loss
         self._tokens += update.tokens
         self.step += 1
         self.place = update.after
+
+    def _zero_grad(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
     def _validate(self, batch: Batch) -> None:
         """Lets Pyro check every site in a pass that changes nothing, random numbers included."""
@@ -261,7 +267,8 @@ class Engine:
         clip, looks = self.training.clip, self.device.type == "cpu"
         if not (clip or looks):
             return
-        self.scaler.unscale_(self.optimiser)
+        for optimizer in self.optimizers:
+            self.scaler.unscale_(optimizer)
         parameters = list(self.objective.parameters())
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         broken = looks and not math.isfinite(float(norm))
@@ -316,15 +323,13 @@ class Engine:
         """The loss of all processes since the last report."""
         return self._loss if self.processes == 1 else self.accelerator.reduce(self._loss, "sum")
 
-    def _named(self) -> list[str]:
-        return [name for name, _ in self.objective.named_parameters()]
-
     def _moments(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """The optimiser's tensors by the name of their parameter."""
-        held = self.optimiser.state_dict()["state"]
-        for place, name in enumerate(self._named()):
-            if place in held:
-                yield name, {k: v for k, v in held[place].items() if isinstance(v, Tensor)}
+        """The optimizers' tensors by the name of their parameter."""
+        for name, parameter in self.objective.named_parameters():
+            for optimizer in self.optimizers:
+                if parameter in optimizer.state:
+                    state = optimizer.state[parameter]
+                    yield name, {k: v for k, v in state.items() if isinstance(v, Tensor)}
 
     def _noise(self) -> dict[str, Tensor]:
         """The state of every process's random numbers, one row a process."""
@@ -363,13 +368,15 @@ class Engine:
         With another number of processes or on another device the noise cannot go on as it was; it
         is seeded anew.
         """
-        state = self.optimiser.state_dict()
-        for place, name in enumerate(self._named()):
-            start = f"optimiser.{name}."
-            found = {k[len(start) :]: v for k, v in tensors.items() if k.startswith(start)}
-            if found:
-                state["state"][place] = found
-        self.optimiser.load_state_dict(state)
+        names = {parameter: name for name, parameter in self.objective.named_parameters()}
+        for optimizer in self.optimizers:
+            state = optimizer.state_dict()
+            for index, parameter in enumerate(optimizer.param_groups[0]["params"]):
+                start = f"optimiser.{names[parameter]}."
+                kept = {k[len(start) :]: v for k, v in tensors.items() if k.startswith(start)}
+                if kept:
+                    state["state"][index] = kept
+            optimizer.load_state_dict(state)
         self.step, self.place = facts["step"], Place(**facts["place"])
         self.stopped = facts["stopped"]
         self._loss = tensors["loss"].to(self.device) * (self.rank == 0)
@@ -458,14 +465,3 @@ def check_warmth(module: nn.Module) -> None:
             raise ValueError(
                 f"noise_warmup_steps acts on every HeadScale: {type(family).__name__} has none"
             )
-
-
-def make_optimiser(parameters: Iterable[nn.Parameter], training: Training) -> torch.optim.Optimizer:
-    """Makes the optimiser; its learning rate is set anew at every update."""
-    rate, decay, momentum = training.learning_rate, training.weight_decay, training.momentum
-    if training.optimiser == "adam":
-        return torch.optim.AdamW(parameters, rate, (0.9, 0.98), weight_decay=decay, fused=True)
-    nesterov = momentum > 0
-    return torch.optim.SGD(
-        parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True
-    )

@@ -21,8 +21,9 @@ class Training:
         steps: Updates.
         tokens: Most tokens of a batch on either side, padding included, all processes together.
         accumulate: Batches whose gradients are summed for one update.
-        optimiser: Adam, or Nesterov's accelerated gradient (nag), as the papers train their
-            language models.
+        optimiser: AdamW (adam); Muon for the matrices of hidden layers with AdamW for the rest
+            (muon), which needs fewer updates; or Nesterov's accelerated gradient (nag), as the
+            papers train their language models.
         momentum: Of nag.
         learning_rate: At the end of the warm-up.
         warmup_steps: Updates of linear growth of the learning rate, which training of fewer updates
@@ -34,7 +35,8 @@ class Training:
         period_growth: By how much each cycle is longer than the one before.
         shrink: Factor of the largest and smallest rate from one cosine cycle to the next.
         least_rate: The learning rate at the end of the first cosine cycle.
-        weight_decay: Share of the learning rate by which Adam shrinks weights at each update.
+        weight_decay: Share of the learning rate by which AdamW and Muon shrink weights at each
+            update.
         clip: Largest norm of the gradient; 0 for none.
         kl_warmup_steps: Updates over which the weight of the KL grows.
         min_kl_weight: Where that weight starts.
@@ -68,7 +70,7 @@ class Training:
     steps: int = 3000
     tokens: int = 1024
     accumulate: int = 1
-    optimiser: Literal["adam", "nag"] = "adam"
+    optimiser: Literal["adam", "muon", "nag"] = "adam"
     momentum: float = 0.99
     learning_rate: float = 3e-3
     warmup_steps: int = 200

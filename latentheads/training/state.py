@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["check_facts", "check_moments", "check_noise"]
+from latentheads.training.optimizers import STATE_NAMES
 
-MOMENTS = {"adam": {"step", "exp_avg", "exp_avg_sq"}, "nag": {"momentum_buffer"}}
-"""The tensors that an optimiser keeps for every parameter."""
+__all__ = ["check_facts", "check_moments", "check_noise"]
 
 FACTS = {
     **{"step": int, "place": dict, "stopped": bool, "tokens": int},
@@ -39,7 +38,7 @@ def check_moments(
             if tensor.shape != (() if kind == "step" else shapes.get(owner)):
                 raise ValueError(f"{name!r} has shape {list(tensor.shape)}")
     for owner, kinds in found.items():
-        if kinds != MOMENTS[optimiser]:
+        if kinds not in STATE_NAMES[optimiser]:
             raise ValueError(f"the optimiser of {owner!r} has {sorted(kinds)}")
 
 

@@ -294,7 +294,7 @@ def _speak_caption(caption: _Caption, path: Path, wav: Path) -> None:
         need_package("soundfile").write(partial, samples, sound.rate, "VORBIS", format="OGG")
 
 
-def _add_noise(samples: Float[NDArray[np.float32], " sample"], name: str) -> NDArray[np.float32]:
+def _add_noise(samples: Float[np.ndarray, " sample"], name: str) -> NDArray[np.float32]:
     """Speech and white noise, always the same beside the same caption."""
     noise = np.random.default_rng(draw_place(f"noise of {name}", 2**32))
     both = samples + NOISE * samples.std() * noise.standard_normal(len(samples))

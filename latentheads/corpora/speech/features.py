@@ -86,7 +86,7 @@ class Filterbank:
 
 def log_mel(
     sound: Sound, bins: int = Filterbank.bins, top: float = Filterbank.top
-) -> Float[NDArray[np.float32], "frame bin"]:
+) -> Float[np.ndarray, "frame bin"]:
     """Kaldi's log-mel filterbank; a sound shorter than a window has no frame.
 
     Args:
@@ -129,8 +129,8 @@ def _make_options(options: FbankOptions, rate: int, bins: int, top: float) -> Fb
 
 
 def normalise(
-    frames: Float[NDArray[np.float32], "frame bin"],
-) -> Float[NDArray[np.float32], "frame bin"]:
+    frames: Float[np.ndarray, "frame bin"],
+) -> Float[np.ndarray, "frame bin"]:
     """Each coefficient less its mean over the utterance, over its standard deviation."""
     exact = frames.astype(np.float64)  # rounding would be blown up where nothing changes
     away = exact - exact.mean(0, keepdims=True) if len(exact) else exact

@@ -25,9 +25,9 @@ class Frames:
 
     def __init__(
         self,
-        values: Float[NDArray[np.float16], "frame bin"],
-        ends: Int[NDArray[np.int64], " utterance"],
-        lengths: Int[NDArray[np.int64], " utterance"] | None = None,
+        values: Float[np.ndarray, "frame bin"],
+        ends: Int[np.ndarray, " utterance"],
+        lengths: Int[np.ndarray, " utterance"] | None = None,
     ) -> None:
         self.values = values
         self.ends = ends
@@ -49,7 +49,7 @@ class Frames:
 
     def pad(
         self, places: Sequence[int] | NDArray[np.int64]
-    ) -> Float[NDArray[np.float32], "utterance frame bin"]:
+    ) -> Float[np.ndarray, "utterance frame bin"]:
         """Some of the utterances, with zeros behind each up to the longest of them."""
         chosen = np.asarray(places, dtype=np.int64)
         longest = int(self.lengths[chosen].max(initial=0))

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from latentheads.packages import need_package
 
@@ -32,7 +31,7 @@ class Sound:
         rate: Samples a second.
     """
 
-    samples: Float[NDArray[np.float32], " sample"]
+    samples: Float[np.ndarray, " sample"]
     rate: int
 
     @property

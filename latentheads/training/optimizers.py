@@ -1,0 +1,160 @@
+r"""Optimizers: AdamW, Nesterov's accelerated gradient, and Muon beside AdamW.
+
+Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) replaces the momentum of a
+matrix by the nearest orthogonal matrix, :math:`U V^T` of its SVD :math:`U S V^T`, so that every
+direction of the matrix moves by the same amount. Five Newton-Schulz steps come near enough. Only
+the matrices of hidden layers are trained so; tables of embeddings, biases, gains and scales keep
+AdamW. Updates are scaled to the size of AdamW's (Liu et al. 2025,
+https://arxiv.org/abs/2502.16982), so that one learning rate serves both.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentheads.layers.output import Output
+from latentheads.training.options import Training
+
+__all__ = ["STATE_NAMES", "Muon", "hidden_matrices", "make_optimizers"]
+
+ADAM_STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})
+MOMENTUM_STATE = frozenset({"momentum_buffer"})
+
+STATE_NAMES = {
+    "adam": (ADAM_STATE,),
+    "nag": (MOMENTUM_STATE,),
+    "muon": (ADAM_STATE, MOMENTUM_STATE),
+}
+"""The tensors that each optimiser keeps for a parameter; of Muon, for either kind."""
+
+PROJECTIONS = ("in_weight", "in_proj_weight")
+"""Names of matrices that hold the queries', keys' and values' projections of attention."""
+
+
+class Muon(torch.optim.Muon):
+    """``torch.optim.Muon``, with matrices of one shape orthogonalised together.
+
+    A network has dozens of matrices of few shapes. One at a time they cost a CPU two to three
+    times as much, and a GPU ten times as many kernels.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Takes one step; see ``torch.optim.Muon``."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            same_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    same_shape[parameter.shape].append(parameter)
+            for parameters in same_shape.values():
+                self._update(parameters, group)
+        return loss
+
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Updates matrices of one shape."""
+        gradients = [parameter.grad for parameter in parameters]
+        buffers = []
+        for parameter in parameters:
+            state = self.state[parameter]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = torch.zeros_like(parameter)
+            buffers.append(state["momentum_buffer"])
+        momentum, rate = group["momentum"], float(group["lr"])
+        torch._foreach_lerp_(buffers, gradients, 1 - momentum)
+        directions = torch._foreach_lerp(gradients, buffers, momentum)
+        updates = orthogonalise(
+            torch.stack(directions), group["ns_coefficients"], group["ns_steps"], group["eps"]
+        )
+        # the root mean square of AdamW's updates is about 0.2
+        scale = 0.2 * max(parameters[0].shape) ** 0.5
+        torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
+        changes = updates.to(parameters[0].dtype).unbind()
+        torch._foreach_add_(parameters, changes, alpha=-rate * scale)
+
+
+def orthogonalise(
+    matrices: Float[Tensor, "matrix row column"],
+    coefficients: tuple[float, float, float],
+    steps: int,
+    eps: float,
+) -> Float[Tensor, "matrix row column"]:
+    r"""Nearly the orthogonal factor of each matrix, by Newton-Schulz steps in bfloat16.
+
+    .. math:: X \leftarrow a X + (b X X^T + c (X X^T)^2) X, \qquad
+              X_0 = M / \lVert M \rVert_F
+
+    Args:
+        matrices: Of one shape.
+        coefficients: :math:`a, b, c`.
+        steps: How many.
+        eps: The least norm that is divided by.
+    """
+    a, b, c = coefficients
+    x = matrices.bfloat16()
+    tall = x.shape[-2] > x.shape[-1]
+    if tall:
+        x = x.mT
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
+
+
+def hidden_matrices(module: nn.Module) -> Iterator[nn.Parameter]:
+    """The matrices of linear layers and of attention, but for tables of embeddings and the output.
+
+    Args:
+        module: A network, a guide, or both in one module.
+    """
+    tables: set[int] = set()
+    for part in module.modules():
+        if isinstance(part, nn.Embedding | Output):
+            tables |= {id(parameter) for parameter in part.parameters()}
+        if hasattr(part, "get_output_embeddings"):  # a network of transformers
+            head = part.get_output_embeddings()
+            tables |= {id(p) for p in head.parameters()} if head is not None else set()
+    for part in module.modules():
+        linear = isinstance(part, nn.Linear) or type(part).__name__ == "Conv1D"  # that of GPT-2
+        for name, parameter in part.named_parameters(recurse=False):
+            matrix = name in PROJECTIONS or (linear and name == "weight")
+            if matrix and parameter.ndim == 2 and id(parameter) not in tables:
+                yield parameter
+
+
+def make_optimizers(module: nn.Module, training: Training) -> list[torch.optim.Optimizer]:
+    """Makes the optimizers of all parameters; their learning rate is set anew at every step.
+
+    Args:
+        module: What is trained.
+        training: How.
+    """
+    rate, decay, momentum = training.learning_rate, training.weight_decay, training.momentum
+    parameters = list(module.parameters())
+    if training.optimiser == "nag":
+        nesterov = momentum > 0
+        return [
+            torch.optim.SGD(
+                parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True
+            )
+        ]
+    optimizers: list[torch.optim.Optimizer] = []
+    if training.optimiser == "muon":
+        matrices = {id(matrix): matrix for matrix in hidden_matrices(module)}
+        parameters = [p for p in parameters if id(p) not in matrices]
+        if matrices:
+            optimizers.append(Muon(matrices.values(), rate, weight_decay=decay))
+    if parameters:
+        adam = torch.optim.AdamW(parameters, rate, (0.9, 0.98), weight_decay=decay, fused=True)
+        optimizers.append(adam)
+    return optimizers
