@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent, constraints
 
 from latentheads.alignment.law import Alignments
+from latentheads.denormals import flush_denormals
 from latentheads.distributions import HeadVariable
 from latentheads.names import SENTENCES, TARGET
 from latentheads.selection.distribution import Selection
@@ -65,7 +66,8 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
     for module in modules:
         module.eval()
     try:
-        yield
+        with flush_denormals():
+            yield
     finally:
         for part, mode in modes.items():
             part.training = mode

@@ -91,7 +91,8 @@ def gradients(loss: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
     found = loss(batch)
     found.backward()
     nn.utils.clip_grad_norm_(loss.parameters(), 1e9)
-    return found.detach(), [p.grad for p in loss.parameters() if p.grad is not None]
+    # moving a module moves its gradients in place
+    return found.detach(), [p.grad.clone() for p in loss.parameters() if p.grad is not None]
 
 
 def home(values: Sequence[Tensor]) -> list[Tensor]:

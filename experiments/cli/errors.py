@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import NoReturn
 
+from latentheads.denormals import flush_denormals
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory, mention
 
 __all__ = [
@@ -115,7 +116,8 @@ def ending(
         mistakes: The errors that mean a mistake of the user's.
     """
     try:
-        yield
+        with flush_denormals():
+            yield
     except mistakes as mistake:
         leave(program, f"error: {name_options(in_a_line(mistake))}")
     except TROUBLE as reason:

@@ -23,6 +23,7 @@ from torch import Tensor
 from latentheads.alignment.dictionary import Dictionary
 from latentheads.alignment.emission import Asked, word_table
 from latentheads.layers.adaptive import AdaptiveOutput
+from latentheads.layers.numeric import exp
 from latentheads.layers.output import LinearOutput, RowOutput
 
 __all__ = ["BandedDictionary", "make_dictionary", "make_table"]
@@ -193,7 +194,7 @@ class BandedDictionary:
         found = self.first.word_entropies(states)
         for band, each in self.bands.items():
             within = each.word_entropies(self.output.narrow(states, band))
-            found = found + self._log_band(states, band).exp() * within
+            found = found + exp(self._log_band(states, band)) * within
         return found
 
     def mean_log_probs(

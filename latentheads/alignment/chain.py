@@ -29,7 +29,7 @@ from latentheads.alignment.transitions import (
     later_steps,
     times,
 )
-from latentheads.layers.numeric import log_softmax
+from latentheads.layers.numeric import exp, log_softmax
 
 __all__ = ["ChainPointing", "SummedChain"]
 
@@ -167,7 +167,7 @@ class SummedChain(Summed):
     def _weights(self) -> tuple[Tensor, Tensor]:
         """What positions weigh, given the word that they write, and the logarithm left out."""
         peak = self._joint.detach().amax(-1, keepdim=True)
-        return (self._joint - peak).exp(), peak[..., 0]
+        return exp(self._joint - peak), peak[..., 0]
 
     @cached_property
     def log_evidence_of_words(self) -> Float[Tensor, "*batch target"]:

@@ -21,7 +21,7 @@ from latentheads.alignment.emission import (
     sum_products,
     sum_tops,
 )
-from latentheads.layers.numeric import exp_, full_precision
+from latentheads.layers.numeric import exp, exp_, full_precision
 
 __all__ = ["Dictionary"]
 
@@ -190,7 +190,7 @@ class Dictionary:
         if (low := scaled < SMALLEST).any():
             rows = rows_at(low, states, self.lexicons)
             laws = full_precision(rows @ self.weight.mT).log_softmax(-1)
-            found[low] = -(laws.exp() * laws).sum(-1).to(found.dtype)
+            found[low] = -(exp(laws) * laws).sum(-1).to(found.dtype)
         return found
 
     def mean_log_probs(

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from latentheads.layers.numeric import exp_, first_derivative, full_precision, softmax
 from latentheads.layers.output import (
@@ -51,6 +52,9 @@ LARGEST = 2
 
 FEWEST = 64
 """Words at least whose pairs of rows are multiplied together: a product of fewer is slow."""
+
+NEGLIGIBLE = 1e-30
+"""A probability of a position below this counts as 0 in a gradient."""
 
 SMALLEST = 1e-30
 """A normaliser below this, in units of the largest scores, has lost digits."""
@@ -108,8 +112,9 @@ class Asked:
     ) -> Float[Tensor, "few target *keys"]:
         """The gradient at the table of some sentences, up to a factor."""
         scores = self.log_law[some] + table if self.summed else self.log_law[some]
-        law = softmax(scores.flatten(2)) * self.valid[some, :, None]
-        return law.view_as(table)
+        # a denormal factor slows a product of matrices: a position as unlikely has no part
+        law = F.threshold(softmax(scores.flatten(2)), NEGLIGIBLE, 0.0)
+        return (law * self.valid[some, :, None]).view_as(table)
 
 
 def _mend_low(

@@ -24,7 +24,7 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
 from latentheads.distributions.heads import spreads
-from latentheads.layers.numeric import log_softmax, softmax
+from latentheads.layers.numeric import exp, log_softmax, softmax
 
 __all__ = [
     "NOWHERE",
@@ -356,5 +356,5 @@ def _kl_of_alignments(q: Alignments, p: Alignments) -> Float[Tensor, "*batch"]:
     for head in q.pointing.heads:
         log_q = q.pointing.given(head, q.below)
         log_p = p.pointing.given(head, p.below)
-        found = found + (log_q.exp() * (log_q - log_p)).sum(-1)
+        found = found + (exp(log_q) * (log_q - log_p)).sum(-1)
     return (found * q.valid).sum(-1)

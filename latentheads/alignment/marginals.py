@@ -10,6 +10,7 @@ from torch import Tensor
 
 from latentheads.alignment.law import Pointing
 from latentheads.alignment.summed import block_tables, sum_of
+from latentheads.layers.numeric import exp
 
 __all__ = ["head_marginals"]
 
@@ -26,4 +27,4 @@ def head_marginals(laws: Sequence[Pointing]) -> Float[Tensor, "*batch head targe
     heads = sum(len(each.heads) for each in laws)
     dims = range(-heads, 0)
     found = [joint.logsumexp([d for d in dims if d != own]) for own in dims]
-    return torch.stack(found, -3).exp()
+    return exp(torch.stack(found, -3))

@@ -16,6 +16,7 @@ from latentheads.alignment.dictionary import Dictionary
 from latentheads.alignment.law import NOWHERE
 from latentheads.alignment.summed import block_tables, sum_of
 from latentheads.attention.block import reorder
+from latentheads.layers.numeric import exp
 from latentheads.layers.output import RowOutput
 
 __all__ = ["AlignmentState"]
@@ -137,7 +138,7 @@ class AlignmentState:
         if self.dictionary is None or self._scored is None:
             raise ValueError("there are no alignments that differ: score words first")
         rows, log_prior = self._scored
-        prior = log_prior.exp()
+        prior = exp(log_prior)
         entropies = self.dictionary.word_entropies(rows)
         came = self.dictionary.word_log_probs(rows, words)
         meant = self.dictionary.mean_log_probs(rows, law)

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.alignment.law import Pointing
-from latentheads.layers.numeric import log_softmax
+from latentheads.layers.numeric import exp, log_softmax
 
 __all__ = ["Summed", "SummedWords", "block_tables", "sum_of"]
 
@@ -156,18 +156,18 @@ class SummedWords(Summed):
 
     def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
         """E log p(y | z, x) under a posterior, of every sentence."""
-        weights = sum_of(block_tables(posterior)).exp()
+        weights = exp(sum_of(block_tables(posterior)))
         return self._total(weights * self.words)
 
     def _entropy(self, laws: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
         table = sum_of(self._tables(laws)).expand_as(self.words)
-        return -self._total(table.exp() * table)
+        return -self._total(exp(table) * table)
 
     def _kl(
         self, laws: Sequence[Pointing], others: Sequence[Pointing]
     ) -> list[Float[Tensor, "*batch"]]:
         tables = self._tables(laws)
-        weights = sum_of(tables).exp()
+        weights = exp(sum_of(tables))
         pairs = zip(tables, self._tables(others), strict=True)
         return [self._total(weights * (table - against)) for table, against in pairs]
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.layers.numeric import log_softmax
+from latentheads.layers.numeric import exp, log_softmax
 
 __all__ = ["SharedTransitions", "Transitions", "WordTransitions", "later_steps", "times"]
 
@@ -87,12 +87,12 @@ class SharedTransitions(Transitions):
     @cached_property
     def weights(self) -> Float[Tensor, "*batch target key"]:
         """What every word's positions weigh, whatever came before: v."""
-        return self.scores.exp()
+        return exp(self.scores)
 
     @cached_property
     def moves(self) -> Float[Tensor, "*#batch before key"]:
         """What every pair of positions weighs: R."""
-        return self.steps.exp()
+        return exp(self.steps)
 
     @cached_property
     def first_total(self) -> Float[Tensor, "*batch 1"]:
@@ -160,12 +160,12 @@ class WordTransitions(Transitions):
     @cached_property
     def moves(self) -> Float[Tensor, "*batch later before key"]:
         """The probabilities of every later word's positions, by the position before."""
-        return self.later.exp()
+        return exp(self.later)
 
     @cached_property
     def marginals(self) -> Float[Tensor, "*batch target key"]:
         """A product of another matrix for every word."""
-        found = [self.first.exp()]
+        found = [exp(self.first)]
         with torch.autocast(found[0].device.type, enabled=False):  # it would narrow the products
             # a view of one matrix at a time would be given a gradient as large as all of them
             for moves in self.moves.unbind(-3):
@@ -184,6 +184,6 @@ class WordTransitions(Transitions):
 
     def _mean(self, first: Tensor, later: Tensor) -> Float[Tensor, "*batch target"]:
         """The mean of what the first word has, and of what each later one has by pairs."""
-        here = (self.first.exp() * first).sum(-1, keepdim=True)
+        here = (exp(self.first) * first).sum(-1, keepdim=True)
         pairs = (self.marginals[..., :-1, :] * (self.moves * later).sum(-1)).sum(-1)
         return torch.cat([here, pairs], -1)

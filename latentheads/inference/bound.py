@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from latentheads.checks import check_least
+from latentheads.denormals import flush_denormals
 from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.guide import check_own_model
@@ -164,6 +165,7 @@ def _is_weighed(site: Any) -> bool:
 
 
 @torch.no_grad()
+@flush_denormals()
 def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     """Computes the terms of the bound for one draw.
 

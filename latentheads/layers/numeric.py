@@ -16,6 +16,7 @@ from torch.overrides import has_torch_function_variadic
 
 __all__ = [
     "dropout",
+    "exp",
     "exp_",
     "first_derivative",
     "full_precision",
@@ -80,8 +81,17 @@ def _fill_vectors(x: Tensor) -> Tensor:
     return F.pad(x, (0, lacking), value=-math.inf)
 
 
+def exp(x: Tensor) -> Tensor:
+    """``x.exp()``, on a CPU as a power of two.
+
+    MKL's exponential takes up to thirty times as long where the result is denormal or 0; elsewhere
+    the power of two takes between a third of its time and three times as long, by processor.
+    """
+    return (x * (1 / math.log(2))).exp2() if x.device.type == "cpu" else x.exp()
+
+
 def exp_(x: Tensor) -> Tensor:
-    """``x.exp_()``, on a CPU as a power of two: a third of the time there, more on a GPU."""
+    """``x.exp_()``, on a CPU as a power of two; see :func:`exp`."""
     return x.mul_(1 / math.log(2)).exp2_() if x.device.type == "cpu" else x.exp_()
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part, Place, Stream, Update, UpdateStream
+from latentheads.denormals import flush_denormals
 from latentheads.effects import own_parameters
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
@@ -157,7 +158,7 @@ class Engine:
         self._zero_grad()
         started = time.perf_counter()
         stream = closing(self.stream.ahead(self.place))
-        with stream as updates, own_parameters(), self.noise.drawing():
+        with stream as updates, own_parameters(), self.noise.drawing(), flush_denormals():
             while self.running:
                 self.model.train()
                 self.guide.train()
