@@ -279,7 +279,12 @@ def update(engine: Engine, number: int) -> list[Tensor]:
 
 @pytest.mark.parametrize(
     "options",
-    [{"kl": "sampled", "accumulate": 2}, {"optimiser": "nag"}, {"precision": "fp16"}],
+    [
+        {"kl": "sampled", "accumulate": 2},
+        {"optimiser": "nag"},
+        {"optimiser": "muon"},
+        {"precision": "fp16"},
+    ],
     ids=str,
 )
 def test_an_update_waits_for_nothing(options: dict[str, Any], tmp_path: Path, there: There) -> None:

@@ -31,6 +31,7 @@ PROGRAMS = {
     "bench_mixers": "times what mixes positions against block length",
     "bench_pretrained": "times latent heads against a network's own attention",
     "bench_selection": "times what choosing heads saves",
+    "bench_trained": "times trained networks against fresh ones",
     "gpu": "tests, times and trains on a machine with a GPU",
 }
 """What each does, in a line."""

@@ -28,7 +28,6 @@ from torch.nn import functional as F
 from latentheads.layers.numeric import exp_, first_derivative, full_precision, softmax
 from latentheads.layers.output import (
     CHUNK,
-    STRIP,
     Gradients,
     Slices,
     for_products,
@@ -52,6 +51,9 @@ LARGEST = 2
 
 FEWEST = 64
 """Words at least whose pairs of rows are multiplied together: a product of fewer is slow."""
+
+PAIRS = {"cpu": 2**20, "cuda": 2**27}
+"""Products of pairs that are in memory at a time: on a CPU they stay in the cache of a core."""
 
 NEGLIGIBLE = 1e-30
 """A probability of a position below this counts as 0 in a gradient."""
@@ -252,16 +254,23 @@ class _Exponentials:
         Args:
             share: The gradient at every entry of the table, divided by its normaliser.
         """
-        rows = sum(mass.shape[1] for mass in self.masses)
         share = share.to(self.masses[0].dtype)
-        for few in _few_words(self.masses[0], rows):
-            parts = [mass[..., few] for mass in self.masses]
-            factors = [
-                mix_products(share.movedim(side + 1, 1), *parts[:side], *parts[side + 1 :])
-                for side in range(len(parts))
-            ]
-            for part, factor in zip(parts, factors, strict=True):
-                part *= factor
+        state, *sides = self.masses
+        if len(sides) == 1:
+            to_state = share @ sides[0]
+            sides[0].mul_(share.mT @ state)
+            state.mul_(to_state)
+            return
+        share = share.flatten(2)
+        for few, pairs in _pairs(*sides):
+            mass = state[..., few]
+            # how much each pair of positions has of each word: its sums over either position
+            # are the other's part
+            reached = (share.mT @ mass).mul_(pairs)
+            mass.mul_(share @ pairs)
+            reached = reached.unflatten(1, (sides[0].shape[1], sides[1].shape[1]))
+            torch.sum(reached, 2, out=sides[0][..., few])
+            torch.sum(reached, 1, out=sides[1][..., few])
 
 
 class _Scores:
@@ -338,12 +347,10 @@ def sum_products(
     """The sum over the vocabulary of a state's mass times that of each position."""
     if len(sides) == 1:
         return state @ sides[0].mT
-    first, last = sides
-    found = state.new_zeros(len(state), state.shape[1] * first.shape[1], last.shape[1])
-    for few in _few_words(state, state.shape[1] * first.shape[1]):
-        pairs = (state[:, :, None, few] * first[:, None, :, few]).flatten(1, 2)
-        found.baddbmm_(pairs, last[..., few].mT)
-    return found.unflatten(1, (state.shape[1], first.shape[1]))
+    found = state.new_zeros(len(state), state.shape[1], sides[0].shape[1] * sides[1].shape[1])
+    for few, pairs in _pairs(*sides):
+        found.baddbmm_(state[..., few], pairs.mT)
+    return found.unflatten(2, (sides[0].shape[1], sides[1].shape[1]))
 
 
 def mix_products(
@@ -352,19 +359,21 @@ def mix_products(
     """The masses of all positions, or products of those of a pair, each times its share."""
     if len(sides) == 1:
         return shares @ sides[0]
-    first, last = sides
-    found = first.new_empty(*shares.shape[:2], first.shape[2])
-    for few in _few_words(found, found.shape[1] * first.shape[1]):
-        reached = (shares.flatten(1, 2) @ last[..., few]).unflatten(1, shares.shape[1:3])
-        found[..., few] = (reached * first[:, None, :, few]).sum(2)
+    found = sides[0].new_empty(*shares.shape[:2], sides[0].shape[2])
+    for few, pairs in _pairs(*sides):
+        found[..., few] = shares.flatten(2) @ pairs
     return found
 
 
-def _few_words(like: Float[Tensor, "sentence _ vocab"], rows: int) -> Iterator[slice]:
-    """Slices of the vocabulary of which so many rows of each sentence stay in a core's cache."""
-    limit = STRIP.get(like.device.type, STRIP["cuda"])
-    number = max(FEWEST, limit // max(1, len(like) * rows))
-    return (slice(start, start + number) for start in range(0, like.shape[2], number))
+def _pairs(
+    first: Float[Tensor, "sentence key vocab"], last: Float[Tensor, "sentence key vocab"]
+) -> Iterator[tuple[slice, Float[Tensor, "sentence pair few"]]]:
+    """The products of the masses of all pairs of positions, for few words at a time."""
+    rows = len(first) * first.shape[1] * last.shape[1]
+    number = max(FEWEST, PAIRS.get(first.device.type, PAIRS["cuda"]) // max(1, rows))
+    for start in range(0, first.shape[2], number):
+        few = slice(start, start + number)
+        yield few, (first[:, :, None, few] * last[:, None, :, few]).flatten(1, 2)
 
 
 def sum_tops(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 

@@ -353,8 +353,7 @@ class Engine:
         check_facts(facts, self.training.steps)
         if facts["scaler"].keys() != self.scaler.state_dict().keys():
             raise ValueError("its scaler is of another precision")
-        shapes = {name: parameter.shape for name, parameter in self.objective.named_parameters()}
-        check_moments(tensors, shapes, self.training.optimiser)
+        check_moments(tensors, dict(self.objective.named_parameters()), self.optimizers)
         if "loss" not in tensors or "noise.cpu" not in tensors:
             raise ValueError("it lacks the loss, or the noise of a process")
         for device in {"cpu", self.device.type}:  # that of another device is let be

@@ -21,17 +21,7 @@ from torch import Tensor, nn
 from latentheads.layers.output import Output
 from latentheads.training.options import Training
 
-__all__ = ["STATE_NAMES", "Muon", "hidden_matrices", "make_optimizers"]
-
-ADAM_STATE = frozenset({"step", "exp_avg", "exp_avg_sq"})
-MOMENTUM_STATE = frozenset({"momentum_buffer"})
-
-STATE_NAMES = {
-    "adam": (ADAM_STATE,),
-    "nag": (MOMENTUM_STATE,),
-    "muon": (ADAM_STATE, MOMENTUM_STATE),
-}
-"""The tensors that each optimiser keeps for a parameter; of Muon, for either kind."""
+__all__ = ["Muon", "hidden_matrices", "make_optimizers", "state_names"]
 
 PROJECTIONS = ("in_weight", "in_proj_weight")
 """Names of matrices that hold the queries', keys' and values' projections of attention."""
@@ -62,7 +52,7 @@ class Muon(torch.optim.Muon):
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Updates matrices of one shape."""
-        gradients = [parameter.grad for parameter in parameters]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         buffers = []
         for parameter in parameters:
             state = self.state[parameter]
@@ -121,9 +111,9 @@ def hidden_matrices(module: nn.Module) -> Iterator[nn.Parameter]:
     for part in module.modules():
         if isinstance(part, nn.Embedding | Output):
             tables |= {id(parameter) for parameter in part.parameters()}
-        if hasattr(part, "get_output_embeddings"):  # a network of transformers
-            head = part.get_output_embeddings()
-            tables |= {id(p) for p in head.parameters()} if head is not None else set()
+        head = getattr(part, "get_output_embeddings", None)  # of a network of transformers
+        if callable(head) and (output := head()) is not None:
+            tables |= {id(parameter) for parameter in output.parameters()}
     for part in module.modules():
         linear = isinstance(part, nn.Linear) or type(part).__name__ == "Conv1D"  # that of GPT-2
         for name, parameter in part.named_parameters(recurse=False):
@@ -158,3 +148,9 @@ def make_optimizers(module: nn.Module, training: Training) -> list[torch.optim.O
         adam = torch.optim.AdamW(parameters, rate, (0.9, 0.98), weight_decay=decay, fused=True)
         optimizers.append(adam)
     return optimizers
+
+
+def state_names(optimizer: torch.optim.Optimizer) -> set[str]:
+    """The names of the tensors that an optimizer keeps for each parameter."""
+    adam = isinstance(optimizer, torch.optim.AdamW)
+    return {"step", "exp_avg", "exp_avg_sq"} if adam else {"momentum_buffer"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from latentheads.training.optimizers import STATE_NAMES
+from latentheads.training.optimizers import state_names
 
 __all__ = ["check_facts", "check_moments", "check_noise"]
 
@@ -21,24 +21,33 @@ FACTS = {
 
 
 def check_moments(
-    tensors: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], optimiser: str
+    tensors: Mapping[str, Tensor],
+    parameters: Mapping[str, Tensor],
+    optimizers: Sequence[torch.optim.Optimizer],
 ) -> None:
-    """Refuses moments that are not those of an optimiser and its parameters.
+    """Refuses moments that are not those of the optimizers and their parameters.
 
     Args:
         tensors: Of the state.
-        shapes: Those of the parameters by name.
-        optimiser: Its name.
+        parameters: All that are trained, by name.
+        optimizers: What trains them.
     """
-    found: dict[str, set[str]] = defaultdict(set)
+    names = {
+        parameter: state_names(optimizer)
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    kept: dict[str, set[str]] = defaultdict(set)
     for name, tensor in tensors.items():
         if name.startswith("optimiser."):
             owner, _, kind = name.removeprefix("optimiser.").rpartition(".")
-            found[owner].add(kind)
-            if tensor.shape != (() if kind == "step" else shapes.get(owner)):
+            kept[owner].add(kind)
+            shape = parameters[owner].shape if owner in parameters else None
+            if tensor.shape != (() if kind == "step" else shape):
                 raise ValueError(f"{name!r} has shape {list(tensor.shape)}")
-    for owner, kinds in found.items():
-        if kinds not in STATE_NAMES[optimiser]:
+    for owner, kinds in kept.items():
+        if owner not in parameters or kinds != names[parameters[owner]]:
             raise ValueError(f"the optimiser of {owner!r} has {sorted(kinds)}")
 
 

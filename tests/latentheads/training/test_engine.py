@@ -165,6 +165,7 @@ def test_what_was_evaluated_is_trained_in_its_mode_and_precision(precision: Any)
         {"free_bits": 0.01, "accumulate": 3},
         {"precision": "bf16"},
         {"optimiser": "nag", "momentum": 0.9, "learning_rate": 0.1, "decay": "cosine"},
+        {"optimiser": "muon", "weight_decay": 1e-3},
     ],
 )
 def test_every_option_trains(options: dict) -> None:
@@ -235,7 +236,7 @@ def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:
         Engine(model, FORMS["tied"](model).double(), part(), Training(max_kl_weight=0.5))
 
 
-@pytest.mark.parametrize(("stop", "optimiser"), [(1, "adam"), (4, "nag"), (6, "adam")])
+@pytest.mark.parametrize(("stop", "optimiser"), [(1, "adam"), (4, "nag"), (6, "adam"), (4, "muon")])
 def test_training_goes_on_from_any_step_as_if_never_stopped(
     stop: int, optimiser: str, tmp_path: Any
 ) -> None:

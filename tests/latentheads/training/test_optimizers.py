@@ -1,0 +1,132 @@
+"""Muon is PyTorch's own, for the matrices that it is meant for."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import latentheads as lh
+from latentheads.training.optimizers import (
+    Muon,
+    hidden_matrices,
+    make_optimizers,
+    orthogonalise,
+    state_names,
+)
+from latentheads.training.options import Training
+from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.tiny import attach, build
+
+SIZES = [(5, 7), (7, 5), (5, 7), (3, 3), (7, 5), (5, 7)]
+
+
+def matrices() -> list[nn.Parameter]:
+    return [nn.Parameter(torch.randn(size)) for size in SIZES]
+
+
+def take_steps(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> None:
+    generator = torch.Generator().manual_seed(3)
+    for step in range(4):
+        for place, parameter in enumerate(parameters):
+            gradient = torch.randn(parameter.shape, generator=generator)
+            parameter.grad = None if (step, place) == (1, 2) else gradient
+        optimizer.step()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_a_step_is_pytorchs_own(decay: float) -> None:
+    """But for rounding: both orthogonalise in bfloat16, and products of a batch round otherwise."""
+    mine, own = matrices(), matrices()
+    for a, b in zip(mine, own, strict=True):
+        b.data.copy_(a.data)
+    how: dict[str, Any] = {"lr": 0.1, "weight_decay": decay}
+    take_steps(Muon(mine, **how), mine)
+    before = copy.deepcopy(own)
+    take_steps(torch.optim.Muon(own, **how, adjust_lr_fn="match_rms_adamw"), own)
+    for a, b, start in zip(mine, own, before, strict=True):
+        moved = (b - start).norm()
+        assert (a - b).norm() < 0.02 * moved
+        assert moved > 0.1
+
+
+def test_all_singular_values_become_about_one() -> None:
+    given = torch.randn(4, 11, 7) * torch.tensor([1e-3, 1.0, 1e3, 1.0])[:, None, None]
+    settings = torch.optim.Muon([torch.zeros(2, 2)]).defaults
+    found = orthogonalise(given, settings["ns_coefficients"], settings["ns_steps"], 1e-7)
+    assert found.shape == given.shape
+    values = torch.linalg.svdvals(found.double())
+    assert ((values > 0.5) & (values < 1.3)).all()
+    left, _, right = torch.linalg.svd(given, full_matrices=False)
+    cosine = (found * (left @ right)).sum((1, 2)) / found.double().norm(dim=(1, 2)) / 7**0.5
+    assert (cosine > 0.97).all()
+    assert orthogonalise(torch.zeros(1, 3, 2), (1.0, 1.0, 1.0), 2, 1e-7).eq(0).all()
+
+
+def names_of(module: nn.Module) -> set[str]:
+    chosen = {id(matrix) for matrix in hidden_matrices(module)}
+    return {name for name, parameter in module.named_parameters() if id(parameter) in chosen}
+
+
+@pytest.mark.parametrize("kind", ["translation", "language-model", "adaptive"])
+def test_matrices_of_layers_are_chosen_and_no_table(kind: str) -> None:
+    model = build(kind)
+    names = names_of(lh.Head_ELBO()(model, attach("cholesky", model)))
+    assert all(name.endswith("weight") for name in names)
+    assert not any("embedding" in name or "output" in name or "norm" in name for name in names)
+    parts = {name.split(".")[-2] for name in names}
+    assert parts >= {"attention", "out", "inner", "outer"}
+    assert {name for name in names if name.startswith("guide.")}
+    every = dict(lh.Head_ELBO()(model, attach("cholesky", model)).named_parameters())
+    rest = {name for name, each in every.items() if each.ndim == 2 and name not in names}
+    tables = ("table", "output", "log", "below_diagonal", "embedding")
+    assert all(any(part in name for part in tables) for name in rest), rest
+
+
+def test_those_of_heads_of_alignments_too() -> None:
+    model = aligned(SHAPES["two blocks"])
+    names = names_of(lh.Head_ELBO()(model, attach("cascaded", model)))
+    assert any(name.startswith("model.alignments.") for name in names)
+    assert any(name.startswith("guide.") for name in names)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_tables_of_a_network_of_transformers_are_no_matrices(tied: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes: dict[str, Any] = {"n_embd": 6, "n_layer": 1, "n_head": 3, "vocab_size": 11}
+    config = transformers.GPT2Config(**sizes, n_positions=7, tie_word_embeddings=tied)
+    names = names_of(transformers.GPT2LMHeadModel(config))
+    parts = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+    assert names == {f"transformer.h.0.{part}.weight" for part in parts}
+
+
+def test_every_parameter_has_one_optimizer() -> None:
+    model = build()
+    objective = lh.Head_ELBO()(model, attach("cascaded", model))
+    for optimiser, kinds in (("adam", 1), ("nag", 1), ("muon", 2)):
+        plan = Training(optimiser=optimiser, learning_rate=0.01, weight_decay=0.3)
+        optimizers = make_optimizers(objective, plan)
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        parameters = [id(each) for group in groups for each in group["params"]]
+        assert sorted(parameters) == sorted(id(each) for each in objective.parameters())
+        assert len(optimizers) == kinds
+        assert {(group["lr"], group["weight_decay"]) for group in groups} == {(0.01, 0.3)}
+    assert make_optimizers(nn.Linear(2, 3, bias=False), plan)[0].__class__ is Muon
+    assert len(make_optimizers(nn.LayerNorm(3), plan)) == 1
+
+
+def test_the_state_of_each_is_named() -> None:
+    module = nn.Linear(3, 2)
+    for optimiser in ("adam", "nag", "muon"):
+        optimizers = make_optimizers(module, Training(optimiser=optimiser))
+        module(torch.ones(3)).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            tensors = [
+                {name for name, value in state.items() if isinstance(value, torch.Tensor)}
+                for state in optimizer.state.values()
+            ]
+            assert tensors == [state_names(optimizer)] * len(tensors)
