@@ -179,7 +179,7 @@ class _WordTable(torch.autograd.Function):
             tables, scales, lows, grads = [], [], [], []
             for rows, narrow in scores.slices:
                 for some, here in scores.exponentials(rows, narrow, put_back=asked is not None):
-                    scaled = sum_products(*here.values)
+                    scaled = sum_products(*here.values, buffers=scores.buffers)
                     lows.append(scaled < SMALLEST)
                     scales.append(scaled.clamp_min_(SMALLEST).reciprocal())
                     tables.append(here.said - here.tops - scaled.log())
@@ -241,12 +241,14 @@ class _Exponentials:
         tops: The largest score of a state plus those of its positions.
         said: The score that a state gives the word, plus those that its positions give it.
         masses: The values in the type that a gradient of them is made in.
+        buffers: Memory for products.
     """
 
     values: Sequence[Float[Tensor, "sentence row vocab"]]
     tops: Float[Tensor, "sentence target *keys"]
     said: Float[Tensor, "sentence target *keys"]
     masses: Sequence[Float[Tensor, "sentence row vocab"]]
+    buffers: Buffers
 
     def weigh(self, share: Float[Tensor, "sentence target *keys"]) -> None:
         """Turns the masses into the part of the gradient that the normalisers have, at each score.
@@ -257,20 +259,40 @@ class _Exponentials:
         share = share.to(self.masses[0].dtype)
         state, *sides = self.masses
         if len(sides) == 1:
-            to_state = share @ sides[0]
-            sides[0].mul_(share.mT @ state)
+            to_state = self.buffers.matmul("state", share, sides[0])
+            sides[0].mul_(self.buffers.matmul("side", share.mT, state))
             state.mul_(to_state)
             return
         share = share.flatten(2)
-        for few, pairs in _pairs(*sides):
+        for few, pairs in _pairs(*sides, buffers=self.buffers):
             mass = state[..., few]
             # how much each pair of positions has of each word: its sums over either position
             # are the other's part
-            reached = (share.mT @ mass).mul_(pairs)
-            mass.mul_(share @ pairs)
+            reached = self.buffers.matmul("reached", share.mT, mass).mul_(pairs)
+            mass.mul_(self.buffers.matmul("state", share, pairs))
             reached = reached.unflatten(1, (sides[0].shape[1], sides[1].shape[1]))
             torch.sum(reached, 2, out=sides[0][..., few])
             torch.sum(reached, 1, out=sides[1][..., few])
+
+
+class Buffers:
+    """Memory for products of matrices: a CPU takes longer to find new memory than to multiply."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Any, ...], Tensor] = {}
+
+    def get(self, name: str, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A tensor of a shape, whose content is that of its last use."""
+        key = name, like.dtype, shape
+        if key not in self._kept:
+            self._kept[key] = like.new_empty(shape)
+        return self._kept[key]
+
+    def matmul(
+        self, name: str, x: Float[Tensor, "batch row k"], y: Float[Tensor, "batch k column"]
+    ) -> Float[Tensor, "batch row column"]:
+        """The product of two batches of matrices, which holds until the next of this name."""
+        return torch.bmm(x, y, out=self.get(name, x, (*x.shape[:2], y.shape[2])))
 
 
 class _Scores:
@@ -293,6 +315,7 @@ class _Scores:
         smoothing: float = 0.0,
     ) -> None:
         self.words, self._counts = words, [each.shape[1] for each in sides]
+        self.buffers = Buffers()
         rows = torch.cat([each.to(weight.dtype) for each in sides], 1)
         self._smoothing = smoothing
         self._means = full_precision(rows) @ full_precision(weight).mean(0) if smoothing else None
@@ -337,18 +360,21 @@ class _Scores:
                     sum_tops(top, above),
                     by_pairs(own.diagonal(dim1=1, dim2=2), [each.mT for each in said]),
                     masses.split(self._counts, 1),
+                    self.buffers,
                 ),
             )
 
 
 def sum_products(
-    state: Float[Tensor, "sentence target vocab"], *sides: Float[Tensor, "sentence key vocab"]
+    state: Float[Tensor, "sentence target vocab"],
+    *sides: Float[Tensor, "sentence key vocab"],
+    buffers: Buffers | None = None,
 ) -> Float[Tensor, "sentence target *keys"]:
     """The sum over the vocabulary of a state's mass times that of each position."""
     if len(sides) == 1:
         return state @ sides[0].mT
     found = state.new_zeros(len(state), state.shape[1], sides[0].shape[1] * sides[1].shape[1])
-    for few, pairs in _pairs(*sides):
+    for few, pairs in _pairs(*sides, buffers=buffers):
         found.baddbmm_(state[..., few], pairs.mT)
     return found.unflatten(2, (sides[0].shape[1], sides[1].shape[1]))
 
@@ -366,14 +392,19 @@ def mix_products(
 
 
 def _pairs(
-    first: Float[Tensor, "sentence key vocab"], last: Float[Tensor, "sentence key vocab"]
+    first: Float[Tensor, "sentence key vocab"],
+    last: Float[Tensor, "sentence key vocab"],
+    buffers: Buffers | None = None,
 ) -> Iterator[tuple[slice, Float[Tensor, "sentence pair few"]]]:
     """The products of the masses of all pairs of positions, for few words at a time."""
     rows = len(first) * first.shape[1] * last.shape[1]
     number = max(FEWEST, PAIRS.get(first.device.type, PAIRS["cuda"]) // max(1, rows))
     for start in range(0, first.shape[2], number):
         few = slice(start, start + number)
-        yield few, (first[:, :, None, few] * last[:, None, :, few]).flatten(1, 2)
+        one, other = first[:, :, None, few], last[:, None, :, few]
+        shape = len(first), first.shape[1], last.shape[1], one.shape[-1]
+        room = None if buffers is None else buffers.get("pairs", first, shape)
+        yield few, torch.mul(one, other, out=room).flatten(1, 2)
 
 
 def sum_tops(
