@@ -264,7 +264,7 @@ class _Exponentials:
             state.mul_(to_state)
             return
         share = share.flatten(2)
-        for few, pairs in _pairs(*sides, buffers=self.buffers):
+        for few, pairs in _pairs(sides[0], sides[1], self.buffers):
             mass = state[..., few]
             # how much each pair of positions has of each word: its sums over either position
             # are the other's part
@@ -374,7 +374,7 @@ def sum_products(
     if len(sides) == 1:
         return state @ sides[0].mT
     found = state.new_zeros(len(state), state.shape[1], sides[0].shape[1] * sides[1].shape[1])
-    for few, pairs in _pairs(*sides, buffers=buffers):
+    for few, pairs in _pairs(sides[0], sides[1], buffers):
         found.baddbmm_(state[..., few], pairs.mT)
     return found.unflatten(2, (sides[0].shape[1], sides[1].shape[1]))
 
@@ -386,7 +386,7 @@ def mix_products(
     if len(sides) == 1:
         return shares @ sides[0]
     found = sides[0].new_empty(*shares.shape[:2], sides[0].shape[2])
-    for few, pairs in _pairs(*sides):
+    for few, pairs in _pairs(sides[0], sides[1]):
         found[..., few] = shares.flatten(2) @ pairs
     return found
 
