@@ -63,7 +63,8 @@ for source, reference in zip(sources[:3], corpus.test.references):
 
 # %%
 model = Translation.of(corpus, prior="delta", alignments=lh.AlignmentOptions(alignments=2), **SIZES)
-options = {"tokens": 512, "learning_rate": 8e-3, "report_every": 100, "samples": 1}
+plan = {"optimiser": "adam", "learning_rate": 8e-3, "warmup_steps": 200}
+options = {"tokens": 512, "report_every": 100, "samples": 1, **plan}
 trainer = lh.Trainer(model, Exact(model), corpus, steps=STEPS, out="runs/exact", **options)
 trainer.fit()
 

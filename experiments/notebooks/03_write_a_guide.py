@@ -110,7 +110,8 @@ pd.DataFrame({"KL, nats a sentence": {n: float(kl.mean()) for n, kl in terms.kl.
 # tied guide first. Then it stays as it is, and each guide bounds it as well as it can.
 
 # %%
-options = {"tokens": 512, "learning_rate": 5e-3, "report_every": 100, "samples": 4, "quiet": True}
+plan = {"optimiser": "adam", "learning_rate": 5e-3, "warmup_steps": 200}
+options = {"tokens": 512, "report_every": 100, "samples": 4, "quiet": True, **plan}
 torch.manual_seed(0)
 model = Translation.of(corpus, prior="independent", layers=2, **SIZES)
 lh.Trainer(model, Tied(model), corpus, steps=STEPS, out="runs/tied", **options).fit()

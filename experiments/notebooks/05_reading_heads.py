@@ -66,7 +66,8 @@ corpus
 # has heads without noise, and one head of alignments above the decoder that is drawn.
 
 # %%
-options = {"steps": STEPS, "tokens": 512, "report_every": 200, "samples": 2, "quiet": True}
+plan = {"optimiser": "adam", "learning_rate": 3e-3, "warmup_steps": 200}
+options = {"steps": STEPS, "tokens": 512, "report_every": 200, "samples": 2, "quiet": True, **plan}
 torch.manual_seed(0)
 noisy = Translation.of(corpus, prior="independent", layers=2, **SIZES)
 lh.Trainer(noisy, Tied(noisy), corpus, out="runs/coda-cs", **options).fit()

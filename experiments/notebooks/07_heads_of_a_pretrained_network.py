@@ -79,6 +79,8 @@ fitted = lh.fit(
     train,
     valid,
     steps=STEPS,
+    optimiser="adam",
+    learning_rate=3e-3,
     warmup_steps=max(1, STEPS // 7),
     report_every=max(1, STEPS // 3),
     quiet=True,
@@ -114,6 +116,7 @@ rows, scales = [], {}
 for price in PRICES:
     guide = NoisyHeads(model)
     options = {"steps": FEW, "warmup_steps": 1, "report_every": FEW, "learning_rate": 0.1}
+    options["optimiser"] = "adam"
     fitted = lh.fit(model, guide, train, valid, max_kl_weight=price, quiet=True, **options)
     report, scales[price] = fitted.report, torch.stack([*guide.scales().values()])
     rows.append({"price": price, "bound": report.elbo, "log-likelihood": report.log_likelihood})
@@ -217,6 +220,8 @@ pointing = lh.fit(
     texts,
     held_out,
     steps=2 * FEW,
+    optimiser="adam",
+    learning_rate=3e-3,
     warmup_steps=max(1, FEW // 8),
     report_every=FEW,
     quiet=True,

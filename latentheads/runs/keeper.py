@@ -163,9 +163,9 @@ class Keeper:
         kind = {"linear": "linearly to 0", "inverse-sqrt": "by the inverse square root of the step"}
         falls = kind.get(training.decay, "along the cosine")
         course = []
-        if step < training.warmup_steps:
-            course.append(f"grows until update {min(training.warmup_steps, steps):,}")
-        if training.warmup_steps < steps:
+        if step < training.warmup:
+            course.append(f"grows until update {min(training.warmup, steps):,}")
+        if training.warmup < steps:
             course.append(f"falls {falls} over all {steps:,}")
         return (
             f"{step:,} updates are done, and {steps - step:,} follow; the learning rate "

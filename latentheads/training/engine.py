@@ -166,7 +166,7 @@ class Engine:
                 if tick:
                     tick(self.step)
                 last = self.step == training.steps
-                due = last or self.step % training.report_every == 0
+                due = last or self.step % training.report_interval == 0
                 every = training.checkpoint_every
                 saves = last or (self.step % every == 0 if every else due)
                 if not (due or saves):

@@ -26,8 +26,8 @@ class Training:
             papers train their language models.
         momentum: Of nag.
         learning_rate: At the end of the warm-up.
-        warmup_steps: Updates of linear growth of the learning rate, which training of fewer updates
-            in all never reaches.
+        warmup_steps: Updates of linear growth of the learning rate; not given: a tenth of all, at
+            most 200.
         decay: How the learning rate falls afterwards: to 0 at the last step (linear), by the
             inverse square root of the step (inverse-sqrt), or along half a cosine in each of a
             row of cycles (cosine).
@@ -58,7 +58,8 @@ class Training:
         objective_draws: Draws of iwae and rws.
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
-        report_every: Updates between two evaluations on validation.
+        report_every: Updates between two evaluations on validation; not given: a tenth of all, at
+            most 250.
         checkpoint_every: Updates between two checkpoints to resume from; 0: at every evaluation.
         metric: What says on validation which weights are best: the bound (elbo) or the likelihood
             of the plug-in network (plug-in, as the papers do).
@@ -67,13 +68,13 @@ class Training:
         average: How many of these are averaged and reported rather than the best; 0: the best.
     """
 
-    steps: int = 3000
+    steps: int = 1000
     tokens: int = 1024
     accumulate: int = 1
-    optimiser: Literal["adam", "muon", "nag"] = "adam"
+    optimiser: Literal["adam", "muon", "nag"] = "muon"
     momentum: float = 0.99
-    learning_rate: float = 3e-3
-    warmup_steps: int = 200
+    learning_rate: float = 4e-3
+    warmup_steps: int | None = None
     decay: Literal["linear", "inverse-sqrt", "cosine"] = "linear"
     period: int = 0
     period_growth: float = 1.0
@@ -93,7 +94,7 @@ class Training:
     objective_draws: int = 5
     kl: Literal["analytic", "sampled"] = "analytic"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    report_every: int = 250
+    report_every: int | None = None
     checkpoint_every: int = 0
     metric: Literal["elbo", "plug-in"] = "elbo"
     patience: int = 0
@@ -103,8 +104,13 @@ class Training:
     def __post_init__(self) -> None:
         convert_fields(self)
         said = vars(self)
-        check_least(said, steps=1, tokens=1, accumulate=1, report_every=1, objective_draws=2)
-        check_least(said, warmup_steps=0, kl_warmup_steps=0, min_kl_weight=0.0, max_kl_weight=0.0)
+        check_least(said, steps=1, tokens=1, accumulate=1, objective_draws=2)
+        check_least(
+            {"report_every": self.report_interval, "warmup_steps": self.warmup},
+            report_every=1,
+            warmup_steps=0,
+        )
+        check_least(said, kl_warmup_steps=0, min_kl_weight=0.0, max_kl_weight=0.0)
         check_least(said, weight_decay=0.0, clip=0.0, free_bits=0.0, noise_warmup_steps=0)
         check_least(said, checkpoint_every=0, patience=0, keep=0, average=0, period=0)
         check_least(said, least_rate=0.0, period_growth=1.0)
@@ -120,19 +126,31 @@ class Training:
                 f"got {self.least_temperature}"
             )
 
+    @property
+    def warmup(self) -> int:
+        """Updates of the warm-up."""
+        return min(200, self.steps // 10) if self.warmup_steps is None else self.warmup_steps
+
+    @property
+    def report_interval(self) -> int:
+        """Updates between two evaluations on validation."""
+        if self.report_every is None:
+            return min(250, max(1, self.steps // 10))
+        return self.report_every
+
     def rate(self, step: int) -> float:
         """The factor of the learning rate at a step counted from 0."""
-        if step < self.warmup_steps:
-            return (step + 1) / self.warmup_steps
+        if step < self.warmup:
+            return (step + 1) / self.warmup
         if self.decay == "linear":
-            return max(0.0, (self.steps - step) / max(1, self.steps - self.warmup_steps))
+            return max(0.0, (self.steps - step) / max(1, self.steps - self.warmup))
         if self.decay == "cosine":
-            return self._cosine(step - self.warmup_steps)
-        return math.sqrt(max(1, self.warmup_steps) / (step + 1))
+            return self._cosine(step - self.warmup)
+        return math.sqrt(max(1, self.warmup) / (step + 1))
 
     def _cosine(self, step: int) -> float:
         """The factor within the cycle that a step after the warm-up belongs to."""
-        length, scale = float(self.period or max(1, self.steps - self.warmup_steps)), 1.0
+        length, scale = float(self.period or max(1, self.steps - self.warmup)), 1.0
         while step >= length:
             step, scale = int(step - length), scale * self.shrink
             length *= self.period_growth
