@@ -241,6 +241,7 @@ class _Exponentials:
         tops: The largest score of a state plus those of its positions.
         said: The score that a state gives the word, plus those that its positions give it.
         masses: The values in the type that a gradient of them is made in.
+        parts: Where that gradient is written; it may be where the masses are.
         buffers: Memory for products.
     """
 
@@ -248,10 +249,11 @@ class _Exponentials:
     tops: Float[Tensor, "sentence target *keys"]
     said: Float[Tensor, "sentence target *keys"]
     masses: Sequence[Float[Tensor, "sentence row vocab"]]
+    parts: Sequence[Float[Tensor, "sentence row vocab"]]
     buffers: Buffers
 
     def weigh(self, share: Float[Tensor, "sentence target *keys"]) -> None:
-        """Turns the masses into the part of the gradient that the normalisers have, at each score.
+        """Writes the part of the gradient that the normalisers have, at each score.
 
         Args:
             share: The gradient at every entry of the table, divided by its normaliser.
@@ -260,8 +262,9 @@ class _Exponentials:
         state, *sides = self.masses
         if len(sides) == 1:
             to_state = self.buffers.matmul("state", share, sides[0])
-            sides[0].mul_(self.buffers.matmul("side", share.mT, state))
-            state.mul_(to_state)
+            to_side = self.buffers.matmul("side", share.mT, state)
+            torch.mul(state, to_state, out=self.parts[0])
+            torch.mul(sides[0], to_side, out=self.parts[1])
             return
         share = share.flatten(2)
         for few, pairs in _pairs(sides[0], sides[1], self.buffers):
@@ -269,10 +272,10 @@ class _Exponentials:
             # how much each pair of positions has of each word: its sums over either position
             # are the other's part
             reached = self.buffers.matmul("reached", share.mT, mass).mul_(pairs)
-            mass.mul_(self.buffers.matmul("state", share, pairs))
+            torch.mul(mass, self.buffers.matmul("state", share, pairs), out=self.parts[0][..., few])
             reached = reached.unflatten(1, (sides[0].shape[1], sides[1].shape[1]))
-            torch.sum(reached, 2, out=sides[0][..., few])
-            torch.sum(reached, 1, out=sides[1][..., few])
+            torch.sum(reached, 2, out=self.parts[1][..., few])
+            torch.sum(reached, 1, out=self.parts[2][..., few])
 
 
 class Buffers:
@@ -347,10 +350,15 @@ class _Scores:
             own, *said = of_words.split(self._counts, 1)
             tops = values.amax(-1)
             exp_(values.sub_(tops[..., None]))
-            masses = values
+            masses = parts = values.split(self._counts, 1)
             if rough:
                 place = slice(strip.start - rows.start, strip.stop - rows.start)
-                masses = narrow[place].copy_(scores).view_as(values)
+                parts = narrow[place].view_as(values).split(self._counts, 1)
+                # next to each other, as products of half precision want them
+                masses = [
+                    self.buffers.get(f"mass {side}", narrow, tuple(part.shape)).copy_(part)
+                    for side, part in enumerate(masses)
+                ]
             top, *above = tops.split(self._counts, 1)
             # a position's score of a word stands at (position, word): turned round for the table
             yield (
@@ -359,7 +367,8 @@ class _Scores:
                     values.split(self._counts, 1),
                     sum_tops(top, above),
                     by_pairs(own.diagonal(dim1=1, dim2=2), [each.mT for each in said]),
-                    masses.split(self._counts, 1),
+                    masses,
+                    parts,
                     self.buffers,
                 ),
             )

@@ -34,6 +34,9 @@ class Muon(torch.optim.Muon):
     times as much, and a GPU ten times as many kernels.
     """
 
+    # a GradScaler then gives its scale and what it found, and does not wait to read them
+    _step_supports_amp_scaling = True
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes one step; see ``torch.optim.Muon``."""
@@ -52,24 +55,34 @@ class Muon(torch.optim.Muon):
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Updates matrices of one shape."""
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         buffers = []
         for parameter in parameters:
             state = self.state[parameter]
             if "momentum_buffer" not in state:
                 state["momentum_buffer"] = torch.zeros_like(parameter)
             buffers.append(state["momentum_buffer"])
+        gradients = torch.stack([p.grad for p in parameters if p.grad is not None])
+        kept = torch.stack(buffers)
+        if (grad_scale := getattr(self, "grad_scale", None)) is not None:
+            gradients = gradients / grad_scale
+        moves: Tensor | float = 1.0
+        if (found_inf := getattr(self, "found_inf", None)) is not None:
+            gradients = torch.where(found_inf > 0, kept, gradients)
+            moves = 1 - found_inf
         momentum, rate = group["momentum"], float(group["lr"])
-        torch._foreach_lerp_(buffers, gradients, 1 - momentum)
-        directions = torch._foreach_lerp(gradients, buffers, momentum)
+        kept = kept.lerp(gradients, 1 - momentum)
+        torch._foreach_copy_(buffers, list(kept.unbind()))
         updates = orthogonalise(
-            torch.stack(directions), group["ns_coefficients"], group["ns_steps"], group["eps"]
+            gradients.lerp(kept, momentum),
+            group["ns_coefficients"],
+            group["ns_steps"],
+            group["eps"],
         )
         # the root mean square of AdamW's updates is about 0.2
         scale = 0.2 * max(parameters[0].shape) ** 0.5
-        torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
-        changes = updates.to(parameters[0].dtype).unbind()
-        torch._foreach_add_(parameters, changes, alpha=-rate * scale)
+        changes = updates.to(kept.dtype) * (-rate * scale * moves)
+        for parameter, change in zip(parameters, changes.unbind(), strict=True):
+            parameter.mul_(1 - rate * group["weight_decay"] * moves).add_(change)
 
 
 def orthogonalise(

@@ -92,7 +92,7 @@ def shared(words: list[str], out: Path) -> str:
 
 PLAIN = ["--recipe=transformer", "--tensorboard"]
 ALIGNED = ["--guide=cascaded", "--objective=marginal", "--alignments=2", "--alignment_width=4"]
-FAST = ["--layers=1", "--learning_rate=0.02", "--warmup_steps=1"]
+FAST = ["--layers=1", "--optimiser=adam", "--learning_rate=0.02", "--warmup_steps=1"]
 
 
 @pytest.mark.parametrize("kind", [PLAIN, [*ALIGNED, *FAST]], ids=["plain", "alignments"])
@@ -115,7 +115,7 @@ def assert_same_figures(mine: dict, theirs: dict) -> None:
     exact = [name for name in ("exact", "gap", "information") if mine.get(name) is not None]
     for name in ("elbo", *exact):
         # large steps of Adam enlarge what float32 rounds away of a guide's small gradients
-        near = 1e-4 if exact and name in ("elbo", "gap") else 1e-5
+        near = 5e-4 if exact and name in ("elbo", "gap") else 1e-5
         assert mine[name] == pytest.approx(theirs[name], abs=near)
     assert all(mine[name] > 0.01 for name in exact[1:]), "the guide has its own law, words say much"
 

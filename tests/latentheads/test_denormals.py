@@ -22,7 +22,7 @@ from latentheads.experiments.cli.errors import ending
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.latentheads.alignment.models import SHAPES, aligned
-from tests.latentheads.training.test_engine import make, part
+from tests.latentheads.training.engines import part
 from tests.tiny import attach, build, small_batch
 
 
@@ -103,15 +103,16 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_pass_of_the_library_flushes_and_nothing_behind_it_does(call: str) -> None:
-    engine, seen = make("independent"), list[bool]()
-    note_pass(engine.model, seen)
-    CALLS[call](engine.model, engine.guide)
+    model, seen = build(), list[bool]()
+    guide = attach("cascaded", model)
+    note_pass(model, seen)
+    CALLS[call](model, guide)
     assert seen
     assert all(seen)
     assert not flushes()
     with suppress(ZeroDivisionError):
-        engine.model.register_forward_pre_hook(lambda *_: 1 / 0)
-        CALLS[call](engine.model, engine.guide)
+        model.register_forward_pre_hook(lambda *_: 1 / 0)
+        CALLS[call](model, guide)
     assert not flushes()
 
 

@@ -130,3 +130,34 @@ def test_the_state_of_each_is_named() -> None:
                 for state in optimizer.state.values()
             ]
             assert tensors == [state_names(optimizer)] * len(tensors)
+
+
+@pytest.mark.parametrize("unscaled", [True, False])
+@pytest.mark.parametrize("found", [0.0, 1.0])
+def test_a_scaled_gradient_is_divided_and_one_that_is_not_finite_moves_nothing(
+    found: float, unscaled: bool
+) -> None:
+    mine, own = matrices(), matrices()
+    for a, b in zip(mine, own, strict=True):
+        b.data.copy_(a.data)
+    scaled, plain = (Muon(each, lr=0.1, weight_decay=0.1) for each in (mine, own))
+    take_steps(scaled, mine)
+    take_steps(plain, own)
+    before = [each.clone() for each in (*mine, *by_order(scaled))]
+    for a, b in zip(mine, own, strict=True):
+        b.grad = torch.ones_like(b) if not found else None
+        a.grad = torch.ones_like(a) * (1 if unscaled else 8)
+        if found:
+            a.grad[0, 0] = torch.inf
+    tell: Any = scaled
+    tell.found_inf, tell.grad_scale = torch.tensor(found), None if unscaled else torch.tensor(8.0)
+    scaled.step()
+    plain.step()
+    after = [*mine, *by_order(scaled)]
+    wanted = before if found else [*own, *by_order(plain)]
+    for a, b in zip(after, wanted, strict=True):
+        assert torch.allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def by_order(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [state["momentum_buffer"] for state in optimizer.state.values()]
