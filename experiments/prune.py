@@ -41,13 +41,16 @@ from latentheads.experiments.pruning.networks import (
     point,
     time_all,
 )
-from latentheads.files import write_text
+from latentheads.files import closing_lock, write_text
 from latentheads.metrics.scores import SCORES, chief_score
 from latentheads.names import CHAINS, chain_of, chains_of
 from latentheads.pruning import every_head, fold_gates
 from latentheads.runs.folder import WRITTEN
 from latentheads.runs.run import Run
 from latentheads.values import finite
+
+STAGED = ".networks-"
+"""What the name of a folder of networks begins with until they are whole."""
 
 DESCRIPTION = (
     "Removes the least important heads of a finished run, and measures the rest.\n\n"
@@ -295,10 +298,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_run(run, options, laws)
         stops = _stops(run, options, laws)
         out = _make_folder(options)
-        with TemporaryDirectory(prefix=".networks-", dir=out) as staged:
+        with closing_lock(out), TemporaryDirectory(prefix=STAGED, dir=out) as staged:
+            for left in out.glob(f"{STAGED}*"):  # by a process that was killed
+                if left != Path(staged):
+                    shutil.rmtree(left)
             every = _make_curve(run, corpus, options, laws, stops, Path(staged))
             _replace_networks(out, Path(staged), every[1:])
-        points = write(run, corpus, every, options, out)
+            points = write(run, corpus, every, options, out)
     title = (
         "Nats per target token on validation; scores and speed on test, speed by the first row's."
     )

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["UnfinishedError", "in_a_line", "lacks_memory", "mention"]
+__all__ = ["UnfinishedError", "in_a_line", "lacks_memory", "mention", "printable"]
 
 NO_MEMORY = ("out of memory", "can't allocate memory", "Storage size calculation overflowed")
 """How torch says that there is too little memory; its errors are of no class of their own."""
@@ -49,6 +49,16 @@ def _read_size(said: str) -> str:
     return f": {size} {unit} asked for at once"
 
 
+def printable(text: str, kept: str = "\n\t") -> str:
+    """A text whose control characters are written out: none of a file's name reaches a terminal.
+
+    Args:
+        text: The text.
+        kept: Control characters that stay.
+    """
+    return "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in text)
+
+
 def mention(line: str, file: Any) -> None:
     """Prints a line that no work hangs on: where its reader is gone, the work goes on without.
 
@@ -60,7 +70,7 @@ def mention(line: str, file: Any) -> None:
     if file is None:
         return
     try:
-        print(line, file=file, flush=True)
+        print(printable(line), file=file, flush=True)
     except (OSError, ValueError) as reason:  # a closed file is a ValueError
         gone = getattr(reason, "errno", None) in (errno.EPIPE, errno.EIO)
         if gone or file is sys.stderr:

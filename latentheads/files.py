@@ -11,7 +11,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import yaml
 
 __all__ = [
     "LOCK",
+    "closing_lock",
     "last_line",
     "lock_folder",
     "naming",
@@ -28,6 +29,9 @@ __all__ = [
     "read_json",
     "read_text",
     "read_yaml",
+    "refuse_links",
+    "remove_partial",
+    "sync_folder",
     "write_text",
     "written_whole",
 ]
@@ -58,15 +62,35 @@ def lock_folder(folder: Path) -> int:
     Raises:
         OSError: It cannot be written, or another process holds it.
     """
-    lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as reason:
+        _lock(lock)
+    except OSError:
         os.close(lock)
-        if isinstance(reason, BlockingIOError):
-            raise OSError(errno.EBUSY, "another process is writing it") from None
         raise
     return lock
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OSError(errno.EBUSY, "another process is writing it") from None
+
+
+@contextmanager
+def closing_lock(folder: Path) -> Iterator[None]:
+    """Keeps a folder for this process as long as the context is open, without a file in it.
+
+    Raises:
+        OSError: Another process holds it.
+    """
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _lock(lock)
+        yield
+    finally:
+        os.close(lock)
 
 
 def last_line(log: Path) -> str:
@@ -177,10 +201,46 @@ def written_whole(path: Path) -> Iterator[Path]:
             with partial.open("rb") as file:
                 os.fsync(file.fileno())
             partial.replace(path)
+            sync_folder(path.parent)
         except BaseException:
             with suppress(OSError):
                 partial.unlink()
             raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the disk knows which files are in a folder: a new name may be lost with power."""
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)
+
+
+def remove_partial(folder: Path) -> None:
+    """Removes what a process that was killed left of files that it wrote; hold the lock.
+
+    Those of :func:`written_whole` end in ``.part``, those of safetensors are ``.tmp`` and six
+    letters or digits.
+    """
+    for path in [*folder.glob("*.part"), *folder.glob(".tmp" + "[0-9A-Za-z]" * 6)]:
+        if path.is_file() or path.is_symlink():
+            path.unlink(missing_ok=True)
+
+
+def refuse_links(folder: Path, names: Iterable[str]) -> None:
+    """Refuses a folder with a link in place of one of its own files: it leads elsewhere.
+
+    Args:
+        folder: The folder; it may itself be named by a link.
+        names: The files and folders that are looked at.
+
+    Raises:
+        ValueError: It names the link.
+    """
+    for name in names:
+        if os.path.islink(folder / name):  # of a name that is too long it says no
+            raise ValueError(f"{folder / name} is a link: a run folder holds its own files")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,10 +56,7 @@ class ClusterRun:
 
     def __call__(self) -> int:
         """Runs it, and gives its status."""
-        with (
-            tempfile.TemporaryDirectory(prefix="latentheads-") as folder,
-            open_command(self.job, self.program, Path(folder)) as (words, log),
-        ):
+        with open_command(self.job, self.program) as (words, log):
             done = subprocess.run(
                 words,
                 stdin=subprocess.DEVNULL,

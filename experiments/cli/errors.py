@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from latentheads.denormals import flush_denormals
-from latentheads.errors import UnfinishedError, in_a_line, lacks_memory, mention
+from latentheads.errors import UnfinishedError, in_a_line, lacks_memory, mention, printable
 
 __all__ = [
     "STREAMS",
@@ -52,13 +52,8 @@ TROUBLE = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedErr
 
 def leave(program: str, said: object, status: int = 2) -> NoReturn:
     """Prints one line and exits; no control characters in it reach a terminal."""
-    mention(f"{program}: {_printable(str(said))}", sys.stderr)
+    mention(f"{program}: {printable(str(said), '')}", sys.stderr)
     sys.exit(status)
-
-
-def _printable(text: str) -> str:
-    """A text with its control characters spelled out."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def name_close(message: str, known: Collection[str]) -> str:
@@ -84,7 +79,7 @@ def name_close(message: str, known: Collection[str]) -> str:
 def tell_unknown(program: str, unknown: Sequence[str]) -> None:
     """Says on standard error which words a run does not know, in one line."""
     more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
-    named = ", ".join(_printable(_cut(word)) for word in unknown[:NAMED])
+    named = ", ".join(printable(_cut(word), "") for word in unknown[:NAMED])
     mention(f"{program}: unknown to the model: {named}{more}", sys.stderr)
 
 
@@ -216,7 +211,7 @@ def tell(program: str, said: str) -> None:
         said: What it has found.
     """
     with streaming(program):
-        print(said, flush=True)
+        print(printable(said), flush=True)
 
 
 class Losses:

@@ -7,17 +7,18 @@ written, and it goes on from its last checkpoint when it is started again. What 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import IO, NoReturn
@@ -43,6 +44,12 @@ __all__ = [
 
 LOG = "log.txt"
 """What the output of a run is called, in its folder."""
+
+OPTIONS = ".options.yaml"
+"""What a run is started with, in its folder."""
+
+PR_SET_PDEATHSIG = 1
+"""Linux's number for the signal that a process is sent when its parent ends."""
 
 PROGRAM = (sys.executable, "-m", "latentheads.experiments.run")
 """The words that start a run."""
@@ -143,10 +150,10 @@ def run_jobs(
     """
     waiting, free, running = list(reversed(jobs)), list(reversed(places)), list[_Running]()
     failed, table = [], Table(len(jobs))
-    with tempfile.TemporaryDirectory(prefix="latentheads-") as folder, _all_end(running):
+    with _all_end(running):
         while waiting or running:
             while waiting and free:
-                started = _start(waiting.pop(), free.pop(), program, Path(folder))
+                started = _start(waiting.pop(), free.pop(), program)
                 running.append(started)
                 table.say(f"{started.job.name}: started")
             time.sleep(POLL)
@@ -170,30 +177,42 @@ def refuse_failures(failed: Sequence[str], total: int) -> None:
         raise UnfinishedError(f"{len(failed)} of {total} runs failed: {'; '.join(failed)}")
 
 
-def _start(job: RunJob, place: Place, program: Sequence[str], folder: Path) -> _Running:
-    with open_command(job, program, folder) as (words, log):
+def _start(job: RunJob, place: Place, program: Sequence[str]) -> _Running:
+    with open_command(job, program) as (words, log):
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **place}
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **place},
+            preexec_fn=partial(_end_with_parent, os.getpid()),
         )
     return _Running(job, place, process)
 
 
+def _end_with_parent(parent: int) -> None:
+    """Has the system end this process when the one that started it ends, even by SIGKILL (Linux).
+
+    Args:
+        parent: The process that starts this one.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it has ended already
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 @contextmanager
-def open_command(
-    job: RunJob, program: Sequence[str], folder: Path
-) -> Iterator[tuple[list[str], IO[bytes]]]:
+def open_command(job: RunJob, program: Sequence[str]) -> Iterator[tuple[list[str], IO[bytes]]]:
     """The command of a run, and the open file of what it says.
 
     Args:
         job: The run.
         program: The words that start one.
-        folder: Where its configuration is put for as long as it runs.
     """
-    opened, name = tempfile.mkstemp(suffix=".yaml", dir=folder)
-    os.close(opened)
-    configuration = Path(name)
-    write_text(configuration, job.configuration)
     job.folder.mkdir(parents=True, exist_ok=True)
+    configuration = job.folder / OPTIONS
+    write_text(configuration, job.configuration)
     words = [*program, "--config", str(configuration), "--out", str(job.folder), *job.words]
     with (job.folder / LOG).open("ab") as log:  # what was said before says why it was begun again
         log.write(f"begun {datetime.now():%Y-%m-%d %H:%M:%S}\n".encode())

@@ -20,6 +20,8 @@ from latentheads.files import (
     parse_yaml,
     read_json,
     read_text,
+    refuse_links,
+    remove_partial,
     write_text,
 )
 from latentheads.runs.results import Results
@@ -33,6 +35,7 @@ __all__ = [
     "TEXTS",
     "WRITTEN",
     "Folder",
+    "check_links",
     "read_metrics",
     "read_results",
     "unlike_names",
@@ -62,6 +65,9 @@ WRITTEN = (
     *(HEADS, TEXTS, LOCK, *REPORTED),
 )
 """The files of a run folder beside its checkpoints."""
+
+BESIDE = (LOCK, PAGE, "log.txt", ".options.yaml")
+"""Files that a folder may hold before a run is in it: of pages and of programs that start runs."""
 
 MOST_METRICS = 2**30
 """Bytes of ``metrics.jsonl``: those of a selection of many heads are long."""
@@ -102,6 +108,7 @@ class Folder:
         self.configuration = configuration
         self.overwrite = overwrite
         self._release: Any = None
+        check_links(path)
         self.fresh = overwrite or not os.path.exists(path / "config.yaml")
         if self.fresh:
             self._refuse_strangers()
@@ -154,12 +161,18 @@ class Folder:
         return not self.fresh and os.path.lexists(self.last)
 
     def _refuse_strangers(self) -> None:
-        own = os.path.exists(self.path / "config.yaml")
-        for name in sorted({*WRITTEN, "checkpoints"} - {LOCK, PAGE}):  # a page is of several runs
-            if not own and os.path.exists(self.path / name):
-                raise ValueError(
-                    f"{self.path} is no run folder, yet holds {name}: choose another out"
-                )
+        if not os.path.isdir(self.path) or os.path.exists(self.path / "config.yaml"):
+            return
+        there = sorted(
+            each.name
+            for each in self.path.iterdir()
+            if each.name not in BESIDE and not each.name.endswith(".part")
+        )
+        if there:
+            more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+            raise ValueError(
+                f"{self.path} is no run folder, yet holds {there[0]}{more}: choose another out"
+            )
 
     def _refuse_another_run(self) -> None:
         path = self.path / "config.yaml"
@@ -242,6 +255,9 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock()
         self._refuse_changed()
+        check_links(self.path)
+        for folder in (self.path, self.path / "checkpoints"):
+            remove_partial(folder)
         try:
             self._write_first(keep_until)
         finally:
@@ -303,6 +319,18 @@ class Folder:
             file.write(json.dumps(record) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def check_links(folder: Path) -> None:
+    """Refuses a run folder in which a link stands for a file: what it leads to is not the run's.
+
+    Raises:
+        ValueError: It names the link.
+    """
+    refuse_links(folder, [*WRITTEN, TENSORBOARD, "checkpoints"])
+    checkpoints = folder / "checkpoints"
+    if os.path.isdir(checkpoints):
+        refuse_links(checkpoints, [each.name for each in checkpoints.glob("*.safetensors")])
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.files import read_json, read_yaml
 from latentheads.runs.build import apply_pruning, find_device, make_model, read_heads
+from latentheads.runs.folder import check_links
 from latentheads.runs.run import Run, check_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
@@ -48,6 +49,7 @@ def load_run(
     if corpus is not None:
         check_corpus(corpus)
     path, found = Path(folder), find_device(device)
+    check_links(path)
     settings = _read_settings(path, trusted)
     target, source = _read_vocabularies(path)
     if checkpoint == "reported":

@@ -345,7 +345,7 @@ def run_here(jobs: Sequence[RunJob], places: Sequence[Mapping[str, str]]) -> Non
     """Runs the commands of runs beside each other in this process, one after the other."""
     assert len(places) == 2
     for job in jobs:
-        with open_command(job, (), job.folder.parent) as (words, log):
+        with open_command(job, ()) as (words, log):
             done = inside("run.py", *words)
             log.write(done.stdout.encode())
         assert done.returncode == 0, done.stderr

@@ -163,3 +163,22 @@ def test_the_last_line_of_a_log_is_the_last_that_says_something(
     (tmp_path / "log.txt").write_bytes(said)
     assert files.last_line(tmp_path / "log.txt") == line
     assert files.last_line(tmp_path / "none.txt") == ""
+
+
+def test_the_disk_knows_a_file_before_its_name_and_its_name_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    replace = Path.replace
+
+    def sync(number: int) -> None:
+        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{number}')).name}")
+
+    def rename(self: Path, target: Path) -> Path:
+        done.append(f"rename {self.name}")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "replace", rename)
+    files.write_text(tmp_path / "a.txt", "x")
+    assert done == ["sync a.txt.part", "rename a.txt.part", f"sync {tmp_path.name}"]

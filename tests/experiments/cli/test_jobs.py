@@ -56,7 +56,7 @@ def test_the_command_of_a_run_leaves_no_file_open(tmp_path: Path) -> None:
     free = os.open(os.devnull, os.O_RDONLY)
     os.close(free)
     (job,) = make(tmp_path, [])
-    with open_command(job, [], tmp_path) as (words, _):
+    with open_command(job, []) as (words, _):
         assert Path(words[1]).read_text() == "seed: 0\n"
     again = os.open(os.devnull, os.O_RDONLY)
     os.close(again)

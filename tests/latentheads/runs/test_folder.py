@@ -91,14 +91,6 @@ def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> No
     assert steps(found) == []
 
 
-def test_a_folder_with_other_files_may_be_used_and_keeps_them(tmp_path: Path) -> None:
-    for name in ("notes.txt", "report.html"):
-        (tmp_path / name).write_text("mine")
-    folder(tmp_path).begin()
-    assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert (tmp_path / "report.html").read_text() == "mine"
-
-
 @pytest.mark.parametrize(
     "name", ["metrics.jsonl", "results.json", "checkpoints", "heads.json", "bound.png"]
 )
@@ -437,3 +429,53 @@ def test_a_file_is_written_whole_or_not_at_all(run: Path, monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="No space left"):
         found.write("results.json", "{}")
     assert (run / "results.json").read_bytes() == '{"a": "é"}'.encode()
+
+
+def test_what_a_kill_left_of_a_file_is_removed_and_nothing_else(run: Path) -> None:
+    checkpoints = run / "checkpoints"
+    left = [run / "results.json.part", checkpoints / ".tmpA1b2C3", checkpoints / "last.part"]
+    stay = [run / "notes.txt", checkpoints / ".tmp", checkpoints / ".tmpfiles-of-mine"]
+    for path in (*left, *stay):
+        path.write_text("x")
+    folder(run).begin(4)
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in stay)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["checkpoints", "config.yaml", ".lock", "checkpoints/best"])
+def test_a_link_inside_a_run_is_refused_and_what_it_leads_to_stays(
+    run: Path, name: str, overwrite: bool, tmp_path: Path
+) -> None:
+    place = run / (f"{name}.safetensors" if "/" in name else name)
+    elsewhere = tmp_path / "elsewhere"
+    place.rename(elsewhere)
+    place.symlink_to(elsewhere)
+    mine = tmp_path / "elsewhere" / "last.safetensors" if name == "checkpoints" else elsewhere
+    before = mine.read_bytes()
+    with pytest.raises(ValueError, match="is a link: a run folder holds its own files"):
+        folder(run, overwrite=overwrite)
+    assert mine.read_bytes() == before
+
+
+def test_a_linked_lock_makes_no_file(tmp_path: Path) -> None:
+    from latentheads.files import lock_folder
+
+    (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link"):
+        lock_folder(tmp_path)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_something_else_is_refused(tmp_path: Path, overwrite: bool) -> None:
+    for name in (".lock", "log.txt", "report.html"):
+        (tmp_path / name).write_text("")
+    folder(tmp_path, overwrite=overwrite)
+    for name in ("thesis.tex", "\x1b[31mred"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(ValueError) as caught:
+        folder(tmp_path, overwrite=overwrite)
+    assert str(caught.value) == (
+        f"{tmp_path} is no run folder, yet holds \x1b[31mred and 1 more: choose another out"
+    )
