@@ -97,6 +97,7 @@ def load(options: Namespace) -> tuple[Run, Sampling]:
     """Loads the run and puts together how it is drawn from."""
     check_least(vars(options), number=1)
     check_seed(options.seed)
+    _check_unused(options)
     for prompt in options.prompt or ():
         if any("\ud800" <= character <= "\udfff" for character in prompt):
             raise ValueError("prompt is no UTF-8")
@@ -107,6 +108,17 @@ def load(options: Namespace) -> tuple[Run, Sampling]:
     how = Sampling(**{name: options[name] for name in names}, drawn=bool(options.draws))
     how.draw(run, [])  # refuses a wrong option before anything is read
     return run, how
+
+
+def _check_unused(options: Namespace) -> None:
+    """Refuses options of drawing where nothing is drawn."""
+    if options.temperature:
+        return
+    if options.top_k:
+        raise ValueError("top_k acts on nothing here: temperature 0 takes the likeliest token")
+    if not options.draws and (options.number > 1 or options.seed):
+        name = "number" if options.number > 1 else "seed"
+        raise ValueError(f"{name} acts on nothing here: with temperature 0 all texts are the same")
 
 
 def prompts(options: Namespace) -> Iterator[str]:

@@ -122,6 +122,8 @@ def load(options: Namespace) -> tuple[list[Run], Decoding, int | None]:
     runs = [open_run(folder, options) for folder in options.runs]
     decoding, task = choose_decoding(runs[0], options), find_task(runs[0], options.direction)
     check_together(runs[0], runs[1:], decoding)
+    if options.seed and not decoding.draws and options.confidence is None:
+        raise ValueError("seed acts on nothing here: it needs --draws or --confidence")
     return runs, decoding, task
 
 

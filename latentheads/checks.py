@@ -11,6 +11,7 @@ from latentheads.values import shown
 __all__ = [
     "check_known",
     "check_least",
+    "check_most",
     "check_number",
     "check_seed",
     "check_word",
@@ -88,6 +89,21 @@ def check_words(values: Mapping[str, Any], **known: Collection[str]) -> None:
     """
     for name, words in known.items():
         check_word(name, values[name], words)
+
+
+def check_most(values: Mapping[str, Any], **most: float) -> None:
+    """Refuses values above their most.
+
+    Args:
+        values: Options by name.
+        **most: The most of each.
+
+    Raises:
+        ValueError: The first that is out of range.
+    """
+    for name, bound in most.items():
+        if values[name] > bound:
+            raise ValueError(f"{name} must be at most {bound:,}, got {values[name]:,}")
 
 
 def check_known(

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.distributions import Independent, constraints
 
 from latentheads.alignment.law import Alignments
-from latentheads.denormals import flush_denormals
 from latentheads.distributions import HeadVariable
 from latentheads.names import SENTENCES, TARGET
+from latentheads.passes import passes
 from latentheads.selection.distribution import Selection
 
 __all__ = [
@@ -66,7 +66,7 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
     for module in modules:
         module.eval()
     try:
-        with flush_denormals():
+        with passes():
             yield
     finally:
         for part, mode in modes.items():

@@ -105,7 +105,10 @@ class Parser(ArgumentParser):
         for action in self._actions:
             if getattr(action, "_typehint", None) is bool:
                 action.nargs, action.const = "?", True
-        found = super().parse_args(*given, **more)
+        try:
+            found = super().parse_args(*given, **more)
+        except OverflowError:  # a whole number of hundreds of digits where a number is wanted
+            self.error("a number is too large: at most 1.8e308 is accepted")
         if getattr(found, "out", None):
             found.out = os.path.expanduser(found.out)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -65,6 +66,10 @@ def add_loading_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+LONGEST_NAME = 255
+"""Bytes of the name of a file, on all usual systems."""
+
+
 def positive(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or int(text) < 1:
@@ -75,6 +80,10 @@ def positive(text: str) -> int:
 def writable(text: str) -> Path:
     """A file in a folder that exists."""
     path = Path(text).expanduser()
-    if path.is_dir() or not path.parent.is_dir():
+    if os.path.isdir(path) or not os.path.isdir(path.parent):
         raise argparse.ArgumentTypeError(f"cannot write {text}: no such folder, or a folder")
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise argparse.ArgumentTypeError(
+            f"cannot write {text[:40]}...: a name has at most {LONGEST_NAME} bytes"
+        )
     return path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from latentheads.checks import check_known, check_least, split_items
+from latentheads.checks import check_known, check_least, check_most, split_items
 from latentheads.corpora.grammar import LANGUAGES
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.corpora.speech.features import Filterbank
@@ -18,6 +18,12 @@ from latentheads.metrics.protocol import Protocol
 from latentheads.values import convert_fields
 
 __all__ = ["ENGLISH", "MADE", "OF_ONE_DIRECTION", "TASK_OPTIONS", "Data"]
+
+MOST_DRAWN = 1_000_000
+"""Sentences that are drawn from the grammar at most, in a minute or two."""
+
+MOST_TYPES = 2**24
+"""Types of a vocabulary at most: above it the tokenizer ends the process."""
 
 ENGLISH = "en"
 """The name of the grammar's English-like side in a task."""
@@ -147,6 +153,7 @@ class Data:
         convert_fields(self)
         check_known("language", self.language, LANGUAGES)
         check_least(vars(self), sentences=1, held_out=1, types=0 if self.hears else 1, minimum=1)
+        check_most(vars(self), sentences=MOST_DRAWN, held_out=MOST_DRAWN, types=MOST_TYPES)
         _ = self.listening
         if self.hears and (self.made or self.from_hub):
             raise ValueError(

@@ -15,10 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.batch import BOS, EOS, PAD, Batch
-from latentheads.denormals import flush_denormals
 from latentheads.effects import PlugIn
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Stepwise
+from latentheads.passes import passes
 
 __all__ = ["Hypothesis", "beam_search"]
 
@@ -38,7 +38,7 @@ class Hypothesis(NamedTuple):
 
 
 @torch.no_grad()
-@flush_denormals()
+@passes()
 def beam_search(
     model: Stepwise,
     batch: Batch,

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.batch import BOS, EOS, PAD, UNK, Batch, pad
-from latentheads.denormals import flush_denormals
 from latentheads.effects import PlugIn
 from latentheads.model import DecodingState
+from latentheads.passes import passes
 
 __all__ = ["sample_text"]
 
@@ -47,7 +47,7 @@ class Sampled(Protocol):
 
 
 @torch.no_grad()
-@flush_denormals()
+@passes()
 def sample_text(
     model: Sampled,
     prompts: Sequence[Sequence[int]],

@@ -31,12 +31,12 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from latentheads.checks import check_least
-from latentheads.denormals import flush_denormals
 from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.effects import FromPrior
 from latentheads.guide import check_own_model
 from latentheads.inference.enumeration import Enumeration, enumerate_alignments
 from latentheads.names import SENTENCES, TARGET
+from latentheads.passes import passes
 
 __all__ = ["Importance", "Terms", "check_sites", "closed_form", "importance", "terms", "traces"]
 
@@ -165,7 +165,7 @@ def _is_weighed(site: Any) -> bool:
 
 
 @torch.no_grad()
-@flush_denormals()
+@passes()
 def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     """Computes the terms of the bound for one draw.
 

@@ -30,6 +30,7 @@ from latentheads.inference.bound import check_sites, closed_form, traces
 from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
 from latentheads.inference.enumeration import enumerate_alignments
 from latentheads.names import SENTENCES, TARGET
+from latentheads.passes import one_at_a_time
 
 __all__ = ["Head_ELBO", "scored"]
 
@@ -239,10 +240,11 @@ class Head_ELBO(Trace_ELBO):
                 its own or the target.
         """
         check_own_model(model, guide)
-        particles = [
-            self._differentiable_loss_particle(*pair)[1]
-            for pair in self._get_traces(model, guide, args, kwargs)
-        ]
+        with one_at_a_time():
+            particles = [
+                self._differentiable_loss_particle(*pair)[1]
+                for pair in self._get_traces(model, guide, args, kwargs)
+            ]
         return torch.stack(particles).sum() / self.num_particles
 
     def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:

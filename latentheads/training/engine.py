@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.corpora import Part, Place, Stream, Update, UpdateStream
-from latentheads.denormals import flush_denormals
 from latentheads.effects import own_parameters
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
@@ -27,6 +26,7 @@ from latentheads.inference.selection_objectives import (
 )
 from latentheads.model import HeadModel
 from latentheads.noise import NoiseStream
+from latentheads.passes import passes
 from latentheads.training.checkpoints import weights
 from latentheads.training.faults import find_fault, find_spoilt
 from latentheads.training.optimizers import make_optimizers
@@ -158,7 +158,7 @@ class Engine:
         self._zero_grad()
         started = time.perf_counter()
         stream = closing(self.stream.ahead(self.place))
-        with stream as updates, own_parameters(), self.noise.drawing(), flush_denormals():
+        with stream as updates, passes(), own_parameters(), self.noise.drawing():
             while self.running:
                 self.model.train()
                 self.guide.train()

@@ -269,6 +269,7 @@ MISTAKES = [
     ("--draws -1", "draws must be at least 0, got -1"),
     ("--length_penalty -1", "length_penalty must be at least 0, got -1"),
     ("--beam 1 --length_penalty 1", "--length_penalty acts on nothing here: it needs --beam 2"),
+    ("--seed 3", "seed acts on nothing here: it needs --draws or --confidence"),
     ("--seed -1", "seed must lie between 0 and 2^63, got -1"),
     (f"--seed {2**64}", f"seed must lie between 0 and 2^63, got {2**64}"),
     ("--device tpu", "unknown device 'tpu': choose from cpu, cuda, auto"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +39,12 @@ def test_an_unknown_program_costs_one_line(capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().err
     assert said.startswith("latentheads: error: unknown program 'train': choose from run, ")
     assert said.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_costs_no_word() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "latentheads.experiments.cli.main", "--help"]
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")

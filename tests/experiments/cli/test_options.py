@@ -85,3 +85,20 @@ def test_a_file_of_another_encoding_is_named(
         read_settings(["--config", str(tmp_path / "some.yaml")], "run.py", "")
     said = f"run.py: error: --config {tmp_path / 'some.yaml'} cannot be read: "
     assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([f"--learning_rate={'9' * 310}"], "a number is too large: at most 1.8e308 is accepted"),
+        (["--sentences=1000000000000"], "sentences must be at most 1,000,000, got 1,000,000,000,"),
+    ],
+)
+def test_a_number_without_bounds_costs_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        read_settings(words, "run.py", "")
+    said = capsys.readouterr().err
+    assert (left.value.code, said.count("\n")) == (2, 1)
+    assert message in said

@@ -200,6 +200,7 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (nothing, f"--data {'x' * 300}", "or a folder; got 'xxx"),
     (nothing, "--joint false --share all", "share all needs one joint vocabulary"),
     (nothing, "--types 100", "must be at least 260, 4 special tokens and 256 bytes; got 100"),
+    (nothing, "--types 1000000000", "types must be at most 16,777,216, got 1,000,000,000"),
     (nothing, "--types 0", "types must be at least 1, got 0"),
     (nothing, "--first -1", "first must be at least 0, got -1"),
     (nothing, "--max_ratio 0.5", "max_ratio must be at least 1, or 0 for none; got 0.5"),
