@@ -30,6 +30,9 @@ __all__ = [
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 
+IDS = ("target", "source", "index", "before", "source_task", "target_task", "frame_counts")
+"""The tensors of a batch that hold whole numbers."""
+
 
 def pad(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch token"]:
     """Stacks sequences of token ids, padded to the longest.
@@ -48,7 +51,8 @@ def _read_ids(sequence: Any) -> Int[Tensor, " token"]:
         row = sequence if isinstance(sequence, Tensor) else torch.tensor(sequence)
     except (TypeError, ValueError, RuntimeError):
         row = torch.empty(())
-    if row.ndim != 1 or (len(row) and row.is_floating_point()):
+    numbers = row.is_floating_point() or row.is_complex() or row.dtype == torch.bool
+    if row.ndim != 1 or (len(row) and numbers):
         raise ValueError(
             f"a sentence must be a list of token ids, whole numbers, got {shortened(sequence)}"
         )
@@ -69,7 +73,8 @@ class Batch:
     """Sentences a model is run on; the one argument of every model and guide.
 
     Attributes:
-        target: Token ids, each sentence ended by EOS, padded.
+        target: Token ids, each sentence ended by EOS, padded. One of padding alone has nothing to
+            predict: its bound is 0.
         source: The same for the source; None for a language model.
         index: Each sentence's place in its corpus.
         corpus_size: Sentences of the corpus, N of the plate; 0 takes the batch for the corpus.
@@ -115,6 +120,8 @@ class Batch:
             raise ValueError(
                 f"target must be a tensor of sentences and tokens, got {shortened(self.target)}"
             )
+        for name in IDS:
+            self._take_ids(name)
         check_number("corpus_size", self.corpus_size, whole=True)
         sentences = len(self)
         for each in fields(self):
@@ -129,6 +136,35 @@ class Batch:
                 f"corpus_size must be 0, or at least the {sentences} sentences of the batch, "
                 f"got {self.corpus_size}"
             )
+
+    def _take_ids(self, name: str) -> None:
+        """Refuses ids that are no whole numbers, and widens narrow ones."""
+        ids = getattr(self, name)
+        if not isinstance(ids, Tensor) or ids.dtype == torch.int64:
+            return
+        if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
+            raise ValueError(f"{name} must be whole numbers, got {ids.dtype}")
+        object.__setattr__(self, name, ids.long())
+
+    def check_ids(self, **sizes: int) -> None:
+        """Refuses tokens that a vocabulary does not have.
+
+        Args:
+            **sizes: Its types, by ``source`` and ``target``.
+
+        Raises:
+            ValueError: It names the side, and the id.
+        """
+        for name, size in sizes.items():
+            ids = getattr(self, name)
+            if ids is None or not ids.numel():
+                continue
+            low, high = map(int, ids.aminmax())
+            if low < 0 or high >= size:
+                raise ValueError(
+                    f"{name} has the token id {low if low < 0 else high}, and the model's "
+                    f"vocabulary has the ids 0 to {size - 1:,}"
+                )
 
     @classmethod
     def of(

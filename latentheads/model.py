@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import pyro
 import torch
 from jaxtyping import Bool, Float, Int
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import Aligner, Hidden
@@ -69,6 +70,11 @@ class HeadModel(nn.Module, ABC):
     def blocks(self) -> list[Block]:
         """The blocks whose logits are drawn, in the order in which they are."""
         return [module.block for module in self.drawn_blocks if module.attends]
+
+    @property
+    def vocabulary_sizes(self) -> dict[str, int]:
+        """The types of the source and of the target, where the model has a table of them."""
+        return {}
 
     @property
     def drawn_outputs(self) -> list[HeadBlock]:
@@ -164,6 +170,10 @@ class HeadModel(nn.Module, ABC):
             observe: Condition on the batch's target; if not, tokens are drawn after its prefix.
         """
         check_batch(batch)
+        if (
+            is_validation_enabled() and self.device.type == "cpu"
+        ):  # a GPU would have to be waited for
+            batch.check_ids(**self.vocabulary_sizes)
         register_parameters("model", self)
         choices = self.choose(batch)
         with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):

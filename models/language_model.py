@@ -104,6 +104,11 @@ class LanguageModel(Decoder):
         types, smoothing = len(corpus.target), label_smoothing
         return cls(types, law, network, latent, smoothing, alignments=alignments)
 
+    @property
+    def vocabulary_sizes(self) -> dict[str, int]:
+        """The types of the target."""
+        return {"target": self.embedding.size}
+
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Float[Tensor, "*batch target dim"]:

@@ -205,6 +205,12 @@ class Embedding(Placed):
             table.weight[PAD].zero_()
         return table
 
+    @property
+    def size(self) -> int:
+        """The number of types."""
+        table = self.table
+        return table.num_embeddings if isinstance(table, nn.Embedding) else table.ends[-1]
+
     def forward(
         self, tokens: Int[Tensor, "*batch token"], start: int = 0
     ) -> Float[Tensor, "*batch token dim"]:

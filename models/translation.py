@@ -184,6 +184,14 @@ class Translation(Decoder):
             ctc=ctc,
         )
 
+    @property
+    def vocabulary_sizes(self) -> dict[str, int]:
+        """The types of both sides; a source that is sound has none."""
+        target = {"target": len(self.output.weight)}
+        if not isinstance(self.source_embedding, Embedding):
+            return target
+        return target | {"source": self.source_embedding.size}
+
     def encode(
         self, batch: Batch, choices: Mapping[str, Choice]
     ) -> Float[Tensor, "*batch source dim"]:

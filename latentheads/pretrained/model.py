@@ -173,6 +173,7 @@ class Pretrained(HeadModel):
                 likelihood, or it needs labels, or other ones, or alignments need them in a row.
         """
         _check_inputs(inputs)
+        _check_tokens(inputs, self.network)
         if not isinstance(labels, Tensor | None):
             raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
         index = None if index is None else torch.as_tensor(index)
@@ -438,6 +439,31 @@ def _check_inputs(inputs: Any) -> None:
             f"attention_mask must have the shape of input_ids, {tuple(tokens.shape)}, got "
             f"{tuple(mask.shape)}"
         )
+
+
+def _check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
+    """Refuses no tokens at all, tokens that the vocabulary lacks, and more than have a position."""
+    config: Any = network.config
+    tables = {m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding)}
+    positions: int = getattr(config, "max_position_embeddings", None) or 0
+    limited = positions in tables or positions + 2 in tables  # OPT's begins at 2
+    for name in ("input_ids", "decoder_input_ids"):
+        tokens = inputs.get(name)
+        if tokens is None:
+            continue
+        if not tokens.numel():
+            raise ValueError(f"{name} has no token: a batch has at least one sentence of one token")
+        if limited and tokens.shape[-1] > positions:
+            raise ValueError(
+                f"{name} has {tokens.shape[-1]} tokens, and the network has positions for "
+                f"{positions}: truncate the text"
+            )
+        low, high = map(int, tokens.aminmax())
+        if low < 0 or high >= config.vocab_size:
+            raise ValueError(
+                f"{name} has the id {low if low < 0 else high}, and the network's vocabulary has "
+                f"the ids 0 to {config.vocab_size - 1:,}"
+            )
 
 
 def _find_ends(config: Any) -> tuple[int, ...]:

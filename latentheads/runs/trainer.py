@@ -182,6 +182,8 @@ class Trainer:
         quiet: bool,
     ) -> None:
         """Finds out where to run and where to write."""
+        if out == "":
+            raise ValueError("out must name a folder, got ''")
         path = settings.out if out is None else Path(out)
         self.device = find_device(device)
         self.folder = Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))

@@ -147,9 +147,12 @@ class Engine:
             tick: Called with the number of updates done, after each.
 
         Raises:
+            ValueError: Gradients are switched off.
             FloatingPointError: The objective, or on a CPU its gradient, is no longer finite; the
                 message names the site or the parameter.
         """
+        if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            raise ValueError("training takes gradients: leave torch.no_grad() and inference_mode()")
         training = self.training
         module = self.objective
         if self.accelerator is not None and self.processes > 1:

@@ -11,7 +11,7 @@ import torch
 
 from latentheads import Batch
 from latentheads.batch import BOS, PAD, SPECIALS, pad
-from tests.tiny import SOURCES, TARGETS, small_batch
+from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, build, small_batch
 from tests.typechecking import unchecked
 
 
@@ -133,3 +133,49 @@ def test_a_decoder_is_fed_one_token_at_least() -> None:
     empty = Batch(target=torch.empty(3, 0, dtype=torch.long))
     with pytest.raises(ValueError, match=r"^target must have a token in one sentence at least"):
         _ = empty.fed
+
+
+def make(**tensors: torch.Tensor) -> Batch:
+    """A batch as users make it."""
+    batch = object.__new__(Batch)
+    unchecked(Batch.__init__)(batch, **tensors)
+    return batch
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32, torch.complex64])
+@pytest.mark.parametrize("name", ["target", "source", "index"])
+def test_ids_are_whole_numbers(name: str, kind: torch.dtype) -> None:
+    tensors = {"target": torch.ones(2, 3).long(), "source": torch.ones(2, 3).long()}
+    tensors["index"] = torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=f"^{name} must be whole numbers, got torch"):
+        make(**{**tensors, name: tensors[name].to(kind)})
+    narrow = make(**{key: value.int() for key, value in tensors.items()})
+    for key, value in tensors.items():
+        assert torch.equal(getattr(narrow, key), value)
+        assert getattr(narrow, key).dtype == torch.int64
+
+
+def test_true_and_false_are_no_ids() -> None:
+    with pytest.raises(ValueError, match="a sentence must be a list of token ids"):
+        Batch.of([[True, False]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "bad"),
+    [
+        ("translation", "target", TARGET_TYPES),
+        ("translation", "source", SOURCE_TYPES),
+        ("translation", "source", -1),
+        ("language-model", "target", TARGET_TYPES),
+        ("adaptive", "target", TARGET_TYPES),
+    ],
+)
+def test_an_id_beyond_the_vocabulary_is_named(kind: str, name: str, bad: int) -> None:
+    batch, model = small_batch(), build(kind, prior="delta")
+    ids = getattr(batch, name).clone()
+    ids[0, 1] = bad
+    types = TARGET_TYPES if name == "target" else SOURCE_TYPES
+    said = f"^{name} has the token id {bad}, and the model's vocabulary has the ids 0 to "
+    said += f"{types - 1}$"
+    with pytest.raises(ValueError, match=said):
+        model(replace(batch, **{name: ids}))

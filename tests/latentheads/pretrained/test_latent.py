@@ -553,3 +553,19 @@ def test_a_network_whose_parts_have_blocks_of_one_name_is_refused_in_a_line() ->
     with torch.device("meta"):  # three of them
         made = transformers.CLIPSegForImageSegmentation(transformers.CLIPSegConfig())
     refuse(lambda: lh.latent(made), "has two blocks 'encoder.0.self'", "vision_model", "text_model")
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (torch.zeros(2, 0).long(), "input_ids has no token: a batch has at least one sentence"),
+        (torch.zeros(0, 3).long(), "input_ids has no token: a batch has at least one sentence"),
+        (torch.ones(1, 99).long(), "input_ids has 99 tokens, and the network has positions for "),
+        (torch.tensor([[5, 99]]), "input_ids has the id 99, and the network's vocabulary has the"),
+        (torch.tensor([[5, -1]]), "input_ids has the id -1, and the network's vocabulary has the"),
+    ],
+)
+def test_tokens_that_the_network_cannot_read_are_named(ids: Tensor, said: str) -> None:
+    model = lh.latent(gpt2(), make_prior("independent"))
+    with pytest.raises(ValueError, match=f"^{said}"):
+        model.batch({"input_ids": ids})
