@@ -14,6 +14,7 @@ computed. A reported bound counts the KL from the prior :math:`\pi` itself.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from latentheads.errors import mention
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.selection.selector import Choice, DrawnSelector
 
@@ -169,3 +171,15 @@ class GateController:
         excess = self.expected() - self.wanted(step)
         self.pressure.value += self.gate_rate * self.tokens * excess
         self.pressure.value.clamp_(min=0)
+        if step >= self.steps:
+            self._warn_missed()
+
+    def _warn_missed(self) -> None:
+        """Notes at the end of training that another number of heads is open than was wanted."""
+        left = sum(int((family().mode > 0).sum()) for family in self.families)
+        if left != self.gate_heads:
+            mention(
+                f"note: {left} of {self.gated} gated heads stay open, where gate_heads wanted "
+                f"{self.gate_heads}: train longer, on more text, or with another gate_rate",
+                sys.stderr,
+            )

@@ -203,12 +203,17 @@ def test_a_pretrained_network_is_latent_trained_and_plain_again(
     for snippet in snippets("docs/pretrained.md"):
         run(snippet, names)
     assert names["gated"].selector is None
+    left = sum(map(len, names["still"].values()))
+    assert 1 <= left <= names["wanted"]["gate_heads"] < 6
     with pytest.raises(ValueError, match="not latent"):
         lh.plain(names["smaller"])
     assert names["fitted"].step <= 20
     assert names["fitted"].report.how["encoder.1.self.logits"] == "analytic"
     assert names["aligned"].report.gap > 0
-    assert "analytic" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "analytic" in out
+    assert f"{left} of 6 heads are left" in out
+    assert (f"{left} of 6 gated heads stay open" in err) == (left != names["wanted"]["gate_heads"])
 
 
 def test_the_guides_own_lines_are_about_twenty() -> None:

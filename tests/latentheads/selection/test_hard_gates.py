@@ -22,7 +22,7 @@ from latentheads.names import CHAINS, Block
 from latentheads.noise import fixed_noise
 from latentheads.pruning import every_head, fold_gates, remove_heads
 from latentheads.selection.hard_gates import GateController, Gating
-from tests.tiny import FORMS, HEADS, KINDS, attentions_of, jiggle, sizes
+from tests.tiny import FORMS, HEADS, KINDS, attach, attentions_of, jiggle, sizes
 
 CHAIN = {"translation": CHAINS, "language-model": ("decoder-self",)}
 
@@ -257,3 +257,22 @@ def test_a_target_that_is_none_is_refused() -> None:
     model = gated()
     with pytest.raises(ValueError, match=r"^gate_heads must lie in 0 \.\.\. 17, got 18"):
         GateController(model, FORMS["tied"](model), 18, 10, 0.1, 10)
+
+
+@pytest.mark.parametrize(("wanted", "noted"), [(2, True), (4, False)])
+def test_a_number_of_heads_that_is_missed_is_noted(
+    wanted: int, noted: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), selector=Gating(HEADS))
+    guide = attach("tied", model)
+    families = list(guide.selections.values())
+    for family in families:
+        family.weight.data.fill_(-9.0)
+    families[0].weight.data.fill_(9.0)
+    families[1].weight.data[..., 0] = 9.0
+    closing = GateController(model, guide, wanted, 3, 0.1, 17)
+    closing(2)
+    assert capsys.readouterr().err == ""
+    closing(3)
+    said = f"note: 4 of 9 gated heads stay open, where gate_heads wanted {wanted}: "
+    assert capsys.readouterr().err.startswith(said) is noted

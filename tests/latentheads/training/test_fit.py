@@ -303,5 +303,5 @@ def test_parameters_of_a_module_of_pyro_are_trained_in_each_of_two_guides() -> N
 @pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
 def test_training_without_gradients_is_refused(off: Any) -> None:
     model = build(prior="independent")
-    with off(), pytest.raises(ValueError, match="^training takes gradients: leave"):
+    with off(), pytest.raises(ValueError, match=r"^training takes gradients: leave"):
         lh.fit(model, attach("mean-field", model), [small_batch()], steps=1, quiet=True)
