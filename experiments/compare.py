@@ -37,9 +37,18 @@ from latentheads.runs.folder import read_metrics
 if TYPE_CHECKING:
     import pandas as pd
 
+OF_OWN_MODELS = (
+    "Each row is of a model of its own. A difference of ELBOs is then no difference of tightness: "
+    "the models differ, too. Models are compared by exact log p or IWAE, guides on one model, with "
+    "--train guide --start RUN."
+)
+"""What is said where bounds of several models stand in one table."""
+
 DESCRIPTION = (
     "Trains several recipes with several seeds, and compares their bounds.\n\n"
     "    python experiments/compare.py --recipes coda-cs,cascaded --seeds 0,1,2 --out runs/both\n\n"
+    "With --train guide --start RUN guides are compared on the model of that run, which stays as "
+    "it is. "
     "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
     "over seeds, 95 % interval, and of each figure that all runs have (bound, exact log p, scores) "
     "the difference to the first recipe, paired by seed; curves.png, the bound over training; of "
@@ -138,7 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
                 row["p"] = [float(p) for p in mine.p.dropna()]
         draw(plans, rows, out)
-        said = write_tables(runs, rows, table, 2, out)
+        own = any(plan.settings.train != "guide" for plan in plans) and len(rows) > 1
+        said = write_tables(runs, rows, table, 2, out, OF_OWN_MODELS if own else "")
         trained = [(plan.folder, plan.settings) for plan in plans]
         tell_and_write("compare.py", said, trained, options, out)
     return 0

@@ -115,6 +115,7 @@ def write_tables(
     table: Callable[[Sequence[dict[str, Any]], Callable[..., str]], list[list[str]]],
     names: int,
     out: Path,
+    note: str = "",
 ) -> str:
     """Writes every run, and the summary twice; returns what is said of them.
 
@@ -124,11 +125,14 @@ def write_tables(
         table: Lays its rows out, each cell as it is told.
         names: The first columns of that, which say whose a row is.
         out: Where.
+        note: What is said below them.
     """
     import pandas as pd  # takes long to load
 
     write_text(out / "runs.csv", runs.to_csv(index=False))
     write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))
-    write_text(out / "table.md", markdown(quoted(table(rows, cell))))
+    below = f"\n{note}\n" if note else ""
+    write_text(out / "table.md", markdown(quoted(table(rows, cell))) + below)
     title = "Test part, nats per target token; mean over seeds ± half of its 95 % interval."
-    return f"{title}\n{packed(table(rows, cell_of_terminal), names)}written to {out}"
+    said = packed(table(rows, cell_of_terminal), names) + (f"{note}\n" if note else "")
+    return f"{title}\n{said}written to {out}"

@@ -182,7 +182,8 @@ def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> N
                 "guide": module is guide,
             }[settings.train]
             parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
-    if not any(p.requires_grad for p in (*model.parameters(), *guide.parameters())):
+    fixed = not any(p.requires_grad for p in (*model.parameters(), *guide.parameters()))
+    if fixed and settings.train != "guide":  # a guide that learns nothing is reported on as it is
         raise ValueError(f"train {settings.train}: this guide has nothing to learn")
 
 

@@ -52,7 +52,7 @@ from latentheads.training.engine import Engine, Progress
 from latentheads.training.looking import look_at, probe
 from latentheads.training.needs import check_idle
 from latentheads.training.options import Training
-from latentheads.training.progress import ProgressDisplay
+from latentheads.training.progress import ProgressDisplay, note_long_warmup
 from latentheads.values import convert, finite, make_group, shown
 
 __all__ = ["Trainer", "name_trusted"]
@@ -226,9 +226,9 @@ class Trainer:
     def _make_keeper(self, settings: Settings, folder: Folder) -> Keeper:
         """Makes what trains, and what keeps it in the folder."""
         train = self.corpus.train
-        engine = Engine(
-            self.model, self.guide, train, settings.training, settings.seed, self.accelerator
-        )
+        plan, seed = settings.training, settings.seed
+        fixed = settings.train == "guide"
+        engine = Engine(self.model, self.guide, train, plan, seed, self.accelerator, fixed)
         source, target = self.corpus.source, self.corpus.target
         texts = json.dumps(digest_parts(self.corpus), indent=2) + "\n"
         names = {"vocabulary.json": vocabularies_text(target, source), TEXTS: texts}
@@ -282,6 +282,7 @@ class Trainer:
         """Says in one line what is about to run."""
         settings, counts = self.settings, self.parameters()
         start = f"; starts with {self._start}" if self._start else ""
+        start += "; nothing to train: reported on as it is" if self.engine.is_fixed else ""
         start = f"; resumed at step {self.engine.step:,}" if self.engine.step else start
         workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
         train, training = self.corpus.train, settings.training
@@ -380,6 +381,8 @@ class Trainer:
         if self.accelerator is not None and self.tensorboard:
             self.accelerator.init_trackers(TENSORBOARD)
         steps, silent = self.settings.training.steps, quiet or not self.main
+        if not silent:
+            note_long_warmup(self.settings.training)
         with ProgressDisplay(steps, self.engine.step, silent) as self.display:
             self.engine.run(self._watch, self._checkpoint, self._tick)
         if self.main:

@@ -74,6 +74,11 @@ class Engine:
         training: How to train.
         seed: Of the data order and of the noise.
         accelerator: An ``accelerate.Accelerator``, for several processes; None for one.
+        may_be_fixed: Take a pair without a parameter to train, such as a tied guide of a model that
+            stays as it is: :meth:`run` then reports once.
+
+    Raises:
+        ValueError: There is nothing to train, or an option does not go with the model.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class Engine:
         training: Training,
         seed: int = 0,
         accelerator: Any = None,
+        may_be_fixed: bool = False,
     ) -> None:
         self.model, self.guide = model, guide
         self.training = training
@@ -91,7 +97,10 @@ class Engine:
         self.accelerator = accelerator
         self.device = model.device
         check_together(training, model)
-        if not any(p.requires_grad for part in (model, guide) for p in part.parameters()):
+        self.is_fixed = not any(
+            p.requires_grad for part in (model, guide) for p in part.parameters()
+        )
+        if self.is_fixed and not may_be_fixed:
             raise ValueError(
                 "no parameter of model or guide needs a gradient: there is nothing to train"
             )
@@ -153,6 +162,9 @@ class Engine:
         """
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             raise ValueError("training takes gradients: leave torch.no_grad() and inference_mode()")
+        if self.is_fixed:
+            self._report_once(report, checkpoint, tick)
+            return
         training = self.training
         module = self.objective
         if self.accelerator is not None and self.processes > 1:
@@ -181,6 +193,22 @@ class Engine:
                 if checkpoint and (saves or self.stopped):
                     checkpoint()
                 started = time.perf_counter()
+
+    def _report_once(
+        self,
+        report: Callable[[Progress], bool | None],
+        checkpoint: Callable[[], None] | None,
+        tick: Callable[[int], None] | None,
+    ) -> None:
+        """Reports on a pair that nothing is trained of, as if training had ended."""
+        if not self.running:
+            return
+        self.step = self.training.steps
+        if tick:
+            tick(self.step)
+        self.stopped = self._agreed(report, Progress(self.step, 0, 0.0, 0.0, 1.0))
+        if checkpoint:
+            checkpoint()
 
     @property
     def running(self) -> bool:

@@ -24,7 +24,7 @@ from latentheads.training.engine import Engine, Progress
 from latentheads.training.looking import Best, look_at, probe
 from latentheads.training.needs import check_idle
 from latentheads.training.options import Training
-from latentheads.training.progress import ProgressDisplay
+from latentheads.training.progress import ProgressDisplay, note_long_warmup
 from latentheads.values import make_group
 
 __all__ = ["Fitted", "fit"]
@@ -115,6 +115,8 @@ def fit(
     engine = Engine(model, guide, _make_stream(batches, options, seed), options, seed)
     fitting = _Fitting(engine, _find_valid(batches, valid), seed, tick)
     fitting.probe()
+    if not quiet:
+        note_long_warmup(options)
     with ProgressDisplay(options.steps, quiet=quiet) as fitting.display:
         engine.run(fitting.watch, tick=fitting.tick)
     return fitting.finish(samples)

@@ -17,8 +17,9 @@ from typing import Any, Protocol, runtime_checkable
 from tqdm import tqdm
 
 from latentheads.errors import mention
+from latentheads.training.options import Training
 
-__all__ = ["ProgressDisplay"]
+__all__ = ["ProgressDisplay", "note_long_warmup"]
 
 FIRST = (10.0, 30.0, 60.0)
 """Seconds to the first lines of a file."""
@@ -65,6 +66,7 @@ class ProgressDisplay:
         self.file: Output | None = sys.stderr if file is None else file
         self._clock, self._start = clock, clock()
         self._due, self._said, self._shown = FIRST[0], "", done
+        self._said_at = done
         self._live_due = self._start
         self._lines = not quiet
         self._bar: Any = None
@@ -101,7 +103,7 @@ class ProgressDisplay:
 
     def tell(self, said: str) -> None:
         """Notes the line of an evaluation, which is shown behind the number of updates."""
-        self._said = said
+        self._said, self._said_at = said, self.done
         if self._bar is not None:
             self._bar.set_postfix_str(said)
 
@@ -117,7 +119,22 @@ class ProgressDisplay:
         parts = [f"update {self.done:,} of {self.total:,}", f"{speed:.3g} updates/s"]
         if speed and self.done < self.total:
             parts.append(f"about {_say_time((self.total - self.done) / speed)} left")
-        return "; ".join([", ".join(parts), *filter(None, [self._said])])
+        if self._said:
+            later = self.done > self._said_at
+            parts = [", ".join(parts), f"at {self._said_at:,}: " * later + self._said]
+            return "; ".join(parts)
+        return ", ".join(parts)
+
+
+def note_long_warmup(training: Training) -> None:
+    """Notes a warm-up that training ends within: the learning rate never reaches what was asked."""
+    if training.warmup > training.steps:
+        top = training.learning_rate * training.rate(training.steps - 1)
+        mention(
+            f"note: warmup_steps {training.warmup:,} is more than all {training.steps:,} updates: "
+            f"the learning rate reaches {top:.2g} of {training.learning_rate:.2g}",
+            sys.stderr,
+        )
 
 
 class _NotebookLine:

@@ -39,8 +39,8 @@ def test_a_file_gets_a_line_after_ten_seconds_half_a_minute_a_minute_then_each_m
     lines = lines_of(1.0, 250)
     found = [line.partition(",")[0] for line in lines]
     assert found == [f"update {n} of 250" for n in (10, 30, 60, 120, 180, 240, 250)]
-    assert lines[0] == "update 10 of 250, 1 updates/s, about 4 min left; bound -1.5"
-    assert lines[-1] == "update 250 of 250, 1 updates/s; bound -1.5"
+    assert lines[0] == "update 10 of 250, 1 updates/s, about 4 min left; at 7: bound -1.5"
+    assert lines[-1] == "update 250 of 250, 1 updates/s; at 7: bound -1.5"
 
 
 def test_a_thousand_updates_a_second_cost_one_line() -> None:
