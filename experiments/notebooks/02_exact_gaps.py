@@ -84,7 +84,6 @@ trainer.fit()
 # one.
 
 # %%
-model.requires_grad_(False)
 guides = {
     "tied": Tied(model),
     "cascaded, reads source": Cascaded(model, reads="source"),
@@ -92,11 +91,12 @@ guides = {
     "cascaded": Cascaded(model),
     "exact": Exact(model),
 }
-for name, guide in guides.items():
-    if list(guide.parameters()):
-        out = f"runs/{name.split(',')[0]}-{guide.reads}"
-        more = {"steps": GUIDE_STEPS, "out": out, "quiet": True}
-        lh.Trainer(model, guide, corpus, **options, **more).fit()
+more = {"tokens": 512, "report_every": 100, "steps": GUIDE_STEPS, "samples": 4, **plan}
+lh.compare(model, guides, corpus, **more)
+
+# %% [markdown]
+# `lh.compare` leaves the model as it is, and trains a guide where it has something to learn. The
+# guides are trained in place, so each can be asked for more:
 
 # %%
 reports = {

@@ -22,6 +22,7 @@ from latentheads.alignment.emission import (
     sum_tops,
 )
 from latentheads.layers.numeric import exp, exp_, full_precision
+from latentheads.layers.output import CHUNK
 
 __all__ = ["Dictionary"]
 
@@ -126,32 +127,36 @@ class Dictionary:
         tiny = torch.finfo(mixed.dtype).tiny
         spread = here.values * mixed
         found = spread.clamp_min(tiny).log() + (here.top + largest)[..., None]
-        lost = low.flatten(2).any(-1) | (spread < tiny).any(-1)
-        for row in lost.nonzero():
-            self._mend_row(found, row, states, log_prior)
+        lost = low.flatten(2).any(-1, keepdim=True) | (spread < tiny)
+        if lost.any():
+            self._mend_words(found, lost, states, log_prior - normalisers)
         return found
 
-    def _mend_row(
+    def _mend_words(
         self,
         found: Float[Tensor, "sentence row vocab"],
-        row: Int[Tensor, " place"],
+        lost: Bool[Tensor, "sentence row vocab"],
         states: Float[Tensor, "sentence row dim"],
-        log_prior: Float[Tensor, "sentence row *keys"],
+        weights: Float[Tensor, "sentence row *keys"],
     ) -> None:
-        """Mixes softmaxes of sums where a product of exponentials is too small for a float.
+        """Sums in logarithms where a product of exponentials is too small for a float.
 
         Args:
-            found: Log-probabilities, of which those of one row are set.
-            row: Its sentence, and its place there.
+            found: Log-probabilities, of which the lost ones are set.
+            lost: Which.
             states: What predicts each next word.
-            log_prior: Log-probability of every position, or pair of positions.
+            weights: Log-probability of every position, or pair of positions, less its normaliser.
         """
-        place = tuple(row.tolist())
-        chosen = torch.zeros_like(log_prior, dtype=torch.bool)
-        chosen[place] = True
-        rows = rows_at(chosen, states, self.lexicons)
-        laws = full_precision(rows @ self.weight.mT).log_softmax(-1)
-        found[place] = (laws + log_prior[place].flatten()[:, None]).logsumexp(0).to(found.dtype)
+        most = CHUNK.get(found.device.type, CHUNK["cuda"]) // max(1, weights[0].numel())
+        for place in lost.flatten(1).any(1).nonzero().flatten().tolist():
+            own = weights[place].flatten(1)[:, :, None]
+            for words in lost[place].any(0).nonzero().flatten().split(max(1, most)):
+                rows = self.weight[words]
+                said = [full_precision(side[place] @ rows.mT) for side in self.lexicons]
+                both = said[0] if len(said) == 1 else (said[0][:, None] + said[1]).flatten(0, 1)
+                mixed = (own + both).logsumexp(1) + full_precision(states[place] @ rows.mT)
+                before = found[place][:, words]
+                found[place][:, words] = mixed.to(found.dtype).where(lost[place][:, words], before)
 
     def word_log_probs(
         self,

@@ -18,7 +18,7 @@ from latentheads.corpora.text import PARTS
 from latentheads.decoding.translate import Decoding, translate_part
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
-from latentheads.metrics.alignment import Links
+from latentheads.metrics.alignment import Link
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.reading.head_report import HeadReport
@@ -229,7 +229,7 @@ class Run:
 
     def align(
         self, sentences: Iterable[str], translations: Iterable[str], *, direction: str | None = None
-    ) -> list[Links]:
+    ) -> list[list[Link]]:
         """Links the words of sentences with those of their translations, by the exact posterior.
 
         Args:
@@ -238,15 +238,17 @@ class Run:
             direction: Of a run with several tasks: which, as en-de, de or bible:en-de.
 
         Returns:
-            For each sentence pairs of places of its words and of its translation's, from 0; see
-            :func:`latentheads.runs.aligning.align_lines`.
+            For each sentence pairs of places of its words and of its translation's, from 0, in
+            order; see :func:`latentheads.runs.aligning.align_lines`. A line of Pharaoh's format is
+            what :func:`latentheads.metrics.alignment.write_pharaoh` makes of them.
 
         Raises:
             ValueError: The run has no alignments, or there are not as many translations.
             UnfinishedError: A sentence is too long for the run or for the machine.
         """
         check_alignments(self)
-        return align_lines(self, sentences, translations, find_task(self, direction))
+        found = align_lines(self, sentences, translations, find_task(self, direction))
+        return [sorted(links) for links in found]
 
     def read_sentence(
         self,

@@ -337,8 +337,17 @@ class Trainer:
             self.train(self.quiet)
             self.release()
             return self.finish() if self.main else None
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._say_stopped()) from None
         finally:
             self.folder.release()
+
+    def _say_stopped(self) -> str:
+        """Where training stands when it is stopped, and how it goes on."""
+        done = f"stopped after update {self.engine.step:,}"
+        if not self.folder.last.exists():
+            return f"{done}; nothing was saved yet"
+        return f"{done}; {self.folder.last} is kept, and the same script goes on from it"
 
     def _say_finished(self) -> None:
         """Says that these are the figures of a run that was finished before."""

@@ -66,7 +66,7 @@ def test_one_text_is_no_list_of_texts(words: Run) -> None:
 def test_every_word_of_a_translation_is_linked_to_one_of_its_line(words: Run) -> None:
     lines, translations = english(3), LINES[:3]
     found = words.align(["", *lines, "  "], ["la", *translations, ""])
-    assert [found[0], found[-1]] == [frozenset(), frozenset()]
+    assert [found[0], found[-1]] == [[], []]
     for line, translation, links in zip(lines, translations, found[1:-1], strict=True):
         assert sorted(target for _, target in links) == list(range(len(translation.split())))
         assert {source for source, _ in links} <= set(range(len(line.split())))
@@ -89,7 +89,7 @@ def test_subwords_are_joined_to_words() -> None:
     with mock.patch.object(aligning, "alignment_laws", ends):
         (links,) = run.align([line], [translation])
     size = len(translation.split())
-    assert links == {(place, word) for word in range(size) for place in (0, 2)}
+    assert links == sorted((place, word) for word in range(size) for place in (0, 2))
 
 
 def test_who_points_at_a_space_means_the_word_behind_it() -> None:
@@ -105,7 +105,7 @@ def test_who_points_at_a_space_means_the_word_behind_it() -> None:
         return AlignmentLaws(("a",), weights, weights, weights)
 
     with mock.patch.object(aligning, "alignment_laws", spaced):
-        assert run.align([line], ["la"]) == [{(1, 0)}]
+        assert run.align([line], ["la"]) == [[(1, 0)]]
 
 
 def test_links_are_those_of_the_posterior(words: Run) -> None:
@@ -115,8 +115,8 @@ def test_links_are_those_of_the_posterior(words: Run) -> None:
         pair = Batch.of([words.target.encode(translation)], [words.source.encode(line)])
         laws = alignment_laws(words.model, words.guide, pair)
         (found,) = words.align([line], [translation])
-        assert found == likeliest_links(laws.posterior, pair)[0][0]
-        before += found == likeliest_links(laws.prior, pair)[0][0]
+        assert found == sorted(likeliest_links(laws.posterior, pair)[0][0])
+        before += found == sorted(likeliest_links(laws.prior, pair)[0][0])
     assert before < len(lines)
 
 

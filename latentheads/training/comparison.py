@@ -1,0 +1,164 @@
+"""Guides compared: the same model, the same text, a row of figures each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import nn
+
+from latentheads.checks import check_known
+from latentheads.corpora import Corpus
+from latentheads.corpora.corpus import check_corpus
+from latentheads.guide import ModelGuide
+from latentheads.inference.evaluation import Report, evaluate
+from latentheads.model import HeadModel
+from latentheads.training.fit import fit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Comparison", "compare"]
+
+COLUMNS = {
+    "elbo": "ELBO",
+    "kl": "KL",
+    "exact": "exact log p",
+    "gap": "gap",
+    "iwae": "IWAE",
+    "seconds": "seconds",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What each guide has found, by its name.
+
+    Attributes:
+        reports: The bound and its terms on the test part.
+        seconds: Of training.
+        guides: The guides, as they are behind it.
+        one_model: Whether all are of one model: then their ELBOs say which is the tightest.
+    """
+
+    reports: dict[str, Report]
+    seconds: dict[str, float]
+    guides: dict[str, ModelGuide]
+    one_model: bool
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row a guide, in nats a target token; figures that no row has are left out."""
+        import pandas as pd  # takes long to load
+
+        rows = {}
+        for name, report in self.reports.items():
+            figures = {**report.figures(), "seconds": self.seconds[name]}
+            rows[name] = {title: figures.get(key) for key, title in COLUMNS.items()}
+        found = pd.DataFrame.from_dict(rows, orient="index").astype(float)
+        iwae = f"IWAE, K = {next(iter(self.reports.values())).iwae_k}"
+        return found.dropna(axis=1, how="all").rename(columns={"IWAE": iwae})
+
+    @property
+    def note(self) -> str:
+        """What the rows may be compared by."""
+        if self.one_model:
+            return "nats a target token; all rows bound one model"
+        return (
+            "nats a target token; each row has a model of its own: exact log p and IWAE compare "
+            "models, and a difference of ELBOs is none of tightness"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.table.round(4).to_string()}\n{self.note}"
+
+    def _repr_html_(self) -> str:
+        return f"{self.table.round(4).to_html()}<p>{self.note}</p>"
+
+
+def compare(
+    model: HeadModel,
+    guides: Mapping[str, ModelGuide] | Sequence[ModelGuide],
+    corpus: Corpus,
+    *,
+    train: Literal["guide", "all", "none"] = "guide",
+    samples: int = 16,
+    seed: int = 0,
+    **training: Any,
+) -> Comparison:
+    """Trains several guides of a model, and reports on each.
+
+    Args:
+        model: The model.
+        guides: Its guides, by name or in a row; a guide without parameters is not trained.
+        corpus: Trained on its training part, the best weights by validation, reported on test.
+        train: The guides alone, one after the other, while the model stays as it is (guide); a
+            copy of the model with each (all); or nothing.
+        samples: Draws of each sentence in the report, K of IWAE.
+        seed: Of order and noise, the same for all.
+        **training: Options of :func:`latentheads.fit`, such as ``steps``.
+
+    Raises:
+        ValueError: There are no guides, or one is of another model, or an option is none.
+
+    Example:
+        >>> guides = {"prior": Tied(model), "mean-field": MeanField(model)}
+        >>> found = lh.compare(model, guides, corpus, steps=2, samples=2)
+        >>> list(found.table.index)
+        ['prior', 'mean-field']
+    """
+    check_corpus(corpus)
+    check_known("train", train, ("guide", "all", "none"))
+    named = _name_guides(guides, model)
+    reports: dict[str, Report] = {}
+    seconds: dict[str, float] = {}
+    kept: dict[str, ModelGuide] = {}
+    for name, given in named.items():
+        own, guide = deepcopy((model, given)) if train == "all" else (model, given)
+        begun = time.perf_counter()
+        with _frozen(own, train != "all"):
+            parameters = (*own.parameters(), *guide.parameters())
+            if train != "none" and any(each.requires_grad for each in parameters):
+                fit(own, guide, corpus.train, corpus.valid, seed=seed, quiet=True, **training)
+        seconds[name] = time.perf_counter() - begun
+        reports[name] = evaluate(own, guide, corpus.test, samples, seed, corpus.test.truth)
+        kept[name] = guide
+    return Comparison(reports, seconds, kept, train != "all")
+
+
+def _name_guides(
+    guides: Mapping[str, Any] | Sequence[Any], model: HeadModel
+) -> dict[str, ModelGuide]:
+    """The guides by name; in a row each has that of its class, and a number where it has twins."""
+    if isinstance(guides, Mapping):
+        named = dict(guides)
+    else:
+        kinds = [type(guide).__name__ for guide in guides]
+        names = [
+            kind if kinds.count(kind) == 1 else f"{kind} {kinds[: place + 1].count(kind)}"
+            for place, kind in enumerate(kinds)
+        ]
+        named = dict(zip(names, guides, strict=True))
+    if not named:
+        raise ValueError("guides has none: there is nothing to compare")
+    for name, guide in named.items():
+        if not isinstance(guide, ModelGuide) or guide.model is not model:
+            raise ValueError(f"guide {name!r} is none of this model")
+    return named
+
+
+@contextmanager
+def _frozen(model: nn.Module, freeze: bool) -> Iterator[None]:
+    """Keeps the parameters of a model as they are, and lets them go again behind."""
+    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in moving if freeze else ():
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in moving:
+            parameter.requires_grad_(True)

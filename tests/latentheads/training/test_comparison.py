@@ -1,0 +1,96 @@
+"""Guides side by side: the model stays, figures are those of evaluate, a row each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.guides import Cascaded, Exact, MeanField, Tied
+from latentheads.models import Translation
+from tests.typechecking import unchecked
+
+SIZES = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
+BRIEF: dict[str, Any] = {"steps": 4, "tokens": 128, "samples": 2}
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Any:
+    return lh.grammar(sentences=60, held_out=8)
+
+
+def aligned(corpus: Any) -> Any:
+    torch.manual_seed(0)
+    options = lh.AlignmentOptions(alignments=1, alignment_width=4)
+    return Translation.of(corpus, prior="delta", alignments=options, **SIZES)
+
+
+def copies(*modules: Any) -> list[torch.Tensor]:
+    return [p.detach().clone() for module in modules for p in module.parameters()]
+
+
+def test_guides_of_one_model_are_trained_and_it_stays(corpus: Any) -> None:
+    model = aligned(corpus)
+    guides = {"prior": Tied(model), "q": MeanField(model), "Bayes": Exact(model)}
+    before, learned = copies(model), copies(guides["q"])
+    found = lh.compare(model, guides, corpus, **BRIEF)
+    assert all(map(torch.equal, copies(model), before))
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert not all(map(torch.equal, copies(guides["q"]), learned))
+    table = found.table
+    assert list(table.index) == ["prior", "q", "Bayes"]
+    assert list(table.columns) == ["ELBO", "KL", "exact log p", "gap", "IWAE, K = 2", "seconds"]
+    assert table["exact log p"].nunique() == 1
+    assert table.loc["Bayes", "gap"] == pytest.approx(0, abs=1e-9)
+    assert table.loc["prior", "KL"] == 0
+    for name, guide in guides.items():
+        again = lh.evaluate(model, guide, corpus.test, 2, truth=corpus.test.truth)
+        assert found.reports[name].elbo == again.elbo
+        assert found.guides[name] is guide
+        assert again.elbo + again.gap == pytest.approx(again.exact)
+    assert str(found).endswith("all rows bound one model")
+    assert "<table" in found._repr_html_()
+
+
+def test_each_guide_may_have_a_model_of_its_own(corpus: Any) -> None:
+    model = aligned(corpus)
+    before = copies(model)
+    found = lh.compare(model, [Tied(model), Cascaded(model)], corpus, train="all", **BRIEF)
+    assert all(map(torch.equal, copies(model), before))
+    assert list(found.reports) == ["Tied", "Cascaded"]
+    assert found.table["exact log p"].nunique() == 2
+    assert "each row has a model of its own" in str(found)
+    own = found.guides["Cascaded"].model
+    assert own is not model
+    assert not all(map(torch.equal, copies(own), before))
+
+
+def test_without_training_nothing_moves_and_figures_without_a_row_are_left_out(corpus: Any) -> None:
+    model = Translation.of(corpus, prior="independent", **SIZES)
+    guides = [Cascaded(model), Cascaded(model)]
+    before = copies(model, *guides)
+    found = lh.compare(model, guides, corpus, train="none", samples=2)
+    assert all(map(torch.equal, copies(model, *guides), before))
+    assert list(found.reports) == ["Cascaded 1", "Cascaded 2"]
+    assert list(found.table.columns) == ["ELBO", "KL", "IWAE, K = 2", "seconds"]
+
+
+@pytest.mark.parametrize(
+    ("guides", "options", "said"),
+    [
+        ([], {}, "guides has none: there is nothing to compare"),
+        (["cascaded"], {}, "guide 'str' is none of this model"),
+        (None, {}, "guide 'Tied' is none of this model"),
+        ({}, {"train": "model"}, "unknown train 'model': choose from guide, all, none"),
+        (..., {"step": 3}, "step"),
+    ],
+)
+def test_a_mistake_is_one_line(corpus: Any, guides: Any, options: Any, said: str) -> None:
+    model = aligned(corpus)
+    given = [Tied(aligned(corpus))] if guides is None else guides
+    given = [MeanField(model)] if given is ... else given
+    with pytest.raises(ValueError, match=f"^{said}|{said}") as caught:
+        unchecked(lh.compare)(model, given, corpus, **options)
+    assert "\n" not in str(caught.value)
