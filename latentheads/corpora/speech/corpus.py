@@ -25,6 +25,7 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.layers.subsampler import subsampled
+from latentheads.packages import MissingPackageError
 
 __all__ = ["FEWEST_FRAMES", "speech"]
 
@@ -205,6 +206,8 @@ class _Training:
                 if not each.text:
                     raise ValueError("it has no text")
                 found = self._ear.hear(each.audio, FEWEST_FRAMES, silence=False)
+            except MissingPackageError:  # no fault of the file
+                raise
             except ValueError as reason:
                 self._faults[_name_fault(str(reason))].append(f"{each.where}: {reason}")
                 continue
@@ -292,6 +295,8 @@ def _nothing_left_out(each: Utterance) -> Iterator[None]:
     """Names the utterance of valid or test that cannot be used."""
     try:
         yield
+    except MissingPackageError:
+        raise
     except ValueError as reason:
         raise ValueError(f"{each.where}: {reason}; nothing of valid and test is left out") from None
 

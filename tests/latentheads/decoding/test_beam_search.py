@@ -183,6 +183,13 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
 
+    @property
+    def density_dtype(self) -> torch.dtype:
+        return self.model.density_dtype
+
+    def begin(self, batch: Batch) -> Any:
+        return self.model.begin(batch)
+
     def step(self, tokens: Tensor, state: Any) -> Tensor:
         self.shapes.append(tokens.shape)
         return self.model.step(tokens, state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +279,12 @@ def test_frames_taken_out_of_order_are_saved_in_it(tmp_path: Path) -> None:
     nothing = Frames(np.zeros((0, 3), np.float16), np.zeros(0, np.int64))
     nothing.save(tmp_path / "b.npy")
     assert np.load(tmp_path / "b.npy").shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", ["soundfile", "kaldi_native_fbank"])
+def test_a_package_that_is_not_there_is_no_fault_of_a_file(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=r"^speech needs .*: pip install 'latentheads\[speech\]'$"):
+        read(folder)
