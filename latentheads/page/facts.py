@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import latentheads
+from latentheads.files import read_json
 from latentheads.metrics.scores import MEANINGS, SCORES
+from latentheads.runs.folder import TEXTS
 from latentheads.runs.results import Figures
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -41,6 +43,7 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "reads": run.guide.reads if run.guide.is_told else None,
         "writes": "transcript" if settings.data.recognises else "translation",
         "corpus": results.corpus if results else settings.data.data,
+        "text": _find_text(run),
         "seed": settings.seed,
         "updates": _tell_updates(run),
         "other": _tell_other(run),
@@ -54,6 +57,15 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "figures": _gather_figures(run),
         "perplexity": [vars(each) for each in results.perplexity] if results else [],
     }
+
+
+def _find_text(run: Run) -> str | None:
+    """A digest of the text that a run was reported on; None where its folder does not say it."""
+    try:
+        found = read_json(run.path / TEXTS)["test"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 def _tell_updates(run: Run) -> str:

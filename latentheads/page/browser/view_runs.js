@@ -6,7 +6,7 @@ const FIGURES = {
   iwae: ["IWAE", "bound", "true bound", "The tighter bound of several draws of each sentence."],
   exact: ["log p(y | x)", "exact", "exact", "Summed over all alignments, without a draw."],
   truth: [
-    "corpus",
+    "true log p",
     "exact",
     "exact",
     "The log p(y | x) that the corpus was drawn from: no model is above it, but for chance.",
@@ -44,6 +44,22 @@ function tellPart(figures, name) {
   return make("div", { class: "soft" }, `of ${figures.truth_sentences} of ${figures.sentences} sentences`);
 }
 
+// A class and its options as a command line names them: Cascaded, reads target.
+function tellValue(value) {
+  if (value?.class_path) {
+    const own = Object.entries(value.init_args ?? {}).map(([name, each]) => `${name} ${tellValue(each)}`);
+    return [value.class_path.split(".").pop(), ...own].join(", ");
+  }
+  return JSON.stringify(value).replaceAll('"', "");
+}
+
+// Runs of different test texts stand side by side, and say nothing of each other.
+function tellTexts() {
+  const texts = new Set(DATA.runs.map((each) => each.text).filter(isKnown));
+  if (texts.size < 2) return null;
+  return make("p", { class: "warning" }, "These runs were reported on different test texts: their figures cannot be compared.");
+}
+
 function drawBounds(run, box) {
   const found = DATA.runs.map((each) => each.figures.test ?? {});
   const shown = Object.keys(FIGURES).filter((name) => found.some((each) => figureOf(each, name) !== null));
@@ -58,6 +74,8 @@ function drawBounds(run, box) {
     return [[open, ...said.map((words) => make("div", { class: "soft" }, words))], ...figures];
   });
   const words = shown.map((name) => make("li", {}, make("b", {}, FIGURES[name][0]), `: ${FIGURES[name][3]}`));
+  const warning = tellTexts();
+  if (warning) box.append(warning);
   box.append(makeTable(["run", ...shown.map(headingOf)], rows), make("ul", { class: "soft" }, words));
   box.dataset.rows = rows.length;
   drawPerplexity(box);
@@ -77,7 +95,7 @@ function drawPerplexity(box) {
 }
 
 function drawOptions(run, box) {
-  const value = (name) => JSON.stringify(run.options[name]).replaceAll('"', "");
+  const value = (name) => tellValue(run.options[name]);
   const list = (names) =>
     make(
       "dl",

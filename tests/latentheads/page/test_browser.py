@@ -169,3 +169,18 @@ def test_a_frame_of_a_notebook_follows_its_address_to_a_map_of_200_by_60(
     body = body_of(file)
     assert "errors" not in body, body["errors"]
     assert (body["ready"], body["block"], body["size"]) == ("head", "decoder.0.cross", "201 x 61")
+
+
+def test_runs_of_different_texts_are_told_apart_and_classes_are_named(tmp_path: Path) -> None:
+    runs = []
+    for name, text in (("one", "abc"), ("two", "abd")):
+        runs.append(make_run(tmp_path / name, small_corpus()))
+        (tmp_path / name / "corpus.json").write_text(json.dumps({"test": text}), "utf-8")
+    lh.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
+    dom = body_of(tmp_path / "page.html")["dom"]
+    assert "reported on different test texts" in dom
+    assert "class_path:" not in dom.partition("</script>")[2].rpartition("<script")[0]
+    (tmp_path / "two" / "corpus.json").write_text(json.dumps({"test": "abc"}), "utf-8")
+    lh.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
+    assert "reported on different test texts. " not in body_of(tmp_path / "page.html")["dom"]
+    assert 'class="warning"' not in body_of(tmp_path / "page.html")["dom"]
