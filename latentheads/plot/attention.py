@@ -75,6 +75,7 @@ def draw_weights(
         (deviations, deviation, DEVIATIONS, "standard deviation over draws"),
     ):
         top = _find_top(values[shown])
+        top = 1.0 if values is deviation and top < NO_NOISE else top
         images = [
             draw_map(axis, values[head], vmin=0, vmax=top, cmap=colours)
             for axis, head in zip(axes, shown)
@@ -173,7 +174,7 @@ def _name_sides(
     for axis in (*means, *deviations):
         axis.set_yticks(range(len(queries)), queries if axis in means else [])
     for axis, head in zip(means, heads):
-        axis.set_ylabel(f"head {head} looks (query)")
+        axis.set_ylabel(f"head {head}\nquery")
     for axis in (means[-1], deviations[-1], bars[-1]):
-        axis.set_xlabel("is looked at (key)")
+        axis.set_xlabel("key")
     bars[0].set_ylabel("weight")

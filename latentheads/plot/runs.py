@@ -157,7 +157,7 @@ def divergence(
         found = measure_divergence(
             run.model, batches(shown, PAIRED), run.guide if drawn else None, latent=False
         )
-    what = "Heads drawn from the guide" if drawn else "Plug-in heads"
+    what = "heads drawn from the guide" if drawn else "heads at their prior's location"
     title = f"{run.settings.title}: {what}, {len(shown):,} {shown.unit}"
     return draw_divergence(found, title, top)
 

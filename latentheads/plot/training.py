@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from latentheads.inference.showing import tell_known
 from latentheads.names import POINTING, block_of, latent_of
@@ -19,7 +20,7 @@ from latentheads.plot.canvas import (
     by_chain,
     label_of,
     say_nothing,
-    scale_by_log,
+    scale_negated_by_log,
     write_title,
 )
 from latentheads.plot.style import (
@@ -36,7 +37,7 @@ from latentheads.plot.style import (
 
 __all__ = ["draw_bound", "draw_curves", "draw_kl", "draw_kl_history", "truth_label"]
 
-BOUND = "The bound (ELBO) on validation, while training: lower is better"
+BOUND = "The bound (ELBO) on validation, while training: higher is better"
 NO_KL = "every KL is 0: the posterior is the prior"
 
 
@@ -63,7 +64,9 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
         values = _negate(record["valid"].get(name) for record in records)
         axis.plot(steps, values, line, color=colour, label=label)
     objective = _negate(record["objective"] for record in records)
-    axis.plot(steps, objective, color=GREY, label="objective on training batches", zorder=0)
+    mark = "-" if len(steps) > 1 else "d"  # of one report no line can be seen
+    label = "objective on training batches"
+    axis.plot(steps, objective, mark, color=GREY, label=label, zorder=0)
     _finish(figure, axis, records, f"{BOUND}\n{title}")
     return figure
 
@@ -71,10 +74,11 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
 def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], title: str) -> None:
     """Draws the truth, labels the axes, and adds the legend."""
     _draw_truth(axis, records[-1]["valid"] if records else {})
-    scale_by_log(axis)
+    scale_negated_by_log(axis)
     axis.grid(axis="y")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("updates")
-    axis.set_ylabel("minus nats per target token")
+    axis.set_ylabel("nats per target token")
     add_legend(figure)
     write_title(figure, title)
 

@@ -17,8 +17,9 @@ function ticksOf(low, high, decades) {
   return ticks.filter((tick) => tick <= high + step / 1e6);
 }
 
-// The scale of the numbers of some lines: where each lies, and the ticks.
-function scaleOf(lines, { decades, zero }) {
+// The scale of the numbers of some lines: where each lies, and the ticks. Negated numbers, of which the least is the
+// best, stand upside down and have their own sign again.
+function scaleOf(lines, { decades, zero, negated }) {
   const every = lines.flatMap((line) => line.values);
   const known = every.filter((value) => Number.isFinite(value) && (!decades || value > 0));
   const low = zero ? 0 : Math.min(...known);
@@ -26,11 +27,12 @@ function scaleOf(lines, { decades, zero }) {
   if (low === high) high = low + (Math.abs(low) || 1) / 10;
   const logs = decades && high > 4 * low;
   const at = logs ? Math.log10 : (value) => value;
-  const y = (value) => 10 + (HIGH - 10 - BELOW) * (1 - (at(value) - at(low)) / (at(high) - at(low)));
+  const share = (value) => (at(value) - at(low)) / (at(high) - at(low));
+  const y = (value) => 10 + (HIGH - 10 - BELOW) * (negated ? share(value) : 1 - share(value));
   return { y, ticks: ticksOf(low, high, logs), shows: (value) => Number.isFinite(value) && (!logs || value > 0) };
 }
 
-function drawLine(line, x, { y, shows }) {
+function drawLine(line, x, { y, shows }, sign) {
   const points = line.values.map((value, place) => [x(line.steps[place]), value]).filter(([, value]) => shows(value));
   const path = points.map(([at, value], place) => `${place ? "L" : "M"}${at.toFixed(1)} ${y(value).toFixed(1)}`);
   const width = line.thin ? 1.2 : 2.2;
@@ -46,29 +48,30 @@ function drawLine(line, x, { y, shows }) {
     make(
       "circle",
       { cx: at, cy: y(value), r: 2.6, fill: line.colour },
-      make("title", {}, `${line.name}: ${write(value, 4)}`),
+      make("title", {}, `${line.name}: ${write(sign * value, 4)}`),
     ),
   );
   return [drawn, ...dots];
 }
 
 // A chart of lines, each { name, colour, steps, values }; a value may be missing.
-function drawLines(title, note, lines, { decades = false, zero = false, along: name = "updates", room }) {
+function drawLines(title, note, lines, { decades = false, zero = false, negated = false, along: name = "updates", room }) {
   const width = Math.min(room, 600);
   const steps = lines.flatMap((line) => line.steps);
   const [first, last] = [Math.min(...steps), Math.max(...steps)];
   const x = (step) => LEFT + ((width - LEFT - 12) * (step - first)) / (last - first || 1);
-  const scale = scaleOf(lines, { decades, zero });
+  const scale = scaleOf(lines, { decades, zero, negated });
+  const sign = negated ? -1 : 1;
   const across = scale.ticks.map((tick) => [
     lineOf(LEFT, scale.y(tick), width - 12, scale.y(tick), "var(--line)"),
-    textOf(LEFT - 6, scale.y(tick) + 4, String(Number(tick.toPrecision(3)))),
+    textOf(LEFT - 6, scale.y(tick) + 4, String(sign * Number(tick.toPrecision(3))).replace("-", "−")),
   ]);
   const centred = { "text-anchor": "middle" };
   const along = ticksOf(first, last, false).map((tick) =>
     textOf(x(tick), HIGH - 8, tick.toLocaleString("en"), centred),
   );
   along.push(textOf((LEFT + width - 12) / 2, HIGH + 12, name, centred));
-  const drawn = lines.map((line) => drawLine(line, x, scale));
+  const drawn = lines.map((line) => drawLine(line, x, scale, sign));
   const size = { width, height: HIGH + 18, viewBox: `0 0 ${width} ${HIGH + 18}` };
   const svg = make("svg", { ...size, role: "img", "aria-label": title }, across.flat(), along, drawn.flat());
   const keys = lines.map((line) => stroke(line.colour, line.name, line.dash));

@@ -115,7 +115,7 @@ const LINES = {
   objective: { name: "objective on training batches", colour: "var(--none)", thin: true },
 };
 const DASHES = [undefined, "8 3", "2 3", "8 3 2 3"]; // those of runs that share a colour
-const LOWER = "minus nats a token: lower is better";
+const HIGHER = "nats a token: higher is better";
 const negate = (values) => values.map((value) => (isKnown(value) ? -value : NaN));
 
 function drawTraining(run, box) {
@@ -127,7 +127,7 @@ function drawTraining(run, box) {
     const values = steps.map(() => -truth);
     lines.push({ name: `the corpus itself${some}`, colour: "var(--ink)", dash: "1 3", thin: true, steps, values });
   }
-  const charts = [drawLines("Bound on validation", LOWER, lines, { decades: true, room })];
+  const charts = [drawLines("Bound on validation", HIGHER, lines, { decades: true, negated: true, room })];
   const trained = DATA.runs.filter((each) => each.curves.steps);
   const all = trained.map((each, place) => ({
     name: each.name,
@@ -136,7 +136,7 @@ function drawTraining(run, box) {
     steps: each.curves.steps,
     values: negate(each.curves.bound.elbo),
   }));
-  if (all.length > 1) charts.push(drawLines("True bound of every run", LOWER, all, { decades: true, room }));
+  if (all.length > 1) charts.push(drawLines("True bound of every run", HIGHER, all, { decades: true, negated: true, room }));
   const ofChains = (found) => Object.entries(found).map(([chain, values]) => ({ ...CHAINS[chain], steps, values }));
   const paid = ofChains(kl).filter((line) => line.values.some((value) => value > 0));
   if (paid.length) charts.push(drawLines("KL of each chain", "nats a token", paid, { zero: true, room }));

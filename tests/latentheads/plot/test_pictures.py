@@ -214,10 +214,20 @@ def test_the_scale_of_the_bound_is_in_plain_numbers(lowest: float, ticks: int) -
     figure = plot.draw_bound(records)
     figure.draw_without_rendering()
     (axis,) = figure.axes
-    low, high = axis.get_ylim()
+    high, low = axis.get_ylim()  # drawn negated and upside down: what is better stands higher
+    assert high > low
     inside = [label for label in axis.get_yticklabels() if low <= label.get_position()[1] <= high]
     assert len(inside) >= ticks
-    assert all(float(label.get_text()) > 0 for label in inside)
+    assert all(float(label.get_text().replace("\N{MINUS SIGN}", "-")) < 0 for label in inside)
+
+
+def test_a_single_report_is_seen_whole() -> None:
+    figure = plot.draw_bound([{"step": 385, "objective": -2.0, "valid": FIGURES}])
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    lines = [line for line in axis.get_lines() if len(line.get_xdata()) == 1]
+    assert all(line.get_marker() not in ("", "None") for line in lines)
+    assert all(float(label.get_text()).is_integer() for label in axis.get_xticklabels())
 
 
 def test_a_picture_is_written_whole_and_shown_in_a_notebook(tmp_path: Path) -> None:

@@ -95,12 +95,12 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
 ) -> None:
     figure = lh.plot.divergence(run)
     said = " ".join(figure.get_suptitle().split())
-    assert said.endswith(f"{run.settings.title}: Plug-in heads, 6 sentences")
+    assert said.endswith(f"{run.settings.title}: heads at their prior's location, 6 sentences")
     given = lh.plot.divergence(run, pairs.valid, top=2.5)
     assert {axis.images[0].get_clim() for axis in given.axes if axis.images} == {(0, 2.5)}
     other = lh.plot.divergence(run, pairs.test, sentences=3, drawn=True)
     said = " ".join(other.get_suptitle().split())
-    assert said.endswith("Heads drawn from the guide, 3 sentences")
+    assert said.endswith("heads drawn from the guide, 3 sentences")
     same, different = (
         [np.array_equal(*pair) for pair in zip(images(figure), images(each), strict=True)]
         for each in (given, other)
@@ -112,7 +112,9 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
 def test_divergence_is_read_on_a_corpus_made_by_hand(tmp_path: Path, pairs: Corpus) -> None:
     run = finished(tmp_path / "run", replace(pairs, data=None), given=True)
     said = " ".join(lh.plot.divergence(run).get_suptitle().split())
-    assert said.endswith("a corpus made by hand, seed 0: Plug-in heads, 6 sentences")
+    assert said.endswith(
+        "a corpus made by hand, seed 0: heads at their prior's location, 6 sentences"
+    )
 
 
 def test_heads_are_shown_on_the_sentence_and_its_translation(run: Run, pairs: Corpus) -> None:
