@@ -125,7 +125,7 @@ function drawTraining(run, box) {
   if (isKnown(truth)) {
     const some = truth_of ? `, ${truth_of[0]} of ${truth_of[1]} sentences` : "";
     const values = steps.map(() => -truth);
-    lines.push({ name: `the corpus itself${some}`, colour: "var(--ink)", dash: "1 3", thin: true, steps, values });
+    lines.push({ name: `true log p${some}`, colour: "var(--ink)", dash: "1 3", thin: true, steps, values });
   }
   const charts = [drawLines("Bound on validation", HIGHER, lines, { decades: true, negated: true, room })];
   const trained = DATA.runs.filter((each) => each.curves.steps);
