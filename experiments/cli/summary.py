@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,9 @@ def check_texts(plans: Iterable[Plan]) -> None:
                 "has changed between them; choose another out or --overwrite"
             )
 
+
+WIDEST = 100
+"""Columns of a line in a terminal."""
 
 COLUMNS = {
     "elbo": "ELBO",
@@ -134,5 +138,6 @@ def write_tables(
     below = f"\n{note}\n" if note else ""
     write_text(out / "table.md", markdown(quoted(table(rows, cell))) + below)
     title = "Test part, nats per target token; mean over seeds ± half of its 95 % interval."
-    said = packed(table(rows, cell_of_terminal), names) + (f"{note}\n" if note else "")
+    said = packed(table(rows, cell_of_terminal), names)
+    said += "".join(f"{line}\n" for line in textwrap.wrap(note, WIDEST))
     return f"{title}\n{said}written to {out}"

@@ -39,6 +39,7 @@ __all__ = [
     "read_spread",
     "save",
     "say_nothing",
+    "scale_by_log",
     "scale_negated_by_log",
     "write_title",
 ]
@@ -231,18 +232,23 @@ def add_legend(figure: Figure, columns: int = 3, **options: Any) -> None:
         figure.legend(list(found.values()), list(map(escape, found)), **place)
 
 
-def scale_negated_by_log(axis: Any) -> None:
-    """Makes the y axis of values that are drawn negated logarithmic, the least of them on top.
-
-    So what is higher is better, and numbers have their own sign: few of them over decades and some
-    within one.
-    """
+def scale_by_log(axis: Any) -> None:
+    """Makes the y axis logarithmic, with plain numbers: few over decades and some within one."""
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     wide = high > 10 * low
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(6))
-    axis.yaxis.set_major_formatter("\N{MINUS SIGN}{x:g}")
+    axis.yaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_minor_locator(NullLocator())
+
+
+def scale_negated_by_log(axis: Any) -> None:
+    """The same of values that are drawn negated: the least is on top, and numbers have their sign.
+
+    So what is higher is better.
+    """
+    scale_by_log(axis)
+    axis.yaxis.set_major_formatter("\N{MINUS SIGN}{x:g}")
     axis.invert_yaxis()
 
 

@@ -148,7 +148,7 @@ def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_p
     assert [bool(line) for line in found] == [bool(line) for line in written]
     assert not found[1]
     run = load_run(base)
-    assert list(map(read_pharaoh, found)) == run.align(lines, written)
+    assert [sorted(read_pharaoh(line)) for line in found] == run.align(lines, written)
 
 
 @pytest.fixture(scope="module")

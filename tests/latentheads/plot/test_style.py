@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
-import matplotlib
+import matplotlib.style
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
