@@ -44,6 +44,11 @@ OF_OWN_MODELS = (
 )
 """What is said where bounds of several models stand in one table."""
 
+OF_ONE_MODEL = (
+    "All rows bound one model. A guide that the run of --start has itself goes on from there, the "
+    "others begin: --start_with model lets each begin."
+)
+
 DESCRIPTION = (
     "Trains several recipes with several seeds, and compares their bounds.\n\n"
     "    python experiments/compare.py --recipes coda-cs,cascaded --seeds 0,1,2 --out runs/both\n\n"
@@ -73,6 +78,13 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
                     continue
                 rows.append({"recipe": label, "seed": seed, "metric": name, **asdict(estimate)})
     return pd.DataFrame(rows)
+
+
+def _note(plans: Sequence[Plan]) -> str:
+    """What the rows may be compared by."""
+    if any(plan.settings.train != "guide" for plan in plans):
+        return OF_OWN_MODELS
+    return OF_ONE_MODEL if plans[0].settings.start_with == "all" else ""
 
 
 def table(
@@ -147,8 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
                 row["p"] = [float(p) for p in mine.p.dropna()]
         draw(plans, rows, out)
-        own = any(plan.settings.train != "guide" for plan in plans) and len(rows) > 1
-        said = write_tables(runs, rows, table, 2, out, OF_OWN_MODELS if own else "")
+        said = write_tables(runs, rows, table, 2, out, _note(plans) if len(rows) > 1 else "")
         trained = [(plan.folder, plan.settings) for plan in plans]
         tell_and_write("compare.py", said, trained, options, out)
     return 0

@@ -210,20 +210,25 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 def sync_folder(folder: Path) -> None:
     """Waits until the disk knows which files are in a folder: a new name may be lost with power."""
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(place)
-    finally:
-        os.close(place)
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(place)
+        finally:
+            os.close(place)
+    except OSError as reason:  # a file system that cannot do it keeps what it has been given
+        if reason.errno not in (errno.EINVAL, errno.EACCES, errno.EBADF, errno.ENOTSUP):
+            raise
 
 
-def remove_partial(folder: Path) -> None:
+def remove_partial(folder: Path, patterns: Iterable[str]) -> None:
     """Removes what a process that was killed left of files that it wrote; hold the lock.
 
-    Those of :func:`written_whole` end in ``.part``, those of safetensors are ``.tmp`` and six
-    letters or digits.
+    Args:
+        folder: Where they lie.
+        patterns: How they are named, as for ``Path.glob``.
     """
-    for path in [*folder.glob("*.part"), *folder.glob(".tmp" + "[0-9A-Za-z]" * 6)]:
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
         if path.is_file() or path.is_symlink():
             path.unlink(missing_ok=True)
 

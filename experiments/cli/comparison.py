@@ -268,7 +268,7 @@ def _train_in_turn(plans: Sequence[Plan], finished: Sequence[Plan], out: Path) -
         mistakes = () if plan is plans[0] else (ValueError,)
         with noting(failed, _name(plan, out), mistakes):
             trainer = trainer_of(plan.settings, plan.options, corpus)
-            mention(f"{trainer.headline()} seed {plan.settings.seed}", sys.stdout)
+            mention(f"seed {plan.settings.seed}: {trainer.headline()}", sys.stdout)
             with noting(failed, _name(plan, out), (ValueError,)):
                 trainer.fit()
     refuse_failures(failed, len(plans))

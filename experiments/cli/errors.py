@@ -122,8 +122,8 @@ def ending(
             _close_output()
         said = f"error: {in_a_line(reason)}"
         leave(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
-    except KeyboardInterrupt:
-        leave(program, "; ".join(["stopped", *([stopped] if stopped else [])]), 130)
+    except KeyboardInterrupt as reason:
+        leave(program, "; ".join([str(reason) or "stopped", *([stopped] if stopped else [])]), 130)
 
 
 def _is_fault(reason: BaseException) -> bool:

@@ -66,7 +66,8 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     objective = _negate(record["objective"] for record in records)
     mark = "-" if len(steps) > 1 else "d"  # of one report no line can be seen
     label = "objective on training batches"
-    axis.plot(steps, objective, mark, color=GREY, label=label, zorder=0)
+    if np.isfinite(objective).any():  # a guide that learns nothing has none
+        axis.plot(steps, objective, mark, color=GREY, label=label, zorder=0)
     _finish(figure, axis, records, f"{BOUND}\n{title}")
     return figure
 
@@ -77,6 +78,8 @@ def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], tit
     scale_negated_by_log(axis)
     axis.grid(axis="y")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len({record["step"] for record in records}) == 1:
+        axis.set_xticks([records[0]["step"]])
     axis.set_xlabel("updates")
     axis.set_ylabel("nats per target token")
     add_legend(figure)

@@ -458,11 +458,14 @@ def _check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
                 f"{name} has {tokens.shape[-1]} tokens, and the network has positions for "
                 f"{positions}: truncate the text"
             )
+        size = getattr(config, "vocab_size", None)
+        if name.startswith("decoder_"):
+            size = getattr(config, "decoder_vocab_size", None) or size
         low, high = map(int, tokens.aminmax())
-        if low < 0 or high >= config.vocab_size:
+        if size is not None and (low < 0 or high >= size):
             raise ValueError(
                 f"{name} has the id {low if low < 0 else high}, and the network's vocabulary has "
-                f"the ids 0 to {config.vocab_size - 1:,}"
+                f"the ids 0 to {size - 1:,}"
             )
 
 

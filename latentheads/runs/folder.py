@@ -66,8 +66,14 @@ WRITTEN = (
 )
 """The files of a run folder beside its checkpoints."""
 
-BESIDE = (LOCK, PAGE, "log.txt", ".options.yaml")
-"""Files that a folder may hold before a run is in it: of pages and of programs that start runs."""
+BESIDE = (PAGE, "log.txt", "lost+found", *(f"{name}.part" for name in WRITTEN))
+"""Names that a folder may hold before a run is in it, beside hidden ones and logs."""
+
+LOGS = (".log", ".out", ".err")
+"""Endings of files that a shell or a cluster writes while a run begins."""
+
+SAFETENSORS_PART = ".tmp" + "[0-9A-Za-z]" * 6
+"""What safetensors names a file before it is whole."""
 
 MOST_METRICS = 2**30
 """Bytes of ``metrics.jsonl``: those of a selection of many heads are long."""
@@ -166,7 +172,7 @@ class Folder:
         there = sorted(
             each.name
             for each in self.path.iterdir()
-            if each.name not in BESIDE and not each.name.endswith(".part")
+            if not (each.name in BESIDE or each.name.startswith(".") or each.suffix in LOGS)
         )
         if there:
             more = f" and {len(there) - 1} more" if len(there) > 1 else ""
@@ -256,8 +262,8 @@ class Folder:
         self._lock()
         self._refuse_changed()
         check_links(self.path)
-        for folder in (self.path, self.path / "checkpoints"):
-            remove_partial(folder)
+        remove_partial(self.path, [f"{name}.part" for name in WRITTEN])
+        remove_partial(self.path / "checkpoints", ["*.safetensors.part", SAFETENSORS_PART])
         try:
             self._write_first(keep_until)
         finally:
@@ -390,11 +396,13 @@ def _read_record(line: str) -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict) or type(found.get("step")) is not int:
         return None
-    numbers = _have_numbers(found, ("objective", "tokens_per_second"))
+    # of a guide that learns nothing there is no objective, and no speed of training
+    trained = [n for n in ("objective", "tokens_per_second") if found.get(n, 0) is not None]
+    numbers = _have_numbers(found, trained)
     return found if numbers and _have_numbers(found.get("valid"), ALWAYS_REPORTED) else None
 
 
-def _have_numbers(found: Any, names: tuple[str, ...]) -> bool:
+def _have_numbers(found: Any, names: Sequence[str]) -> bool:
     """Whether a mapping has a number under each name."""
     return isinstance(found, dict) and all(
         isinstance(found.get(name), (int, float)) for name in names

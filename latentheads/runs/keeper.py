@@ -34,6 +34,7 @@ class Keeper:
     Attributes:
         best: The best value of the metric so far, and the evaluations since.
         reported: The step whose weights are reported on; 0 before.
+        saved: The step of the state that was saved last; None before.
         averaged: How many checkpoints the reported weights are the average of; 0: they are of one.
     """
 
@@ -44,6 +45,7 @@ class Keeper:
         self.digest, self.names = digest, names
         self.best = Best()
         self.reported, self.averaged = 0, 0
+        self.saved: int | None = None
 
     @property
     def main(self) -> bool:
@@ -92,6 +94,7 @@ class Keeper:
             facts |= {"best": best, "stale": self.best.stale}
             facts |= {"corpus": self.digest, "steps": self.engine.training.steps}
             checkpoints.save(self.folder.last, tensors, facts)
+        self.saved = self.engine.step
 
     def check(self) -> None:
         """Refuses a last state that cannot be gone on from.

@@ -345,9 +345,8 @@ class Trainer:
     def _say_stopped(self) -> str:
         """Where training stands when it is stopped, and how it goes on."""
         done = f"stopped after update {self.engine.step:,}"
-        if not self.folder.last.exists():
-            return f"{done}; nothing was saved yet"
-        return f"{done}; {self.folder.last} is kept, and the same script goes on from it"
+        saved = self.keeper.saved or 0
+        return f"{done}: {self.folder.path} has a checkpoint of update {saved:,}"
 
     def _say_finished(self) -> None:
         """Says that these are the figures of a run that was finished before."""
@@ -390,6 +389,8 @@ class Trainer:
         if self.accelerator is not None and self.tensorboard:
             self.accelerator.init_trackers(TENSORBOARD)
         steps, silent = self.settings.training.steps, quiet or not self.main
+        if self.closing is not None:
+            self.closing.quiet = silent
         if not silent:
             note_long_warmup(self.settings.training)
         with ProgressDisplay(steps, self.engine.step, silent) as self.display:
@@ -446,6 +447,7 @@ class Trainer:
         """What is known of the run without a report."""
         settings = self.settings
         speeds = [record["tokens_per_second"] for record in self.folder.metrics()]
+        speeds = [speed for speed in speeds if speed is not None]
         return Results(
             recipe=settings.recipe,
             guide=settings.guide_name,

@@ -139,13 +139,21 @@ class GateController:
         steps: Updates of the whole training.
         gate_rate: r, in nats a target token for one head too many.
         tokens: N, target tokens of the data set.
+        quiet: Do not note at the end that another number is open.
 
     Raises:
         ValueError: ``gate_heads`` is no number of gated heads.
     """
 
     def __init__(
-        self, model: Any, guide: Any, gate_heads: int, steps: int, gate_rate: float, tokens: int
+        self,
+        model: Any,
+        guide: Any,
+        gate_heads: int,
+        steps: int,
+        gate_rate: float,
+        tokens: int,
+        quiet: bool = False,
     ) -> None:
         self.pressure: GatePenalty = model.selector.pressure
         self.families = list(guide.selections.values())
@@ -153,7 +161,7 @@ class GateController:
         if not 0 <= gate_heads < self.gated:
             raise ValueError(f"gate_heads must lie in 0 ... {self.gated - 1}, got {gate_heads}")
         self.gate_heads, self.steps = gate_heads, steps
-        self.gate_rate, self.tokens = gate_rate, tokens
+        self.gate_rate, self.tokens, self.quiet = gate_rate, tokens, quiet
 
     def wanted(self, step: int) -> float:
         """Heads that are to be open after some updates."""
@@ -171,7 +179,7 @@ class GateController:
         excess = self.expected() - self.wanted(step)
         self.pressure.value += self.gate_rate * self.tokens * excess
         self.pressure.value.clamp_(min=0)
-        if step >= self.steps:
+        if step >= self.steps and not self.quiet:
             self._warn_missed()
 
     def _warn_missed(self) -> None:

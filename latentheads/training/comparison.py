@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
-from latentheads.checks import check_known
+from latentheads.checks import check_known, check_least, check_seed
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.model import HeadModel
-from latentheads.training.fit import fit
+from latentheads.training.fit import fit, read_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,6 +88,7 @@ def compare(
     train: Literal["guide", "all", "none"] = "guide",
     samples: int = 16,
     seed: int = 0,
+    quiet: bool = True,
     **training: Any,
 ) -> Comparison:
     """Trains several guides of a model, and reports on each.
@@ -100,6 +101,7 @@ def compare(
             copy of the model with each (all); or nothing.
         samples: Draws of each sentence in the report, K of IWAE.
         seed: Of order and noise, the same for all.
+        quiet: Show no progress.
         **training: Options of :func:`latentheads.fit`, such as ``steps``.
 
     Raises:
@@ -113,6 +115,11 @@ def compare(
     """
     check_corpus(corpus)
     check_known("train", train, ("guide", "all", "none"))
+    check_least({"samples": samples}, samples=1)
+    check_seed(seed)
+    read_options(training, cuts=True)
+    if training and train == "none":
+        raise ValueError(f"{min(training)} acts on nothing here: train is none")
     named = _name_guides(guides, model)
     reports: dict[str, Report] = {}
     seconds: dict[str, float] = {}
@@ -123,19 +130,19 @@ def compare(
         with _frozen(own, train != "all"):
             parameters = (*own.parameters(), *guide.parameters())
             if train != "none" and any(each.requires_grad for each in parameters):
-                fit(own, guide, corpus.train, corpus.valid, seed=seed, quiet=True, **training)
+                fit(own, guide, corpus.train, corpus.valid, seed=seed, quiet=quiet, **training)
         seconds[name] = time.perf_counter() - begun
         reports[name] = evaluate(own, guide, corpus.test, samples, seed, corpus.test.truth)
         kept[name] = guide
     return Comparison(reports, seconds, kept, train != "all")
 
 
-def _name_guides(
-    guides: Mapping[str, Any] | Sequence[Any], model: HeadModel
-) -> dict[str, ModelGuide]:
+def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
     """The guides by name; in a row each has that of its class, and a number where it has twins."""
     if isinstance(guides, Mapping):
         named = dict(guides)
+    elif not isinstance(guides, Sequence):
+        raise ValueError(f"guides must be a list or a mapping, got {type(guides).__name__}")
     else:
         kinds = [type(guide).__name__ for guide in guides]
         names = [

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyro
 import torch
@@ -170,7 +170,7 @@ class Engine:
         if self.accelerator is not None and self.processes > 1:
             module = self.accelerator.prepare_model(self.objective)
         # what an earlier backward pass left behind would move even what is frozen
-        self._zero_grad()
+        self.optimizers.zero_grad()
         started = time.perf_counter()
         stream = closing(self.stream.ahead(self.place))
         with stream as updates, passes(), own_parameters(), self.noise.drawing():
@@ -203,12 +203,16 @@ class Engine:
         """Reports on a pair that nothing is trained of, as if training had ended."""
         if not self.running:
             return
-        self.step = self.training.steps
-        if tick:
-            tick(self.step)
-        self.stopped = self._agreed(report, Progress(self.step, 0, 0.0, 0.0, 1.0))
-        if checkpoint:
-            checkpoint()
+        before, self.step = self.step, self.training.steps
+        try:
+            if tick:
+                tick(self.step)
+            self.stopped = self._agreed(report, Progress(self.step, 0, math.nan, math.nan, 1.0))
+            if checkpoint:
+                checkpoint()
+        except BaseException:
+            self.step = before
+            raise
 
     @property
     def running(self) -> bool:
@@ -247,20 +251,15 @@ class Engine:
             loss += nats.detach()
         self._guard(loss, update)
         self._clip()
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = training.learning_rate * training.rate(step)
-            self.scaler.step(optimizer)
+        for group in self.optimizers.param_groups:
+            group["lr"] = training.learning_rate * training.rate(step)
+        self.scaler.step(cast(Any, self.optimizers))
         self.scaler.update()
-        self._zero_grad()
+        self.optimizers.zero_grad()
         self._loss += loss
         self._tokens += update.tokens
         self.step += 1
         self.place = update.after
-
-    def _zero_grad(self) -> None:
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
 
     def _validate(self, batch: Batch) -> None:
         """Lets Pyro check every site in a pass that changes nothing, random numbers included."""
@@ -299,8 +298,7 @@ class Engine:
         clip, looks = self.training.clip, self.device.type == "cpu"
         if not (clip or looks):
             return
-        for optimizer in self.optimizers:
-            self.scaler.unscale_(optimizer)
+        self.scaler.unscale_(cast(Any, self.optimizers))
         parameters = list(self.objective.parameters())
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         broken = looks and not math.isfinite(float(norm))

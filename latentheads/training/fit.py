@@ -27,7 +27,7 @@ from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
 from latentheads.values import make_group
 
-__all__ = ["Fitted", "fit"]
+__all__ = ["Fitted", "fit", "read_options"]
 
 OF_FOLDERS = ("checkpoint_every", "keep", "average")
 """Options of training that act on a run folder alone."""
@@ -88,7 +88,8 @@ def fit(
         seed: Of order and noise.
         samples: Draws of each sentence in the report, K of IWAE.
         tick: Called with the number of updates done, after each, such as a
-            :class:`latentheads.selection.hard_gates.GateController`.
+            :class:`latentheads.selection.hard_gates.GateController`. It must not wait for another
+            thread that runs a model: threads take turns, and this one has the turn.
         quiet: Show no progress.
         **training: Options of :class:`latentheads.training.options.Training`, such as ``steps``.
 
@@ -109,7 +110,7 @@ def fit(
     """
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
-    options = _read_options(training, isinstance(batches, Part))
+    options = read_options(training, isinstance(batches, Part))
     check_pair(model, guide)
     check_idle(options, model, guide)
     engine = Engine(model, guide, _make_stream(batches, options, seed), options, seed)
@@ -122,8 +123,16 @@ def fit(
     return fitting.finish(samples)
 
 
-def _read_options(said: Mapping[str, Any], cuts: bool) -> Training:
-    """How to train, without what only a folder can do."""
+def read_options(said: Mapping[str, Any], cuts: bool) -> Training:
+    """How to train, without what only a folder can do.
+
+    Args:
+        said: The options by name.
+        cuts: Whether batches are cut here, so that ``tokens`` acts.
+
+    Raises:
+        ValueError: One is of a folder, or unknown, or out of range.
+    """
     refused = dict.fromkeys(OF_FOLDERS, "is of a run folder: train with lh.Trainer")
     if not cuts:
         refused["tokens"] = "cuts a part of a corpus into batches: these are cut already"

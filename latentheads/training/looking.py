@@ -50,9 +50,10 @@ class Look:
     def line(self) -> str:
         """The bound and its two terms, and the speed."""
         report, speed = self.report, self.progress.tokens_per_second
+        fast = "" if math.isnan(speed) else f", {speed:,.0f} tokens/s"
         return (
             f"bound {report.elbo:.4f} = log-likelihood {report.log_likelihood:.4f} "
-            f"- KL {report.kl:.4f} nats/token, {speed:,.0f} tokens/s"
+            f"- KL {report.kl:.4f} nats/token{fast}"
         )
 
 

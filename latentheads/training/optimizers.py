@@ -11,7 +11,7 @@ https://arxiv.org/abs/2502.16982), so that one learning rate serves both.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from latentheads.layers.output import Output
 from latentheads.training.options import Training
 
-__all__ = ["Muon", "hidden_matrices", "make_optimizers", "state_names"]
+__all__ = ["Muon", "Optimizers", "hidden_matrices", "make_optimizers", "state_names"]
 
 PROJECTIONS = ("in_weight", "in_proj_weight")
 """Names of matrices that hold the queries', keys' and values' projections of attention."""
@@ -85,6 +85,46 @@ class Muon(torch.optim.Muon):
             parameter.mul_(1 - rate * group["weight_decay"] * moves).add_(change)
 
 
+class Optimizers:
+    """Several optimizers of one training, as a ``GradScaler`` takes one.
+
+    So a gradient of one parameter that is not finite keeps all of them from moving, not those alone
+    that share its optimizer.
+    """
+
+    _step_supports_amp_scaling = True
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self.optimizers = list(optimizers)
+
+    def __iter__(self) -> Iterator[torch.optim.Optimizer]:
+        return iter(self.optimizers)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups of all."""
+        return [group for optimizer in self for group in optimizer.param_groups]
+
+    def step(self) -> None:
+        """Takes a step of each, with what a scaler has said of all gradients."""
+        said = {name: getattr(self, name, None) for name in ("grad_scale", "found_inf")}
+        for optimizer in self:
+            for name, value in said.items():
+                if value is not None:
+                    setattr(optimizer, name, value)
+            try:
+                optimizer.step()
+            finally:
+                for name, value in said.items():
+                    if value is not None:
+                        delattr(optimizer, name)
+
+    def zero_grad(self) -> None:
+        """Clears the gradients of all."""
+        for optimizer in self:
+            optimizer.zero_grad(set_to_none=True)
+
+
 def orthogonalise(
     matrices: Float[Tensor, "matrix row column"],
     coefficients: tuple[float, float, float],
@@ -135,7 +175,7 @@ def hidden_matrices(module: nn.Module) -> Iterator[nn.Parameter]:
                 yield parameter
 
 
-def make_optimizers(module: nn.Module, training: Training) -> list[torch.optim.Optimizer]:
+def make_optimizers(module: nn.Module, training: Training) -> Optimizers:
     """Makes the optimizers of all parameters; their learning rate is set anew at every step.
 
     Args:
@@ -146,11 +186,10 @@ def make_optimizers(module: nn.Module, training: Training) -> list[torch.optim.O
     parameters = list(module.parameters())
     if training.optimiser == "nag":
         nesterov = momentum > 0
-        return [
-            torch.optim.SGD(
-                parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True
-            )
-        ]
+        sgd = torch.optim.SGD(
+            parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True
+        )
+        return Optimizers([sgd])
     optimizers: list[torch.optim.Optimizer] = []
     if training.optimiser == "muon":
         matrices = {id(matrix): matrix for matrix in hidden_matrices(module)}
@@ -160,7 +199,7 @@ def make_optimizers(module: nn.Module, training: Training) -> list[torch.optim.O
     if parameters:
         adam = torch.optim.AdamW(parameters, rate, (0.9, 0.98), weight_decay=decay, fused=True)
         optimizers.append(adam)
-    return optimizers
+    return Optimizers(optimizers)
 
 
 def state_names(optimizer: torch.optim.Optimizer) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ FACTS = {
 def check_moments(
     tensors: Mapping[str, Tensor],
     parameters: Mapping[str, Tensor],
-    optimizers: Sequence[torch.optim.Optimizer],
+    optimizers: Iterable[torch.optim.Optimizer],
 ) -> None:
     """Refuses moments that are not those of the optimizers and their parameters.
 

@@ -433,8 +433,9 @@ def test_a_file_is_written_whole_or_not_at_all(run: Path, monkeypatch: pytest.Mo
 
 def test_what_a_kill_left_of_a_file_is_removed_and_nothing_else(run: Path) -> None:
     checkpoints = run / "checkpoints"
-    left = [run / "results.json.part", checkpoints / ".tmpA1b2C3", checkpoints / "last.part"]
-    stay = [run / "notes.txt", checkpoints / ".tmp", checkpoints / ".tmpfiles-of-mine"]
+    part = "last.safetensors.part"
+    left = [run / "results.json.part", checkpoints / ".tmpA1b2C3", checkpoints / part]
+    stay = [run / "thesis.part", run / ".tmpA1b2C3", checkpoints / ".tmpfiles-of-mine"]
     for path in (*left, *stay):
         path.write_text("x")
     folder(run).begin(4)
@@ -469,7 +470,7 @@ def test_a_linked_lock_makes_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, overwrite: bool) -> None:
-    for name in (".lock", "log.txt", "report.html"):
+    for name in (".lock", "log.txt", "report.html", "slurm-1.out", ".DS_Store", "config.yaml.part"):
         (tmp_path / name).write_text("")
     folder(tmp_path, overwrite=overwrite)
     for name in ("thesis.tex", "\x1b[31mred"):
