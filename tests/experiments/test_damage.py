@@ -48,7 +48,9 @@ def halted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(Trainer, "_tick", stop)
         done = again(out, "--steps=6")
     assert done.returncode == 130
-    assert "run.py: stopped; the same command goes on from the last checkpoint" in done.stderr
+    said = "has a checkpoint of update 4; the same command goes on from the last checkpoint"
+    assert said in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("run.py: stopped after update 5: ")
     return out
 
 
@@ -318,7 +320,7 @@ def test_with_overwrite_it_says_which_command_goes_on(
     monkeypatch.setattr(Trainer, "_tick", stop)
     done = again(tmp_path / "run", "--overwrite")
     assert done.returncode == 130
-    said = "stopped; without --overwrite the same command goes on from the last checkpoint"
+    said = "of update 0; without --overwrite the same command goes on from the last checkpoint"
     assert said in done.stderr
 
 
