@@ -25,7 +25,7 @@ from torch import Tensor
 
 from latentheads import Batch, PlugIn
 from latentheads.effects import SharedDraws
-from latentheads.experiments.benchmarks.baselines import Runner, Setting, Size
+from latentheads.experiments.benchmarks.baselines import Forward, Runner, Setting, Size
 from latentheads.experiments.benchmarks.command_line import write
 from latentheads.experiments.benchmarks.growth import (
     Growth,
@@ -62,17 +62,6 @@ class Point:
     low: float
     high: float
     gflop: float
-
-
-class Forward(Runner):
-    """A row that runs forward alone."""
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Forward, without gradients."""
-        half = self.precision == "bf16"
-        with torch.autocast(self.setting.device, torch.bfloat16, enabled=half):
-            self.loss()
 
 
 def make_rows(size: Size, setting: Setting, precision: str) -> list[Runner]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import latentheads.experiments.cli.beginning  # noqa: F401
@@ -25,7 +26,7 @@ import torch
 from latentheads.batch import Batch
 from latentheads.corpora.batches import batches
 from latentheads.decoding.translate import Decoding, search
-from latentheads.experiments.benchmarks.baselines import PRECISIONS, Runner, Setting
+from latentheads.experiments.benchmarks.baselines import PRECISIONS, Forward, Runner, Setting
 from latentheads.experiments.benchmarks.command_line import write
 from latentheads.experiments.benchmarks.racing import metadata, progress, quartiles, race
 from latentheads.experiments.cli.errors import ending
@@ -57,16 +58,6 @@ class Point:
     high: float
 
 
-class Evaluated(Runner):
-    """A row that runs without gradients."""
-
-    def step(self) -> None:
-        """Forward, without gradients."""
-        half = self.precision == "bf16"
-        with torch.autocast(self.setting.device, torch.bfloat16, enabled=half):
-            self.loss()
-
-
 def make_runners(
     work: str, run: Run, setting: Setting, precision: str, batch: Batch
 ) -> list[Runner]:
@@ -92,7 +83,7 @@ def _evaluate(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type
         with evaluating(model, guide):
             terms(model, guide, batch)
 
-    return forward, Evaluated
+    return forward, Forward
 
 
 def _decode(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type[Runner]]:
@@ -102,7 +93,7 @@ def _decode(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type[R
         with evaluating(model):
             search(model, batch, decoding, 0)
 
-    return forward, Evaluated
+    return forward, Forward
 
 
 WORK: dict[str, Callable[[Any, Any, Run, Batch], tuple[Any, type[Runner]]]] = {
@@ -155,7 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 cells = f"{p.trained:.1f}", f"{p.fresh:.1f}", f"{p.ratio:.2f}"
                 print(form.format(p.run, p.work, p.precision, *cells, f"{p.low:.2f}-{p.high:.2f}"))
                 points.append(p)
-        write(options.json, metadata(vars(options) | {"json": None}, setting), points=points)
+        plan = {"runs": [Path(run).name for run in options.runs], "rounds": options.rounds}
+        write(options.json, metadata(plan, setting), points=points)
 
 
 if __name__ == "__main__":

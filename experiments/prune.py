@@ -41,7 +41,7 @@ from latentheads.experiments.pruning.networks import (
     point,
     time_all,
 )
-from latentheads.files import closing_lock, write_text
+from latentheads.files import locked_folder, write_text
 from latentheads.metrics.scores import SCORES, chief_score
 from latentheads.names import CHAINS, chain_of, chains_of
 from latentheads.pruning import every_head, fold_gates
@@ -298,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_run(run, options, laws)
         stops = _stops(run, options, laws)
         out = _make_folder(options)
-        with closing_lock(out), TemporaryDirectory(prefix=STAGED, dir=out) as staged:
+        with locked_folder(out), TemporaryDirectory(prefix=STAGED, dir=out) as staged:
             for left in out.glob(f"{STAGED}*"):  # by a process that was killed
                 if left != Path(staged):
                     shutil.rmtree(left)

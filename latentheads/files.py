@@ -20,9 +20,9 @@ import yaml
 
 __all__ = [
     "LOCK",
-    "closing_lock",
     "last_line",
     "lock_folder",
+    "locked_folder",
     "naming",
     "parse_json",
     "parse_yaml",
@@ -79,7 +79,7 @@ def _lock(descriptor: int) -> None:
 
 
 @contextmanager
-def closing_lock(folder: Path) -> Iterator[None]:
+def locked_folder(folder: Path) -> Iterator[None]:
     """Keeps a folder for this process as long as the context is open, without a file in it.
 
     Raises:

@@ -170,9 +170,8 @@ class HeadModel(nn.Module, ABC):
             observe: Condition on the batch's target; if not, tokens are drawn after its prefix.
         """
         check_batch(batch)
-        if (
-            is_validation_enabled() and self.device.type == "cpu"
-        ):  # a GPU would have to be waited for
+        # to read ids on a GPU is to wait for it
+        if is_validation_enabled() and self.device.type == "cpu":
             batch.check_ids(**self.vocabulary_sizes)
         register_parameters("model", self)
         choices = self.choose(batch)

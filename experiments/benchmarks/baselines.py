@@ -155,6 +155,17 @@ class Runner:
         return sum(storages.values())
 
 
+class Forward(Runner):
+    """A row that runs forward alone."""
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Forward, without gradients."""
+        half = self.precision == "bf16"
+        with torch.autocast(self.setting.device, torch.bfloat16, enabled=half):
+            self.loss()
+
+
 class Replayed(nn.Module):
     """The usual Pyro guide: runs the network itself, each head drawn from its posterior.
 

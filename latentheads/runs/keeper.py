@@ -117,6 +117,7 @@ class Keeper:
         self.best = best
         self._restore(self.folder.last, tensors)
         self.engine.restore(tensors, facts)
+        self.saved = self.engine.step
         if self.engine.running and math.isfinite(self.best.value):
             self._forget_lost_best()
 

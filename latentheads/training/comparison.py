@@ -36,7 +36,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """What each guide has found, by its name.
+    """The figures of each guide, by its name.
 
     Attributes:
         reports: The bound and its terms on the test part.
@@ -59,9 +59,9 @@ class Comparison:
         for name, report in self.reports.items():
             figures = {**report.figures(), "seconds": self.seconds[name]}
             rows[name] = {title: figures.get(key) for key, title in COLUMNS.items()}
-        found = pd.DataFrame.from_dict(rows, orient="index").astype(float)
+        table = pd.DataFrame.from_dict(rows, orient="index").astype(float)
         iwae = f"IWAE, K = {next(iter(self.reports.values())).iwae_k}"
-        return found.dropna(axis=1, how="all").rename(columns={"IWAE": iwae})
+        return table.dropna(axis=1, how="all").rename(columns={"IWAE": iwae})
 
     @property
     def note(self) -> str:
@@ -123,9 +123,10 @@ def compare(
     named = _name_guides(guides, model)
     reports: dict[str, Report] = {}
     seconds: dict[str, float] = {}
-    kept: dict[str, ModelGuide] = {}
-    for name, given in named.items():
-        own, guide = deepcopy((model, given)) if train == "all" else (model, given)
+    trained: dict[str, ModelGuide] = {}
+    for name, original in named.items():
+        pair = model, original
+        own, guide = deepcopy(pair) if train == "all" else pair
         begun = time.perf_counter()
         with _frozen(own, train != "all"):
             parameters = (*own.parameters(), *guide.parameters())
@@ -133,8 +134,8 @@ def compare(
                 fit(own, guide, corpus.train, corpus.valid, seed=seed, quiet=quiet, **training)
         seconds[name] = time.perf_counter() - begun
         reports[name] = evaluate(own, guide, corpus.test, samples, seed, corpus.test.truth)
-        kept[name] = guide
-    return Comparison(reports, seconds, kept, train != "all")
+        trained[name] = guide
+    return Comparison(reports, seconds, trained, train != "all")
 
 
 def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:

@@ -30,8 +30,8 @@ PROJECTIONS = ("in_weight", "in_proj_weight")
 class Muon(torch.optim.Muon):
     """``torch.optim.Muon``, with matrices of one shape orthogonalised together.
 
-    A network has dozens of matrices of few shapes. One at a time they cost a CPU two to three
-    times as much, and a GPU ten times as many kernels.
+    A network has dozens of matrices of few shapes. One at a time they cost a CPU up to three times
+    as much, and a GPU a kernel each.
     """
 
     # a GradScaler then gives its scale and what it found, and does not wait to read them
@@ -62,27 +62,27 @@ class Muon(torch.optim.Muon):
                 state["momentum_buffer"] = torch.zeros_like(parameter)
             buffers.append(state["momentum_buffer"])
         gradients = torch.stack([p.grad for p in parameters if p.grad is not None])
-        kept = torch.stack(buffers)
+        momenta = torch.stack(buffers)
         if (grad_scale := getattr(self, "grad_scale", None)) is not None:
             gradients = gradients / grad_scale
-        moves: Tensor | float = 1.0
+        step_factor: Tensor | float = 1.0
         if (found_inf := getattr(self, "found_inf", None)) is not None:
-            gradients = torch.where(found_inf > 0, kept, gradients)
-            moves = 1 - found_inf
+            gradients = torch.where(found_inf > 0, momenta, gradients)
+            step_factor = 1 - found_inf
         momentum, rate = group["momentum"], float(group["lr"])
-        kept = kept.lerp(gradients, 1 - momentum)
-        torch._foreach_copy_(buffers, list(kept.unbind()))
+        momenta = momenta.lerp(gradients, 1 - momentum)
+        torch._foreach_copy_(buffers, list(momenta.unbind()))
         updates = orthogonalise(
-            gradients.lerp(kept, momentum),
+            gradients.lerp(momenta, momentum),
             group["ns_coefficients"],
             group["ns_steps"],
             group["eps"],
         )
         # the root mean square of AdamW's updates is about 0.2
         scale = 0.2 * max(parameters[0].shape) ** 0.5
-        changes = updates.to(kept.dtype) * (-rate * scale * moves)
+        changes = updates.to(momenta.dtype) * (-rate * scale * step_factor)
         for parameter, change in zip(parameters, changes.unbind(), strict=True):
-            parameter.mul_(1 - rate * group["weight_decay"] * moves).add_(change)
+            parameter.mul_(1 - rate * group["weight_decay"] * step_factor).add_(change)
 
 
 class Optimizers:
@@ -106,16 +106,16 @@ class Optimizers:
         return [group for optimizer in self for group in optimizer.param_groups]
 
     def step(self) -> None:
-        """Takes a step of each, with what a scaler has said of all gradients."""
-        said = {name: getattr(self, name, None) for name in ("grad_scale", "found_inf")}
+        """Takes a step of each, with what a scaler has found in all gradients."""
+        scaling = {name: getattr(self, name, None) for name in ("grad_scale", "found_inf")}
         for optimizer in self:
-            for name, value in said.items():
+            for name, value in scaling.items():
                 if value is not None:
                     setattr(optimizer, name, value)
             try:
                 optimizer.step()
             finally:
-                for name, value in said.items():
+                for name, value in scaling.items():
                     if value is not None:
                         delattr(optimizer, name)
 

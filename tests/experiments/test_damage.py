@@ -64,6 +64,19 @@ def again(out: Path, *words: str) -> Any:
     return inside("run.py", *TINY, *SHORT, *words, "--out", str(out))
 
 
+def test_a_stop_behind_a_resumption_names_the_checkpoint_that_there_is(
+    halted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from latentheads.runs.trainer import Trainer
+
+    def stop(self: Any, step: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "_tick", stop)
+    done = again(halted, "--steps=6")
+    assert f"stopped after update 5: {halted} has a checkpoint of update 4; " in done.stderr
+
+
 @lru_cache
 def corpus(data: Any) -> Any:
     from latentheads.corpora.from_options import make_corpus
