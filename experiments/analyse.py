@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 from jsonargparse import Namespace
 
@@ -27,14 +27,14 @@ from latentheads.experiments.analysis.tables import (
     table,
 )
 from latentheads.experiments.analysis.texts import Text, texts
-from latentheads.experiments.cli.errors import ending, tell
+from latentheads.experiments.cli.errors import error_handling, tell
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.files import write_text
-from latentheads.reading.alignments import draws_alignments
+from latentheads.reading.alignments import samples_alignments
 from latentheads.reading.head_report import HeadReport
-from latentheads.runs.drawing import check_draws
-from latentheads.runs.portrait import Reading, portray
+from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
+from latentheads.runs.sampling_checks import check_draws
 
 DESCRIPTION = (
     "Tells what the heads of finished runs do, on the same sentences.\n\n"
@@ -63,7 +63,7 @@ def make_parser() -> Parser:
         default="valid",
         help="part of the corpus that is read",
     )
-    parser.add_class_arguments(Reading, nested_key=None, skip={"seed"})
+    parser.add_class_arguments(AnalysisOptions, nested_key=None, skip={"seed"})
     parser.add_argument(
         "--conllu",
         type=str,
@@ -110,7 +110,7 @@ def draw_alignments(
     if links:
         save(draw_links(links, title), out / "alignments.png")
     for text in texts:
-        if text.run.source is None or not draws_alignments(text.run.model):
+        if text.run.source is None or not samples_alignments(text.run.model):
             continue  # a block of running text has too many words for a picture
         figure = batch_alignments(text.run, *text.pair_to_show())
         save(figure, out / f"alignments-{_file_name(text.name)}.png")
@@ -143,14 +143,14 @@ def draw(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with ending("analyse.py", stopped="nothing was written"):
-        how = Reading(**{each.name: options[each.name] for each in fields(Reading)})
+    with error_handling("analyse.py", stopped="nothing was written"):
+        how = AnalysisOptions(**{each.name: options[each.name] for each in fields(AnalysisOptions)})
         found = texts(options)
         if options.draws:
             check_draws((text.run for text in found), "--draws", ("heads", "alignments"))
         out = make_folder(Path(options.out), "table.md")
-        head_reports = [portray(t.run, t.part, how, t.parses, t.name) for t in found]
-    with ending("analyse.py", stopped=f"what was written is in {out}"):
+        head_reports = [analyse_heads(t.run, t.part, how, t.parses, t.name) for t in found]
+    with error_handling("analyse.py", stopped=f"what was written is in {out}"):
         said = write(found, head_reports, options, out)
     tell("analyse.py", f"{said}\nwritten to {out}")
     return 0

@@ -25,7 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
@@ -50,7 +50,7 @@ from latentheads.experiments.benchmarks.command_line import (
 )
 from latentheads.experiments.benchmarks.growth import draw_rows
 from latentheads.experiments.benchmarks.racing import progress, quartiles, race
-from latentheads.experiments.cli.plain import PlainParser, writable
+from latentheads.experiments.cli.parser import OneLineErrorParser, writable
 
 NUMBERS = ("rounds", "warmup", *SIZES)
 """Numbers of the plan that have an option."""
@@ -196,7 +196,7 @@ def draw(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     save(figure, path)
 
 
-def make_parser() -> PlainParser:
+def make_parser() -> OneLineErrorParser:
     """Builds the command line."""
     parser = bench_parser("bench.py", __doc__, FULL, NUMBERS)
     parser.add_argument(

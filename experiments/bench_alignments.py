@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
@@ -47,7 +47,7 @@ from latentheads.experiments.benchmarks.baselines import (
 from latentheads.experiments.benchmarks.command_line import write
 from latentheads.experiments.benchmarks.growth import Growth, begin, growth_parser, race_at_all
 from latentheads.experiments.benchmarks.racing import quartiles
-from latentheads.experiments.cli.plain import PlainParser
+from latentheads.experiments.cli.parser import OneLineErrorParser
 from latentheads.guides import Cascaded, Exact, Tied
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.models import LanguageModel, Network, Translation, make_prior
@@ -138,7 +138,7 @@ def show(points: Sequence[Point], memory: str) -> None:
         print(form.format(p.length, p.row, *cells))
 
 
-def make_parser() -> PlainParser:
+def make_parser() -> OneLineErrorParser:
     """Builds the command line."""
     parser = growth_parser("bench_alignments.py", __doc__, FULL, figure=False)
     parser.add_argument("--task", choices=TASKS, default=TASKS[0], help=f"default: {TASKS[0]}")

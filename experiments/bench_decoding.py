@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 from torch import Tensor
@@ -53,8 +53,8 @@ from latentheads.experiments.benchmarks.command_line import (
     write,
 )
 from latentheads.experiments.benchmarks.racing import progress, quartiles, race
-from latentheads.experiments.cli.errors import leave
-from latentheads.experiments.cli.plain import PlainParser, positive
+from latentheads.experiments.cli.errors import exit_with_error
+from latentheads.experiments.cli.parser import OneLineErrorParser, positive
 from latentheads.model import DecodingState
 from latentheads.models import Translation
 
@@ -148,7 +148,7 @@ class Recomputing:
     def step(self, tokens: Tensor, state: Read) -> Tensor:
         """Feeds further tokens of every hypothesis and scores the vocabulary after the last."""
         fed, source = state.fed(tokens), state.source
-        reach = self.model.step_reach(fed, 0)
+        reach = self.model.step_mask(fed, 0)
         x = self.model.target_embedding(fed)
         x = self.model.decoder(x, reach, source.memory, source.memory_mask, DecodingState())
         return self.model.predict(x[..., -1:, :])
@@ -302,7 +302,7 @@ def show(results: list[Result]) -> None:
         print(form.format(r.recipe, r.beam, r.row, *cells, r.ties))
 
 
-def make_parser() -> PlainParser:
+def make_parser() -> OneLineErrorParser:
     """Builds the command line."""
     parser = bench_parser("bench_decoding.py", __doc__, FULL, NUMBERS)
     parser.add_argument(
@@ -333,7 +333,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         rows = table(options.recipe or [*RECIPES], options.beam or [1, 5], plan, setting)
     except DisagreementError as error:
-        leave(parser.prog, error, 1)
+        exit_with_error(parser.prog, error, 1)
     show(rows)
     write(options.json, facts, rows=rows)
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 from torch import nn
@@ -36,11 +36,11 @@ from latentheads.experiments.benchmarks.growth import (
     race_at_all,
     report,
 )
-from latentheads.experiments.cli.plain import PlainParser
+from latentheads.experiments.cli.parser import OneLineErrorParser
 from latentheads.families.fusion import Fusion
 from latentheads.models import LanguageModel, make_prior
 from latentheads.runs.recipes import split_law
-from latentheads.selection.laws import LAWS, make_selector
+from latentheads.selection.strategies import STRATEGIES, make_selector
 
 
 def make_rows(recipes: Sequence[str], size: Size, setting: Setting, precision: str) -> list[Runner]:
@@ -75,16 +75,16 @@ def _fusions_of(*networks: nn.Module) -> list[Fusion]:
     return [each for part in networks for each in part.modules() if isinstance(each, Fusion)]
 
 
-def make_parser() -> PlainParser:
+def make_parser() -> OneLineErrorParser:
     """Builds the command line."""
     parser = growth_parser("bench_length.py", __doc__)
     parser.add_argument(
         "--recipe",
         action="append",
-        choices=[*RECIPES, *(f"{recipe}+{law}" for recipe in RECIPES for law in LAWS)],
+        choices=[*RECIPES, *(f"{recipe}+{law}" for recipe in RECIPES for law in STRATEGIES)],
         metavar="RECIPE",
-        help=f"{', '.join(RECIPES)}, behind a + a law of selection: {', '.join(LAWS)}; may be "
-        "repeated; default: transformer, cascaded",
+        help=f"{', '.join(RECIPES)}, behind a + a selection strategy: {', '.join(STRATEGIES)}; may "
+        "be repeated; default: transformer, cascaded",
     )
     return parser
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
@@ -33,7 +33,7 @@ from latentheads.experiments.benchmarks.growth import (
     race_at_all,
     report,
 )
-from latentheads.experiments.cli.plain import PlainParser, positive
+from latentheads.experiments.cli.parser import OneLineErrorParser, positive
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
 
@@ -60,7 +60,7 @@ def make_rows(window: int, size: Size, setting: Setting, precision: str) -> list
     return runners
 
 
-def make_parser() -> PlainParser:
+def make_parser() -> OneLineErrorParser:
     """Builds the command line."""
     parser = growth_parser("bench_mixers.py", __doc__, FULL)
     parser.add_argument("--window", type=positive, default=5, metavar="N", help="n; default: 5")

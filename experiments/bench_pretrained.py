@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ from latentheads.experiments.benchmarks.growth import (
     race_at_all,
     report,
 )
-from latentheads.experiments.cli.plain import PlainParser
+from latentheads.experiments.cli.parser import OneLineErrorParser
 from latentheads.guides import Cascaded, Tied
 from latentheads.pretrained import latent
 
@@ -89,7 +89,7 @@ def _make_step(name: str, size: Size, setting: Setting, batch: Batch) -> Made:
     return loss, list(network.parameters())
 
 
-def make_parser() -> PlainParser:
+def make_parser() -> OneLineErrorParser:
     """Builds the command line."""
     return growth_parser("bench_pretrained.py", __doc__, FULL)
 

@@ -18,13 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 from torch import Tensor
 
 from latentheads import Batch, PlugIn
-from latentheads.effects import SharedDraws
 from latentheads.experiments.benchmarks.baselines import Forward, Runner, Setting, Size
 from latentheads.experiments.benchmarks.command_line import write
 from latentheads.experiments.benchmarks.growth import (
@@ -35,15 +34,16 @@ from latentheads.experiments.benchmarks.growth import (
     race_at_all,
 )
 from latentheads.experiments.benchmarks.racing import quartiles
-from latentheads.experiments.cli.plain import PlainParser
+from latentheads.experiments.cli.parser import OneLineErrorParser
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
+from latentheads.handlers import SharedSamples
 from latentheads.models import LanguageModel, make_prior
 from latentheads.names import SELECTION
-from latentheads.selection.laws import Law, make_selector
+from latentheads.selection.strategies import Strategy, make_selector
 
 FULL = Growth(Size(heads=8), 20, 3, (32, 128, 512), tokens=2048)
-ROWS: dict[str, Law | None] = {
+ROWS: dict[str, Strategy | None] = {
     "heads": None,
     "group": "group",
     "subset": "subset",
@@ -91,7 +91,7 @@ def _forward(
         values[module.block.site(SELECTION)] = family().mode.detach().requires_grad_()
 
     def run() -> Tensor:
-        chosen = SharedDraws(values) if name == "masked" else WithSelection(guide)
+        chosen = SharedSamples(values) if name == "masked" else WithSelection(guide)
         with PlugIn(), chosen:
             law_of_tokens = model.likelihood(model.states(batch), batch)
         total: Tensor = law_of_tokens.log_prob(batch.scored).sum()
@@ -115,7 +115,7 @@ def show(points: Sequence[Point]) -> None:
         print(form.format(p.length, p.row, *cells, f"{masked[p.length] / p.ms:.2f}"))
 
 
-def make_parser() -> PlainParser:
+def make_parser() -> OneLineErrorParser:
     """Builds the command line."""
     return growth_parser("bench_selection.py", __doc__, FULL, figure=False)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import pyro
 import torch
@@ -29,9 +29,9 @@ from latentheads.decoding.translate import Decoding, search
 from latentheads.experiments.benchmarks.baselines import PRECISIONS, Forward, Runner, Setting
 from latentheads.experiments.benchmarks.command_line import write
 from latentheads.experiments.benchmarks.racing import metadata, progress, quartiles, race
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.groups import BENCH_GROUPS
-from latentheads.experiments.cli.plain import PlainParser, positive, writable
+from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluating
 from latentheads.runs.build import make_model
@@ -120,9 +120,9 @@ def measure(run: Run, setting: Setting, rounds: int) -> Iterator[Point]:
             yield Point(run.path.name, work, precision, trained, fresh, ratio, low, high)
 
 
-def make_parser() -> PlainParser:
+def make_parser() -> OneLineErrorParser:
     """Builds the command line."""
-    parser = PlainParser("bench_trained.py", __doc__, BENCH_GROUPS)
+    parser = OneLineErrorParser("bench_trained.py", __doc__, BENCH_GROUPS)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a finished run folder")
     parser.add_argument("--rounds", type=positive, default=10, metavar="N", help="default: 10")
     parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
     options = make_parser().parse_args(arguments)
     form = "{:<28} {:<11} {:<5} {:>10} {:>9} {:>7} {:>13}"
-    with ending("bench_trained.py"), pyro.validation_enabled(False):
+    with error_handling("bench_trained.py"), pyro.validation_enabled(False):
         torch.set_num_threads(options.threads or torch.get_num_threads())
         setting = Setting(options.device, options.seed)
         print(form.format("run", "work", "", "trained ms", "fresh ms", "ratio", "quartiles"))

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.checks import split_items, whole_numbers
 from latentheads.experiments.cli.comparison import (
@@ -21,12 +21,12 @@ from latentheads.experiments.cli.comparison import (
     extend,
     plan_all,
     run_folder,
-    tell_unused,
     train_all,
+    warn_unused,
 )
-from latentheads.experiments.cli.errors import ending, name_again
+from latentheads.experiments.cli.errors import error_handling, name_again
 from latentheads.experiments.cli.options import read_options
-from latentheads.experiments.cli.pages import tell_and_write
+from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
 from latentheads.files import write_text
@@ -142,16 +142,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recipes = split_items(options.recipes)
     out = Path(options.out or "runs/compare")
     kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
-    with ending("compare.py", kept, kept, mistakes=(ValueError,)):
+    with error_handling("compare.py", kept, kept, mistakes=(ValueError,)):
         check_comparison(words, recipes, options.seeds, "compare.py")
-        tell_unused(options, "compare.py")
+        warn_unused(options, "compare.py")
         seeds = whole_numbers("seeds", options.seeds)
         plans = plan_all(words, recipes, seeds, out, "compare.py")
         if not train_all(plans, options, out):
             return 0
         runs = read_all(plans)
     rows = summarise(runs, recipes)
-    with ending("compare.py", kept, kept, mistakes=()):
+    with error_handling("compare.py", kept, kept, mistakes=()):
         if score := chief_score(rows[0]):
             tests = significance(runs, out)
             write_text(out / "significance.csv", tests.to_csv(index=False))
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         draw(plans, rows, out)
         said = write_tables(runs, rows, table, 2, out, _note(plans) if len(rows) > 1 else "")
         trained = [(plan.folder, plan.settings) for plan in plans]
-        tell_and_write("compare.py", said, trained, options, out)
+        print_and_write("compare.py", said, trained, options, out)
     return 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 from jsonargparse import Namespace
@@ -19,17 +19,17 @@ from latentheads.checks import check_least, check_seed
 from latentheads.experiments.cli.errors import (
     Losses,
     check_streams,
-    ending,
+    error_handling,
     streaming,
-    tell_unknown,
-    write_out,
+    warn_unknown,
+    write_stdout,
 )
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.inputs import chunks
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
-from latentheads.runs.drawing import check_draws
+from latentheads.runs.generation import Sampling, continue_or_lose
 from latentheads.runs.run import Run
-from latentheads.runs.writing import Sampling, continue_or_lose
+from latentheads.runs.sampling_checks import check_draws
 
 DESCRIPTION = (
     "Continues prompts with a finished language model, token by token.\n\n"
@@ -146,17 +146,17 @@ def prompts(options: Namespace) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with ending("generate.py"):
+    with error_handling("generate.py"):
         check_streams("stdout")
         run, how = load(options)
     torch.manual_seed(options.seed)
     end = "\n\n" if run.block else "\n"
-    losses, tell = Losses("generate.py", "prompt"), partial(tell_unknown, "generate.py")
+    losses, tell = Losses("generate.py", "prompt"), partial(warn_unknown, "generate.py")
     with streaming("generate.py"):
         for prompt in prompts(options):
             given = (run, how, prompt, options.number, losses.note, tell)
             for text in continue_or_lose(*given):
-                write_out(f"{text}{end}")
+                write_stdout(f"{text}{end}")
                 sys.stdout.buffer.flush()
             losses.before += 1
     return int(losses.number > 0)

@@ -27,15 +27,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
 from latentheads.checks import split_items
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.groups import BENCH_GROUPS
 from latentheads.experiments.cli.jobs import ended_by_signals
-from latentheads.experiments.cli.plain import PlainParser, positive
+from latentheads.experiments.cli.parser import OneLineErrorParser, positive
 from latentheads.experiments.machine.jobs import (
     Journal,
     Launch,
@@ -59,9 +59,9 @@ def parts(text: str) -> list[str]:
     return names
 
 
-def make_parser() -> PlainParser:
+def make_parser() -> OneLineErrorParser:
     """Builds the command line."""
-    parser = PlainParser("gpu.py", __doc__, BENCH_GROUPS)
+    parser = OneLineErrorParser("gpu.py", __doc__, BENCH_GROUPS)
     parser.add_argument("--out", type=Path, default=Path("gpu"), help="default: gpu")
     parser.add_argument(
         "--minutes", type=positive, default=25, metavar="N", help="in all; default: 25"
@@ -80,7 +80,9 @@ def make_parser() -> PlainParser:
     return parser
 
 
-def refuse_empty(parser: PlainParser, options: argparse.Namespace, planned: Sequence[str]) -> None:
+def refuse_empty(
+    parser: OneLineErrorParser, options: argparse.Namespace, planned: Sequence[str]
+) -> None:
     """Refuses a part that was named and has no jobs."""
     for name in options.parts or []:
         if name not in planned:
@@ -102,7 +104,7 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = Process) -> in
     if options.data is not None and not options.data.is_dir():
         parser.error(f"--data: no folder {str(options.data)!r}")
     deadline += 60 * options.minutes
-    with ending("gpu.py", stopped=f"what is done is in {options.out}"), ended_by_signals():
+    with error_handling("gpu.py", stopped=f"what is done is in {options.out}"), ended_by_signals():
         if options.device == "cuda" and not torch.cuda.is_available():
             parser.error("--device cuda: PyTorch sees no CUDA device here")
         out = options.out.resolve()

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import pyro
 from torch import Tensor
 
 from latentheads.checks import check_least, check_seed, distinct, split_items, whole_numbers
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.options import Parser
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.experiments.retrieval import measures
@@ -257,7 +257,7 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with ending("paraphrase.py", stopped="what is written so far stays"):
+    with error_handling("paraphrase.py", stopped="what is written so far stays"):
         check_seed(options.seed)
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
         check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)

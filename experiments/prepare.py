@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.corpora.preparing.digits import prepare_digits
 from latentheads.corpora.preparing.fillets import FILLETS
@@ -19,7 +19,7 @@ from latentheads.corpora.preparing.recordings import prepare_recordings
 from latentheads.corpora.preparing.russian import RUSSIAN
 from latentheads.corpora.preparing.spoken_multi30k import SENTENCES, prepare_spoken_multi30k
 from latentheads.corpora.preparing.stamps import STAMPS
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.options import Parser
 
 DESCRIPTION = (
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--sentences is of spoken-multi30k, got {options.corpus}")
         own["sentences"] = options.sentences
     given = sources if options.corpus in RECORDED else next(iter(sources), None)
-    with ending("prepare.py", trouble=f"nothing is in {out}"):
+    with error_handling("prepare.py", trouble=f"nothing is in {out}"):
         CORPORA[options.corpus](given, out, print, **own)
     return 0
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed, whole_numbers
 from latentheads.corpora import Corpus
-from latentheads.experiments.cli.errors import ending, tell
+from latentheads.experiments.cli.errors import error_handling, tell
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import make_folder
@@ -43,7 +43,7 @@ from latentheads.experiments.pruning.networks import (
 )
 from latentheads.files import locked_folder, write_text
 from latentheads.metrics.scores import SCORES, chief_score
-from latentheads.names import CHAINS, chain_of, chains_of
+from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
 from latentheads.pruning import every_head, fold_gates
 from latentheads.runs.folder import WRITTEN
 from latentheads.runs.run import Run
@@ -94,7 +94,7 @@ def make_parser() -> Parser:
         "--chains",
         type=str,
         default="all",
-        help=f"chains whose heads may go: all, or some of {','.join(CHAINS)}",
+        help=f"chains whose heads may go: all, or some of {','.join(ATTENTION_TYPES)}",
     )
     parser.add_argument(
         "--normalise",
@@ -164,10 +164,10 @@ def _first(corpus: Corpus, number: int) -> Corpus:
 
 def _chains(options: Namespace, laws: Laws) -> tuple[str, ...]:
     """The chains whose heads may go; with gates, those that have some."""
-    chains = chains_of(options.chains) or CHAINS
+    chains = parse_attention_types(options.chains) or ATTENTION_TYPES
     if options.by != "gates":
         return chains
-    return tuple(chain for chain in chains if chain in {chain_of(name) for name in laws})
+    return tuple(chain for chain in chains if chain in {attention_type_of(name) for name in laws})
 
 
 def _check_run(run: Run, options: Namespace, laws: Laws) -> None:
@@ -180,7 +180,7 @@ def _check_run(run: Run, options: Namespace, laws: Laws) -> None:
     where = "" if options.chains == "all" else f" in {options.chains}"
     if options.by != "gates":
         there = every_head(run.model).items()
-        if not any(heads for name, heads in there if chain_of(name) in chains):
+        if not any(heads for name, heads in there if attention_type_of(name) in chains):
             raise ValueError(f"{run.path} has no heads{where}: none can be removed")
         return
     if not chains:
@@ -264,8 +264,8 @@ def _check(options: Namespace) -> None:
     """Refuses figures out of range, and what acts on nothing."""
     check_least(vars(options), sentences=0, timed=1, rounds=1)
     check_seed(options.seed)
-    if chains_of(options.chains) == ():
-        raise ValueError(f"chains must name a chain: all, or some of {','.join(CHAINS)}")
+    if parse_attention_types(options.chains) == ():
+        raise ValueError(f"chains must name a chain: all, or some of {','.join(ATTENTION_TYPES)}")
     if options.by != "gradient" and not options.normalise:
         raise ValueError("--normalise acts on nothing here: it needs --by gradient")
     if options.by != "random" and options.seed:
@@ -290,7 +290,7 @@ def _make_folder(options: Namespace) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with ending("prune.py", stopped="the run is as it was"):
+    with error_handling("prune.py", stopped="the run is as it was"):
         _check(options)
         run = open_run(options.run, options, finished=True)
         corpus = _first(run.corpus, options.sentences)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.experiments.cli.errors import ending, tell
+from latentheads.experiments.cli.errors import error_handling, tell
 from latentheads.experiments.cli.options import (
     Parser,
     add_run_options,
@@ -20,7 +20,7 @@ from latentheads.experiments.cli.options import (
     open_run,
 )
 from latentheads.experiments.cli.outputs import check_file
-from latentheads.experiments.cli.pages import tell_unread
+from latentheads.experiments.cli.pages import warn_unread
 from latentheads.page import report
 
 DESCRIPTION = (
@@ -74,12 +74,12 @@ def make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with ending("report.py", stopped="nothing was written"):
+    with error_handling("report.py", stopped="nothing was written"):
         out = check_file(Path(options.out))
         runs = [open_run(run, options, finished=True) for run in options.runs]
         chosen = {name: options[name] for name in ("part", "sentences", "shown", "draws")}
         page = report(runs, out, **chosen, seed=options.seed)
-    tell_unread("report.py", page)
+    warn_unread("report.py", page)
     tell("report.py", f"written to {options.out}: {len(page.html.encode()):,} bytes")
     return 0
 

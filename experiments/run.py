@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.errors import mention
-from latentheads.experiments.cli.errors import ending, leave, name_again
+from latentheads.errors import print_message
+from latentheads.experiments.cli.errors import error_handling, exit_with_error, name_again
 from latentheads.experiments.cli.options import read_settings, trainer_of
-from latentheads.experiments.cli.pages import tell_and_write
+from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
 from latentheads.runs.folder import Folder
 from latentheads.runs.sections import lacking
@@ -49,11 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings, options = read_settings(words, "run.py", DESCRIPTION)
     again = name_again(options.overwrite)
     out = Path(options.out or settings.out)
-    with ending("run.py", mistakes=(ValueError,)):
+    with error_handling("run.py", mistakes=(ValueError,)):
         trusted = name_trusted(settings, options.trust)
         results = Folder(out, settings.to_yaml(), options.overwrite, trusted).results
         trainer = trainer_of(settings, options) if results is None else None
-    with ending(
+    with error_handling(
         "run.py",
         trouble=f"what is finished is in {out}",
         stopped=f"{again} goes on from the last checkpoint",
@@ -62,19 +62,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if trainer is None:
             if os.environ.get("RANK", "0") != "0":
                 return 0
-            mention(f"{out} is finished; --overwrite trains it anew", sys.stdout)
+            print_message(f"{out} is finished; --overwrite trains it anew", sys.stdout)
         else:
             if trainer.main:
-                mention(trainer.headline(), sys.stdout)
+                print_message(trainer.headline(), sys.stdout)
             results = trainer.fit()
     if results is None:  # the first process alone reports
         return 0
     said = results.to_json()
     tables = _tables(said, out, options.verbose)
-    with ending("run.py", trouble=f"all else is in {out}", stopped=f"all else is in {out}"):
-        tell_and_write("run.py", tables, [(out, settings)], options, out)
+    with error_handling("run.py", trouble=f"all else is in {out}", stopped=f"all else is in {out}"):
+        print_and_write("run.py", tables, [(out, settings)], options, out)
     if lacks := lacking(said):
-        leave("run.py", f"error: the report lacks {lacks}; {again} goes on with it", 1)
+        exit_with_error("run.py", f"error: the report lacks {lacks}; {again} goes on with it", 1)
     return 0
 
 

@@ -15,12 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.experiments.cli.errors import ending, tell
+from latentheads.experiments.cli.errors import error_handling, tell
 from latentheads.experiments.cli.groups import Paragraphs
 from latentheads.experiments.cli.outputs import check_file
-from latentheads.experiments.cli.plain import PlainParser, add_loading_options, writable
+from latentheads.experiments.cli.parser import OneLineErrorParser, add_loading_options, writable
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
 from latentheads.files import write_text
@@ -62,9 +62,11 @@ OF_LIKELIHOOD = ("checkpoint", "trust", "device")
 TITLES = {**SCORES, "chrf": "chrF2", "paper_bleu": "paper BLEU", "paper_wer": "paper WER, %"}
 
 
-def make_parser() -> PlainParser:
+def make_parser() -> OneLineErrorParser:
     """Builds the command line."""
-    parser = PlainParser("score.py", DESCRIPTION, GROUPS, "[options] RUN [RUN ...]", Paragraphs)
+    parser = OneLineErrorParser(
+        "score.py", DESCRIPTION, GROUPS, "[options] RUN [RUN ...]", Paragraphs
+    )
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="run folder, or text file; the first is the baseline"
     )
@@ -154,7 +156,7 @@ def _figures(row: Comparison | Errors) -> dict[str, Any]:
     return {name: asdict(it) for name, it in estimates.items() if it is not None}
 
 
-def _check_options(options: argparse.Namespace, parser: PlainParser) -> None:
+def _check_options(options: argparse.Namespace, parser: OneLineErrorParser) -> None:
     """Refuses options that act on nothing."""
     for name in OF_TEXT if options.likelihood else OF_LIKELIHOOD:
         if getattr(options, name) != parser.get_default(name):
@@ -192,13 +194,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     _check_options(options, parser)
-    with ending("score.py", stopped="nothing was written"):
+    with error_handling("score.py", stopped="nothing was written"):
         if options.json is not None:
             check_file(options.json, "--json")
         said, figures = (_score_likelihoods if options.likelihood else _score_texts)(options)
     try:
         if options.json is not None:
-            with ending("score.py"):
+            with error_handling("score.py"):
                 write_text(
                     options.json, json.dumps(finite(figures), indent=2, ensure_ascii=False) + "\n"
                 )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.checks import distinct, split_items, whole_numbers
 from latentheads.experiments.cli.comparison import (
@@ -20,14 +20,14 @@ from latentheads.experiments.cli.comparison import (
     describe_options,
     describe_plans,
     plan_all,
-    tell_unused,
     train_all,
+    warn_unused,
 )
 from latentheads.experiments.cli.comparison import extend as extend_comparison
-from latentheads.experiments.cli.errors import ending, name_again
+from latentheads.experiments.cli.errors import error_handling, name_again
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
-from latentheads.experiments.cli.pages import tell_and_write
+from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, check_texts, read_all, write_tables
 from latentheads.metrics.scores import CHIEF
 from latentheads.metrics.seeds import summarise
@@ -110,10 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recipes = split_items(options.recipes)
     out = Path(options.out or "runs/sweep")
     kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
-    with ending("sweep.py", kept, kept, mistakes=(ValueError,)):
+    with error_handling("sweep.py", kept, kept, mistakes=(ValueError,)):
         plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
         check_comparison(plain, recipes, options.seeds, "sweep.py", ("--heads",), extend)
-        tell_unused(options, "sweep.py")
+        warn_unused(options, "sweep.py")
         heads = numbers(options.head_numbers, options.width)
         seeds = whole_numbers("seeds", options.seeds)
         plans = {}
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not train_all(every, options, out):
             return 0
         runs, rows = read_sweep(plans, recipes)
-    with ending("sweep.py", kept, kept, mistakes=()):
+    with error_handling("sweep.py", kept, kept, mistakes=()):
         from latentheads.plot import draw_sweep, save  # takes long to load
 
         what = describe_plans(every)
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         save(draw_sweep(rows, f"{what}{mean}"), out / "heads.png")
         said = write_tables(runs, rows, table, 3, out)
         trained = [(plan.folder, plan.settings) for plan in every]
-        tell_and_write("sweep.py", said, trained, options, out)
+        print_and_write("sweep.py", said, trained, options, out)
     return 0
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import TextIO
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 from jsonargparse import Namespace
@@ -27,17 +27,22 @@ from latentheads.experiments.cli.decoding import (
 from latentheads.experiments.cli.errors import (
     Losses,
     check_streams,
-    ending,
+    error_handling,
     streaming,
-    write_out,
+    write_stdout,
 )
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
-from latentheads.runs.aligning import check_alignments
-from latentheads.runs.hearing import check_hears, hear_files, time_words, transcribe_heard
+from latentheads.runs.alignment import check_alignments
+from latentheads.runs.generation import find_task, write_anew
 from latentheads.runs.run import Run
-from latentheads.runs.writing import find_task, write_anew
+from latentheads.runs.transcription import (
+    check_is_speech,
+    load_audio_files,
+    time_words,
+    transcribe_audio,
+)
 
 DESCRIPTION = (
     "Writes what is said in files of sound with a finished run of speech.\n\n"
@@ -115,7 +120,7 @@ def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
     check_least(vars(options), number=0)
     check_seed(options.seed)
     run = open_run(options.run, options)
-    check_hears(run)
+    check_is_speech(run)
     return run, choose_decoding(run, options), find_task(run, options.direction)
 
 
@@ -129,10 +134,10 @@ def _transcribe(
     times: TextIO | None,
 ) -> None:
     """Writes a number of lines for each of some files, and when their words are heard."""
-    heard = hear_files(run, files, losses.note, task)
-    written = write_anew(partial(transcribe_heard, run, heard, decoding, losses.note), number)
+    heard = load_audio_files(run, files, losses.note, task)
+    written = write_anew(partial(transcribe_audio, run, heard, decoding, losses.note), number)
     for lines in written:
-        write_out("".join(f"{line}\n" for line in lines))
+        write_stdout("".join(f"{line}\n" for line in lines))
     sys.stdout.buffer.flush()
     if times is not None:
         timed = [time_words(run, heard, lines, losses.note) for lines in zip(*written, strict=True)]
@@ -145,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with ExitStack() as stack:
-        with ending("transcribe.py"):
+        with error_handling("transcribe.py"):
             check_streams("stdout")
             run, decoding, task = load(options)
             if options.alignments is not None:

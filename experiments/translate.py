@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 from jsonargparse import Namespace
@@ -26,22 +26,22 @@ from latentheads.experiments.cli.decoding import (
 from latentheads.experiments.cli.errors import (
     Losses,
     check_streams,
-    ending,
+    error_handling,
     streaming,
-    tell_unknown,
-    write_out,
+    warn_unknown,
+    write_stdout,
 )
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.inputs import chunks
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
 from latentheads.metrics.alignment import write_pharaoh
-from latentheads.runs.aligning import align_lines, check_alignments
+from latentheads.runs.alignment import align_lines, check_alignments
+from latentheads.runs.generation import check_together, find_task, translate_lines, unknown_words
 from latentheads.runs.run import Run
-from latentheads.runs.writing import check_together, find_task, translate_lines, unknown_words
 
 if TYPE_CHECKING:
-    from latentheads.runs.confiding import Confidant
+    from latentheads.runs.confidence import ConfidenceEstimator
 
 DESCRIPTION = (
     "Translates standard input with one finished run or several, line by line.\n\n"
@@ -163,15 +163,15 @@ def _write_links(
 
 def _make_confidant(
     run: Run, decoding: Decoding, task: int | None, options: Namespace
-) -> Confidant:
+) -> ConfidenceEstimator:
     """Fits what a run says of its translations on its validation text."""
-    from latentheads.runs.confiding import Confidant  # brings all measures with it
+    from latentheads.runs.confidence import ConfidenceEstimator  # brings all measures with it
 
-    return Confidant(run, decoding, task, options.seed)
+    return ConfidenceEstimator(run, decoding, task, options.seed)
 
 
 def _write_confidence(
-    confidant: Confidant,
+    confidant: ConfidenceEstimator,
     lines: list[str],
     written: list[str],
     doubt: float,
@@ -179,7 +179,7 @@ def _write_confidence(
     file: TextIO,
 ) -> None:
     """Writes a score and the marked translation of some lines, and nothing for an empty one."""
-    from latentheads.runs.confiding import mark_doubts
+    from latentheads.runs.confidence import mark_doubts
 
     judged = confidant.judge(lines, written, losses.note)
     for text, confidence in zip(written, judged, strict=True):
@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with ExitStack() as stack:
-        with ending("translate.py"):
+        with error_handling("translate.py"):
             check_streams("stdin", "stdout")
             (run, *others), decoding, task = load(options)
             _check_files(run, options)
@@ -208,10 +208,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with streaming("translate.py"):
             for lines in chunks(sys.stdin.buffer, options.buffer):
                 if new := _unknown_to(run, lines, strange):
-                    tell_unknown("translate.py", new)
+                    warn_unknown("translate.py", new)
                 written = translate_lines(run, lines, decoding, task, losses.note, others)
                 for line in written:
-                    write_out(f"{line}\n")
+                    write_stdout(f"{line}\n")
                 sys.stdout.buffer.flush()
                 if file is not None:
                     _write_links(run, lines, written, task, unlinked, file)

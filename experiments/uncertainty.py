@@ -9,17 +9,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 from jsonargparse import Namespace
 
 from latentheads.checks import check_known, check_least, check_seed, split_items
 from latentheads.decoding.translate import Decoding
-from latentheads.experiments.cli.errors import ending, tell
+from latentheads.experiments.cli.errors import error_handling, tell
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.experiments.reliability.figures import draw_all
-from latentheads.experiments.reliability.findings import Findings
+from latentheads.experiments.reliability.results import EvaluationResults
 from latentheads.experiments.reliability.systems import (
     KINDS,
     PASSES,
@@ -32,8 +32,8 @@ from latentheads.experiments.reliability.tables import csv_rows, to_json, write_
 from latentheads.experiments.reliability.texts import PERMUTED, open_texts, read_others
 from latentheads.files import write_text
 from latentheads.metrics.resampling import FEWEST_RESAMPLES
+from latentheads.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
 from latentheads.uncertainty.measures import compare_systems
-from latentheads.uncertainty.trial import Texts, Trial, try_committee
 
 DESCRIPTION = (
     "Tells what the uncertainty of finished runs is worth, on the same sentences.\n\n"
@@ -146,7 +146,7 @@ def _open_groups(options: Namespace) -> list[Group]:
 
 def try_systems(
     systems: Sequence[System], texts: Texts, decoding: Decoding, options: Namespace
-) -> list[list[Trial]]:
+) -> list[list[EnsembleEvaluation]]:
     """Tries every committee of every system; those that write the same write once."""
     written: dict[str, dict[str, list[list[int]]]] = {}
     found = []
@@ -154,13 +154,13 @@ def try_systems(
         trials = []
         for committee, writer in zip(system.committees, system.writers, strict=True):
             known, how = written.setdefault(writer, {}), (decoding, options.seed, options.varied)
-            trials.append(try_committee(committee, texts, *how, known))
+            trials.append(evaluate_ensemble(committee, texts, *how, known))
         print(f"{system.name}: tried", file=sys.stderr)
         found.append(trials)
     return found
 
 
-def write(findings: Findings, options: Namespace, out: Path) -> str:
+def write(findings: EvaluationResults, options: Namespace, out: Path) -> str:
     """Writes figures, tables and JSON; returns the tables."""
     import pandas as pd  # takes long to load
 
@@ -174,7 +174,7 @@ def write(findings: Findings, options: Namespace, out: Path) -> str:
     return said
 
 
-def find(options: Namespace) -> tuple[Findings, Path]:
+def find(options: Namespace) -> tuple[EvaluationResults, Path]:
     """Tries what was asked for; gives what was found, and the folder that it goes to."""
     kinds, others = _check(options), read_others(options.others)
     groups = _open_groups(options)
@@ -190,15 +190,15 @@ def find(options: Namespace) -> tuple[Findings, Path]:
         print(f"uncertainty.py: note: {note}", file=sys.stderr)
     trials = try_systems(systems, texts, runs[0].settings.decoding, options)
     figures = compare_systems(trials, texts.sizes, options.resamples, paired=[PERMUTED])
-    return Findings(systems, trials, figures, texts), out
+    return EvaluationResults(systems, trials, figures, texts), out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with ending("uncertainty.py", stopped="nothing was written"):
+    with error_handling("uncertainty.py", stopped="nothing was written"):
         findings, out = find(options)
-    with ending("uncertainty.py", stopped=f"what was written is in {out}"):
+    with error_handling("uncertainty.py", stopped=f"what was written is in {out}"):
         said = write(findings, options, out)
     tell("uncertainty.py", f"{said}\nwritten to {out}")
     return 0

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.alignment.posterior import AutoReads
+from latentheads.alignment.posterior import AutoConditionOn
 from latentheads.checks import check_words
 from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import over_heads
@@ -159,7 +159,7 @@ class Autoregressive(Guide):
         form: Form = "cholesky",
         hidden: int = 4,
         scale: float = 1.0,
-        reads: AutoReads = "auto",
+        reads: AutoConditionOn = "auto",
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)

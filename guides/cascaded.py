@@ -5,7 +5,7 @@ Zheng, Wu and Kong 2021, eq. 4, https://aclanthology.org/2021.acl-long.45.
 
 from __future__ import annotations
 
-from latentheads.alignment.posterior import AutoReads
+from latentheads.alignment.posterior import AutoConditionOn
 from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
 from latentheads.model import HeadModel
@@ -50,7 +50,7 @@ class Cascaded(Guide):
         link: bool = False,
         scale: float = 1.0,
         learned_scale: bool = True,
-        reads: AutoReads = "auto",
+        reads: AutoConditionOn = "auto",
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from latentheads.alignment.aligner import AlignmentContext
-from latentheads.alignment.law import Alignments
-from latentheads.answers import conditioned
+from latentheads.alignment.distribution import Alignments
 from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import Block
+from latentheads.posterior_lookup import conditioned
 
 __all__ = ["Exact"]
 
@@ -32,7 +32,7 @@ class Exact(ModelGuide):
 
     def __init__(self, model: HeadModel) -> None:
         super().__init__(model)
-        if not model.sums_alignments:
+        if not model.has_latent_alignments:
             raise ValueError("guide exact needs alignments that are drawn: give alignments 1 or 2")
 
     def dependence(self, block: Block) -> Dependence:

@@ -12,16 +12,16 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.alignment.posterior import AutoReads
-from latentheads.answers import context_of
-from latentheads.attention.block import unwatched
+from latentheads.alignment.posterior import AutoConditionOn
+from latentheads.attention.block import without_hooks
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.distributions.heads import BlockStates
-from latentheads.effects import PlugIn, evaluation_mode
-from latentheads.families import Family, Gaussian, HeadScale, OwnMLP, Told
+from latentheads.families import Family, Gaussian, HeadScale, OwnMLP, TargetConditioned
 from latentheads.guide import Guide, check_options
+from latentheads.handlers import PlugIn, evaluation_mode
 from latentheads.model import HeadModel
 from latentheads.names import Block
+from latentheads.posterior_lookup import context_of
 
 __all__ = ["MeanField"]
 
@@ -60,7 +60,7 @@ class MeanField(Guide):
         hidden: int = 4,
         scale: float = 1.0,
         learned_scale: bool = True,
-        reads: AutoReads = "auto",
+        reads: AutoConditionOn = "auto",
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)
@@ -94,12 +94,16 @@ class MeanField(Guide):
         They are what the model knows, and so of its own batch.
         """
         batch = self.model_batch
-        told = [s for s, b in self._blocks.items() if isinstance(self.families[b.key], Told)]
+        told = [
+            s
+            for s, b in self._blocks.items()
+            if isinstance(self.families[b.key], TargetConditioned)
+        ]
         states = _States(told)
         drawn = {site: self.trace.nodes[site]["value"] for site in self._selecting}
         with (
             evaluation_mode(self.model),
-            unwatched(self.model),
+            without_hooks(self.model),
             poutine.block(),
             poutine.trace() as plain,
             PlugIn(),

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from latentheads.decoding.translate import Decoding as Decoding
     from latentheads.distributions import HeadContext as HeadContext
     from latentheads.distributions import HeadVariable as HeadVariable
-    from latentheads.effects import PlugIn as PlugIn
     from latentheads.guide import Guide as Guide
     from latentheads.guide import ModelGuide as ModelGuide
     from latentheads.guide import WithSelection as WithSelection
+    from latentheads.handlers import PlugIn as PlugIn
     from latentheads.inference.bound import Importance as Importance
     from latentheads.inference.bound import Terms as Terms
     from latentheads.inference.bound import importance as importance
@@ -82,7 +82,7 @@ PLACES = {
     "Head_ELBO": "inference.objective",
     "Importance": "inference.bound",
     "ModelGuide": "guide",
-    "PlugIn": "effects",
+    "PlugIn": "handlers",
     "Report": "inference.evaluation",
     "ReportPage": "page.assembly",
     "Results": "runs.results",

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["UnfinishedError", "in_a_line", "lacks_memory", "mention", "printable"]
+__all__ = ["UnfinishedError", "in_a_line", "lacks_memory", "print_message", "printable"]
 
 NO_MEMORY = ("out of memory", "can't allocate memory", "Storage size calculation overflowed")
 """How torch says that there is too little memory; its errors are of no class of their own."""
@@ -59,7 +59,7 @@ def printable(text: str, kept: str = "\n\t") -> str:
     return "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in text)
 
 
-def mention(line: str, file: Any) -> None:
+def print_message(line: str, file: Any) -> None:
     """Prints a line that no work hangs on: where its reader is gone, the work goes on without.
 
     Args:

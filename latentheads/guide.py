@@ -19,19 +19,26 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignmentContext
-from latentheads.alignment.law import Alignments
-from latentheads.alignment.posterior import AlignmentPosterior, AutoReads, Form
-from latentheads.answers import as_law, conditioned, context_of
+from latentheads.alignment.distribution import Alignments
+from latentheads.alignment.posterior import AlignmentPosterior, AutoConditionOn, Form
 from latentheads.arguments import WithOptions
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_number, check_words
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
-from latentheads.effects import register_parameters
-from latentheads.families import Dependence, Family, Told, WordScores, check_family, check_law
+from latentheads.families import (
+    Dependence,
+    Family,
+    TargetConditioned,
+    WordScores,
+    check_distribution,
+    check_family,
+)
+from latentheads.handlers import register_parameters
 from latentheads.layers.output import RowOutput
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, Block, block_of
+from latentheads.posterior_lookup import as_distribution, conditioned, context_of
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
@@ -45,7 +52,7 @@ __all__ = [
     "check_order",
     "check_own_model",
     "check_pair",
-    "find_told",
+    "find_conditioned_block",
 ]
 
 OF_TEXT = "alignments and, where words have rows, on a decoder's logits over all positions"
@@ -137,7 +144,8 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             the source; it is one of the three as soon as the guide is made.
         of_logits: Options that act on drawn logits alone. A subclass says its own, for it may put
             the same option to another use.
-        of_text: The same of what is told a text: alignments, and the logits of :func:`find_told`.
+        of_text: The same of what is conditioned on a text: alignments, and the logits of
+            :func:`find_conditioned_block`.
         alignments: The posterior of the alignment blocks; None where there are none.
 
     Args:
@@ -151,7 +159,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     is_tied: ClassVar[bool] = False
     tied_prior: str | None = None
     alignment_form: Form | None = None
-    reads: AutoReads = "auto"
+    reads: AutoConditionOn = "auto"
     of_logits: ClassVar[tuple[str, ...]] = ()
     of_text: ClassVar[tuple[str, ...]] = ()
     _told: Batch | None = None
@@ -185,7 +193,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         idle: dict[str, str] = {}
         if not _noisy_modules(model):
             idle |= dict.fromkeys(own.get("of_logits", ()), "logits")
-        if not model.sums_alignments and find_told(model) is None:
+        if not model.has_latent_alignments and find_conditioned_block(model) is None:
             idle |= dict.fromkeys(own.get("of_text", ()), OF_TEXT)
         default = {name: plain[name].default for name in idle}
         return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
@@ -196,7 +204,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         Raises:
             ValueError: Options that were given act on nothing in this model.
         """
-        check_words({"reads": self.reads}, reads=get_args(AutoReads))
+        check_words({"reads": self.reads}, reads=get_args(AutoConditionOn))
         for option, what in self.find_idle(self.model, self.options).items():
             raise ValueError(f"guide.{option} acts on {what} alone, and this model draws none")
         self.alignments: AlignmentPosterior | None = None
@@ -221,7 +229,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         return conditioned(prior, self.alignments(prior.context, self.batch))
 
     @property
-    def is_told(self) -> bool:
+    def is_target_conditioned(self) -> bool:
         """Whether a part of it is told a text, as :attr:`reads` says."""
         return self.alignments is not None
 
@@ -253,7 +261,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             return
         if not (msg["is_observed"] or site_is_subsample(msg)):
             prior = msg["infer"]["prior"] = msg["fn"]
-            msg["fn"] = as_law(msg["name"], self.get_posterior(msg["name"], prior), prior)
+            msg["fn"] = as_distribution(msg["name"], self.get_posterior(msg["name"], prior), prior)
         msg[TOLD] = msg["infer"]
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
         heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
@@ -357,10 +365,10 @@ class Guide(ModelGuide):
         model: A model that lists its latent ``blocks``.
 
     Example:
-        >>> from latentheads.families import Gaussian, HeadScale, Plain
+        >>> from latentheads.families import Gaussian, HeadScale, Identity
         >>> class Sharper(Guide):
         ...     def family(self, block):
-        ...         return Gaussian(Plain(), HeadScale(block.heads, 0.5, learned=True))
+        ...         return Gaussian(Identity(), HeadScale(block.heads, 0.5, learned=True))
         >>> lh.terms(model, Sharper(model), batch).how["encoder.0.self.logits"]
         'analytic'
     """
@@ -375,13 +383,15 @@ class Guide(ModelGuide):
             {block.key: check_family(maker, self.family(block)) for block in noisy}
         )
         self._blocks = {block.site(): block for block in noisy}
-        told = find_told(self.model)
+        told = find_conditioned_block(self.model)
         if told is not None and reads in ("prefix", "target"):
             output, block = cast(RowOutput, self.model.output), told.block
             width = told.output_weight.shape[0]
             scores = WordScores(block.heads, width, output, target=reads == "target")
-            self.families[block.key] = Told(cast(Family, self.families[block.key]), scores)
-        for module in self.model.drawn_outputs:
+            self.families[block.key] = TargetConditioned(
+                cast(Family, self.families[block.key]), scores
+            )
+        for module in self.model.latent_outputs:
             self.families[module.block.key] = self.outputs(module)
             self._blocks[module.site] = module.block
 
@@ -397,9 +407,11 @@ class Guide(ModelGuide):
         return module.make_posterior()
 
     @property
-    def is_told(self) -> bool:
+    def is_target_conditioned(self) -> bool:
         """Whether alignments or a block's logits are told a text."""
-        return super().is_told or any(isinstance(each, Told) for each in self.families.values())
+        return super().is_target_conditioned or any(
+            isinstance(each, TargetConditioned) for each in self.families.values()
+        )
 
     def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
         """Builds the posterior of a block's logits from what the block knows.
@@ -437,16 +449,16 @@ class Guide(ModelGuide):
         if block is None or isinstance(prior, DeltaHeads):
             return prior
         law = self.posterior(block, replace(context_of(name, prior), batch=self.batch))
-        check_law(name, law, prior.shape())
+        check_distribution(name, law, prior.shape())
         return law
 
 
 def _noisy_modules(model: HeadModel) -> list[HeadBlock]:
     """The blocks whose logits have noise."""
-    return [module for module in model.drawn_blocks if module.attends and module.has_noise]
+    return [module for module in model.latent_blocks if module.attends and module.has_noise]
 
 
-def find_told(model: HeadModel) -> HeadBlock | None:
+def find_conditioned_block(model: HeadModel) -> HeadBlock | None:
     """The block whose logits a guide moves by what it reads of the target.
 
     It is the uppermost in which a decoder reads its source, or all of its own past where none is

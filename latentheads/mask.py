@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["Mask", "Reach", "causal"]
+__all__ = ["AttentionMask", "PairMask", "causal"]
 
 
 @dataclass(frozen=True, slots=True)
-class Mask:
+class PairMask:
     """The validity of a block's (query, key) pairs, made once a pass and shared by its chain.
 
     Attributes:
@@ -33,7 +33,7 @@ class Mask:
         readable: Bool[Tensor, "*batch query key"],
         queries: Bool[Tensor, "*batch query"],
         dtype: torch.dtype = torch.float32,
-    ) -> Mask:
+    ) -> PairMask:
         """Makes the mask of a block from the keys each query may read and the real queries.
 
         A row without a readable key reads everything, so that its softmax stays finite; it is
@@ -45,13 +45,13 @@ class Mask:
         latent = (readable & queries.unsqueeze(-1) & (counts > 1)).to(dtype)
         return cls(bias.unsqueeze(-3), latent, latent.sum((-1, -2)))
 
-    def over_keys(self, logits: Tensor) -> tuple[Tensor, Mask]:
+    def over_keys(self, logits: Tensor) -> tuple[Tensor, PairMask]:
         """Logits and mask with a column for every key: as they are."""
         return logits, self
 
 
 @dataclass(frozen=True)
-class Reach:
+class AttentionMask:
     """Which positions the layers of a stack may read, from which the masks of pairs are made.
 
     Attributes:
@@ -68,7 +68,7 @@ class Reach:
     dtype: torch.dtype = torch.float32
 
     @cached_property
-    def mask(self) -> Mask:
+    def mask(self) -> PairMask:
         """The mask of all pairs, made where a layer asks for it and shared by the others."""
         queries = self.drawn.shape[-1]
         if self.valid is None:
@@ -76,9 +76,9 @@ class Reach:
         else:
             readable = self.valid.unsqueeze(-2)
         shape = (*self.drawn.shape, readable.shape[-1])
-        return Mask.build(readable.expand(shape), self.drawn, self.dtype)
+        return PairMask.build(readable.expand(shape), self.drawn, self.dtype)
 
-    def outputs(self, size: int) -> Mask:
+    def outputs(self, size: int) -> PairMask:
         """The mask of what heads say: every coordinate at a real query carries a latent.
 
         Its columns are coordinates instead of keys, and all of them may be read.
@@ -88,7 +88,7 @@ class Reach:
         """
         latent = self.drawn.to(self.dtype).unsqueeze(-1).expand(*self.drawn.shape, size)
         bias = latent.new_zeros(()).expand(latent.shape).unsqueeze(-3)
-        return Mask(bias, latent, latent.sum((-1, -2)))
+        return PairMask(bias, latent, latent.sum((-1, -2)))
 
 
 def causal(

@@ -13,17 +13,17 @@ from jaxtyping import Bool, Float, Int
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import Aligner, Hidden
-from latentheads.alignment.past import PastState
+from latentheads.alignment.aligner import Aligner, EncoderDecoderStates
+from latentheads.alignment.past import PastAlignmentState
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
 from latentheads.distributions import Tokens, tokens_of
-from latentheads.effects import register_parameters
+from latentheads.handlers import register_parameters
 from latentheads.layers.output import Output, RowOutput
-from latentheads.mask import Reach
-from latentheads.names import SELECTION, SENTENCES, TARGET, Block, check_chains, side_of
+from latentheads.mask import AttentionMask
+from latentheads.names import SELECTION, SENTENCES, TARGET, Block, check_attention_types, side_of
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Choice, Selector
 
@@ -58,7 +58,7 @@ class HeadModel(nn.Module, ABC):
         self.selector = selector
         self.pressure = selector.pressure if isinstance(selector, Gating) else None
         given = latent if latent is None or isinstance(latent, str) else tuple(latent)
-        check_chains("latent", () if given is None else given, chains)
+        check_attention_types("latent", () if given is None else given, chains)
         self.latent = tuple(chains if given is None else given)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
@@ -69,7 +69,7 @@ class HeadModel(nn.Module, ABC):
     @property
     def blocks(self) -> list[Block]:
         """The blocks whose logits are drawn, in the order in which they are."""
-        return [module.block for module in self.drawn_blocks if module.attends]
+        return [module.block for module in self.latent_blocks if module.attends]
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
@@ -77,23 +77,23 @@ class HeadModel(nn.Module, ABC):
         return {}
 
     @property
-    def drawn_outputs(self) -> list[HeadBlock]:
+    def latent_outputs(self) -> list[HeadBlock]:
         """The drawn blocks without attention weights, such as n-grams."""
-        return [module for module in self.drawn_blocks if not module.attends]
+        return [module for module in self.latent_blocks if not module.attends]
 
     @property
-    def drawn_blocks(self) -> list[HeadBlock]:
+    def latent_blocks(self) -> list[HeadBlock]:
         """All blocks of which something is drawn, whatever it is."""
         modules = (m for m in self.modules() if isinstance(m, HeadBlock))
         return [module for module in modules if module.prior is not None]
 
     @property
-    def draws_heads(self) -> bool:
+    def samples_heads(self) -> bool:
         """Whether two draws of its heads differ, alignments apart: those are summed out."""
-        return any(module.has_noise for module in self.drawn_blocks)
+        return any(module.has_noise for module in self.latent_blocks)
 
     @property
-    def sums_alignments(self) -> bool:
+    def has_latent_alignments(self) -> bool:
         """Whether alignments are drawn above the network: bounds are then sums over all of them."""
         return self.alignments is not None and not self.alignments.soft
 
@@ -193,7 +193,9 @@ class HeadModel(nn.Module, ABC):
         output = cast(RowOutput, self.output)
         return self.alignments(hidden, batch.counted, output, self.smoothing)
 
-    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
+    def hidden(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> EncoderDecoderStates:
         """What alignments know of whole sentences; a model that may have some overrides it.
 
         Args:
@@ -247,7 +249,7 @@ class DecodingState:
     position: int = 0
     choices: dict[str, Choice] = field(default_factory=dict)
     task: SentenceTasks | None = None
-    alignments: AlignmentState | PastState | None = None
+    alignments: AlignmentState | PastAlignmentState | None = None
 
     def cache(self, block: _Cached) -> Any:
         """The cache of a block, empty at first."""
@@ -294,7 +296,9 @@ class Stepwise(Protocol):
 class Decoder(HeadModel):
     """A model with a causal stack over the target."""
 
-    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
+    def hidden(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> EncoderDecoderStates:
         """What alignments above it know of whole sentences: states, and those of earlier words."""
         assert self.alignments is not None
         return self.alignments.look_back(self.states(batch, choices), batch.target_valid)
@@ -332,16 +336,16 @@ class Decoder(HeadModel):
             return state.alignments.scores(states, tokens)
         return self.predict(states)
 
-    def reach(self, drawn: Bool[Tensor, "*batch query"], start: int = 0) -> Reach:
+    def reach(self, drawn: Bool[Tensor, "*batch query"], start: int = 0) -> AttentionMask:
         """Causal validity of the queries from a position on; padding follows every real token.
 
         Args:
             drawn: The queries whose heads are drawn.
             start: Position of the first.
         """
-        return Reach(drawn, None, start, self.density_dtype)
+        return AttentionMask(drawn, None, start, self.density_dtype)
 
-    def step_reach(self, tokens: Int[Tensor, "batch *hypothesis new"], start: int) -> Reach:
+    def step_mask(self, tokens: Int[Tensor, "batch *hypothesis new"], start: int) -> AttentionMask:
         """The reach of new tokens from a position on, one for all sentences and hypotheses."""
         one = tokens.new_ones((1,) * (tokens.ndim - 1) + tokens.shape[-1:], dtype=torch.bool)
         return self.reach(one, start)

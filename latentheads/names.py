@@ -9,23 +9,23 @@ from latentheads.checks import check_known, split_items
 
 __all__ = [
     "ALIGNMENT",
-    "CHAINS",
+    "ATTENTION_TYPES",
     "POINTING",
     "SELECTION",
     "SENTENCES",
     "TARGET",
     "Block",
+    "attention_type_of",
     "block_of",
-    "chain_of",
-    "chains_of",
     "latent_of",
     "layer_of",
+    "parse_attention_types",
     "side_of",
 ]
 
 SENTENCES = "sentences"
 TARGET = "target"
-CHAINS = ("encoder-self", "decoder-self", "decoder-cross")
+ATTENTION_TYPES = ("encoder-self", "decoder-self", "decoder-cross")
 ALIGNMENT = "decoder-alignment"
 """The chain of the alignment blocks above a decoder."""
 POINTING = "choice"
@@ -39,7 +39,7 @@ def block_of(site: str) -> str:
     return ".".join(site.split(".")[:3])
 
 
-def chain_of(site: str) -> str:
+def attention_type_of(site: str) -> str:
     """``encoder.2.self.logits`` belongs to ``encoder-self``."""
     stack, _, kind, *_ = site.split(".")
     return f"{stack}-{kind}"
@@ -60,17 +60,19 @@ def side_of(name: str) -> str:
     return "encoder" if name.startswith("encoder") else "decoder"
 
 
-def chains_of(text: str) -> tuple[str, ...] | None:
+def parse_attention_types(text: str) -> tuple[str, ...] | None:
     """The chains that a word names: all (None), none, or some with commas between."""
     if text == "all":
         return None
     chains = () if text == "none" else tuple(split_items(text))
     for chain in chains:
-        check_known("chain", chain, CHAINS, more=", or all, or none")
+        check_known("chain", chain, ATTENTION_TYPES, more=", or all, or none")
     return chains
 
 
-def check_chains(name: str, given: Collection[str], known: Collection[str] = CHAINS) -> None:
+def check_attention_types(
+    name: str, given: Collection[str], known: Collection[str] = ATTENTION_TYPES
+) -> None:
     """Refuses what is no list of chains; a text would be read letter by letter.
 
     Args:
@@ -92,7 +94,7 @@ class Block:
     """The address of one module whose heads stand side by side.
 
     Args:
-        chain: One of ``CHAINS``; a cascade runs along a chain, bottom to top.
+        chain: One of ``ATTENTION_TYPES``; a cascade runs along a chain, bottom to top.
         layer: Layer of the stack, from 0.
         heads: Number of heads H of the block.
         begins: The layer of the chain's first block; layers without heads may lie below it.

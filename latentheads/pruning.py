@@ -34,7 +34,7 @@ from latentheads.checks import check_number
 from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
-from latentheads.names import CHAINS, chain_of, check_chains
+from latentheads.names import ATTENTION_TYPES, attention_type_of, check_attention_types
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.selection.hard_gates import Gating
 from latentheads.values import shown
@@ -52,7 +52,7 @@ def every_head(model: nn.Module) -> dict[str, list[int]]:
 def most_important(
     importance: Mapping[str, Float[Tensor, " head"]],
     number: int,
-    chains: Collection[str] = CHAINS,
+    chains: Collection[str] = ATTENTION_TYPES,
 ) -> dict[str, list[int]]:
     """The heads that stay when the least important ones go, as Michel et al. (2019) remove them.
 
@@ -65,10 +65,12 @@ def most_important(
     Raises:
         ValueError: There are fewer heads, or more in the chains that keep all of theirs.
     """
-    check_chains("chains", chains)
+    check_attention_types("chains", chains)
     check_number("number", number, whole=True)
     importance = {name: torch.as_tensor(values) for name, values in importance.items()}
-    free = {name: values for name, values in importance.items() if chain_of(name) in chains}
+    free = {
+        name: values for name, values in importance.items() if attention_type_of(name) in chains
+    }
     total = sum(map(len, importance.values()))
     fixed = total - sum(map(len, free.values()))
     if not fixed <= number <= total:

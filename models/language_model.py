@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.alignment.past import begin_past
+from latentheads.alignment.past import begin_past_alignments
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
@@ -23,7 +23,7 @@ from latentheads.models.mixers import make_mixer
 from latentheads.models.mixing import STACKS, named_stacks
 from latentheads.models.network import Embedding, Network
 from latentheads.models.priors import Prior, make_prior
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
 from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["LanguageModel"]
@@ -58,7 +58,7 @@ class LanguageModel(Decoder):
         selector: Selector | None = None,
         alignments: AlignmentOptions | None = None,
     ) -> None:
-        chain = CHAINS[1]
+        chain = ATTENTION_TYPES[1]
         super().__init__((chain,), latent, label_smoothing, selector)
         sizes = network or Network(norm="pre")
         self.network, self.prior = sizes, prior
@@ -122,14 +122,14 @@ class LanguageModel(Decoder):
         state = DecodingState(choices=self.choose(batch))
         if self.alignments is not None:
             output = cast(RowOutput, self.output)
-            state.alignments = begin_past(self.alignments, output, len(batch))
+            state.alignments = begin_past_alignments(self.alignments, output, len(batch))
         return state
 
     def step(
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further tokens and scores the vocabulary after each."""
-        reach = self.step_reach(tokens, state.position)
+        reach = self.step_mask(tokens, state.position)
         x = self.decoder(
             self.embedding(tokens, state.position), reach, state=state, choices=state.choices
         )

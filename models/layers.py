@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import SentenceTasks
-from latentheads.mask import Mask, Reach
+from latentheads.mask import AttentionMask, PairMask
 from latentheads.model import DecodingState
 from latentheads.models.mixers import Mixer
 from latentheads.models.network import FeedForward, Network, Residual
@@ -50,10 +50,10 @@ class Layer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: Reach,
+        reach: AttentionMask,
         below: tuple[Tensor | None, Tensor | None],
         memory: Float[Tensor, "*memory key dim"] | None = None,
-        memory_mask: Mask | None = None,
+        memory_mask: PairMask | None = None,
         state: DecodingState | None = None,
         choices: Mapping[str, Choice] = NONE,
         task: SentenceTasks | None = None,
@@ -122,9 +122,9 @@ class Stack(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: Reach,
+        reach: AttentionMask,
         memory: Float[Tensor, "*memory key dim"] | None = None,
-        memory_mask: Mask | None = None,
+        memory_mask: PairMask | None = None,
         state: DecodingState | None = None,
         choices: Mapping[str, Choice] = NONE,
         task: SentenceTasks | None = None,

@@ -12,7 +12,7 @@ from latentheads.attention.band import Band
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.ngram import NGram, NGramCache
-from latentheads.mask import Reach
+from latentheads.mask import AttentionMask
 from latentheads.models.heads import HeadOptions, fill_places
 from latentheads.models.mixing import heads_below
 from latentheads.models.network import Network
@@ -31,7 +31,7 @@ class Mixer(Protocol):
     def mix(
         self,
         x: Tensor,
-        reach: Reach,
+        reach: AttentionMask,
         below: Tensor | None,
         cache: Any = None,
         choice: Choice | None = None,
@@ -65,7 +65,7 @@ class SelfAttention(LatentAttention):
     def mix(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: Reach,
+        reach: AttentionMask,
         below: Tensor | None,
         cache: AttentionCache | None = None,
         choice: Choice | None = None,
@@ -99,7 +99,7 @@ class LocalAttention(LatentAttention):
     def mix(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: Reach,
+        reach: AttentionMask,
         below: Tensor | None,
         cache: AttentionCache | None = None,
         choice: Choice | None = None,

@@ -153,7 +153,7 @@ class Network:
         return (self.decoder_layers if name == STACKS[1] else 0) or self.layers
 
 
-class Placed(nn.Module):
+class ScaledWithPositions(nn.Module):
     """States times sqrt(d), plus sinusoidal positions, with dropout.
 
     Args:
@@ -184,7 +184,7 @@ class Placed(nn.Module):
         return known[start:end]
 
 
-class Embedding(Placed):
+class Embedding(ScaledWithPositions):
     """Token embeddings times sqrt(d), plus sinusoidal positions, with dropout.
 
     Args:
@@ -229,7 +229,7 @@ class Embedding(Placed):
             ) from reason
 
 
-class FrameEmbedding(Placed):
+class FrameEmbedding(ScaledWithPositions):
     """Frames of sound to a quarter as many states times sqrt(d), plus positions, with dropout.
 
     Args:

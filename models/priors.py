@@ -20,7 +20,7 @@ from latentheads.families import (
     Family,
     Gaussian,
     HeadScale,
-    Plain,
+    Identity,
     Point,
     ReleasedCascade,
     RunningSum,
@@ -51,7 +51,7 @@ class Prior(WithOptions, ABC):
 
     def outputs(self, block: Block, scale: float) -> Family:
         """Makes the family of the outputs of n-gram heads: noise around what they compute."""
-        return Gaussian(Plain(), HeadScale(block.heads, scale))
+        return Gaussian(Identity(), HeadScale(block.heads, scale))
 
     def __repr__(self) -> str:
         said = (f"{name}={value!r}" for name, value in self.options.items())
@@ -65,7 +65,7 @@ class Delta(Prior):
 
     def __call__(self, block: Block) -> Family:
         """Makes the point at the scores."""
-        return Point(Plain())
+        return Point(Identity())
 
 
 class Residual(Prior):
@@ -93,11 +93,11 @@ class Independent(Prior):
 
     def __call__(self, block: Block) -> Family:
         """Makes a Gaussian at the scores."""
-        return Gaussian(Plain(), self.noise(block))
+        return Gaussian(Identity(), self.noise(block))
 
     def outputs(self, block: Block, scale: float) -> Family:
         """Makes the same for the outputs of n-gram heads, at a scale of their own."""
-        return Gaussian(Plain(), HeadScale(block.heads, scale, self.learned_scale))
+        return Gaussian(Identity(), HeadScale(block.heads, scale, self.learned_scale))
 
     def noise(self, block: Block) -> HeadScale:
         """The scale of a block's noise."""
@@ -115,7 +115,7 @@ class Autoregressive(Independent):
     def __call__(self, block: Block) -> Family:
         """Makes a full Gaussian over heads at the scores."""
         factor = CholeskyFactor(block.heads, self.scale, self.learned_scale)
-        return Correlated(Plain(), factor)
+        return Correlated(Identity(), factor)
 
 
 class Cascaded(Independent):

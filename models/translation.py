@@ -11,7 +11,7 @@ import pyro
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import Hidden
+from latentheads.alignment.aligner import EncoderDecoderStates
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.latent import LatentAttention
@@ -21,7 +21,7 @@ from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.layers.ctc import CTC
 from latentheads.layers.output import TableOutput
-from latentheads.mask import Mask, Reach
+from latentheads.mask import AttentionMask, PairMask
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.adapters import Adapters
 from latentheads.models.alignments import make_aligner
@@ -30,7 +30,7 @@ from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import Mixer, make_mixer
 from latentheads.models.network import Embedding, FrameEmbedding, Network
 from latentheads.models.priors import Prior, make_prior
-from latentheads.names import CHAINS, Block
+from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["Translation"]
@@ -39,7 +39,7 @@ __all__ = ["Translation"]
 @dataclass
 class _TranslationState(DecodingState):
     memory: Tensor | None = None
-    memory_mask: Mask | None = None
+    memory_mask: PairMask | None = None
 
     def select(self, sentences: Tensor | None, hypotheses: Tensor | None = None) -> None:
         super().select(sentences, hypotheses)
@@ -49,7 +49,7 @@ class _TranslationState(DecodingState):
             self.memory = self.memory.index_select(0, sentences)
             mask = self.memory_mask
             parts = (mask.bias, mask.latent, mask.pairs)
-            self.memory_mask = Mask(*(part.index_select(0, sentences) for part in parts))
+            self.memory_mask = PairMask(*(part.index_select(0, sentences) for part in parts))
 
 
 class Translation(Decoder):
@@ -95,7 +95,7 @@ class Translation(Decoder):
         bins: int = 0,
         ctc: float = 0.0,
     ) -> None:
-        super().__init__(CHAINS, latent, label_smoothing, selector)
+        super().__init__(ATTENTION_TYPES, latent, label_smoothing, selector)
         sizes = network or Network()
         _check_source(sizes, source_vocabulary, target_vocabulary, bins)
         _check_ctc(ctc, bins)
@@ -107,7 +107,7 @@ class Translation(Decoder):
             return make_mixer(chain, layer, sizes, heads)
 
         def reading(layer: int) -> LatentAttention:
-            return heads.make_attention(Block(CHAINS[2], layer, sizes.heads), sizes)
+            return heads.make_attention(Block(ATTENTION_TYPES[2], layer, sizes.heads), sizes)
 
         def own(side: str) -> nn.ModuleList | None:
             return None if adapters is None else adapters.make(side, width)
@@ -115,12 +115,14 @@ class Translation(Decoder):
         self.encoder = Stack(
             sizes,
             sizes.depth("encoder"),
-            lambda depth: Layer(sizes, mixing(CHAINS[0], depth), None, own("encoder")),
+            lambda depth: Layer(sizes, mixing(ATTENTION_TYPES[0], depth), None, own("encoder")),
         )
         self.decoder = Stack(
             sizes,
             sizes.depth("decoder"),
-            lambda depth: Layer(sizes, mixing(CHAINS[1], depth), reading(depth), own("decoder")),
+            lambda depth: Layer(
+                sizes, mixing(ATTENTION_TYPES[1], depth), reading(depth), own("decoder")
+            ),
         )
         self.alignments = make_aligner(alignments, sizes)
         self.ctc = CTC(width, target_vocabulary, ctc) if ctc else None
@@ -197,7 +199,7 @@ class Translation(Decoder):
     ) -> Float[Tensor, "*batch source dim"]:
         """Runs the encoder."""
         valid, task = batch.source_valid, batch.tasks("encoder")
-        reach = Reach(valid, valid, dtype=self.density_dtype)
+        reach = AttentionMask(valid, valid, dtype=self.density_dtype)
         return self.encoder(self._embed_source(batch), reach, choices=choices, task=task)
 
     def _embed_source(self, batch: Batch) -> Float[Tensor, "batch source dim"]:
@@ -207,7 +209,9 @@ class Translation(Decoder):
             raise ValueError("this batch has no frames: the model hears speech")
         return self.source_embedding(batch.frames, batch.frame_counts)
 
-    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
+    def hidden(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> EncoderDecoderStates:
         """Runs encoder and decoder on whole sentences."""
         valid = batch.source_valid
         choices = self.choose(batch) if choices is None else choices
@@ -221,7 +225,7 @@ class Translation(Decoder):
         x = self.decoder(
             x, self.reach(queries), memory, cross, choices=choices, task=batch.tasks("decoder")
         )
-        return Hidden(x, memory, valid.unsqueeze(-2))
+        return EncoderDecoderStates(x, memory, valid.unsqueeze(-2))
 
     def hear_by_ctc(self, batch: Batch) -> list[list[int]]:
         """What CTC hears in each utterance, without the decoder: tokens without EOS.
@@ -239,9 +243,9 @@ class Translation(Decoder):
         """The states that predict each target token, before alignments add to them."""
         return self.hidden(batch, choices).states
 
-    def _cross_mask(self, source: Tensor, queries: Tensor) -> Mask:
+    def _cross_mask(self, source: Tensor, queries: Tensor) -> PairMask:
         readable = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])
-        return Mask.build(readable, queries, self.density_dtype)
+        return PairMask.build(readable, queries, self.density_dtype)
 
     def begin(self, batch: Batch) -> DecodingState:
         """Encodes the source."""
@@ -251,7 +255,7 @@ class Translation(Decoder):
         memory = self.encode(batch, choices)
         alignments = None
         if self.alignments is not None:
-            known = Hidden(memory[..., :0, :], memory, valid.unsqueeze(-2))
+            known = EncoderDecoderStates(memory[..., :0, :], memory, valid.unsqueeze(-2))
             alignments = AlignmentState(self.alignments, known, self.output)
         return _TranslationState(
             choices=choices,
@@ -266,7 +270,7 @@ class Translation(Decoder):
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further target tokens and scores the vocabulary after each."""
         assert isinstance(state, _TranslationState)
-        reach = self.step_reach(tokens, state.position)
+        reach = self.step_mask(tokens, state.position)
         x = self.target_embedding(tokens, state.position)
         x = self.decoder(
             x, reach, state.memory, state.memory_mask, state, state.choices, state.task

@@ -29,10 +29,10 @@ from latentheads import Batch, Block, Head_ELBO, PlugIn, terms
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.batch import EOS
-from latentheads.families import Plain, Point
+from latentheads.families import Identity, Point
 from latentheads.guides import Tied
 from latentheads.inference.bound import traces
-from latentheads.mask import Mask, Reach, causal
+from latentheads.mask import AttentionMask, PairMask, causal
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Layer
 from latentheads.models.mixers import SelfAttention
@@ -58,8 +58,8 @@ PAIRS = [(f, p) for f in FORMS for p in PRIORS if f == "tied" or not PRIORS[p].d
 QUERIES, KEYS, WIDTH = 5, 7, 6
 
 
-def full_mask(readable: Tensor) -> Mask:
-    return Mask.build(readable, torch.ones(readable.shape[:-1]).bool(), torch.float64)
+def full_mask(readable: Tensor) -> PairMask:
+    return PairMask.build(readable, torch.ones(readable.shape[:-1]).bool(), torch.float64)
 
 
 def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> None:
@@ -71,7 +71,7 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_1_point_prior_is_the_transformer_encoder_layer(norm: Any) -> None:
-    own = SelfAttention(Block("encoder-self", 0, HEADS), WIDTH, Point(Plain()))
+    own = SelfAttention(Block("encoder-self", 0, HEADS), WIDTH, Point(Identity()))
     ours = jiggle(Layer(sizes(norm=norm), own), 0.2)
     theirs = nn.TransformerEncoderLayer(
         WIDTH, HEADS, 7, dropout=0.0, batch_first=True, norm_first=norm == "pre"
@@ -86,14 +86,14 @@ def test_1_point_prior_is_the_transformer_encoder_layer(norm: Any) -> None:
         getattr(theirs, name).load_state_dict(module.state_dict())
     x = torch.randn(2, KEYS, WIDTH)
     valid = torch.arange(KEYS) < torch.tensor([7, 4])[:, None]
-    found, _ = ours(x, Reach(valid, valid, dtype=torch.float64), (None, None))
+    found, _ = ours(x, AttentionMask(valid, valid, dtype=torch.float64), (None, None))
     assert torch.allclose(found, theirs(x, src_key_padding_mask=~valid), atol=1e-12)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
-    own = SelfAttention(Block("decoder-self", 0, HEADS), WIDTH, Point(Plain()))
-    cross = LatentAttention(Block("decoder-cross", 0, HEADS), WIDTH, Point(Plain()))
+    own = SelfAttention(Block("decoder-self", 0, HEADS), WIDTH, Point(Identity()))
+    cross = LatentAttention(Block("decoder-cross", 0, HEADS), WIDTH, Point(Identity()))
     ours = jiggle(Layer(sizes(norm=norm), own, cross), 0.2)
     theirs = nn.TransformerDecoderLayer(
         WIDTH, HEADS, 7, dropout=0.0, batch_first=True, norm_first=norm == "pre"
@@ -110,7 +110,7 @@ def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
         getattr(theirs, name).load_state_dict(module.state_dict())
     x, memory = torch.randn(2, QUERIES, WIDTH), torch.randn(2, KEYS, WIDTH)
     valid = torch.arange(KEYS) < torch.tensor([7, 4])[:, None]
-    earlier = Reach(torch.ones(2, QUERIES).bool(), dtype=torch.float64)
+    earlier = AttentionMask(torch.ones(2, QUERIES).bool(), dtype=torch.float64)
     memory_mask = full_mask(valid[:, None].expand(2, QUERIES, KEYS))
     found, _ = ours(x, earlier, (None, None), memory, memory_mask)
     expected = theirs(x, memory, tgt_mask=~causal(QUERIES), memory_key_padding_mask=~valid)

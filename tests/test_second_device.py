@@ -32,7 +32,7 @@ from latentheads.models import Translation, make_prior
 from latentheads.models.adapters import Adapters
 from latentheads.pruning import remove_heads
 from latentheads.selection.hard_gates import GateController, Gating
-from latentheads.selection.laws import LAWS, Law, make_selector
+from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
@@ -228,8 +228,10 @@ def of_tasks(batch: Batch, one: bool) -> Batch:
     return replace(batch, **ids, one_task=one)
 
 
-@pairwise(law=LAWS, gradient=GRADIENTS, one=[False, True])
-def test_no_selection_waits(law: Law, gradient: str, one: bool, batch: Batch, there: There) -> None:
+@pairwise(law=STRATEGIES, gradient=GRADIENTS, one=[False, True])
+def test_no_selection_waits(
+    law: Strategy, gradient: str, one: bool, batch: Batch, there: There
+) -> None:
     how: dict[str, Any] = {"target_sets": (0, 1, 1)} if law == "static" else {}
     number = {"static": 0, "group": 4}.get(law, 3)
     model = selecting(make_selector(law, 2, number, ("decoder-self",), 2, 3, **how))

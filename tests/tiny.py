@@ -21,7 +21,7 @@ from latentheads import Batch, HeadContext
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import PAD
 from latentheads.guides import GUIDES
-from latentheads.mask import Mask
+from latentheads.mask import PairMask
 from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
 from latentheads.pruning import every_head
 
@@ -194,7 +194,7 @@ def context(
     readable[0, 1, 1:] = False
     real = torch.ones(batch, queries, dtype=torch.bool)
     real[-1, 3:] = False
-    mask = Mask.build(readable, real, torch.float64)
+    mask = PairMask.build(readable, real, torch.float64)
     shape = (batch, heads, queries, keys)
     return HeadContext(torch.randn(shape), torch.randn(shape) if below else None, mask)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.tables import markdown
-from latentheads.names import CHAINS, Block
+from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.reading import Syntactic, role_map
 from latentheads.reading.alignments import UNION
 from latentheads.reading.divergence import Divergence, pair_mean
@@ -145,7 +145,7 @@ def _best_relation(found: Syntactic | None, block: str, head: int) -> dict[str, 
 
 TITLES = {
     "jsd": "JSD",
-    **{f"jsd {chain}": chain for chain in CHAINS},
+    **{f"jsd {chain}": chain for chain in ATTENTION_TYPES},
     "jsd_per_query": "JSD a query",
     "entropy": "entropy",
     "confidence": "confidence",

@@ -85,7 +85,7 @@ def texts(options: Namespace) -> list[Text]:
     found = []
     for name, run in zip(names, runs, strict=True):
         data = run.settings.data
-        if data in corpora and not run.settings.by_hand:
+        if data in corpora and not run.settings.in_memory:
             check_own_corpus(run, corpora[data])
             run.given = corpora[data]
         corpus = corpora[data] = run.corpus

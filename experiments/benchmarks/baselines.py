@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from latentheads import Batch, Head_ELBO
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import EOS, SPECIALS
-from latentheads.experiments.benchmarks.by_hand import ByHand, take_weights
+from latentheads.experiments.benchmarks.plain_pytorch import PlainTransformer, take_weights
 from latentheads.families import Family
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import Network, Translation, make_prior
@@ -221,11 +221,11 @@ def without_latents(recipe: str, size: Size, setting: Setting, batch: Batch) -> 
     return under(Head_ELBO(), model, Tied(model), batch)
 
 
-def by_hand(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
+def in_memory(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
     """The latent network in plain PyTorch."""
     model, guide = make_pair(recipe, size, setting)
     weights = take_weights(model.state_dict(), guide.state_dict())
-    network = ByHand(weights, recipe, size.heads, size.network.dropout)
+    network = PlainTransformer(weights, recipe, size.heads, size.network.dropout)
     assert batch.source is not None
     source = batch.source
     return (lambda: network.loss(source, batch.target)), list(weights.values())
@@ -249,7 +249,7 @@ def ours_stock(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
 
 ROWS: dict[str, Callable[[str, Size, Setting, Batch], Made]] = {
     "no latents": without_latents,
-    BASELINE: by_hand,
+    BASELINE: in_memory,
     "guide, replay": guide_then_replay,
     "ours": ours,
     "ours, stock": ours_stock,

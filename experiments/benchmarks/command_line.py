@@ -16,7 +16,7 @@ from latentheads.batch import SPECIALS
 from latentheads.experiments.benchmarks.baselines import Setting, Size
 from latentheads.experiments.benchmarks.racing import metadata
 from latentheads.experiments.cli.groups import BENCH_GROUPS
-from latentheads.experiments.cli.plain import PlainParser, positive, writable
+from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
 
 __all__ = ["SIZES", "Plan", "begin", "bench_parser", "check_size", "where", "write"]
 
@@ -55,7 +55,7 @@ AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 def bench_parser(
     name: str, description: str | None, full: Plan, numbers: Sequence[str]
-) -> PlainParser:
+) -> OneLineErrorParser:
     """Builds the options that all benchmarks share.
 
     Args:
@@ -64,7 +64,7 @@ def bench_parser(
         full: Its plan where nothing else is asked for.
         numbers: The names of what may be asked for, of the plan and of its size.
     """
-    parser = PlainParser(name, description, BENCH_GROUPS)
+    parser = OneLineErrorParser(name, description, BENCH_GROUPS)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument("--json", type=writable, metavar="FILE", help="write rows and metadata")
     parser.add_argument("--seed", type=positive, default=1, help="default: 1")
@@ -92,7 +92,7 @@ def check_size(size: Size) -> None:
 
 
 def begin(
-    parser: PlainParser,
+    parser: OneLineErrorParser,
     arguments: Sequence[str] | None,
     make_plan: Callable[[argparse.Namespace], AnyPlan],
 ) -> tuple[argparse.Namespace, AnyPlan, Setting, dict[str, Any]]:

@@ -25,7 +25,7 @@ from latentheads.experiments.benchmarks.command_line import (
     write,
 )
 from latentheads.experiments.benchmarks.racing import progress, quartiles, race
-from latentheads.experiments.cli.plain import PlainParser, positive, writable
+from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
 
 __all__ = [
     "FULL",
@@ -206,7 +206,7 @@ def draw_rows(
 
 def growth_parser(
     name: str, description: str | None, full: Growth = FULL, figure: bool = True
-) -> PlainParser:
+) -> OneLineErrorParser:
     """Builds the options that the benchmarks of growth share.
 
     Args:
@@ -245,7 +245,7 @@ def make_growth(options: argparse.Namespace, full: Growth) -> Growth:
 
 
 def begin(
-    parser: PlainParser,
+    parser: OneLineErrorParser,
     arguments: Sequence[str] | None,
     full: Growth = FULL,
     check: Callable[[argparse.Namespace, Growth], object] | None = None,

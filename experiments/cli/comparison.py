@@ -17,7 +17,7 @@ from jsonargparse import Namespace
 from latentheads.checks import distinct, whole_numbers
 from latentheads.corpora import Corpus
 from latentheads.corpora.from_options import make_corpus
-from latentheads.errors import mention
+from latentheads.errors import print_message
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
 from latentheads.experiments.cli.errors import noting
 from latentheads.experiments.cli.jobs import (
@@ -42,7 +42,7 @@ from latentheads.runs.recipes import ALIGNED, split_law
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import name_trusted
-from latentheads.selection.laws import LAWS
+from latentheads.selection.strategies import STRATEGIES
 
 __all__ = [
     "Plan",
@@ -52,8 +52,8 @@ __all__ = [
     "extend",
     "plan_all",
     "run_folder",
-    "tell_unused",
     "train_all",
+    "warn_unused",
 ]
 
 RECIPES = ",".join(guide + ALIGNED for guide in ("tied", "mean-field", "cascaded", "exact"))
@@ -80,8 +80,8 @@ def extend(parser: Parser) -> None:
         default=RECIPES,
         help="recipes, GUIDE+alignments, or prior+guide, as independent+my_module:MyGuide, or "
         "my_module:MyGuide+alignments for a guide of your own, with "
-        f"a law of selection if wanted ({', '.join('+' + law for law in LAWS)}), comma between; "
-        "the first is the base",
+        f"a selection strategy if wanted ({', '.join('+' + law for law in STRATEGIES)}), comma "
+        "between; the first is the base",
     )
     parser.add_argument("--seeds", type=str, default="0,1,2", help="seeds, comma between")
     parser.add_argument(
@@ -237,7 +237,7 @@ def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
     mine = [plan for place, plan in enumerate(plans) if place % parts == part - 1]
     open_plans = [plan for plan in mine if plan.find_results(options.overwrite) is None]
     if parts > 1:
-        mention(f"shard {options.shard}: {len(mine)} of {len(plans)} runs", sys.stdout)
+        print_message(f"shard {options.shard}: {len(mine)} of {len(plans)} runs", sys.stdout)
     jobs = [_job_of(plan, out) for plan in open_plans]
     if not jobs:
         return parts == 1
@@ -260,7 +260,7 @@ def _train_in_turn(plans: Sequence[Plan], finished: Sequence[Plan], out: Path) -
             finished has changed since.
         UnfinishedError: Some have failed; it names them, and why.
     """
-    corpus = make_corpus(plans[0].settings.data, tell=partial(mention, file=sys.stdout))
+    corpus = make_corpus(plans[0].settings.data, tell=partial(print_message, file=sys.stdout))
     for plan in finished:
         plan.check_text(corpus)
     failed = list[str]()
@@ -268,7 +268,7 @@ def _train_in_turn(plans: Sequence[Plan], finished: Sequence[Plan], out: Path) -
         mistakes = () if plan is plans[0] else (ValueError,)
         with noting(failed, _name(plan, out), mistakes):
             trainer = trainer_of(plan.settings, plan.options, corpus)
-            mention(f"seed {plan.settings.seed}: {trainer.headline()}", sys.stdout)
+            print_message(f"seed {plan.settings.seed}: {trainer.headline()}", sys.stdout)
             with noting(failed, _name(plan, out), (ValueError,)):
                 trainer.fit()
     refuse_failures(failed, len(plans))
@@ -359,7 +359,7 @@ def _refusal(option: str, prog: str) -> str:
     return f"{option} belongs to run.py" + (f": {prog} takes {instead}" if instead else "")
 
 
-def tell_unused(options: Namespace, prog: str) -> None:
+def warn_unused(options: Namespace, prog: str) -> None:
     """Says which options of a single run stand in a file, where they act on nothing.
 
     Args:
@@ -369,7 +369,7 @@ def tell_unused(options: Namespace, prog: str) -> None:
     for name, shown in (("guide", "recipe or guide"), ("seed", "seed")):
         if options[name]:
             said = f"{shown} of a file acts on nothing here: {prog} takes {OF_ONE_RUN['--' + name]}"
-            mention(f"{prog}: note: {said}", sys.stderr)
+            print_message(f"{prog}: note: {said}", sys.stderr)
 
 
 def check_comparison(

@@ -8,9 +8,9 @@ from jsonargparse import Namespace
 
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.options import Parser
-from latentheads.runs.drawing import check_draws
+from latentheads.runs.generation import check_drawn_anew
 from latentheads.runs.run import Run
-from latentheads.runs.writing import check_drawn_anew
+from latentheads.runs.sampling_checks import check_draws
 
 __all__ = ["DECODING", "add_decoding_options", "choose_decoding"]
 

@@ -12,22 +12,22 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from latentheads.denormals import flush_denormals
-from latentheads.errors import UnfinishedError, in_a_line, lacks_memory, mention, printable
+from latentheads.errors import UnfinishedError, in_a_line, lacks_memory, print_message, printable
 
 __all__ = [
     "STREAMS",
     "Losses",
     "check_streams",
-    "ending",
-    "leave",
+    "error_handling",
+    "exit_with_error",
     "name_again",
     "name_close",
     "name_options",
     "noting",
     "streaming",
     "tell",
-    "tell_unknown",
-    "write_out",
+    "warn_unknown",
+    "write_stdout",
 ]
 
 NAMED = 10
@@ -50,9 +50,9 @@ MISTAKES = (ValueError, TypeError)
 TROUBLE = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
 
-def leave(program: str, said: object, status: int = 2) -> NoReturn:
+def exit_with_error(program: str, said: object, status: int = 2) -> NoReturn:
     """Prints one line and exits; no control characters in it reach a terminal."""
-    mention(f"{program}: {printable(str(said), '')}", sys.stderr)
+    print_message(f"{program}: {printable(str(said), '')}", sys.stderr)
     sys.exit(status)
 
 
@@ -76,11 +76,11 @@ def name_close(message: str, known: Collection[str]) -> str:
     return f"{message}: {f'did you mean {meant}?' if close else '--help names all there are'}"
 
 
-def tell_unknown(program: str, unknown: Sequence[str]) -> None:
+def warn_unknown(program: str, unknown: Sequence[str]) -> None:
     """Says on standard error which words a run does not know, in one line."""
     more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
     named = ", ".join(printable(_cut(word), "") for word in unknown[:NAMED])
-    mention(f"{program}: unknown to the model: {named}{more}", sys.stderr)
+    print_message(f"{program}: unknown to the model: {named}{more}", sys.stderr)
 
 
 def _cut(word: str) -> str:
@@ -88,7 +88,7 @@ def _cut(word: str) -> str:
     return word if len(word) <= LONGEST else f"{word[: LONGEST - 1]}…"
 
 
-def write_out(text: str) -> None:
+def write_stdout(text: str) -> None:
     """Writes to standard output; no control characters in it reach a terminal."""
     if sys.stdout.isatty():
         text = "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
@@ -96,7 +96,7 @@ def write_out(text: str) -> None:
 
 
 @contextmanager
-def ending(
+def error_handling(
     program: str,
     trouble: str = "",
     stopped: str = "",
@@ -114,16 +114,18 @@ def ending(
         with flush_denormals():
             yield
     except mistakes as mistake:
-        leave(program, f"error: {name_options(in_a_line(mistake))}")
+        exit_with_error(program, f"error: {name_options(in_a_line(mistake))}")
     except TROUBLE as reason:
         if _is_fault(reason):
             raise
         if isinstance(reason, BrokenPipeError):
             _close_output()
         said = f"error: {in_a_line(reason)}"
-        leave(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
+        exit_with_error(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
     except KeyboardInterrupt as reason:
-        leave(program, "; ".join([str(reason) or "stopped", *([stopped] if stopped else [])]), 130)
+        exit_with_error(
+            program, "; ".join([str(reason) or "stopped", *([stopped] if stopped else [])]), 130
+        )
 
 
 def _is_fault(reason: BaseException) -> bool:
@@ -140,7 +142,7 @@ def noting(failed: list[str], name: str, mistakes: tuple[type[Exception], ...]) 
     Args:
         failed: Where the reason is noted.
         name: The part's.
-        mistakes: As for :func:`ending`; a ``ValueError`` that is none of them is raised.
+        mistakes: As for :func:`error_handling`; a ``ValueError`` that is none of them is raised.
     """
     try:
         yield
@@ -148,9 +150,9 @@ def noting(failed: list[str], name: str, mistakes: tuple[type[Exception], ...]) 
         if isinstance(reason, ValueError) and not isinstance(reason, mistakes):
             raise
         if _is_fault(reason) or not isinstance(reason, (ValueError, *TROUBLE)):
-            mention(traceback.format_exc().rstrip(), sys.stderr)
+            print_message(traceback.format_exc().rstrip(), sys.stderr)
         failed.append(f"{name}: {name_options(in_a_line(reason))}")
-        mention(failed[-1], sys.stdout)
+        print_message(failed[-1], sys.stdout)
 
 
 def name_again(overwrite: bool) -> str:
@@ -184,16 +186,16 @@ def streaming(program: str) -> Iterator[None]:
     try:
         yield
     except ValueError as mistake:
-        leave(program, f"error: {mistake}", 1)
+        exit_with_error(program, f"error: {mistake}", 1)
     except (MemoryError, RuntimeError) as reason:
         if not lacks_memory(reason):
             raise
-        leave(program, f"error: {in_a_line(reason)}", 1)
+        exit_with_error(program, f"error: {in_a_line(reason)}", 1)
     except OSError as trouble:
         _close_output()
         if isinstance(trouble, BrokenPipeError):
             sys.exit(141)
-        leave(program, f"error: {trouble.strerror}", 1)
+        exit_with_error(program, f"error: {trouble.strerror}", 1)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -234,7 +236,7 @@ class Losses:
         """Names one, by its place from 0."""
         self.number += 1
         name = self.name(self.before + place)
-        mention(f"{self.program}: {name} stays empty: {why}", sys.stderr)
+        print_message(f"{self.program}: {name} stays empty: {why}", sys.stderr)
 
     def name(self, place: int) -> str:
         """What one of all is called."""

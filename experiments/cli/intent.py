@@ -13,7 +13,7 @@ from latentheads.experiments.cli.names import spec_of
 from latentheads.guides import GUIDES, ModelGuide
 from latentheads.models import Prior
 from latentheads.models.mixing import STACKS, mixings
-from latentheads.names import chains_of
+from latentheads.names import parse_attention_types
 from latentheads.runs.pairs import join_pair
 from latentheads.training.needs import Draws
 from latentheads.values import take_group
@@ -56,13 +56,13 @@ class Intent(Draws):
     @property
     def pairs(self) -> bool:
         """Whether the corpus is text in pairs of files or columns."""
-        return not (self.data.made or self.data.running or self.data.hears)
+        return not (self.data.made or self.data.running or self.data.is_speech)
 
     @property
     def subwords(self) -> bool:
         """Whether a vocabulary is learned by BPE."""
         subwords = self.data.running and self.data.unit == "subword"
-        return self.pairs or self.data.hears or subwords
+        return self.pairs or self.data.is_speech or subwords
 
     @property
     def names_source(self) -> bool:
@@ -84,25 +84,25 @@ class Intent(Draws):
         return [mixing.kind for mixing in mixings(*said)]
 
     @property
-    def draws_logits(self) -> bool:
+    def samples_logits(self) -> bool:
         """Whether attention heads are drawn."""
-        return not self.prior.deterministic and chains_of(self.options.latent) != ()
+        return not self.prior.deterministic and parse_attention_types(self.options.latent) != ()
 
     @property
     def tells_logits(self) -> bool:
         """Whether logits are drawn that a guide may move by what it reads of the target."""
-        chains = chains_of(self.options.latent)
+        chains = parse_attention_types(self.options.latent)
         read = {"decoder-cross"} if self.translates else set()
         read |= {"decoder-self"} if "attention" in self.stack("decoder") else set()
-        return self.draws_logits and bool(read if chains is None else read & set(chains))
+        return self.samples_logits and bool(read if chains is None else read & set(chains))
 
     @property
-    def draws_heads(self) -> bool:
+    def samples_heads(self) -> bool:
         """Whether heads are drawn, of attention or of n-grams."""
-        return self.draws_logits or self.options.ngram_noise > 0
+        return self.samples_logits or self.options.ngram_noise > 0
 
     @property
-    def draws_choice(self) -> bool:
+    def samples_selection(self) -> bool:
         """Whether the choice of heads is drawn."""
         return self.options.select not in ("none", "static")
 
@@ -117,7 +117,7 @@ class Intent(Draws):
         return self.alignment.blocks > 0
 
     @property
-    def draws_alignments(self) -> bool:
+    def samples_alignments(self) -> bool:
         """Whether alignments are drawn."""
         return self.alignment.drawn
 

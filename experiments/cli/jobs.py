@@ -24,7 +24,7 @@ from threading import current_thread, main_thread
 from typing import IO, NoReturn
 
 from latentheads.checks import split_items
-from latentheads.errors import UnfinishedError, mention
+from latentheads.errors import UnfinishedError, print_message
 from latentheads.files import last_line, write_text
 
 __all__ = [
@@ -60,7 +60,7 @@ EVERY = 60.0
 GRACE = 2.0
 """Seconds that runs have to end by themselves: Ctrl-C at a terminal reaches them too."""
 
-Place = Mapping[str, str]
+Slot = Mapping[str, str]
 """The environment in which one run after another is started: its threads, or its GPU."""
 
 
@@ -88,7 +88,7 @@ class RunJob:
 @dataclass
 class _Running:
     job: RunJob
-    place: Place
+    place: Slot
     process: subprocess.Popen[bytes]
     begun: float = field(default_factory=time.monotonic)
 
@@ -108,7 +108,7 @@ def take_shard(word: str) -> tuple[int, int]:
     return int(part), int(parts)
 
 
-def find_places(jobs: int, devices: str) -> list[Place]:
+def find_places(jobs: int, devices: str) -> list[Slot]:
     """Where runs may be started: a number beside each other, or one on each GPU.
 
     Args:
@@ -135,7 +135,7 @@ def _count_cores() -> int:
 
 
 def run_jobs(
-    jobs: Sequence[RunJob], places: Sequence[Place], program: Sequence[str] = PROGRAM
+    jobs: Sequence[RunJob], places: Sequence[Slot], program: Sequence[str] = PROGRAM
 ) -> None:
     """Runs all, as many at once as there are places; one that fails keeps no other from running.
 
@@ -177,7 +177,7 @@ def refuse_failures(failed: Sequence[str], total: int) -> None:
         raise UnfinishedError(f"{len(failed)} of {total} runs failed: {'; '.join(failed)}")
 
 
-def _start(job: RunJob, place: Place, program: Sequence[str]) -> _Running:
+def _start(job: RunJob, place: Slot, program: Sequence[str]) -> _Running:
     with open_command(job, program) as (words, log):
         process = subprocess.Popen(
             words,
@@ -308,7 +308,7 @@ class Table:
     def say(self, line: str) -> None:
         """Writes a line that stays."""
         self._clear()
-        mention(line, self.file)
+        print_message(line, self.file)
 
     def show(self, running: Sequence[RunJob]) -> None:
         """Shows the last words of all that run."""
@@ -323,7 +323,9 @@ class Table:
             lines.append(f"  and {len(running) - len(shown)} more")
         if not lines:
             return
-        mention("\n".join(line[: width - 1] if self.live else line for line in lines), self.file)
+        print_message(
+            "\n".join(line[: width - 1] if self.live else line for line in lines), self.file
+        )
         self._lines = len(lines) if self.live else 0
 
     def _clear(self) -> None:

@@ -68,7 +68,7 @@ def _share_corpora(runs: Sequence[Run]) -> None:
     """Makes each corpus once."""
     made: dict[Data, Corpus] = {}
     for run in runs:
-        if (known := made.get(run.settings.data)) is None or run.settings.by_hand:
+        if (known := made.get(run.settings.data)) is None or run.settings.in_memory:
             made[run.settings.data] = run.corpus
         else:
             check_own_corpus(run, known)
@@ -99,7 +99,9 @@ def _is_same_text(part: Part, other: Part) -> bool:
 def _read(run: Run, part: Part) -> Said:
     """What a run says of a part; a bar shows how far it is."""
     parts, name = list(batches(part, TOKENS)), str(run.path)
-    watched = tqdm(parts, name, unit="batch", leave=False, dynamic_ncols=True, disable=None)
+    watched = tqdm(
+        parts, name, unit="batch", exit_with_error=False, dynamic_ncols=True, disable=None
+    )
     samples, seed = run.settings.samples, run.settings.seed
     found = part_bounds(run.model, run.guide, watched, samples, seed)
     draws = samples if found.varies else None

@@ -15,7 +15,7 @@ from jsonargparse import Namespace
 from latentheads.checks import check_known, split_items, whole_numbers
 from latentheads.files import parse_yaml, read_text
 from latentheads.runs.naming import read_names
-from latentheads.runs.pairs import Spec
+from latentheads.runs.pairs import ClassSpec
 from latentheads.runs.recipes import (
     DEFAULTS,
     LOGITS,
@@ -27,7 +27,7 @@ from latentheads.runs.recipes import (
     split_law,
     split_path,
 )
-from latentheads.runs.settings import BY_HAND, join_unused
+from latentheads.runs.settings import IN_MEMORY, join_unused
 
 __all__ = [
     "expand_words",
@@ -236,7 +236,7 @@ def load_yaml(text: str, trusted: Collection[str] = ()) -> Any:
         trusted: As for :func:`latentheads.runs.recipes.class_path`.
     """
     value = parse_yaml(text)
-    if isinstance(value, dict) and value.get("corpus") == BY_HAND:
+    if isinstance(value, dict) and value.get("corpus") == IN_MEMORY:
         raise ValueError("corpus by hand: only who made it can train on it, from Python")
     if not isinstance(value, dict):
         return value
@@ -255,13 +255,13 @@ def _as_typed(name: str, value: Any) -> Any:
     return value
 
 
-def spec_of(kind: str, configuration: Namespace) -> Spec:
+def spec_of(kind: str, configuration: Namespace) -> ClassSpec:
     """The prior or the guide that a command line names."""
     given = configuration[kind]
     if given is None:
-        return Spec(DEFAULTS[kind])
+        return ClassSpec(DEFAULTS[kind])
     name = name_of(resolve(given.class_path), NAMED[kind])
-    return Spec(name, dict(given.get("init_args") or {}))
+    return ClassSpec(name, dict(given.get("init_args") or {}))
 
 
 def find_own_classes() -> None:

@@ -17,8 +17,8 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 
 import latentheads.experiments.cli.allocation  # noqa: F401
 from latentheads.corpora import Corpus
-from latentheads.errors import mention
-from latentheads.experiments.cli.errors import leave, name_close, name_options
+from latentheads.errors import print_message
+from latentheads.experiments.cli.errors import exit_with_error, name_close, name_options
 from latentheads.experiments.cli.groups import (
     OF_RUNS,
     RUN_GROUPS,
@@ -34,7 +34,7 @@ from latentheads.experiments.cli.names import (
     spec_of,
 )
 from latentheads.experiments.cli.needs import find_idle, find_idle_of_guide, refusals
-from latentheads.experiments.cli.plain import add_loading_options
+from latentheads.experiments.cli.parser import add_loading_options
 from latentheads.files import read_yaml
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
@@ -43,8 +43,8 @@ from latentheads.runs.recipes import DEFAULTS, NAMED, name_of, own_options, reso
 from latentheads.runs.run import Run
 from latentheads.runs.settings import GROUPS, Settings
 from latentheads.runs.trainer import Trainer
-from latentheads.selection.laws import LAWS
-from latentheads.training.needs import Need
+from latentheads.selection.strategies import STRATEGIES
+from latentheads.training.needs import Requirement
 from latentheads.values import shown, take_group
 
 __all__ = [
@@ -121,7 +121,7 @@ class Parser(ArgumentParser):
         noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'N")
         heart = " ".join(line for line in lines if line and not line.startswith(noise))
         said = name_close(name_options(_plain(heart)), self._option_string_actions)
-        leave(self.prog, f"error: {said}")
+        exit_with_error(self.prog, f"error: {said}")
 
 
 Extend = Callable[[Parser], None]
@@ -250,13 +250,13 @@ def read_options(
 
 def idle_options(
     arguments: Sequence[str], prog: str, extend: Extend | None = None
-) -> tuple[dict[str, Need], Namespace]:
+) -> tuple[dict[str, Requirement], Namespace]:
     """The options of a command line that act on nothing, and the defaults of all."""
     with _reading(arguments, prog, "", extend) as (plain, configuration):
         return find_idle(configuration, plain), plain
 
 
-def refuse_idle(idle: Mapping[str, Need], arguments: Sequence[str], prog: str) -> None:
+def refuse_idle(idle: Mapping[str, Requirement], arguments: Sequence[str], prog: str) -> None:
     """Refuses idle options on the command line, and tells of those in a file.
 
     Args:
@@ -269,7 +269,7 @@ def refuse_idle(idle: Mapping[str, Need], arguments: Sequence[str], prog: str) -
         raise ValueError("; ".join(refused))
     if prog and os.environ.get("RANK", "0") == "0":
         for line in refusals(idle):
-            mention(f"{prog}: note: {line}", sys.stderr)
+            print_message(f"{prog}: note: {line}", sys.stderr)
 
 
 @contextmanager
@@ -356,7 +356,7 @@ def _add_recipe(parser: Parser) -> None:
         help=f"posterior: {', '.join(GUIDES)}, or module:Class for your own; where no prior or "
         "recipe is named, of heads of alignments, whose exact posterior is known (--guide cascaded "
         "is of alignments, --recipe cascaded of logits); a law of "
-        f"selection alone or behind a +: {', '.join(LAWS)}",
+        f"selection alone or behind a +: {', '.join(STRATEGIES)}",
     )
     parser.add_subclass_arguments(
         Prior,

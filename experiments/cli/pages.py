@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from latentheads.errors import mention
+from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import tell
 from latentheads.runs.folder import PAGE
 from latentheads.runs.loading import load_finished
@@ -19,7 +19,7 @@ from latentheads.runs.trainer import name_trusted
 if TYPE_CHECKING:
     from latentheads.page import ReportPage
 
-__all__ = ["tell_and_write", "tell_unread", "write_page"]
+__all__ = ["print_and_write", "warn_unread", "write_page"]
 
 
 def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path) -> str:
@@ -35,11 +35,11 @@ def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: 
     trusted = [(folder, name_trusted(settings, options.trust)) for folder, settings in plans]
     runs = [load_finished(folder, "reported", options.device, own) for folder, own in trusted]
     page = report(runs, out / PAGE)
-    tell_unread("report", page)
+    warn_unread("report", page)
     return f"written to {out / PAGE}: {len(page.html.encode()):,} bytes"
 
 
-def tell_unread(program: str, page: ReportPage) -> None:
+def warn_unread(program: str, page: ReportPage) -> None:
     """Says of which runs a page shows no sentence, and why.
 
     Args:
@@ -47,10 +47,10 @@ def tell_unread(program: str, page: ReportPage) -> None:
         page: The page.
     """
     for name, why in page.unread.items():
-        mention(f"{program}: note: no sentence of {name} could be read: {why}", sys.stderr)
+        print_message(f"{program}: note: no sentence of {name} could be read: {why}", sys.stderr)
 
 
-def tell_and_write(
+def print_and_write(
     program: str, said: str, plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path
 ) -> None:
     """Prints what a program has found, and writes its page where one is asked for.

@@ -9,10 +9,10 @@ from typing import Any
 from latentheads.metrics.scores import SCORES
 from latentheads.names import (
     ALIGNMENT,
-    CHAINS,
+    ATTENTION_TYPES,
     POINTING,
     SELECTION,
-    chain_of,
+    attention_type_of,
     latent_of,
     layer_of,
 )
@@ -333,8 +333,8 @@ def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
     parts: dict[tuple[int, str], list[tuple[int, float | None]]] = defaultdict(list)
     names = {"logits": "", POINTING: "", SELECTION: " gates" if gated else " selection"}
     for site, kl in kl_by_site.items():
-        chain, latent = chain_of(site), latent_of(site)
-        place = (*CHAINS, ALIGNMENT).index(chain), chain + names.get(latent, f" {latent}")
+        chain, latent = attention_type_of(site), latent_of(site)
+        place = (*ATTENTION_TYPES, ALIGNMENT).index(chain), chain + names.get(latent, f" {latent}")
         parts[place].append((layer_of(site), kl))
     rows: list[Row] = []
     for (_, name), found in sorted(parts.items()):

@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 from torch import Tensor
 
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.effects import SharedDraws
 from latentheads.experiments.benchmarks.baselines import Setting, Size, make_batch
-from latentheads.experiments.cli.plain import writable
+from latentheads.experiments.cli.parser import writable
 from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, RECIPES
+from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluating
 from latentheads.models import Translation, make_prior
@@ -85,7 +85,7 @@ def measure(recipe: str, device: str, size: Size) -> list[Agreement]:
     with evaluating(*exact):
         values = exact[1](batch).items()
         drawn = {name: value for name, value in values if name != SENTENCES}
-        with SharedDraws(drawn):
+        with SharedSamples(drawn):
             wanted = terms(*exact, batch)
     found = []
     for where in dict.fromkeys(("cpu", device)):
@@ -96,7 +96,7 @@ def measure(recipe: str, device: str, size: Size) -> list[Agreement]:
             if where == "cpu" and kind is torch.float16:
                 continue
             cast = torch.autocast(where, kind) if kind else nullcontext()
-            with evaluating(*pair), cast, SharedDraws(narrow):
+            with evaluating(*pair), cast, SharedSamples(narrow):
                 elbo = terms(*pair, batch.to(where)).elbo.double().cpu()
             off = (elbo - wanted.elbo) / wanted.tokens
             bound = float(elbo.sum() / wanted.tokens.sum())

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import latentheads.experiments.cli.beginning  # noqa: F401
+import latentheads.experiments.cli.startup  # noqa: F401
 
 import pyro
 import torch
@@ -30,14 +30,14 @@ from latentheads.experiments.benchmarks.baselines import (
     Runner,
     Setting,
     Size,
-    by_hand,
+    in_memory,
     make_batch,
     ours,
     under,
     without_latents,
 )
 from latentheads.experiments.benchmarks.racing import metadata, progress, race
-from latentheads.experiments.cli.plain import positive, writable
+from latentheads.experiments.cli.parser import positive, writable
 from latentheads.experiments.machine.agreement import ALIGNED, make_recipe
 from latentheads.layers.position import positions
 
@@ -136,7 +136,7 @@ def make_rows() -> dict[str, Callable[[Size, Setting, Batch], Made]]:
     rows = {FUSED: of(fused, ""), "no latents": of(without_latents, "transformer")}
     for recipe in RECIPES:
         if recipe != "transformer":
-            rows |= {recipe: of(ours, recipe), f"{recipe}, by hand": of(by_hand, recipe)}
+            rows |= {recipe: of(ours, recipe), f"{recipe}, by hand": of(in_memory, recipe)}
     return rows | {ALIGNED: of(alignments, "")}
 
 

@@ -36,7 +36,7 @@ from latentheads.models import Prior, Translation
 torch.manual_seed(0)
 SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
 SENTENCES, HELD_OUT = (64, 8) if SMOKE else (4000, 200)
-BY_HAND, STEPS, GUIDE_STEPS = (2, 2, 2) if SMOKE else (100, 400, 150)
+IN_MEMORY, STEPS, GUIDE_STEPS = (2, 2, 2) if SMOKE else (100, 400, 150)
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 48, "heads": 4}
 
 # %% [markdown]
@@ -84,7 +84,7 @@ model = Translation.of(corpus, prior="independent", layers=2, **SIZES)
 guide = DampedGuide(model)
 svi = SVI(model, guide, pyro.optim.Adam({"lr": 3e-3}), Trace_ELBO())
 losses = []
-for batch in list(lh.batches(corpus.train, tokens=512, seed=0))[:BY_HAND]:
+for batch in list(lh.batches(corpus.train, tokens=512, seed=0))[:IN_MEMORY]:
     loss = svi.step(batch)  # of the whole corpus: the plate of sentences scales it
     losses.append(loss * len(batch) / batch.size / float(batch.target_valid.sum()))
 print(f"nats a target token: {losses[0]:.2f} at first, {losses[-1]:.2f} after {len(losses)} steps")
@@ -261,7 +261,7 @@ class DampedPrior(Prior):
 run = runs["free-bits"]
 model = Translation.of(corpus, prior=DampedPrior(start), layers=2, **SIZES)
 model.load_state_dict(run.model.state_dict(), strict=False)  # all but the prior, which learns now
-for block in model.drawn_blocks:
+for block in model.latent_blocks:
     block.prior.load_state_dict(run.guide.families[block.block.key].state_dict())
 samples = options["samples"]
 found = {

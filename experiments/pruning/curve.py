@@ -13,7 +13,7 @@ from latentheads.corpora import Corpus, Part, batches
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, folder_of, smaller, write_run
 from latentheads.model import HeadModel
-from latentheads.names import CHAINS, chain_of
+from latentheads.names import ATTENTION_TYPES, attention_type_of
 from latentheads.pruning import every_head, most_important, rank_by_chance
 from latentheads.reading import gradient_importance
 from latentheads.runs.run import Run
@@ -55,12 +55,12 @@ def rank_heads(
 
 def count_closed(laws: Laws, chains: Sequence[str]) -> int:
     """How many gates of some chains are closed at test time."""
-    own = (law for name, law in laws.items() if chain_of(name) in chains)
+    own = (law for name, law in laws.items() if attention_type_of(name) in chains)
     return sum(int((law.mode == 0).sum()) for law in own)
 
 
 def find_stops(
-    model: HeadModel, keep_heads: Sequence[int] = (), chains: Sequence[str] = CHAINS
+    model: HeadModel, keep_heads: Sequence[int] = (), chains: Sequence[str] = ATTENTION_TYPES
 ) -> list[int]:
     """The numbers of heads to stop at, largest first, the whole network before them.
 
@@ -75,7 +75,9 @@ def find_stops(
     """
     there = every_head(model)
     total = sum(map(len, there.values()))
-    fixed = sum(len(heads) for name, heads in there.items() if chain_of(name) not in chains)
+    fixed = sum(
+        len(heads) for name, heads in there.items() if attention_type_of(name) not in chains
+    )
     for number in keep_heads:
         if not fixed <= number <= total:
             raise ValueError(f"keep_heads must lie between {fixed} and {total}, got {number}")
@@ -89,7 +91,7 @@ def prune_to(
     importance: Mapping[str, Tensor],
     stops: Sequence[int],
     out: Path,
-    chains: Sequence[str] = CHAINS,
+    chains: Sequence[str] = ATTENTION_TYPES,
     by: By = "gradient",
 ) -> Iterator[Pruned]:
     """The network with each number of its heads, reported on in a run folder of its own.

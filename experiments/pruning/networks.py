@@ -16,10 +16,10 @@ import torch
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.decoding.translate import TOKENS
-from latentheads.effects import PlugIn
 from latentheads.errors import UnfinishedError
 from latentheads.files import read_json, read_text
 from latentheads.guide import ModelGuide, WithSelection
+from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import evaluating
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder

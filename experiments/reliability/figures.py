@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from latentheads.experiments.reliability.findings import SHOWN, Findings
+from latentheads.experiments.reliability.results import SHOWN, EvaluationResults
+from latentheads.uncertainty.evaluation import TEST, UNLIKE
 from latentheads.uncertainty.measures import bins_of_law
 from latentheads.uncertainty.ranking import rejection_curve
-from latentheads.uncertainty.trial import TEST, UNLIKE
 
 __all__ = ["draw_all"]
 
@@ -26,13 +26,13 @@ LAWS = {
 }
 
 
-def draw_all(findings: Findings, out: Path) -> None:
+def draw_all(findings: EvaluationResults, out: Path) -> None:
     """Draws a figure a measure into a folder."""
     _draw_trials(findings, out)
     _draw_figures(findings, out)
 
 
-def _draw_trials(findings: Findings, out: Path) -> None:
+def _draw_trials(findings: EvaluationResults, out: Path) -> None:
     """Draws figures of single runs: reliability diagrams, and rejection curves."""
     from latentheads.plot import draw_rejection, draw_reliability, save  # takes long to load
 
@@ -63,7 +63,7 @@ def _draw_trials(findings: Findings, out: Path) -> None:
     save(draw_rejection(curves, oracles, title), out / "rejection.png")
 
 
-def _draw_figures(findings: Findings, out: Path) -> None:
+def _draw_figures(findings: EvaluationResults, out: Path) -> None:
     """Draws figures that are means over the runs of a system."""
     from latentheads.plot import draw_figures, save
 

@@ -11,14 +11,14 @@ from latentheads.corpora import batches
 from latentheads.corpora.batches import TOKENS
 from latentheads.runs.folder import unlike_names
 from latentheads.runs.run import Run
-from latentheads.uncertainty.committees import (
-    Alone,
-    Committee,
-    DroppedOut,
+from latentheads.uncertainty.ensembles import (
+    DeepEnsemble,
     Ensemble,
-    HeadDraws,
-    Noised,
-    can_drop_out,
+    HeadSamples,
+    MCDropout,
+    NoisyEnsemble,
+    SingleModel,
+    has_dropout,
 )
 
 __all__ = ["KINDS", "PASSES", "Group", "System", "group_runs", "make_systems"]
@@ -77,7 +77,7 @@ class System:
 
     name: str
     kind: str
-    committees: list[Committee]
+    committees: list[Ensemble]
     writers: list[str]
 
 
@@ -140,26 +140,26 @@ def make_systems(
     return found
 
 
-Make = Callable[[Run], Committee]
+Make = Callable[[Run], Ensemble]
 
 
 def _systems_of(group: Group, kinds: Sequence[str], members: int, noise: float) -> Iterator[System]:
     first = group.runs[0]
     few = next(batches(first.corpus.test.first(PROBED), TOKENS))
-    drop, draw = can_drop_out(first.model, few, first.guide), first.model.draws_heads
+    drop, draw = has_dropout(first.model, few, first.guide), first.model.samples_heads
     makers: dict[str, tuple[bool, str, Make]] = {
-        "alone": (True, "", lambda run: Alone(run.model, run.guide)),
-        "dropout": (drop, "dropout", lambda run: DroppedOut(run.model, run.guide, members)),
-        "heads": (draw, "heads", lambda run: HeadDraws(run.model, run.guide, members)),
+        "alone": (True, "", lambda run: SingleModel(run.model, run.guide)),
+        "dropout": (drop, "dropout", lambda run: MCDropout(run.model, run.guide, members)),
+        "heads": (draw, "heads", lambda run: HeadSamples(run.model, run.guide, members)),
         "both": (
             drop and draw,
             "heads and dropout",
-            lambda run: DroppedOut(run.model, run.guide, members, heads=True),
+            lambda run: MCDropout(run.model, run.guide, members, heads=True),
         ),
         "noise": (
             noise > 0 and not draw and bool(first.model.blocks),
             f"noise {noise:g}",
-            lambda run: Noised(run.model, run.guide, members, noise),
+            lambda run: NoisyEnsemble(run.model, run.guide, members, noise),
         ),
     }
     for kind, (allowed, ending, make) in makers.items():
@@ -169,6 +169,6 @@ def _systems_of(group: Group, kinds: Sequence[str], members: int, noise: float) 
             writers = [f"{run.path} {writer}" for run in group.runs]
             yield System(name, kind, [make(run) for run in group.runs], writers)
     if "ensemble" in kinds and len(group.runs) > 1:
-        committee = Ensemble([r.model for r in group.runs], [r.guide for r in group.runs])
+        committee = DeepEnsemble([r.model for r in group.runs], [r.guide for r in group.runs])
         name = f"{group.name}, {committee.members} seeds"
         yield System(name, "ensemble", [committee], [name])

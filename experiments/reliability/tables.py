@@ -9,11 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from latentheads.experiments.cli.tables import aligned
-from latentheads.experiments.reliability.findings import SHOWN, Findings
+from latentheads.experiments.reliability.results import SHOWN, EvaluationResults
+from latentheads.uncertainty.evaluation import TEST, UNLIKE
 from latentheads.uncertainty.figures import UNCERTAINTIES
 from latentheads.uncertainty.measures import Figure
 from latentheads.uncertainty.scaling import COLDEST, HOTTEST
-from latentheads.uncertainty.trial import TEST, UNLIKE
 from latentheads.values import finite
 
 __all__ = ["csv_rows", "to_json", "write_tables"]
@@ -24,7 +24,7 @@ WIDEST = 26
 """Letters of a system's name in a table."""
 
 
-def write_tables(findings: Findings) -> str:
+def write_tables(findings: EvaluationResults) -> str:
     """All tables, one below the other."""
     names, found = [_shorten(name) for name in findings.names], findings.figures
     scores = [name for name in SHOWN if findings.knows_score(name)]
@@ -85,7 +85,7 @@ def _table(titles: Sequence[str], names: Sequence[str], rows: Any) -> str:
     return aligned([tuple(titles), *cells])
 
 
-def _law_cells(findings: Findings) -> Iterator[list[str]]:
+def _law_cells(findings: EvaluationResults) -> Iterator[list[str]]:
     """Figures of laws, the mean temperature, passes, and seconds of a thousand tokens."""
     for each, figures in zip(findings.trials, findings.figures, strict=True):
         temperature = sum(trial.temperature for trial in each) / len(each)
@@ -94,7 +94,7 @@ def _law_cells(findings: Findings) -> Iterator[list[str]]:
         yield [*cells, f"{temperature:.2f}", str(each[0].members), f"{seconds:.2f}"]
 
 
-def _note_ends(findings: Findings) -> Iterator[str]:
+def _note_ends(findings: EvaluationResults) -> Iterator[str]:
     """Names the systems whose temperature may lie beyond those that were looked at."""
     ends = (COLDEST, HOTTEST)
     for name, each in zip(findings.names, findings.trials, strict=True):
@@ -142,7 +142,7 @@ def _apart_cell(figure: Figure, digits: int) -> str:
     return f"{said} [{low}, {high}]"
 
 
-def csv_rows(findings: Findings) -> list[dict[str, Any]]:
+def csv_rows(findings: EvaluationResults) -> list[dict[str, Any]]:
     """A row for every figure of every system."""
     rows = []
     for owner, figures in zip(findings.names, findings.figures, strict=True):
@@ -153,7 +153,7 @@ def csv_rows(findings: Findings) -> list[dict[str, Any]]:
     return rows
 
 
-def to_json(findings: Findings, options: Mapping[str, Any]) -> str:
+def to_json(findings: EvaluationResults, options: Mapping[str, Any]) -> str:
     """Everything, as JSON; what is not known is null."""
     every = zip(findings.systems, findings.trials, findings.figures, strict=True)
     rows = [

@@ -9,9 +9,9 @@ import numpy as np
 
 from latentheads.corpora import Part, Rows
 from latentheads.corpora.text import read_lines
+from latentheads.runs.generation import encode_sources
 from latentheads.runs.run import Run, check_own_corpus
-from latentheads.runs.writing import encode_sources
-from latentheads.uncertainty.trial import TEST, Texts
+from latentheads.uncertainty.evaluation import TEST, Texts
 
 __all__ = ["PERMUTED", "open_texts", "read_others"]
 
@@ -55,7 +55,7 @@ def open_texts(
     for run in runs:
         if run.source is None:
             raise ValueError(f"{run.path} is a language model: it writes no translations")
-        if run.settings.data.hears:
+        if run.settings.data.is_speech:
             raise ValueError(f"{run.path} hears speech: give runs that translate text")
         mixture = run.settings.data.mixture
         if mixture is not None and len(mixture.tasks) > 1:

@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 from latentheads.alignment.bands import make_table
 from latentheads.alignment.block import AlignmentBlock
-from latentheads.alignment.chain import SummedChain
-from latentheads.alignment.emission import Asked
-from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.chain import ChainInference
+from latentheads.alignment.distribution import Alignments, CategoricalParameters
+from latentheads.alignment.emission import EmissionRequest
+from latentheads.alignment.exact import ExactInference, IndependentWords, block_tables, sum_of
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.alignment.summed import Summed, SummedWords, block_tables, sum_of
 from latentheads.distributions import Tokens, tokens_of
 from latentheads.layers.numeric import softmax
 from latentheads.layers.output import RowOutput
@@ -29,13 +29,13 @@ __all__ = [
     "Aligner",
     "AlignmentContext",
     "AlignmentPass",
-    "Hidden",
+    "EncoderDecoderStates",
     "without_memory",
 ]
 
 
 @dataclass(frozen=True)
-class Hidden:
+class EncoderDecoderStates:
     """The states of a network below its output, and the keys that alignments may point at.
 
     Attributes:
@@ -51,10 +51,10 @@ class Hidden:
     readable: Bool[Tensor, "*mask #target key"]
     window: int = 0
 
-    def behind(self, context: int) -> Hidden:
+    def behind(self, context: int) -> EncoderDecoderStates:
         """The same without the first target tokens, which are read and not scored."""
         own = self.readable if self.readable.shape[-2] == 1 else self.readable[..., context:, :]
-        return Hidden(self.states[..., context:, :], self.memory, own, self.window)
+        return EncoderDecoderStates(self.states[..., context:, :], self.memory, own, self.window)
 
     def reach(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """The keys in the windows of some tokens, and the place of every key among them.
@@ -88,14 +88,14 @@ class AlignmentPass:
         known: The sums over alignments that were computed, each with the tokens it is given.
     """
 
-    hidden: Hidden
+    hidden: EncoderDecoderStates
     valid: Bool[Tensor, "*valid target"]
-    priors: Sequence[Pointing]
+    priors: Sequence[CategoricalParameters]
     vectors: Sequence[Float[Tensor, "*memory key dim"]]
     output: RowOutput
     autocast: tuple[bool, torch.dtype]
     smoothing: float = 0.0
-    known: dict[Any, tuple[Tensor, Summed]] = field(default_factory=dict)
+    known: dict[Any, tuple[Tensor, ExactInference]] = field(default_factory=dict)
 
     def moved(self, drawn: Int[Tensor, "*draw target head"]) -> Float[Tensor, "*out target dim"]:
         """The states, plus the vectors of the positions that the heads point at."""
@@ -117,8 +117,10 @@ class AlignmentPass:
         return states
 
     def summed(
-        self, words: Int[Tensor, "*words target"], guide: Sequence[Pointing] | None = None
-    ) -> Summed:
+        self,
+        words: Int[Tensor, "*words target"],
+        guide: Sequence[CategoricalParameters] | None = None,
+    ) -> ExactInference:
         """All alignments at once, given the tokens; computed once.
 
         Args:
@@ -133,18 +135,20 @@ class AlignmentPass:
         if key not in self.known:
             enabled, kind = self.autocast
             with torch.autocast(words.device.type, kind, enabled):
-                table = self.word_table(words, guide)
+                table = self.word_embeddings(words, guide)
             self.known[key] = words, self.summed_from(table)
         return self.known[key][1]
 
-    def summed_from(self, table: Float[Tensor, "*table"]) -> Summed:
+    def summed_from(self, table: Float[Tensor, "*table"]) -> ExactInference:
         """All alignments at once, from the table of words."""
         valid = self.valid.expand(self.hidden.states.shape[:-1])
-        kind = SummedChain if self.priors[0].chained else SummedWords
+        kind = ChainInference if self.priors[0].chained else IndependentWords
         return kind(self.priors, table, valid)
 
-    def word_table(
-        self, words: Int[Tensor, "*words target"], guide: Sequence[Pointing] | None = None
+    def word_embeddings(
+        self,
+        words: Int[Tensor, "*words target"],
+        guide: Sequence[CategoricalParameters] | None = None,
     ) -> Float[Tensor, "*table"]:
         """Log-probability of every word for all positions of all heads; see :meth:`summed`."""
         states = self.hidden.states
@@ -157,7 +161,7 @@ class AlignmentPass:
         table = make_table(self.output, flat, rows, said, asked, self.smoothing)
         return table.unflatten(0, shape)
 
-    def _asked(self, guide: Sequence[Pointing] | None) -> Asked | None:
+    def _asked(self, guide: Sequence[CategoricalParameters] | None) -> EmissionRequest | None:
         """How training will weigh the table; None without gradients, or in a chain."""
         laws = self.priors if guide is None else guide
         if self.priors[0].chained or not torch.is_grad_enabled():
@@ -166,7 +170,7 @@ class AlignmentPass:
             law = sum_of(block_tables(laws))
         shape, heads = self.hidden.states.shape[:-1], len(self.vectors)
         law = law.expand(*shape, *law.shape[-heads:]).flatten(0, -2 - heads)
-        return Asked(law, self.valid.expand(shape).flatten(0, -2), guide is None)
+        return EmissionRequest(law, self.valid.expand(shape).flatten(0, -2), guide is None)
 
     def _windowed_table(
         self,
@@ -207,8 +211,10 @@ class AlignedTokens(Tokens):
         super().__init__(aligned.moved(drawn), aligned.valid, aligned.output)
 
     def summed(
-        self, words: Int[Tensor, "*words target"], guide: Sequence[Pointing] | None = None
-    ) -> Summed:
+        self,
+        words: Int[Tensor, "*words target"],
+        guide: Sequence[CategoricalParameters] | None = None,
+    ) -> ExactInference:
         """All alignments at once, given the tokens; see :class:`AlignmentPass`."""
         return self.aligned.summed(words, guide)
 
@@ -235,7 +241,7 @@ class AlignmentContext:
     aligned: AlignmentPass
 
     @property
-    def prior(self) -> Pointing:
+    def prior(self) -> CategoricalParameters:
         """The prior of this block."""
         return self.aligned.priors[self.place]
 
@@ -299,7 +305,7 @@ class Aligner(nn.Module):
 
     def prepare(
         self,
-        hidden: Hidden,
+        hidden: EncoderDecoderStates,
         valid: Bool[Tensor, "*valid target"] | None,
         output: RowOutput,
         vectors: Sequence[Tensor] | None = None,
@@ -315,7 +321,7 @@ class Aligner(nn.Module):
             smoothing: Label smoothing, while training.
         """
         hidden = self.choose_memory(hidden)
-        below, priors = list[Tensor](), list[Pointing]()
+        below, priors = list[Tensor](), list[CategoricalParameters]()
         for block in self._modules_of_blocks():
             keys = block.keys(hidden.memory)
             priors.append(block.pointing(hidden.states, keys, hidden.readable, below))
@@ -327,14 +333,14 @@ class Aligner(nn.Module):
         autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         return AlignmentPass(hidden, valid, priors, vectors, output, autocast, smoothing)
 
-    def choose_memory(self, hidden: Hidden) -> Hidden:
+    def choose_memory(self, hidden: EncoderDecoderStates) -> EncoderDecoderStates:
         """Keeps the memory, or puts the components in its place."""
         if self.components is None:
             return hidden
         memory, readable = hidden.memory, hidden.readable
         own = self.components.to(memory.dtype).expand(*memory.shape[:-2], -1, -1)
         every = readable.new_ones(*readable.shape[:-2], 1, len(self.components))
-        return Hidden(hidden.states, own, every)
+        return EncoderDecoderStates(hidden.states, own, every)
 
     def vectors(
         self, memory: Float[Tensor, "*batch key dim"]
@@ -361,7 +367,7 @@ class Aligner(nn.Module):
 
     def look_back(
         self, states: Float[Tensor, "*batch target dim"], valid: Bool[Tensor, "*valid target"]
-    ) -> Hidden:
+    ) -> EncoderDecoderStates:
         """The hidden states of a causal network: every word may point at those before its own.
 
         Args:
@@ -381,7 +387,7 @@ class Aligner(nn.Module):
         memory = self.lead_by_null(states[..., :-1, :])
         real = F.pad(valid[..., :-1], (1, 0), value=True).unsqueeze(-2)
         readable = self.in_window(last, memory.shape[-2]) & real
-        return Hidden(states, memory, readable, self.options.alignment_window)
+        return EncoderDecoderStates(states, memory, readable, self.options.alignment_window)
 
     def in_window(
         self, last: Int[Tensor, "*batch target"], keys: int
@@ -396,7 +402,7 @@ class Aligner(nn.Module):
 
     def forward(
         self,
-        hidden: Hidden,
+        hidden: EncoderDecoderStates,
         valid: Bool[Tensor, "*valid target"],
         output: RowOutput,
         smoothing: float = 0.0,
@@ -414,10 +420,12 @@ class Aligner(nn.Module):
         return AlignedTokens(aligned, drawn)
 
 
-def without_memory(states: Float[Tensor, "*batch target dim"]) -> Hidden:
+def without_memory(states: Float[Tensor, "*batch target dim"]) -> EncoderDecoderStates:
     """The hidden states where there is nothing to point at."""
     none = states[..., :0, :]
-    return Hidden(states, none, none.new_ones(*none.shape[:-2], 1, 0, dtype=torch.bool))
+    return EncoderDecoderStates(
+        states, none, none.new_ones(*none.shape[:-2], 1, 0, dtype=torch.bool)
+    )
 
 
 def _joined(drawn: Tensor, value: Tensor) -> Tensor:

@@ -20,13 +20,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.alignment.dictionary import Dictionary
-from latentheads.alignment.emission import Asked, word_table
+from latentheads.alignment.emission import EmissionRequest, word_embeddings
+from latentheads.alignment.next_token import NextTokenDistribution
 from latentheads.layers.adaptive import AdaptiveOutput
 from latentheads.layers.numeric import exp
 from latentheads.layers.output import LinearOutput, RowOutput
 
-__all__ = ["BandedDictionary", "make_dictionary", "make_table"]
+__all__ = ["BandedNextTokenDistribution", "make_next_token_distribution", "make_table"]
 
 
 def make_table(
@@ -34,7 +34,7 @@ def make_table(
     states: Float[Tensor, "sentence target dim"],
     lexicons: Sequence[Float[Tensor, "sentence key dim"]],
     words: Int[Tensor, "sentence target"],
-    asked: Asked | None = None,
+    asked: EmissionRequest | None = None,
     smoothing: float = 0.0,
 ) -> Float[Tensor, "sentence target *keys"]:
     """Log-probability of every word for each position that may be pointed at.
@@ -45,16 +45,16 @@ def make_table(
         lexicons: What every position adds to a state, for each head: one or two.
         words: The words.
         asked: What the table is likely to be made for; see
-            :func:`latentheads.alignment.emission.word_table`.
+            :func:`latentheads.alignment.emission.word_embeddings`.
         smoothing: Label smoothing, of one softmax alone.
     """
     if isinstance(output, LinearOutput):
-        return word_table(states, lexicons, output.weight, words, asked, smoothing)
+        return word_embeddings(states, lexicons, output.weight, words, asked, smoothing)
     output = _adaptive(output)
     output.check_smoothing(smoothing)
     # a posterior is of both factors: the gradient of the first is made later, its scores once more
     known = asked if asked and not asked.summed else None
-    table = word_table(states, lexicons, output.head, output.first_of(words), known)
+    table = word_embeddings(states, lexicons, output.head, output.first_of(words), known)
     if asked and asked.summed:
         asked = replace(asked, log_law=asked.log_law + table.detach())
     for band in output.further:
@@ -68,7 +68,7 @@ def _band_table(
     states: Float[Tensor, "sentence target dim"],
     lexicons: Sequence[Float[Tensor, "sentence key dim"]],
     words: Int[Tensor, "sentence target"],
-    asked: Asked | None,
+    asked: EmissionRequest | None,
 ) -> Float[Tensor, "sentence target *keys"] | float:
     """What a further band adds to the table: 0 at words of other bands."""
     keys, inside = [each.shape[1] for each in lexicons], output.inside(words, band)
@@ -88,7 +88,7 @@ def _band_table(
     if asked:
         valid = asked.valid.gather(1, places) & real
         asked = replace(asked, log_law=asked.log_law.gather(1, index), valid=valid)
-    found = word_table(rows[0], rows[1:], output.table.rows(band), own, asked)
+    found = word_embeddings(rows[0], rows[1:], output.table.rows(band), own, asked)
     found = found * real.view(*real.shape, *(1,) * len(keys))
     return found.new_zeros(*words.shape, *keys).scatter(1, index, found)
 
@@ -103,9 +103,9 @@ def _adaptive(output: RowOutput) -> AdaptiveOutput:
     return output
 
 
-def make_dictionary(
+def make_next_token_distribution(
     output: RowOutput, lexicons: Sequence[Float[Tensor, "sentence key dim"]]
-) -> Dictionary | BandedDictionary:
+) -> NextTokenDistribution | BandedNextTokenDistribution:
     """The law of the next word under an output layer, summed over where heads may point.
 
     Args:
@@ -113,11 +113,11 @@ def make_dictionary(
         lexicons: What every position adds to a state, for each head: one or two.
     """
     if isinstance(output, LinearOutput):
-        return Dictionary(lexicons, output.weight)
-    return BandedDictionary(lexicons, _adaptive(output))
+        return NextTokenDistribution(lexicons, output.weight)
+    return BandedNextTokenDistribution(lexicons, _adaptive(output))
 
 
-class BandedDictionary:
+class BandedNextTokenDistribution:
     """The law of the next word under an adaptive softmax: a dictionary for each softmax.
 
     Args:
@@ -129,9 +129,9 @@ class BandedDictionary:
         self, lexicons: Sequence[Float[Tensor, "sentence key dim"]], output: AdaptiveOutput
     ) -> None:
         self.output = output
-        self.first = Dictionary(lexicons, output.head)
+        self.first = NextTokenDistribution(lexicons, output.head)
         self.bands = {
-            band: Dictionary(self._narrow(lexicons, band), output.table.rows(band))
+            band: NextTokenDistribution(self._narrow(lexicons, band), output.table.rows(band))
             for band in output.further
         }
 
@@ -166,7 +166,7 @@ class BandedDictionary:
         states: Float[Tensor, "sentence row dim"],
         log_prior: Float[Tensor, "sentence row *keys"],
     ) -> Float[Tensor, "sentence row vocab"]:
-        """Log-probabilities of all words; see :class:`Dictionary`."""
+        """Log-probabilities of all words; see :class:`NextTokenDistribution`."""
         parts = [self.first.log_probs(states, log_prior)[..., : self.output.table.ends[1]]]
         for band, each in self.bands.items():
             weights = log_prior + self._log_band(states, band)
@@ -178,7 +178,7 @@ class BandedDictionary:
         states: Float[Tensor, "sentence row dim"],
         words: Int[Tensor, "sentence row"],
     ) -> Float[Tensor, "sentence row *keys"]:
-        """Log-probability of one word a row, for all positions; see :class:`Dictionary`."""
+        """Log-probability of one word a row, for all positions."""
         found = self.first.word_log_probs(states, self.output.first_of(words))
         for band, each in self.bands.items():
             inside = self.output.inside(words, band)
@@ -202,7 +202,7 @@ class BandedDictionary:
         states: Float[Tensor, "sentence row dim"],
         law: Float[Tensor, "sentence row vocab"],
     ) -> Float[Tensor, "sentence row *keys"]:
-        """Mean log-probability of words that come by another law; see :class:`Dictionary`."""
+        """Mean log-probability of words that are sampled from another distribution."""
         ends = self.output.table.ends
         parts = {band: law[..., ends[band] : ends[band + 1]] for band in self.bands}
         masses = [part.sum(-1, keepdim=True) for part in parts.values()]

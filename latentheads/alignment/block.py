@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.alignment.chain import ChainPointing
-from latentheads.alignment.law import NOWHERE, Pair, Pointing
+from latentheads.alignment.chain import ChainParameters
+from latentheads.alignment.distribution import NOWHERE, CategoricalParameters, Pair
 from latentheads.layers.numeric import dropout, full_precision
 from latentheads.names import Block
 
@@ -138,7 +138,7 @@ class AlignmentBlock(nn.Module):
         keys: Float[Tensor, "*keys key head size"],
         readable: Bool[Tensor, "*mask #target key"],
         below: list[Float[Tensor, "*keys key size"]],
-    ) -> Pointing:
+    ) -> CategoricalParameters:
         """The prior of the block.
 
         Args:
@@ -150,10 +150,10 @@ class AlignmentBlock(nn.Module):
         query = self.query(states).unflatten(-1, (self.block.heads, self.size))
         scores = point(query, keys, readable)
         if self.prior == "chain":
-            return ChainPointing(scores, steps=self.jumps["before"](keys.shape[-3]).unsqueeze(0))
+            return ChainParameters(scores, steps=self.jumps["before"](keys.shape[-3]).unsqueeze(0))
         if self.prior != "cascaded":
-            return Pointing(scores, first=self.first)
-        return Pointing(scores, self._read_below(keys, below), self.first)
+            return CategoricalParameters(scores, first=self.first)
+        return CategoricalParameters(scores, self._read_below(keys, below), self.first)
 
     def _read_below(self, keys: Tensor, below: list[Tensor]) -> dict[Pair, Tensor]:
         """Scores of each head given those below it: by the jump, and by the keys of both."""

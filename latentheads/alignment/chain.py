@@ -20,8 +20,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.alignment.law import Pair, Pointing
-from latentheads.alignment.summed import Summed
+from latentheads.alignment.distribution import CategoricalParameters, Pair
+from latentheads.alignment.exact import ExactInference
 from latentheads.alignment.transitions import (
     SharedTransitions,
     Transitions,
@@ -31,11 +31,11 @@ from latentheads.alignment.transitions import (
 )
 from latentheads.layers.numeric import exp, log_softmax
 
-__all__ = ["ChainPointing", "SummedChain"]
+__all__ = ["ChainInference", "ChainParameters"]
 
 
 @dataclass(frozen=True)
-class ChainPointing(Pointing):
+class ChainParameters(CategoricalParameters):
     """The parameters of a chain over the words of a sentence, for one head.
 
     Attributes:
@@ -67,7 +67,7 @@ class ChainPointing(Pointing):
         form = SharedTransitions if shared else WordTransitions
         return form(self.scores[..., 0, :], self.steps)
 
-    def detached(self) -> ChainPointing:
+    def detached(self) -> ChainParameters:
         """The same parameters, detached from their graph."""
         return replace(self, scores=self.scores.detach(), steps=self.steps.detach())
 
@@ -105,16 +105,16 @@ class ChainPointing(Pointing):
         return torch.stack(places, -1)[..., None]
 
 
-def _as_chain(law: Pointing) -> ChainPointing:
+def _as_chain(law: CategoricalParameters) -> ChainParameters:
     """A law whose words do not read each other as a chain: all numbers of its steps are 0."""
-    if isinstance(law, ChainPointing):
+    if isinstance(law, ChainParameters):
         return law
     keys = law.scores.shape[-1]
-    return ChainPointing(law.scores, steps=law.scores.new_zeros(1, keys, keys))
+    return ChainParameters(law.scores, steps=law.scores.new_zeros(1, keys, keys))
 
 
 @dataclass(frozen=True)
-class SummedChain(Summed):
+class ChainInference(ExactInference):
     """All alignments of a batch at once, where each word's reads the one before, for one head.
 
     The prior's words share a matrix of steps; a posterior's may have one each.
@@ -128,17 +128,17 @@ class SummedChain(Summed):
             )
 
     @property
-    def _prior_law(self) -> ChainPointing:
+    def _prior_law(self) -> ChainParameters:
         (prior,) = self.priors
-        assert isinstance(prior, ChainPointing)
+        assert isinstance(prior, ChainParameters)
         return prior
 
     @cached_property
-    def _made(self) -> dict[tuple[int, bool, bool], tuple[Pointing, Transitions]]:
+    def _made(self) -> dict[tuple[int, bool, bool], tuple[CategoricalParameters, Transitions]]:
         """The transitions that were made, each with its law, which so keeps its number."""
         return {}
 
-    def _transitions(self, *laws: Pointing) -> list[Transitions]:
+    def _transitions(self, *laws: CategoricalParameters) -> list[Transitions]:
         """Those of some laws, in one form; made once."""
         shared = all(chain.shared for chain in map(_as_chain, laws))
         keys = [(id(law), shared, torch.is_grad_enabled()) for law in laws]
@@ -182,7 +182,7 @@ class SummedChain(Summed):
         return ((torch.stack(sums, -1).log() + peak) * self.valid).to(self.words.dtype)
 
     @cached_property
-    def _posterior(self) -> ChainPointing:
+    def _posterior(self) -> ChainParameters:
         """The exact posterior: backwards."""
         weights, _ = self._weights
         ahead = [torch.ones_like(weights[..., 0, :])]
@@ -193,21 +193,21 @@ class SummedChain(Summed):
         prior = self._prior_law
         return replace(prior, scores=scores.to(prior.scores.dtype).unsqueeze(-2))
 
-    def posterior(self) -> list[Pointing]:
+    def posterior(self) -> list[CategoricalParameters]:
         """The exact posterior, itself a chain: the prior's steps, and other scores."""
         return [self._posterior]
 
-    def expected(self, posterior: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
+    def expected(self, posterior: Sequence[CategoricalParameters]) -> Float[Tensor, "*batch"]:
         """E log p(y | z, x) under a posterior, of every sentence."""
         (law,) = self._transitions(*posterior)
         return self._total((law.marginals * self._counted).sum(-1))
 
-    def _entropy(self, laws: Sequence[Pointing]) -> Float[Tensor, "*batch"]:
+    def _entropy(self, laws: Sequence[CategoricalParameters]) -> Float[Tensor, "*batch"]:
         (law,) = self._transitions(*laws)
         return self._total(law.entropy)
 
     def _kl(
-        self, laws: Sequence[Pointing], others: Sequence[Pointing]
+        self, laws: Sequence[CategoricalParameters], others: Sequence[CategoricalParameters]
     ) -> list[Float[Tensor, "*batch"]]:
         law, other = self._transitions(*laws, *others)
         return [self._total(law.kl(other))]

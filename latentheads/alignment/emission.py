@@ -37,13 +37,13 @@ from latentheads.layers.output import (
 __all__ = [
     "LARGEST",
     "SMALLEST",
-    "Asked",
+    "EmissionRequest",
     "by_pairs",
     "mix_products",
     "rows_at",
     "sum_products",
     "sum_tops",
-    "word_table",
+    "word_embeddings",
 ]
 
 LARGEST = 2
@@ -62,12 +62,12 @@ SMALLEST = 1e-30
 """A normaliser below this, in units of the largest scores, has lost digits."""
 
 
-def word_table(
+def word_embeddings(
     states: Float[Tensor, "sentence target dim"],
     lexicons: Sequence[Float[Tensor, "sentence key dim"]],
     weight: Float[Tensor, "vocab dim"],
     words: Int[Tensor, "sentence target"],
-    asked: Asked | None = None,
+    asked: EmissionRequest | None = None,
     smoothing: float = 0.0,
 ) -> Float[Tensor, "sentence target *keys"]:
     r"""Log-probability of every word for each position that may be pointed at, float32 or wider.
@@ -95,7 +95,7 @@ def word_table(
 
 
 @dataclass(frozen=True)
-class Asked:
+class EmissionRequest:
     """The likely use of a table, whose gradient then comes in the same pass.
 
     Attributes:
@@ -165,7 +165,7 @@ class _WordTable(torch.autograd.Function):
         states: Tensor,
         weight: Tensor,
         words: Tensor,
-        asked: Asked | None,
+        asked: EmissionRequest | None,
         smoothing: float,
         *lexicons: Tensor,
     ) -> tuple[Tensor, Tensor]:

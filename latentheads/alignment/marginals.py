@@ -8,14 +8,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.alignment.law import Pointing
-from latentheads.alignment.summed import block_tables, sum_of
+from latentheads.alignment.distribution import CategoricalParameters
+from latentheads.alignment.exact import block_tables, sum_of
 from latentheads.layers.numeric import exp
 
 __all__ = ["head_marginals"]
 
 
-def head_marginals(laws: Sequence[Pointing]) -> Float[Tensor, "*batch head target key"]:
+def head_marginals(
+    laws: Sequence[CategoricalParameters],
+) -> Float[Tensor, "*batch head target key"]:
     """The probability of every position for each head of all blocks, from the lowest.
 
     Args:

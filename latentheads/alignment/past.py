@@ -6,15 +6,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.alignment.aligner import Aligner, Hidden, without_memory
+from latentheads.alignment.aligner import Aligner, EncoderDecoderStates, without_memory
 from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import reorder
 from latentheads.layers.output import RowOutput
 
-__all__ = ["PastState", "begin_past"]
+__all__ = ["PastAlignmentState", "begin_past_alignments"]
 
 
-class PastState:
+class PastAlignmentState:
     """The state of alignments of texts that are decoded and point at their own past.
 
     Every hypothesis has a past of its own, so that each is kept as a sentence is.
@@ -81,11 +81,15 @@ class PastState:
         """Texts without a word yet: null is their only key."""
         none = rows[:, :0]
         memory = self.aligner.lead_by_null(none)
-        hidden = Hidden(none, memory, memory.new_ones(len(rows), 1, 1, dtype=torch.bool))
+        hidden = EncoderDecoderStates(
+            none, memory, memory.new_ones(len(rows), 1, 1, dtype=torch.bool)
+        )
         return AlignmentState(self.aligner, hidden, self.output)
 
 
-def begin_past(aligner: Aligner, output: RowOutput, texts: int) -> PastState | AlignmentState:
+def begin_past_alignments(
+    aligner: Aligner, output: RowOutput, texts: int
+) -> PastAlignmentState | AlignmentState:
     """Starts texts of a language model, whose heads point back or, in a mixture, nowhere.
 
     Args:
@@ -94,6 +98,6 @@ def begin_past(aligner: Aligner, output: RowOutput, texts: int) -> PastState | A
         texts: How many.
     """
     if aligner.components is None:
-        return PastState(aligner, output)
+        return PastAlignmentState(aligner, output)
     nothing = without_memory(aligner.components.new_zeros(texts, 0, output.width))
     return AlignmentState(aligner, nothing, output)

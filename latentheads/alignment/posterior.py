@@ -19,24 +19,24 @@ from torch import Tensor, nn
 
 from latentheads.alignment.aligner import Aligner, AlignmentContext, AlignmentPass
 from latentheads.alignment.block import point
-from latentheads.alignment.chain import ChainPointing
-from latentheads.alignment.law import NOWHERE, Pair, Pointing
+from latentheads.alignment.chain import ChainParameters
+from latentheads.alignment.distribution import NOWHERE, CategoricalParameters, Pair
 from latentheads.batch import Batch
 from latentheads.checks import check_words
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.position import positions
-from latentheads.layers.target_reader import TargetReader
+from latentheads.layers.target_encoder import TargetEncoder
 
-__all__ = ["AlignmentPosterior", "AutoReads", "Form", "Reads"]
+__all__ = ["AlignmentPosterior", "AutoConditionOn", "ConditionOn", "Form"]
 
 Form = Literal["mean-field", "autoregressive", "cascaded"]
 """The other heads that a posterior reads: none; those of its block; those of blocks below."""
 
-Reads = Literal["source", "prefix", "target"]
+ConditionOn = Literal["source", "prefix", "target"]
 """The text that a posterior reads, beside the prior's scores that it starts with: the source; also
 the words before; or the whole target too."""
 
-AutoReads = Literal["auto", "source", "prefix", "target"]
+AutoConditionOn = Literal["auto", "source", "prefix", "target"]
 """As a guide is asked for it: auto is the target where alignments are drawn, and of logits the
 source."""
 
@@ -93,16 +93,16 @@ class AlignmentPosterior(nn.Module):
     """
 
     def __init__(
-        self, aligner: Aligner, width: int, form: Form, reads: Reads, size: int = 64
+        self, aligner: Aligner, width: int, form: Form, reads: ConditionOn, size: int = 64
     ) -> None:
         super().__init__()
-        check_words({"reads": reads}, reads=get_args(Reads))
+        check_words({"reads": reads}, reads=get_args(ConditionOn))
         self.form, self.reads = form, reads
         heads = aligner.options.heads
         self.chain = aligner.options.chained and form == "cascaded"
         self.source = nn.Linear(width, size)
         self.state = None if reads == "source" else nn.Linear(width, size)
-        self.target = TargetReader(width, size) if reads == "target" else None
+        self.target = TargetEncoder(width, size) if reads == "target" else None
         self.query = nn.Linear(size, heads * size)
         self.key = nn.Linear(size, heads * size)
         nn.init.zeros_(self.query.weight)
@@ -121,7 +121,7 @@ class AlignmentPosterior(nn.Module):
         within = {"mean-field": (), "autoregressive": (True,), "cascaded": (False,)}[self.form]
         return [(head, low) for head, low in pairs if (head // each == low // each) in within]
 
-    def forward(self, context: AlignmentContext, batch: Batch) -> Pointing:
+    def forward(self, context: AlignmentContext, batch: Batch) -> CategoricalParameters:
         """The posterior of one block.
 
         Args:
@@ -154,10 +154,10 @@ class AlignmentPosterior(nn.Module):
             for pair in self._of(prior)
         }
         if self.chain:
-            return ChainPointing(scores, steps=read[0, 0])
-        return Pointing(scores, read, prior.first)
+            return ChainParameters(scores, steps=read[0, 0])
+        return CategoricalParameters(scores, read, prior.first)
 
-    def _of(self, prior: Pointing) -> list[Pair]:
+    def _of(self, prior: CategoricalParameters) -> list[Pair]:
         """The pairs that the heads of a block read."""
         named = [tuple(map(int, name.split("_"))) for name in self.pairs]
         return [(head, low) for head, low in named if head in prior.heads]
@@ -165,7 +165,7 @@ class AlignmentPosterior(nn.Module):
     def _read_pair(
         self,
         pair: Pair,
-        prior: Pointing,
+        prior: CategoricalParameters,
         known: Tensor,
         memory: Tensor,
         evidence: Sequence[Tensor],

@@ -9,12 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.alignment.aligner import Aligner, Hidden
-from latentheads.alignment.bands import BandedDictionary, make_dictionary
-from latentheads.alignment.chain import ChainPointing
-from latentheads.alignment.dictionary import Dictionary
-from latentheads.alignment.law import NOWHERE
-from latentheads.alignment.summed import block_tables, sum_of
+from latentheads.alignment.aligner import Aligner, EncoderDecoderStates
+from latentheads.alignment.bands import BandedNextTokenDistribution, make_next_token_distribution
+from latentheads.alignment.chain import ChainParameters
+from latentheads.alignment.distribution import NOWHERE
+from latentheads.alignment.exact import block_tables, sum_of
+from latentheads.alignment.next_token import NextTokenDistribution
 from latentheads.attention.block import reorder
 from latentheads.layers.numeric import exp
 from latentheads.layers.output import RowOutput
@@ -31,11 +31,13 @@ class AlignmentState:
         output: The layer that turns states into tokens.
     """
 
-    def __init__(self, aligner: Aligner, hidden: Hidden, output: RowOutput) -> None:
+    def __init__(self, aligner: Aligner, hidden: EncoderDecoderStates, output: RowOutput) -> None:
         self.aligner, self.output = aligner, output
         self.hidden = aligner.choose_memory(hidden)
         self.vectors = aligner.vectors(self.hidden.memory)
-        self.dictionary = None if aligner.soft else make_dictionary(output, self.vectors)
+        self.dictionary = (
+            None if aligner.soft else make_next_token_distribution(output, self.vectors)
+        )
         self._last: tuple[Tensor, Tensor] | None = None
         self._scored: tuple[Tensor, Tensor] | None = None
 
@@ -46,7 +48,7 @@ class AlignmentState:
         keys, new = memory.shape[-2], states.shape[-2]
         last = torch.arange(keys - new - 1, keys - 1, device=states.device)
         readable = self.aligner.in_window(last.expand(len(states), -1), keys)
-        self.hidden = Hidden(states, memory, readable)
+        self.hidden = EncoderDecoderStates(states, memory, readable)
         further = self.aligner.vectors_of_positions(states)
         pairs = zip(self.vectors, further, strict=True)
         self.vectors = [torch.cat(pair, -2) for pair in pairs]
@@ -103,12 +105,12 @@ class AlignmentState:
             tokens: Those that were fed to compute them.
         """
         rows = states.flatten(1, -2)
-        hidden = Hidden(rows, self.hidden.memory, self.hidden.readable)
+        hidden = EncoderDecoderStates(rows, self.hidden.memory, self.hidden.readable)
         aligned = self.aligner.prepare(hidden, None, self.output, self.vectors)
         if self.dictionary is None:
             return self.output(aligned.softened()).view(*states.shape[:-1], -1)
         prior = aligned.priors[0]
-        if isinstance(prior, ChainPointing):
+        if isinstance(prior, ChainParameters):
             law = self._walk(states, tokens, prior, self.dictionary)
         else:
             law = sum_of(block_tables(aligned.priors))
@@ -150,8 +152,8 @@ class AlignmentState:
         self,
         states: Tensor,
         tokens: Tensor,
-        prior: ChainPointing,
-        dictionary: Dictionary | BandedDictionary,
+        prior: ChainParameters,
+        dictionary: NextTokenDistribution | BandedNextTokenDistribution,
     ) -> Float[Tensor, "sentence row key"]:
         """Where each next word may point, given the words before it: the forward algorithm."""
         shape = (len(states), -1, states.shape[-2])  # sentence, hypothesis, new

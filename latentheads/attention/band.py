@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.mask import Mask, Reach
+from latentheads.mask import AttentionMask, PairMask
 
 __all__ = ["Band", "BandMask"]
 
@@ -91,7 +91,7 @@ class Band:
         """Turns the layout of this band into that of another, zeros where it has nothing."""
         return F.pad(x, (other.before - self.before, other.after - self.after))
 
-    def mask(self, reach: Reach) -> BandMask:
+    def mask(self, reach: AttentionMask) -> BandMask:
         """The mask of the band's pairs."""
         queries = reach.drawn.shape[-1]
         valid = reach.valid
@@ -99,7 +99,7 @@ class Band:
             valid = reach.drawn.new_ones(reach.start + queries)
         near = F.pad(valid, (self.before, self.after))[..., reach.start :]
         readable = near.unfold(-1, self.width, 1).expand(*reach.drawn.shape, self.width)
-        mask = Mask.build(readable, reach.drawn, reach.dtype)
+        mask = PairMask.build(readable, reach.drawn, reach.dtype)
         return BandMask(mask.bias, mask.latent, mask.pairs, self, reach.start)
 
     def _block_size(self, queries: int) -> int:
@@ -140,7 +140,7 @@ def _cut_blocks(x: Tensor, size: int) -> Float[Tensor, "*batch block query dim"]
 
 
 @dataclass(frozen=True, slots=True)
-class BandMask(Mask):
+class BandMask(PairMask):
     """The mask of the pairs of a band.
 
     Attributes:
@@ -151,8 +151,8 @@ class BandMask(Mask):
     band: Band
     start: int
 
-    def over_keys(self, logits: Tensor) -> tuple[Tensor, Mask]:
+    def over_keys(self, logits: Tensor) -> tuple[Tensor, PairMask]:
         """Logits and mask with a column for every key: 0, and not to be read, outside the band."""
         bias = self.band.over_keys(self.bias, self.start, -torch.inf)
         latent = self.band.over_keys(self.latent, self.start)
-        return self.band.over_keys(logits, self.start), Mask(bias, latent, self.pairs)
+        return self.band.over_keys(logits, self.start), PairMask(bias, latent, self.pairs)

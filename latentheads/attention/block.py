@@ -15,21 +15,21 @@ from torch import Tensor, nn
 
 from latentheads.attention.band import Band
 from latentheads.distributions import HeadContext
-from latentheads.families import Family, Gaussian, HeadScale, Plain, Point, check_law
+from latentheads.families import Family, Gaussian, HeadScale, Identity, Point, check_distribution
 from latentheads.names import SELECTION, Block
 from latentheads.selection.selector import Choice, Selector
 
 __all__ = [
     "BlockCache",
     "HeadBlock",
-    "Watch",
+    "Hook",
     "gather_chosen",
     "last_of",
     "reorder",
-    "unwatched",
+    "without_hooks",
 ]
 
-Watch = Callable[..., None]
+Hook = Callable[..., None]
 """A watcher: called with the heads of a pass and, last, with which of them speak."""
 
 
@@ -74,7 +74,7 @@ class HeadBlock(nn.Module, ABC):
         super().__init__()
         self.block = block
         self.selector = selector
-        self.watchers: list[Watch] = []
+        self.watchers: list[Hook] = []
 
     @property
     @abstractmethod
@@ -116,7 +116,7 @@ class HeadBlock(nn.Module, ABC):
 
         They are independent given what they compute, and every head has its scale.
         """
-        return Gaussian(Plain(), self._learned_scale())
+        return Gaussian(Identity(), self._learned_scale())
 
     def _learned_scale(self) -> HeadScale:
         """A scale for every head that starts at the prior's."""
@@ -198,13 +198,13 @@ class HeadBlock(nn.Module, ABC):
         if self.prior is None:
             return context.scores
         law = self.prior(context)
-        check_law(self.site, law, context.scores.shape)
+        check_distribution(self.site, law, context.scores.shape)
         value: Tensor = pyro.sample(self.site, law)
         if context.states is not None:
             context.states.forget()
         return value
 
-    def _tell_watchers(self, *heads: Any) -> None:
+    def _call_hooks(self, *heads: Any) -> None:
         """Calls the watchers."""
         for watch in self.watchers:
             watch(*heads)
@@ -231,7 +231,7 @@ class HeadBlock(nn.Module, ABC):
 
 
 @contextmanager
-def unwatched(model: nn.Module) -> Iterator[None]:
+def without_hooks(model: nn.Module) -> Iterator[None]:
     """Suspends the watchers of a model's blocks."""
     watching = {m: m.watchers for m in model.modules() if isinstance(m, HeadBlock)}
     for block in watching:

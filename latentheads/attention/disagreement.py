@@ -27,10 +27,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.attention.block import HeadBlock, Watch
+from latentheads.attention.block import HeadBlock, Hook
 from latentheads.layers.numeric import full_precision, softmax
-from latentheads.mask import Mask
-from latentheads.names import CHAINS
+from latentheads.mask import PairMask
+from latentheads.names import ATTENTION_TYPES
 
 __all__ = ["KINDS", "Disagreement", "agreement"]
 
@@ -83,8 +83,8 @@ class Disagreement:
             if kind not in KINDS:
                 raise ValueError(f"kinds must be of {', '.join(KINDS)}; got {kind!r}")
         for chain in self.chains or ():
-            if chain not in CHAINS:
-                raise ValueError(f"chains must be of {', '.join(CHAINS)}; got {chain!r}")
+            if chain not in ATTENTION_TYPES:
+                raise ValueError(f"chains must be of {', '.join(ATTENTION_TYPES)}; got {chain!r}")
         if not self.kinds:
             raise ValueError(f"kinds must name one or more of {', '.join(KINDS)}")
 
@@ -92,7 +92,7 @@ class Disagreement:
         self,
         logits: Float[Tensor, "*batch head query key"],
         values: Tensor,
-        mask: Mask,
+        mask: PairMask,
         active: Bool[Tensor, "*batch head"] | None = None,
     ) -> Float[Tensor, "*batch"]:
         """The agreement of a block's heads, summed over kinds, its mean over tokens.
@@ -132,7 +132,7 @@ class Disagreement:
     def heard(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
         """Collects the agreement of every block that runs meanwhile, by its name."""
         found: dict[str, Tensor] = {}
-        watching = [(block, self._make_listener(block, found)) for block in self.blocks(model)]
+        watching = [(block, self._make_hook(block, found)) for block in self.blocks(model)]
         for block, watch in watching:
             block.watchers.append(watch)
         try:
@@ -141,7 +141,7 @@ class Disagreement:
             for block, watch in watching:
                 block.watchers.remove(watch)
 
-    def _make_listener(self, block: HeadBlock, found: dict[str, Tensor]) -> Watch:
+    def _make_hook(self, block: HeadBlock, found: dict[str, Tensor]) -> Hook:
         """Makes the watcher that keeps the agreement of every pass of a block."""
         agree = self.of_block if block.attends else self.of_outputs
 

@@ -11,8 +11,8 @@ from latentheads.attention.block import HeadBlock
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.distributions import BlockStates, HeadContext
-from latentheads.families import Family, Plain, Point
-from latentheads.mask import Mask
+from latentheads.families import Family, Identity, Point
+from latentheads.mask import PairMask
 from latentheads.names import Block
 from latentheads.selection.selector import Choice, Selector
 
@@ -71,14 +71,14 @@ class LatentAttention(HeadBlock):
     @property
     def sparse(self) -> bool:
         """Whether its logits are its scores, whatever lies below."""
-        point = isinstance(self.prior, Point) and isinstance(self.prior.location, Plain)
+        point = isinstance(self.prior, Point) and isinstance(self.prior.location, Identity)
         return self.prior is None or point
 
     def forward(
         self,
         query: Float[Tensor, "*batch query dim"],
         memory: Float[Tensor, "*memory key dim"] | None,
-        mask: Mask,
+        mask: PairMask,
         below: Float[Tensor, "*below head query key"] | None = None,
         cache: AttentionCache | None = None,
         choice: Choice | None = None,
@@ -107,7 +107,7 @@ class LatentAttention(HeadBlock):
         if self.watchers:
             every, over = mask.over_keys(active)
             seen = (self.attention.placed(each, choice) for each in (every, v))
-            self._tell_watchers(*seen, over, self._find_active(every, choice))
+            self._call_hooks(*seen, over, self._find_active(every, choice))
         return self.attention.read_out(active, v, mask, choice), logits
 
     def cache(self) -> AttentionCache:

@@ -26,7 +26,7 @@ from latentheads.attention.block import (
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Affine, Family, Gaussian
 from latentheads.layers.numeric import dropout, full_precision
-from latentheads.mask import Reach
+from latentheads.mask import AttentionMask
 from latentheads.names import Block
 from latentheads.selection.selector import Choice, Selector
 
@@ -147,7 +147,7 @@ class NGram(HeadBlock):
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: Reach,
+        reach: AttentionMask,
         cache: NGramCache | None = None,
         choice: Choice | None = None,
     ) -> Float[Tensor, "*out query dim"]:
@@ -161,14 +161,14 @@ class NGram(HeadBlock):
             known = HeadContext(scores, None, mask, self.block, None, states)
             heads = self._draw(known).to(heads.dtype)
         if self.watchers:
-            self._tell_watchers(heads, reach.drawn, self._find_active(heads, choice))
+            self._call_hooks(heads, reach.drawn, self._find_active(heads, choice))
         if choice is not None:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         joined = heads.transpose(-2, -3).flatten(-2)
         return self.out(dropout(joined, self.dropout, self.training))
 
     def _compute_heads(
-        self, x: Tensor, reach: Reach, cache: NGramCache | None, choice: Choice | None
+        self, x: Tensor, reach: AttentionMask, cache: NGramCache | None, choice: Choice | None
     ) -> Float[Tensor, "*batch head query hidden"]:
         """The outputs of the heads before a draw, of all candidates or of the chosen."""
         shared = choice is not None and choice.common
@@ -210,7 +210,7 @@ class NGram(HeadBlock):
         reading = torch.tensor(self.reading, device=x.device)
         return slices.index_select(-3, reading if index is None else reading[index])
 
-    def _read_sentence(self, x: Tensor, reach: Reach) -> Float[Tensor, "*batch 1 1 dim"]:
+    def _read_sentence(self, x: Tensor, reach: AttentionMask) -> Float[Tensor, "*batch 1 1 dim"]:
         """The maximum over all positions but padding."""
         if reach.valid is not None:
             x = x.masked_fill(~reach.valid.unsqueeze(-1), -torch.inf)
@@ -219,7 +219,7 @@ class NGram(HeadBlock):
     def mix(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: Reach,
+        reach: AttentionMask,
         below: Tensor | None,
         cache: NGramCache | None = None,
         choice: Choice | None = None,

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from latentheads.attention.band import Band
 from latentheads.attention.block import gather_chosen
 from latentheads.layers.numeric import dropout, full_precision, softmax, weighted_sum
-from latentheads.mask import Mask
+from latentheads.mask import PairMask
 from latentheads.selection.selector import Choice
 
 __all__ = ["MultiHeadAttention"]
@@ -155,7 +155,7 @@ class MultiHeadAttention(nn.Module):
         self,
         logits: Float[Tensor, "*batch head query key"],
         v: Float[Tensor, "*values head position dim"],
-        mask: Mask,
+        mask: PairMask,
         choice: Choice | None = None,
     ) -> Float[Tensor, "*out query width"]:
         """Softmax over the readable keys, weighted sum of values, choice, output projection.

@@ -18,27 +18,27 @@ from latentheads.corpora.calls import (
 from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
-from latentheads.corpora.mixed import parallel_tasks
+from latentheads.corpora.loader import BatchLoader, LoaderState, PartLoader, Step, StepLoader
+from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
-from latentheads.corpora.prose import prose
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.stream import BatchStream, Place, Stream, Update, UpdateStream
+from latentheads.corpora.running_text import prose
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
 
 __all__ = [
-    "BatchStream",
+    "BatchLoader",
     "Corpus",
     "Data",
+    "LoaderState",
     "Mixture",
     "PairOptions",
     "Part",
-    "Place",
+    "PartLoader",
     "Rows",
-    "Stream",
+    "Step",
+    "StepLoader",
     "Task",
-    "Update",
-    "UpdateStream",
     "Vocabulary",
     "Words",
     "batches",

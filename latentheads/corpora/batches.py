@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from latentheads.batch import Batch, check_batch
 from latentheads.corpora.corpus import Part, check_part
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.tasks import Told
+from latentheads.corpora.tasks import TaskIds
 
 __all__ = ["TOKENS", "batches", "collate", "every_batch", "groups", "padding", "windows"]
 
@@ -168,7 +168,7 @@ def collate(part: Part, group: Sequence[int] | Places) -> Batch:
     target = torch.from_numpy(part.targets.pad(group))
     before = torch.from_numpy(part.targets.before(group)) if part.block else None
     places = np.asarray(group)
-    told: Told = {}
+    told: TaskIds = {}
     if part.task is not None and part.mixture is not None:
         told = part.mixture.told(part.task[places])
     batch = Batch(target, source, torch.as_tensor(places), len(part), before, **told)

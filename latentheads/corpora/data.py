@@ -10,8 +10,8 @@ from typing import Literal
 from latentheads.checks import check_known, check_least, check_most, split_items
 from latentheads.corpora.grammar import LANGUAGES
 from latentheads.corpora.hub import HUB, PROSE
+from latentheads.corpora.speech.audio import AudioOptions
 from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.listening import Listening
 from latentheads.corpora.tasks import Apart, Mixture, Task
 from latentheads.corpora.vocabulary import Unit
 from latentheads.metrics.protocol import Protocol
@@ -146,16 +146,18 @@ class Data:
     one_task: bool = False
     bins: int = Filterbank.bins
     top_frequency: int = Filterbank.top
-    max_seconds: float = Listening.max_seconds
+    max_seconds: float = AudioOptions.max_seconds
     tell_apart: Apart = "language"
 
     def __post_init__(self) -> None:
         convert_fields(self)
         check_known("language", self.language, LANGUAGES)
-        check_least(vars(self), sentences=1, held_out=1, types=0 if self.hears else 1, minimum=1)
+        check_least(
+            vars(self), sentences=1, held_out=1, types=0 if self.is_speech else 1, minimum=1
+        )
         check_most(vars(self), sentences=MOST_DRAWN, held_out=MOST_DRAWN, types=MOST_TYPES)
-        _ = self.listening
-        if self.hears and (self.made or self.from_hub):
+        _ = self.audio_options
+        if self.is_speech and (self.made or self.from_hub):
             raise ValueError(
                 f"task {self.task} needs a folder of speech as data, got {self.data!r}"
             )
@@ -165,11 +167,11 @@ class Data:
             raise ValueError(f"context must {most}, got {self.context}")
         if self.tasks:
             self._check_tasks()
-        elif not (self.made or self.running or self.hears) and self.source == self.target:
+        elif not (self.made or self.running or self.is_speech) and self.source == self.target:
             raise ValueError(f"source and target must differ, got {self.source!r} twice")
 
     def _check_tasks(self) -> None:
-        if self.tell_apart == "speaker" and not self.hears:
+        if self.tell_apart == "speaker" and not self.is_speech:
             raise ValueError("tell_apart speaker is of speech: text has no speakers")
         mixture = self.mixture
         assert mixture is not None
@@ -191,12 +193,12 @@ class Data:
             raise ValueError(f"task_sizes must be at least 1, got {min(self.task_sizes)}")
 
     @property
-    def hears(self) -> bool:
+    def is_speech(self) -> bool:
         """Whether the source is sound."""
         return self.task in SPEECH
 
     @property
-    def recognises(self) -> bool:
+    def is_recognition(self) -> bool:
         """Whether the target is what is said in the source."""
         return self.task == SPEECH[0]
 
@@ -206,15 +208,15 @@ class Data:
         return self.running or self.task == "language-model"
 
     @property
-    def listening(self) -> Listening:
+    def audio_options(self) -> AudioOptions:
         """How files of sound are read."""
-        return Listening(Filterbank(self.bins, self.top_frequency), self.max_seconds)
+        return AudioOptions(Filterbank(self.bins, self.top_frequency), self.max_seconds)
 
     @property
     def begin(self) -> str | None:
         """The language that a task is translated from where it names none; see `Task.read`."""
-        if self.hears:
-            return None if self.recognises else ""
+        if self.is_speech:
+            return None if self.is_recognition else ""
         return ENGLISH if self.data == "grammar" else self.source
 
     @property
@@ -263,7 +265,7 @@ class Data:
         name = os.path.basename(os.path.abspath(self.folder))
         if self.mixture is not None:
             return f"{name} {','.join(self.mixture.names)}"
-        if self.hears:
+        if self.is_speech:
             return f"{name} {self.task}"
         if self.data == "grammar":
             return f"grammar-{'sources' if self.task == 'language-model' else self.language}"

@@ -18,12 +18,12 @@ from latentheads.corpora.cache import cached, is_kept
 from latentheads.corpora.cleaning import Cleaning
 from latentheads.corpora.corpus import Corpus, Tell
 from latentheads.corpora.data import MADE, SPEECH_OPTIONS, TASK_OPTIONS, Data
-from latentheads.corpora.drawn import draw_pairs, draw_tasks, draw_text
+from latentheads.corpora.from_grammar import sample_pairs, sample_tasks, sample_text_corpus
 from latentheads.corpora.hub import HUB, PROSE, load_lines, load_pairs
-from latentheads.corpora.limited import Side, limited
-from latentheads.corpora.mixed import parallel_tasks
+from latentheads.corpora.length_limits import Side, limited
+from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel, split_references
-from latentheads.corpora.prose import prose
+from latentheads.corpora.running_text import prose
 from latentheads.corpora.speech.corpus import speech
 from latentheads.corpora.speech.table import read_utterances, source_of, text_files
 from latentheads.corpora.tasks import Task
@@ -53,7 +53,7 @@ def make_corpus(data: Data, tell: Tell | None = None, keep: bool = True) -> Corp
         raise ValueError(f"context must be 0 without a block, got {data.context}")
     corpus = replace(_make_corpus(data, tell, keep), data=data)
     if tell is not None and any(corpus.overlap):
-        unit = "texts" if data.hears else corpus.valid.unit
+        unit = "texts" if data.is_speech else corpus.valid.unit
         tell(
             f"{corpus.overlap.valid:,} of {len(corpus.valid):,} {unit} of valid and "
             f"{corpus.overlap.test:,} of {len(corpus.test):,} of test stand in training too"
@@ -64,18 +64,18 @@ def make_corpus(data: Data, tell: Tell | None = None, keep: bool = True) -> Corp
 def _make_corpus(data: Data, tell: Tell | None, keep: bool) -> Corpus:
     if data.mixture is not None and data.data == "grammar":
         sizes = data.task_sizes or [data.sentences] * len(data.mixture.tasks)
-        corpus = draw_tasks(data.mixture, sizes, data.held_out)
+        corpus = sample_tasks(data.mixture, sizes, data.held_out)
         return replace(corpus, name=data.name)
     if data.data == "grammar" and data.task == "language-model":
-        return draw_text(data.sentences, data.held_out)
+        return sample_text_corpus(data.sentences, data.held_out)
     if data.data == "grammar":
-        return draw_pairs(data.sentences, data.held_out, data.language)
+        return sample_pairs(data.sentences, data.held_out, data.language)
     if not (data.made or data.from_hub or os.path.isdir(data.folder)):
         if data.data.startswith((os.sep, os.curdir)):  # a path, and no misspelt name
             raise ValueError(f"data must be a folder that there is, got {data.data!r}")
-        known = "" if data.hears else f"one of {', '.join([*MADE, *HUB, *PROSE])}, or "
+        known = "" if data.is_speech else f"one of {', '.join([*MADE, *HUB, *PROSE])}, or "
         raise ValueError(f"data must be {known}a folder; got {data.data!r}")
-    if not (data.running or data.from_hub or data.hears):
+    if not (data.running or data.from_hub or data.is_speech):
         _refuse_running_text(data)
     if not data.cache:
         return _read_corpus(data, tell)
@@ -111,7 +111,7 @@ def _read_corpus(data: Data, tell: Tell | None, room: Path | None = None) -> Cor
         tell: As for `make_corpus`.
         room: Where frames of speech may wait for the cache; None: where the system puts such files.
     """
-    if data.hears:
+    if data.is_speech:
         return _speech(data, tell, room)
     make = _prose if data.running else _tasks if data.tasks else _parallel
     corpus = make(data, tell)
@@ -130,7 +130,7 @@ def _speech(data: Data, tell: Tell | None, room: Path | None) -> Corpus:
         train if mixture is not None else islice(train, data.first or None),
         valid,
         test,
-        replace(data.listening, folder=room),
+        replace(data.audio_options, folder=room),
         types=data.types,
         lowercase=data.lowercase,
         max_line=data.max_line,
@@ -273,11 +273,13 @@ def _key(data: Data) -> str:
     stamps = [(name, state.st_size, state.st_mtime_ns) for name, state in found]
     options = asdict(replace(data, context=0))
     unsaid: tuple[str, ...] = TASK_OPTIONS[2:] if data.tasks else TASK_OPTIONS
-    if data.tasks and data.hears:  # who speaks, or about what, says which utterances are a task's
+    if (
+        data.tasks and data.is_speech
+    ):  # who speaks, or about what, says which utterances are a task's
         unsaid = tuple(name for name in unsaid if name != "tell_apart")
-    for name in (*unsaid, *(() if data.hears else SPEECH_OPTIONS)):
+    for name in (*unsaid, *(() if data.is_speech else SPEECH_OPTIONS)):
         del options[name]
-    return repr((options, _digest_stamps(stamps) if data.hears else stamps))
+    return repr((options, _digest_stamps(stamps) if data.is_speech else stamps))
 
 
 def _digest_stamps(stamps: Sequence[tuple[str, int, int]]) -> str:
@@ -287,7 +289,7 @@ def _digest_stamps(stamps: Sequence[tuple[str, int, int]]) -> str:
 
 def _files(data: Data) -> list[Path]:
     """The local files that it is read from, on which a kept one therefore depends."""
-    if data.hears:
+    if data.is_speech:
         places = [_source_of(data, part) for part in PARTS]
         audio = [each.audio for place in places for each in read_utterances(place)]
         return [*(text for place in places for text in text_files(place)), *audio]

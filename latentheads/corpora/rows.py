@@ -57,7 +57,7 @@ class Rows(Sequence[NDArray[np.int32]]):
         tokens = np.concatenate([part.tokens for part in parts])
         return cls(tokens, np.cumsum(np.concatenate([part.lengths for part in parts])))
 
-    def led(self, token: int) -> Rows:
+    def prepended(self, token: int) -> Rows:
         """Sentences one behind the other, each begun with one token more."""
         ends = self.ends + np.arange(1, len(self) + 1)
         return Rows(np.insert(self.tokens, self.starts, token), ends)

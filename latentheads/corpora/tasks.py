@@ -13,7 +13,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Apart", "Mixture", "Task", "Told"]
+__all__ = ["Apart", "Mixture", "Task", "TaskIds"]
 
 Apart = Literal["language", "domain", "speaker"]
 
@@ -74,7 +74,7 @@ class Task:
         return f"{self.domain}:{self.direction}" if self.domain else self.direction
 
 
-class Told(TypedDict, total=False):
+class TaskIds(TypedDict, total=False):
     """The tasks of a batch, as encoder and decoder tell them apart."""
 
     source_task: Int[Tensor, " sentence"]
@@ -150,7 +150,7 @@ class Mixture:
             raise ValueError(f"unknown task {text!r}: choose from {', '.join(self.names)}")
         return self.tasks.index(task)
 
-    def told(self, task: NDArray[np.int32]) -> Told:
+    def told(self, task: NDArray[np.int32]) -> TaskIds:
         """The tasks of a batch's sentences, as encoder and decoder tell them apart."""
         sides = []
         for side, names in enumerate((self.sources, self.targets)):

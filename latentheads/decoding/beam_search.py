@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.batch import BOS, EOS, PAD, Batch
-from latentheads.effects import PlugIn
+from latentheads.handlers import PlugIn
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Stepwise
 from latentheads.passes import passes

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.batch import BOS, EOS, PAD, UNK, Batch, pad
-from latentheads.effects import PlugIn
+from latentheads.handlers import PlugIn
 from latentheads.model import DecodingState
 from latentheads.passes import passes
 

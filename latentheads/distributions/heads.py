@@ -15,7 +15,7 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
 from latentheads.batch import Batch
-from latentheads.mask import Mask
+from latentheads.mask import PairMask
 from latentheads.names import Block
 
 __all__ = [
@@ -70,7 +70,7 @@ class HeadContext:
 
     scores: Float[Tensor, "*batch head query key"]
     lower: Float[Tensor, "*below lower query key"] | None
-    mask: Mask
+    mask: PairMask
     block: Block | None = None
     batch: Batch | None = None
     states: BlockStates | None = None
@@ -123,7 +123,7 @@ def standard_normal(like: Tensor, shape: torch.Size | None = None) -> Tensor:
 
 
 def per_pair(
-    density: Float[Tensor, "*batch head query key"], mask: Mask
+    density: Float[Tensor, "*batch head query key"], mask: PairMask
 ) -> Float[Tensor, "*batch"]:
     """Sums an elementwise density over heads and over the pairs that carry a latent."""
     return (density.sum(-3) * mask.latent).sum((-1, -2))

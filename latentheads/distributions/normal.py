@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 
 from latentheads.distributions.heads import HeadContext, HeadVariable, per_pair, spreads
-from latentheads.mask import Mask
+from latentheads.mask import PairMask
 
 __all__ = ["DeltaHeads", "NormalHeads", "Scale", "log", "total"]
 
@@ -21,7 +21,7 @@ Scale = float | Tensor
 """A positive number, or a tensor that broadcasts to ``head query key``."""
 
 
-def total(term: Scale, shape: Sequence[int], mask: Mask) -> Float[Tensor, "*batch"]:
+def total(term: Scale, shape: Sequence[int], mask: PairMask) -> Float[Tensor, "*batch"]:
     """Sum of a term that broadcasts to ``head query key`` over heads and latent pairs.
 
     A term that is constant over the pairs, ``head 1 1`` or a number, costs no elementwise pass.

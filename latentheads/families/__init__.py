@@ -1,19 +1,26 @@
 """Families: conditional distributions of heads, of which priors and posteriors are made."""
 
-from latentheads.families.family import Correlated, Family, Gaussian, Point, check_family, check_law
+from latentheads.families.family import (
+    Correlated,
+    Family,
+    Gaussian,
+    Point,
+    check_distribution,
+    check_family,
+)
 from latentheads.families.fusion import LEAK, Fusion
 from latentheads.families.location import (
     Affine,
     Cascade,
     Dependence,
+    Identity,
     Location,
     OwnMLP,
-    Plain,
     ReleasedCascade,
     RunningSum,
 )
 from latentheads.families.scale import CholeskyFactor, HeadScale
-from latentheads.families.told import Told, WordScores
+from latentheads.families.target_conditioned import TargetConditioned, WordScores
 
 __all__ = [
     "LEAK",
@@ -26,14 +33,14 @@ __all__ = [
     "Fusion",
     "Gaussian",
     "HeadScale",
+    "Identity",
     "Location",
     "OwnMLP",
-    "Plain",
     "Point",
     "ReleasedCascade",
     "RunningSum",
-    "Told",
+    "TargetConditioned",
     "WordScores",
+    "check_distribution",
     "check_family",
-    "check_law",
 ]

@@ -56,13 +56,13 @@ def check_family(maker: str, found: Any) -> Family:
     """
     if not isinstance(found, nn.Module):
         raise ValueError(
-            f"{maker} a Family, such as Gaussian(Plain(), HeadScale(block.heads, 0.5, "
+            f"{maker} a Family, such as Gaussian(Identity(), HeadScale(block.heads, 0.5, "
             f"learned=True)), got {shown(found)}"
         )
     return cast(Family, found)
 
 
-def check_law(site: str, law: Any, shape: Sequence[int]) -> None:
+def check_distribution(site: str, law: Any, shape: Sequence[int]) -> None:
     """Refuses a value that is no law of a block's heads.
 
     Args:

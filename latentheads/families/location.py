@@ -25,9 +25,9 @@ __all__ = [
     "Affine",
     "Cascade",
     "Dependence",
+    "Identity",
     "Location",
     "OwnMLP",
-    "Plain",
     "ReleasedCascade",
     "RunningSum",
 ]
@@ -71,7 +71,7 @@ class Location(nn.Module, ABC):
         return context.scores if shift is None else context.scores + shift
 
 
-class Plain(Location):
+class Identity(Location):
     """``mu = c``: what the network computes without noise."""
 
     dependence = Dependence(mixes=False, climbs=False)

@@ -32,8 +32,8 @@ from torch.distributions import kl_divergence
 
 from latentheads.checks import check_least
 from latentheads.distributions import DeltaHeads, HeadVariable
-from latentheads.effects import FromPrior
 from latentheads.guide import check_own_model
+from latentheads.handlers import FromPrior
 from latentheads.inference.enumeration import Enumeration, enumerate_alignments
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes

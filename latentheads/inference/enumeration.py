@@ -17,14 +17,14 @@ from pyro.poutine import Trace
 from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens
-from latentheads.alignment.law import (
+from latentheads.alignment.distribution import (
     Alignments,
-    Pointing,
+    CategoricalParameters,
     check_answer,
-    draw_blocks,
+    sample_blocks,
     word_log_probs,
 )
-from latentheads.alignment.summed import Summed
+from latentheads.alignment.exact import ExactInference
 from latentheads.names import TARGET
 
 __all__ = ["Enumeration", "enumerate_alignments", "find_answers", "find_tied"]
@@ -41,8 +41,8 @@ class Enumeration:
         tied: The sites whose posterior is the prior itself.
     """
 
-    summed: Summed
-    posterior: Sequence[Pointing]
+    summed: ExactInference
+    posterior: Sequence[CategoricalParameters]
     sites: Sequence[str]
     tied: Sequence[str]
 
@@ -73,7 +73,7 @@ class Enumeration:
             draws: How many.
         """
         valid, priors = self.summed.valid, self.summed.priors
-        drawn = draw_blocks(self.posterior, valid, draws)
+        drawn = sample_blocks(self.posterior, valid, draws)
         under_model, under_guide = (
             word_log_probs(laws, valid, drawn).double() for laws in (priors, self.posterior)
         )

@@ -21,10 +21,10 @@ from latentheads.batch import Batch, with_places
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora.batches import every_batch
-from latentheads.effects import PlugIn, SharedDraws, evaluation_mode
 from latentheads.guide import ModelGuide, WithSelection, check_pair
+from latentheads.handlers import PlugIn, SharedSamples, evaluation_mode
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
-from latentheads.inference.showing import TRUE_BOUND, figures_to_html, figures_to_text
+from latentheads.inference.display import TRUE_BOUND, figures_to_html, figures_to_text
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, latent_of
 from latentheads.noise import fixed_noise
@@ -213,7 +213,7 @@ def evaluate(
     sums = _Sums()
     how: dict[str, str] = {}
     tails: list[Tensor] = []
-    held = [SharedDraws() for _ in range(samples)]
+    held = [SharedSamples() for _ in range(samples)]
     joint = torch.zeros(samples, dtype=torch.float64)
     draws: list[Terms] = []
     tasks, known_tasks = Tasks(), Tasks()
@@ -250,7 +250,7 @@ def _find_truth(exact: Tensor, places: Tensor) -> Tensor:
 
 
 def draw_terms(
-    model: HeadModel, guide: ModelGuide, batch: Batch, held: Sequence[SharedDraws]
+    model: HeadModel, guide: ModelGuide, batch: Batch, held: Sequence[SharedSamples]
 ) -> tuple[list[Terms], Importance]:
     """Draws the latents of a batch: the terms of its bound, and the weights of all draws.
 
@@ -273,7 +273,7 @@ def draw_terms(
     return draws, Importance(log_weights.expand(len(held), -1))
 
 
-def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: SharedDraws) -> Terms:
+def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: SharedSamples) -> Terms:
     with held:
         return terms(model, guide, batch)
 

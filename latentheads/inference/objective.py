@@ -19,15 +19,15 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads.alignment.aligner import AlignedTokens
-from latentheads.alignment.drawn import importance_bound, score_bound, wake_objective
-from latentheads.alignment.law import Alignments
+from latentheads.alignment.distribution import Alignments
 from latentheads.alignment.options import Objective
+from latentheads.alignment.sampled import importance_bound, score_bound, wake_objective
 from latentheads.checks import check_least, check_words
 from latentheads.distributions import HeadVariable
-from latentheads.effects import FromPrior
 from latentheads.guide import TOLD, ModelGuide, check_own_model
+from latentheads.handlers import FromPrior
+from latentheads.inference.alignment_samples import draw_alignments, soft_log_prob, without_words
 from latentheads.inference.bound import check_sites, closed_form, traces
-from latentheads.inference.draws import draw_alignments, soft_log_prob, without_words
 from latentheads.inference.enumeration import enumerate_alignments
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import one_at_a_time

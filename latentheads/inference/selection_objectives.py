@@ -23,8 +23,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.effects import SharedDraws
 from latentheads.guide import check_own_model
+from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import closed_form
 from latentheads.inference.objective import Head_ELBO, scored
 from latentheads.names import SELECTION, SENTENCES
@@ -79,7 +79,7 @@ class Alternatives(Head_ELBO):
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The negative objective, as a tensor to take gradients of."""
         check_own_model(model, guide)
-        if model.sums_alignments:
+        if model.has_latent_alignments:
             raise ValueError(
                 f"{type(self).__name__} weighs selections by drawn sentences, which alignments are "
                 "not: use Head_ELBO, which learns selections straight-through"
@@ -112,7 +112,7 @@ class Alternatives(Head_ELBO):
 
         Of what all sentences share besides, each sentence of the batch pays an equal part.
         """
-        with SharedDraws(chosen):
+        with SharedSamples(chosen):
             model_trace, guide_trace = self._get_trace(model, guide, (batch,), {})
         sites = model_trace.nodes.values()
         observed = [scored(s) for s in sites if s["type"] == "sample" and s["is_observed"]]

@@ -14,8 +14,8 @@ from latentheads.batch import Batch, with_places
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora.batches import every_batch
-from latentheads.effects import SharedDraws
 from latentheads.guide import ModelGuide, check_pair
+from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import Tasks, draw_terms, evaluating, plug_in_beside
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
@@ -115,20 +115,20 @@ def part_bounds(
 @contextmanager
 def _drawing(
     model: HeadModel, guide: ModelGuide, samples: int, seed: int
-) -> Iterator[list[SharedDraws]]:
+) -> Iterator[list[SharedSamples]]:
     """Checks a pair and draws from a seed; gives what all sentences share of every draw."""
     check_pair(model, guide)
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
     with evaluating(model, guide), fixed_noise(seed, model.device):
-        yield [SharedDraws() for _ in range(samples)]
+        yield [SharedSamples() for _ in range(samples)]
 
 
 def _draw_bounds(
     model: HeadModel,
     guide: ModelGuide,
     batch: Batch,
-    held: Sequence[SharedDraws],
+    held: Sequence[SharedSamples],
     tasks: Tasks,
 ) -> SentenceBounds:
     tasks.note(batch)

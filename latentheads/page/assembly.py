@@ -163,7 +163,7 @@ def _open_runs(runs: Sequence[Named]) -> list[Run]:
     makers: dict[Data, Run] = {}
     for run in opened:
         first = makers.setdefault(run.settings.data, run)
-        if first is not run and run.given is None and not run.settings.by_hand:
+        if first is not run and run.given is None and not run.settings.in_memory:
             run.given = _share_corpus(first, run)
     return opened
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from latentheads.corpora import Part
 from latentheads.runs.run import Run
-from latentheads.uncertainty.committees import Alone
+from latentheads.uncertainty.ensembles import SingleModel
 from latentheads.uncertainty.figures import read_tokens
 from latentheads.uncertainty.measures import bins_of_law
 
@@ -28,7 +28,7 @@ def gather_calibration(run: Run, part: Part) -> dict[str, Any]:
     """
     if run.source is None:
         return {}
-    figures = read_tokens(Alone(run.model, run.guide), part, len(run.target))
+    figures = read_tokens(SingleModel(run.model, run.guide), part, len(run.target))
     bins = bins_of_law(figures, figures.judged[1.0]).bins()
     if not bins.count.sum():
         return {}

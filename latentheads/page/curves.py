@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from latentheads.names import SELECTION, chain_of, latent_of
+from latentheads.names import SELECTION, attention_type_of, latent_of
 
 __all__ = ["gather_curves"]
 
@@ -80,4 +80,4 @@ def _sum_chains(records: Iterable[Mapping[str, float | None]]) -> dict[str, list
 
 def _name_chain(name: str) -> str:
     """The chain of a block or of what is drawn there; which heads speak stands apart."""
-    return SELECTION if latent_of(name) == SELECTION else chain_of(name)
+    return SELECTION if latent_of(name) == SELECTION else attention_type_of(name)

@@ -12,11 +12,11 @@ from latentheads.corpora import Part, batches
 from latentheads.guide import WithSelection
 from latentheads.names import (
     ALIGNMENT,
-    CHAINS,
+    ATTENTION_TYPES,
     SELECTION,
     Block,
+    attention_type_of,
     block_of,
-    chain_of,
     latent_of,
     layer_of,
 )
@@ -36,7 +36,9 @@ Values = Mapping[str, Tensor]
 
 def list_blocks(run: Run) -> list[Block]:
     """The blocks of a run, chain by chain and bottom to top, those of alignments last."""
-    blocks = sorted(Recording(run.model).blocks, key=lambda b: (CHAINS.index(b.chain), b.layer))
+    blocks = sorted(
+        Recording(run.model).blocks, key=lambda b: (ATTENTION_TYPES.index(b.chain), b.layer)
+    )
     aligner = run.model.alignments
     return [*blocks, *([] if aligner is None else aligner.addresses)]
 
@@ -82,7 +84,9 @@ def gather_pairs(apart: Divergence) -> dict[str, Any]:
     wide = {site: each for site, each in apart.normalised.items() if len(each) > 1}
     if all(each.isnan().all() for each in wide.values()):
         return {}
-    order = sorted(wide, key=lambda site: (CHAINS.index(chain_of(site)), layer_of(site)))
+    order = sorted(
+        wide, key=lambda site: (ATTENTION_TYPES.index(attention_type_of(site)), layer_of(site))
+    )
     return {block_of(site): [_to_list(row) for row in wide[site]] for site in order}
 
 

@@ -16,12 +16,17 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.guide import WithSelection
 from latentheads.metrics.alignment import Links
-from latentheads.names import ALIGNMENT, CHAINS, side_of
+from latentheads.names import ALIGNMENT, ATTENTION_TYPES, side_of
 from latentheads.page.packing import code_weights, find_stride, pool_weights
-from latentheads.reading.alignments import LAWS, AlignmentLaws, alignment_laws, draws_alignments
-from latentheads.reading.draws import NO_NOISE, prior_readings, summarise_draws
+from latentheads.reading.alignments import (
+    DISTRIBUTIONS,
+    AlignmentDistributions,
+    alignment_distributions,
+    samples_alignments,
+)
 from latentheads.reading.labels import name_positions, name_sides, name_tokens
 from latentheads.reading.record import Recording, readings
+from latentheads.reading.samples import NO_NOISE, prior_readings, summarise_draws
 from latentheads.runs.run import Run
 
 __all__ = ["Maps", "Side", "gather_alignments", "gather_maps", "gather_sides"]
@@ -89,9 +94,9 @@ def gather_sides(run: Run, batch: Batch, place: int, links: Links = frozenset())
     found = {}
     for chain in dict.fromkeys(block.chain for block in Recording(run.model).attending):
         rows, columns = name_sides(batch, chain, run.source, run.target, place)
-        decodes, crosses = side_of(chain) == "decoder", chain == CHAINS[2]
+        decodes, crosses = side_of(chain) == "decoder", chain == ATTENTION_TYPES[2]
         found[chain] = Side(rows, columns, target if decodes else [], gold if crosses else [])
-    if draws_alignments(run.model):
+    if samples_alignments(run.model):
         keys = name_positions(batch, run.source, run.target, place)
         found[ALIGNMENT] = Side(target, keys, [], gold)
     return found
@@ -206,13 +211,13 @@ def gather_alignments(run: Run, batch: Batch, sides: Sequence[dict[str, Side]]) 
     Returns:
         One for each sentence; none of a run that draws no alignments.
     """
-    if not draws_alignments(run.model):
+    if not samples_alignments(run.model):
         return [[] for _ in sides]
-    laws = alignment_laws(run.model, run.guide, batch)
+    laws = alignment_distributions(run.model, run.guide, batch)
     return [[_read_laws(laws, place, side[ALIGNMENT])] for place, side in enumerate(sides)]
 
 
-def _read_laws(laws: AlignmentLaws, place: int, side: Side) -> Maps:
-    parts = {law: code_weights(side.cut(getattr(laws, law)[place])) for law in LAWS}
-    none = np.zeros((0, *parts[LAWS[0]].shape), np.uint8)
+def _read_laws(laws: AlignmentDistributions, place: int, side: Side) -> Maps:
+    parts = {law: code_weights(side.cut(getattr(laws, law)[place])) for law in DISTRIBUTIONS}
+    none = np.zeros((0, *parts[DISTRIBUTIONS[0]].shape), np.uint8)
     return Maps(ALIGNMENT, list(laws.heads), [False] * len(laws.heads), parts, none)

@@ -13,8 +13,8 @@ from latentheads.corpora import Part
 from latentheads.decoding.translate import translate_part
 from latentheads.inference.sentences import SentenceBounds
 from latentheads.noise import fixed_noise
+from latentheads.runs.generation import decode_text
 from latentheads.runs.run import Run
-from latentheads.runs.writing import decode_text
 
 __all__ = ["choose_sentences", "gather_texts"]
 

@@ -15,7 +15,7 @@ from latentheads.layers.subsampler import FACTOR
 from latentheads.metrics.alignment import Link
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
 from latentheads.plot.style import in_style
-from latentheads.reading.alignments import LAWS, AlignmentLaws
+from latentheads.reading.alignments import DISTRIBUTIONS, AlignmentDistributions
 
 __all__ = ["draw_alignments"]
 
@@ -57,7 +57,7 @@ SOUND = _Look("written", 0.05, most=12)
 
 @in_style
 def draw_alignments(
-    laws: AlignmentLaws,
+    laws: AlignmentDistributions,
     sources: Sequence[str],
     targets: Sequence[str],
     links: Collection[Link] = (),
@@ -86,14 +86,19 @@ def draw_alignments(
     width, below = 0.3 + look.inches * size[1], 0.08 * _longest(sources)
     figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + sum(heights) + below)
     axes = figure.subplots(
-        len(heights), len(LAWS), squeeze=False, sharex=True, sharey="row", height_ratios=heights
+        len(heights),
+        len(DISTRIBUTIONS),
+        squeeze=False,
+        sharex=True,
+        sharey="row",
+        height_ratios=heights,
     )
     maps = axes[len(above) :]
     if frames is not None:  # before the maps, whose positions end the shared axis
         _draw_frames(axes[0], frames)
     image: Any = None
     for row, line in enumerate(maps):
-        for axis, law in zip(line, LAWS):
+        for axis, law in zip(line, DISTRIBUTIONS):
             values = getattr(laws, law)[0, row, : size[0], : size[1]].double().cpu().numpy()
             image = draw_map(axis, values, vmin=0, vmax=1)
             frame_links(axis, links)
@@ -111,7 +116,7 @@ def draw_alignments(
 
 def _name_laws(axes: Any, guide: str) -> None:
     """Names each law above its maps."""
-    for axis, law in zip(axes, LAWS):
+    for axis, law in zip(axes, DISTRIBUTIONS):
         axis.set_title(f"{TITLES[law]}: {guide}" if law == "guide" and guide else TITLES[law])
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from latentheads.files import written_whole
 from latentheads.metrics.alignment import Link
-from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
+from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
 from latentheads.plot.style import GOLD, GREY, MEANS, styled
 from latentheads.values import shown
 
@@ -128,8 +128,8 @@ def by_chain(sites: Iterable[str]) -> dict[str, list[str]]:
     """Sorts sites into chains, bottom to top."""
     chains: dict[str, list[str]] = defaultdict(list)
     for site in sites:
-        chains[chain_of(site)].append(site)
-    order = [chain for chain in (*CHAINS, ALIGNMENT) if chain in chains]
+        chains[attention_type_of(site)].append(site)
+    order = [chain for chain in (*ATTENTION_TYPES, ALIGNMENT) if chain in chains]
     return {chain: sorted(chains[chain], key=layer_of) for chain in order}
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from latentheads.names import CHAINS, Block
+from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -316,7 +316,9 @@ def _label(roles: Sequence[Role], long: bool) -> str:
 
 
 def _chains(head_reports: Sequence[HeadReport]) -> list[str]:
-    return [chain for chain in CHAINS if any(chain in each.chains for each in head_reports)]
+    return [
+        chain for chain in ATTENTION_TYPES if any(chain in each.chains for each in head_reports)
+    ]
 
 
 def _each(row: Any, chains: Sequence[str], head_report: HeadReport) -> Iterator[tuple[Any, str]]:

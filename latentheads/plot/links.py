@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from latentheads.plot.canvas import WIDTH, Picture, check_some, escape, write_title
 from latentheads.plot.style import GREEN, ORANGE, RED, in_style
-from latentheads.reading.alignments import ATTENTION, LAWS, SOFT, LinkScore
+from latentheads.reading.alignments import ATTENTION, DISTRIBUTIONS, SOFT, LinkScore
 
 __all__ = ["draw_links"]
 
@@ -18,7 +18,7 @@ BAR = 0.22
 """Inches of a bar."""
 
 KINDS = {
-    **dict(zip(LAWS, ("#9ecae1", "#4292c6", "#084594"))),
+    **dict(zip(DISTRIBUTIONS, ("#9ecae1", "#4292c6", "#084594"))),
     SOFT: GREEN,
     **dict(zip(ATTENTION, (ORANGE, RED))),
 }

@@ -16,18 +16,18 @@ from latentheads.corpora.corpus import Part, check_part
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import WithSelection
 from latentheads.metrics.alignment import Link
-from latentheads.names import chain_of
+from latentheads.names import attention_type_of
 from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
 from latentheads.plot.sound import draw_sound
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
-from latentheads.reading.alignments import alignment_laws, draws_alignments
+from latentheads.reading.alignments import alignment_distributions, samples_alignments
 from latentheads.reading.divergence import PAIRED
 from latentheads.reading.divergence import divergence as measure_divergence
-from latentheads.reading.draws import drawn_weights
 from latentheads.reading.labels import name_positions, name_sides, name_tokens
+from latentheads.reading.samples import drawn_weights
 from latentheads.selection.hard_gates import Gating
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def heads(
     name = _find_block(list(found), block)
     if links and not name.endswith(".cross"):
         raise ValueError(f"links are of a block that reads the source, and {name} does not")
-    queries, keys = name_sides(batch, chain_of(name), run.source, run.target)
+    queries, keys = name_sides(batch, attention_type_of(name), run.source, run.target)
     return draw_weights(
         found[name],
         queries,
@@ -271,7 +271,7 @@ def alignments(
         direction: Which task of a run with several, as ``en-de``.
         links: Gold links between source and target tokens, which are framed.
     """
-    if not draws_alignments(run.model):
+    if not samples_alignments(run.model):
         raise ValueError(f"{run.path} draws no alignments: there is nothing to show")
     return batch_alignments(run, run.read_sentence(sentence, target, direction=direction), links)
 
@@ -289,7 +289,7 @@ def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Fi
     if heard is not None:
         what = "each written token points in the sound"
     return draw_alignments(
-        alignment_laws(run.model, run.guide, batch),
+        alignment_distributions(run.model, run.guide, batch),
         name_positions(batch, run.source, run.target),
         name_tokens(run.target, batch.target[0].tolist()),
         links,

@@ -20,7 +20,7 @@ from latentheads.plot.attention import (
 )
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, write_title
 from latentheads.plot.style import in_style
-from latentheads.reading.draws import DrawnWeights
+from latentheads.reading.samples import DrawnWeights
 
 __all__ = ["draw_sound"]
 

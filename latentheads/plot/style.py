@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from matplotlib import rc_context, rc_params_from_file, rcParams
 
-from latentheads.names import ALIGNMENT, CHAINS
+from latentheads.names import ALIGNMENT, ATTENTION_TYPES
 
 __all__ = [
     "ABOVE_ALL",
@@ -59,7 +59,7 @@ MEANS, DEVIATIONS, ABOVE_ALL = "Blues", "Oranges", "PuOr_r"
 """Colours of a map: of a probability, of its standard deviation, and of what lies on both sides
 of 0."""
 
-CHAIN_COLOURS = dict(zip((*CHAINS, ALIGNMENT), (BLUE, RED, GREEN, VIOLET)))
+CHAIN_COLOURS = dict(zip((*ATTENTION_TYPES, ALIGNMENT), (BLUE, RED, GREEN, VIOLET)))
 """Of every chain of blocks."""
 
 MARKERS, LINES = "os^Dv<>PX*", ("-", "--", "-.", ":")

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from latentheads.inference.showing import tell_known
+from latentheads.inference.display import tell_known
 from latentheads.names import POINTING, block_of, latent_of
 from latentheads.plot.canvas import (
     WIDTH,

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from latentheads.checks import split_items
-from latentheads.names import CHAINS, Block
+from latentheads.names import ATTENTION_TYPES, Block
 
 __all__ = ["Address", "find_heads", "parse_blocks"]
 
@@ -95,7 +95,7 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
             known = ", ".join(block.name for block in addresses)
             raise ValueError(
                 f"blocks {word!r} names no block: give all, layers such as 3 or 3-5, "
-                f"chains ({', '.join(CHAINS)}), or some of {known}"
+                f"chains ({', '.join(ATTENTION_TYPES)}), or some of {known}"
             )
         chosen |= named
     found = [block for block in addresses if block.name in chosen]

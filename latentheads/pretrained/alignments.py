@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.alignment.aligner import Aligner, Hidden
+from latentheads.alignment.aligner import Aligner, EncoderDecoderStates
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.alignment.state import AlignmentState
 from latentheads.layers.output import LinearOutput, MatrixOutput
@@ -168,7 +168,7 @@ class AlignedDecoder:
         labelling: Likelihood,
         target: Bool[Tensor, "batch read"] | None,
         source: Bool[Tensor, "batch source"] | None,
-    ) -> Hidden:
+    ) -> EncoderDecoderStates:
         """The hidden states of the call that was heard, as alignments read them.
 
         Args:
@@ -186,7 +186,7 @@ class AlignedDecoder:
 
     def _look_at_source(
         self, states: Float[Tensor, "batch target dim"], source: Tensor | None
-    ) -> Hidden:
+    ) -> EncoderDecoderStates:
         assert self._call is not None
         memory = self._call.memory
         own = f"{type(self.network).__name__}: alignments need"
@@ -201,7 +201,7 @@ class AlignedDecoder:
                 f"{own} a mask of the encoder's states, {tuple(memory.shape[:2])}, "
                 f"got one of {tuple(real.shape)}"
             )
-        return Hidden(states, memory, real.unsqueeze(-2))
+        return EncoderDecoderStates(states, memory, real.unsqueeze(-2))
 
     @staticmethod
     def _all_real(states: Tensor) -> Bool[Tensor, "batch position"]:

@@ -14,7 +14,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family
 from latentheads.layers.numeric import full_precision, softmax, weighted_sum
-from latentheads.mask import Mask, causal
+from latentheads.mask import PairMask, causal
 from latentheads.names import side_of
 from latentheads.pretrained.addresses import Address
 from latentheads.pretrained.removal import check_cut, cut_heads, note_kept
@@ -41,7 +41,7 @@ class Passing:
     queries: dict[str, Tensor | None] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
     below: dict[str, Tensor] = field(default_factory=dict)
-    masks: dict[str, tuple[Tensor | None, torch.Size, Mask]] = field(default_factory=dict)
+    masks: dict[str, tuple[Tensor | None, torch.Size, PairMask]] = field(default_factory=dict)
 
 
 class Holder:
@@ -164,7 +164,7 @@ class PretrainedBlock(HeadBlock):
         logits = self._draw_logits(scores, mask)
         if self.watchers:
             wide = value.repeat_interleave(logits.shape[1] // value.shape[1], 1)
-            self._tell_watchers(logits, wide, mask, self._find_active(logits, choice))
+            self._call_hooks(logits, wide, mask, self._find_active(logits, choice))
         weights = softmax(logits + mask.bias).to(value.dtype)
 
         def weigh(weights: Tensor, value: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class PretrainedBlock(HeadBlock):
         told = self._holder.passing.choices.get(self.block.name)
         return self.choose(None, True) if told is None else told
 
-    def _find_mask(self, given: Shaped[Tensor, "*pairs"] | None, scores: Tensor) -> Mask:
+    def _find_mask(self, given: Shaped[Tensor, "*pairs"] | None, scores: Tensor) -> PairMask:
         """The mask of the pairs; blocks of a chain that are given one mask share it."""
         passing, shape = self._holder.passing, scores.shape
         made = passing.masks.get(self.block.chain)
@@ -198,7 +198,7 @@ class PretrainedBlock(HeadBlock):
                 f"block {self.block.name!r}: attention_mask speaks of {drawn.shape[-1]} positions, "
                 f"heads read {queries}: leave it out where it is of samples of sound"
             )
-        mask = Mask.build(readable, drawn, scores.dtype)
+        mask = PairMask.build(readable, drawn, scores.dtype)
         passing.masks[self.block.chain] = given, shape, mask
         return mask
 
@@ -216,7 +216,7 @@ class PretrainedBlock(HeadBlock):
             raise ValueError(f"block {self.block.name!r}: all heads must have one attention mask")
         return readable[:, 0]
 
-    def _draw_logits(self, scores: Tensor, mask: Mask) -> Tensor:
+    def _draw_logits(self, scores: Tensor, mask: PairMask) -> Tensor:
         """Draws the logits, and hands them up the chain."""
         passing, chain = self._holder.passing, self.block.chain
         below = None if self.block.first else passing.below.get(chain)

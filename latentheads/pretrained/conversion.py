@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import BOS, EOS, PAD
-from latentheads.families import Plain, Point
+from latentheads.families import Identity, Point
 from latentheads.layers.output import TableOutput
 from latentheads.layers.position import positions
 from latentheads.models.language_model import LanguageModel
@@ -121,7 +121,7 @@ def _refuse_others(model: LanguageModel) -> None:
         "cutoffs": bool(network.cutoffs),
         "alignments": model.alignments is not None,
         "a selector": model.selector is not None,
-        "a prior with noise or a residual": any(map(_draws, model.drawn_blocks)),
+        "a prior with noise or a residual": any(map(_draws, model.latent_blocks)),
         "fewer heads than it was made with": any(
             attention.attention.active is not None or attention.attention.heads != network.heads
             for attention in _attention_of(model)
@@ -133,7 +133,7 @@ def _refuse_others(model: LanguageModel) -> None:
 
 def _draws(module: Any) -> bool:
     """Whether the logits of a block are anything but its scores."""
-    return not (isinstance(module.prior, Point) and isinstance(module.prior.location, Plain))
+    return not (isinstance(module.prior, Point) and isinstance(module.prior.location, Identity))
 
 
 def _attention_of(model: LanguageModel) -> list[LatentAttention]:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import Hidden
+from latentheads.alignment.aligner import EncoderDecoderStates
 from latentheads.alignment.options import AlignmentOptions, check_alignment_options
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
@@ -314,7 +314,9 @@ class Pretrained(HeadModel):
         check_labels(batch.target, scores.shape)
         return scores
 
-    def hidden(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Hidden:
+    def hidden(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> EncoderDecoderStates:
         """What alignments know of a batch: the states that are scored, and what they point at."""
         assert self._above is not None
         assert self.labelling is not None

@@ -1,9 +1,9 @@
 """Reading heads: what they attend to, how much they matter, which role they play, and links."""
 
 from latentheads.reading.alignments import (
-    AlignmentLaws,
+    AlignmentDistributions,
     LinkScore,
-    alignment_laws,
+    alignment_distributions,
     best_attention,
     likeliest_links,
     score_alignments,
@@ -11,7 +11,6 @@ from latentheads.reading.alignments import (
 )
 from latentheads.reading.conllu import Parsed, encode_parsed, read_conllu
 from latentheads.reading.divergence import Divergence
-from latentheads.reading.draws import DrawnWeights, drawn_weights, prior_readings
 from latentheads.reading.head_report import HeadReport
 from latentheads.reading.importance import gradient_importance
 from latentheads.reading.labelled import labelled
@@ -29,13 +28,14 @@ from latentheads.reading.rare import RareWord, Rarity, frequency_ranks
 from latentheads.reading.record import Heads, Recording, readings
 from latentheads.reading.relevance import Propagated, Relevance, propagate, relevance
 from latentheads.reading.roles import Detector, Role, View, detect, role_map
+from latentheads.reading.samples import DrawnWeights, drawn_weights, prior_readings
 from latentheads.reading.sides import EXCLUDE, Sides, sides
 from latentheads.reading.syntactic import RELATIONS, Case, Relations, Syntactic, grammar_arcs
 
 __all__ = [
     "EXCLUDE",
     "RELATIONS",
-    "AlignmentLaws",
+    "AlignmentDistributions",
     "Case",
     "Detector",
     "Divergence",
@@ -58,7 +58,7 @@ __all__ = [
     "Sides",
     "Syntactic",
     "View",
-    "alignment_laws",
+    "alignment_distributions",
     "best_attention",
     "detect",
     "drawn_weights",

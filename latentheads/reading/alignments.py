@@ -18,12 +18,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.alignment.law import Pointing
+from latentheads.alignment.distribution import CategoricalParameters
 from latentheads.alignment.marginals import head_marginals
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
-from latentheads.effects import PlugIn, hidden_from_tracers
 from latentheads.guide import ModelGuide, WithSelection
+from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.enumeration import enumerate_alignments
 from latentheads.inference.evaluation import evaluating
@@ -34,22 +34,22 @@ from latentheads.reading.record import readings
 
 __all__ = [
     "ATTENTION",
-    "LAWS",
+    "DISTRIBUTIONS",
     "SOFT",
     "UNION",
-    "AlignmentLaws",
+    "AlignmentDistributions",
     "LinkScore",
-    "alignment_laws",
+    "alignment_distributions",
     "best_attention",
-    "draws_alignments",
     "likeliest_links",
     "points_at_text",
+    "samples_alignments",
     "score_alignments",
     "score_attention",
     "target_words",
 ]
 
-LAWS = ("prior", "guide", "posterior")
+DISTRIBUTIONS = ("prior", "guide", "posterior")
 """The laws of where the heads of a word point, from the poorest to the best."""
 
 SOFT = "soft"
@@ -66,7 +66,7 @@ TOKENS = 1024
 
 
 @dataclass(frozen=True)
-class AlignmentLaws:
+class AlignmentDistributions:
     """Probabilities of where the heads of each word point, summed over other heads and words.
 
     :func:`latentheads.reading.name_positions` names the keys.
@@ -84,12 +84,12 @@ class AlignmentLaws:
     posterior: Float[Tensor, "batch head target key"]
 
 
-def draws_alignments(model: HeadModel) -> bool:
+def samples_alignments(model: HeadModel) -> bool:
     """Whether a model has alignments that are drawn, and so a posterior of them.
 
     Components of a mixture are no alignments: they are no positions of a text.
     """
-    return points_at_text(model) and model.sums_alignments
+    return points_at_text(model) and model.has_latent_alignments
 
 
 def points_at_text(model: HeadModel) -> bool:
@@ -101,7 +101,9 @@ def _is_soft(model: HeadModel) -> bool:
     return model.alignments is not None and model.alignments.soft
 
 
-def alignment_laws(model: HeadModel, guide: ModelGuide, batch: Batch) -> AlignmentLaws:
+def alignment_distributions(
+    model: HeadModel, guide: ModelGuide, batch: Batch
+) -> AlignmentDistributions:
     """Computes where the heads of every word point, without a draw.
 
     All other heads stand at the location of the guide's posterior.
@@ -114,15 +116,15 @@ def alignment_laws(model: HeadModel, guide: ModelGuide, batch: Batch) -> Alignme
     Raises:
         ValueError: The model has no alignments that are drawn.
     """
-    if model.alignments is None or not draws_alignments(model):
+    if model.alignments is None or not samples_alignments(model):
         raise ValueError("this model has no alignments that are drawn: there is no law to read")
     here = batch.to(model.device)
-    with evaluating(model, guide), hidden_from_tracers(), PlugIn(), WithSelection(guide):
+    with evaluating(model, guide), blocked_from_tracers(), PlugIn(), WithSelection(guide):
         found = enumerate_alignments(*traces(model, guide, here))
         assert found is not None
         laws = (found.summed.priors, found.posterior, found.summed.posterior())
         tables = [head_marginals(each) for each in laws]
-    return AlignmentLaws(_name_heads(model.alignments.addresses), *tables)
+    return AlignmentDistributions(_name_heads(model.alignments.addresses), *tables)
 
 
 def _name_heads(blocks: Sequence[Block]) -> tuple[str, ...]:
@@ -136,12 +138,12 @@ def _soft_weights(
     """The weights of the heads of a soft aligner, and their names."""
     aligner = model.alignments
     assert aligner is not None
-    told: list[Sequence[Pointing]] = []
+    told: list[Sequence[CategoricalParameters]] = []
     watch = aligner.register_forward_pre_hook(
         lambda _, given: told.append(aligner.prepare(*given[:3]).priors)
     )
     try:
-        with evaluating(model), hidden_from_tracers(), PlugIn(), WithSelection(guide):
+        with evaluating(model), blocked_from_tracers(), PlugIn(), WithSelection(guide):
             model.law(batch.to(model.device))
     finally:
         watch.remove()
@@ -201,7 +203,7 @@ class LinkScore:
     """How well links meet gold links.
 
     Attributes:
-        law: The law that was asked where words point: one of ``LAWS``, ``SOFT``, or one of
+        law: The law that was asked where words point: one of ``DISTRIBUTIONS``, ``SOFT``, or one of
             ``ATTENTION``.
         head: The head; or ``UNION``, of several all their links together.
         counts: Links found and gold, over all sentences.
@@ -237,7 +239,7 @@ class _Scores:
 
     def result(self) -> list[LinkScore]:
         """The scores, by law and then by head."""
-        order = [*LAWS, SOFT, *ATTENTION]
+        order = [*DISTRIBUTIONS, SOFT, *ATTENTION]
         keys = sorted(self._found, key=lambda key: order.index(key[0]))
         return [LinkScore(*key, count_links(self._found[key], self._gold[key])) for key in keys]
 
@@ -260,8 +262,8 @@ def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[Li
         if soft:
             scores.note(SOFT, *_soft_weights(model, guide, batch), batch)
             continue
-        laws = alignment_laws(model, guide, batch)
-        for law in LAWS:
+        laws = alignment_distributions(model, guide, batch)
+        for law in DISTRIBUTIONS:
             scores.note(law, laws.heads, getattr(laws, law), batch)
     return scores.result()
 

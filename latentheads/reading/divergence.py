@@ -24,7 +24,7 @@ from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
-from latentheads.names import chain_of
+from latentheads.names import attention_type_of
 from latentheads.reading.means import Means, pairs
 from latentheads.reading.record import readings
 from latentheads.reading.sides import sides
@@ -84,7 +84,9 @@ class Divergence:
         Returns:
             The mean over pairs that speak, or None of no pair.
         """
-        return pair_mean(*(m for site, m in self.summed.items() if chain in (None, chain_of(site))))
+        return pair_mean(
+            *(m for site, m in self.summed.items() if chain in (None, attention_type_of(site)))
+        )
 
 
 def pair_mean(*matrices: Float[Tensor, "_ _"]) -> float | None:

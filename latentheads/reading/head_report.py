@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from latentheads.inference.shuffled import ShuffledTarget
-from latentheads.names import CHAINS, Block
+from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.reading.alignments import LinkScore
 from latentheads.reading.divergence import Divergence
 from latentheads.reading.measures import Measures
@@ -60,7 +60,7 @@ class HeadReport:
     def chains(self) -> list[str]:
         """Its chains."""
         own = {block.chain for block in self.blocks}
-        return [chain for chain in CHAINS if chain in own]
+        return [chain for chain in ATTENTION_TYPES if chain in own]
 
     def chain(self, name: str) -> list[Block]:
         """The blocks of a chain, bottom to top."""

@@ -26,8 +26,8 @@ from latentheads.batch import Batch
 from latentheads.checks import check_word
 from latentheads.corpora import Part
 from latentheads.corpora.batches import every_batch
-from latentheads.effects import SharedDraws, evaluation_mode, hidden_from_tracers
 from latentheads.guide import ModelGuide
+from latentheads.handlers import SharedSamples, blocked_from_tracers, evaluation_mode
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.model import HeadModel
@@ -71,7 +71,7 @@ def gradient_importance(
         normalise: Divide by the l2 norm over the heads of a block, as the paper does.
     """
     check_word("unit", unit, UNITS)
-    found, held = Means(), SharedDraws()
+    found, held = Means(), SharedSamples()
     for place, batch in enumerate(every_batch(parts, "parts")):
         here = batch.to(model.device)
         for heads, gradient in _gradients(model, guide, here, seed + place, held):
@@ -90,7 +90,7 @@ def _unit_length(value: Tensor) -> Tensor:
 
 
 def _gradients(
-    model: HeadModel, guide: ModelGuide | None, batch: Batch, seed: int, held: SharedDraws
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, seed: int, held: SharedSamples
 ) -> list[tuple[Heads, Float[Tensor, "batch query _"]]]:
     """The heads of every block, and the gradient of each sentence's loss by their masks."""
     heads = Recording(model, keep_gradients=True)
@@ -98,7 +98,7 @@ def _gradients(
     with ExitStack() as around:
         around.enter_context(evaluation_mode(*modules))
         around.enter_context(fixed_noise(seed, batch.target.device))
-        around.enter_context(hidden_from_tracers())
+        around.enter_context(blocked_from_tracers())
         around.enter_context(torch.enable_grad())
         around.enter_context(heads)
         loss = -_log_likelihood(model, guide, batch, held).sum()
@@ -112,7 +112,7 @@ def _gradients(
 
 
 def _log_likelihood(
-    model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedDraws
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedSamples
 ) -> Tensor:
     """Log p(y | z, x) of every sentence."""
     if guide is None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.batch import Batch
-from latentheads.names import CHAINS, Block
+from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.reading.record import Heads, Recording
 from latentheads.reading.sides import sides
 
@@ -41,7 +41,7 @@ def labelled(heads: Recording, batch: Batch | None = None) -> DataTree:
     from xarray import DataTree
 
     tree = DataTree()
-    for chain in CHAINS:
+    for chain in ATTENTION_TYPES:
         found = [(block, heads.passes(block.name)) for block in heads.attending]
         once = [_only(block, each) for block, each in found if block.chain == chain and each]
         if once:

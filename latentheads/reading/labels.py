@@ -47,7 +47,7 @@ def name_sides(
 
     Args:
         batch: The sentences.
-        chain: One of ``CHAINS``.
+        chain: One of ``ATTENTION_TYPES``.
         source: The vocabulary of the source; None of a language model.
         target: The vocabulary of the target.
         place: Which sentence of the batch.

@@ -23,9 +23,9 @@ from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.corpora import Part
 from latentheads.corpora.batches import every_batch
-from latentheads.effects import evaluation_mode
-from latentheads.families import Gaussian, HeadScale, Plain
+from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
+from latentheads.handlers import evaluation_mode
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluating
 from latentheads.inference.objective import Head_ELBO
@@ -63,7 +63,7 @@ class NoisyHeads(Guide):
 
     def family(self, block: Block) -> Gaussian:
         """A Gaussian around the scores."""
-        return Gaussian(Plain(), HeadScale(block.heads, START, learned=True))
+        return Gaussian(Identity(), HeadScale(block.heads, START, learned=True))
 
     def scales(self) -> dict[str, Float[Tensor, " head"]]:
         """The scale of every head, by block."""

@@ -20,8 +20,8 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.corpora.batches import every_batch
-from latentheads.effects import PlugIn, SharedDraws, hidden_from_tracers
 from latentheads.guide import ModelGuide
+from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import evaluating
 from latentheads.model import HeadModel
@@ -246,16 +246,16 @@ def readings(
     """
     device = model.device
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
-    held = SharedDraws()
+    held = SharedSamples()
     for place, batch in enumerate(every_batch(parts, "parts")):
         here = batch.to(device)
         heads = Recording(model)
-        with evaluating(*modules), fixed_noise(seed + place, device), hidden_from_tracers(), heads:
+        with evaluating(*modules), fixed_noise(seed + place, device), blocked_from_tracers(), heads:
             _run(model, guide, here, held)
         yield here, heads
 
 
-def _run(model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedDraws) -> None:
+def _run(model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedSamples) -> None:
     if guide is not None:
         with held:
             traces(model, guide, batch)

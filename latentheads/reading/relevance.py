@@ -63,7 +63,7 @@ from latentheads.batch import Batch
 from latentheads.checks import check_word
 from latentheads.corpora import Part
 from latentheads.corpora.batches import every_batch
-from latentheads.effects import PlugIn, evaluation_mode, hidden_from_tracers
+from latentheads.handlers import PlugIn, blocked_from_tracers, evaluation_mode
 from latentheads.model import HeadModel
 from latentheads.names import latent_of
 from latentheads.reading.importance import mask_gradient
@@ -216,7 +216,7 @@ def _run(
         inputs = around.enter_context(_inputs(model))
         around.enter_context(heads)
         ratios = _Ratios(biases, stabiliser)
-        with hidden_from_tracers(), PlugIn(), _Constants(), ratios:
+        with blocked_from_tracers(), PlugIn(), _Constants(), ratios:
             states = model.states(batch)
         with torch.no_grad():
             top = model.predict(states).argmax(-1, keepdim=True)

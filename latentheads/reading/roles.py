@@ -24,7 +24,7 @@ from latentheads.checks import check_word
 from latentheads.corpora import Part
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
 from latentheads.reading.record import Heads, readings
 from latentheads.reading.sides import Sides, sides
 
@@ -165,8 +165,8 @@ def detect(
         chains = {block.chain for block in heads.attending}
         if not chains:
             raise ValueError("roles are of heads with weights: this model has no attention")
-        alone = {block.chain for block in heads.blocks} == {CHAINS[1]}
-        shown = chain or CHAINS[1 if alone else 0]
+        alone = {block.chain for block in heads.blocks} == {ATTENTION_TYPES[1]}
+        shown = chain or ATTENTION_TYPES[1 if alone else 0]
         check_word("chain", shown, sorted(chains))
         for block in heads.attending:
             if block.chain == shown:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.checks import check_word
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
 
 __all__ = ["EXCLUDE", "Exclude", "Sides", "sides"]
 
@@ -60,7 +60,7 @@ def sides(batch: Batch, chain: str) -> Sides:
     Raises:
         ValueError: There is no such chain, or the batch lacks its side.
     """
-    check_word("chain", chain, CHAINS)
+    check_word("chain", chain, ATTENTION_TYPES)
     if chain == "decoder-self":
         return Sides(batch.fed, batch.fed, batch.target_drawn, batch.target_valid, batch.ends)
     valid = batch.source_valid

@@ -13,7 +13,7 @@ from torch import Tensor
 from latentheads.corpora.grammar import Arc
 from latentheads.corpora.grammar.syntax import arcs as arcs_of
 from latentheads.corpora.grammar.syntax import parse
-from latentheads.names import chain_of
+from latentheads.names import attention_type_of
 from latentheads.reading.roles import (
     Counts,
     Detector,
@@ -152,7 +152,7 @@ class Relations(Detector):
 
     def _members(self, view: View) -> Bool[Tensor, "batch word token"]:
         """Which tokens make a word, of those that a self-attention reads."""
-        if chain_of(view.block) == "decoder-cross":
+        if attention_type_of(view.block) == "decoder-cross":
             raise ValueError("chain must be one of self-attention: dependencies are within a side")
         real = view.known.answering()
         place = real.cumsum(-1) - 1

@@ -20,7 +20,7 @@ from latentheads.guide import ModelGuide
 from latentheads.model import Decoder, HeadModel
 from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
 from latentheads.packages import need_package
 from latentheads.pruning import fold_gates, remove_heads
 from latentheads.runs.folder import HEADS
@@ -91,7 +91,7 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         raise ValueError("cutoffs need types in the order of their frequency: use unit word")
     mixture = settings.data.mixture
     tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
-    chains = CHAINS if source is not None else CHAINS[1:2]
+    chains = ATTENTION_TYPES if source is not None else ATTENTION_TYPES[1:2]
     more: dict[str, Any] = {
         "label_smoothing": smoothing,
         "alignments": settings.alignment,
@@ -121,7 +121,7 @@ def _check_heads(settings: Settings, model: HeadModel) -> None:
         )
     if gates != "none" and not model.selecting:
         raise ValueError(f"gates {gates}: this network has no heads in these chains")
-    if settings.network.ngram_noise and not model.drawn_outputs:
+    if settings.network.ngram_noise and not model.latent_outputs:
         raise ValueError("ngram_noise: no chain of latent has an ngram layer in this network")
     term = settings.disagreement_term
     if term is not None and not term.blocks(model):

@@ -19,16 +19,16 @@ from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.model import Decoder
 from latentheads.models import LanguageModel, Translation
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
 from latentheads.runs.build import make_model
-from latentheads.runs.pairs import Spec
+from latentheads.runs.pairs import ClassSpec
 from latentheads.runs.recipes import path_of
-from latentheads.runs.settings import BY_HAND, Settings
+from latentheads.runs.settings import IN_MEMORY, Settings
 from latentheads.selection.gate_options import Gates
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.laws import LAWS
-from latentheads.selection.options import Selecting
+from latentheads.selection.options import SelectionOptions
 from latentheads.selection.selector import CandidateSelector
+from latentheads.selection.strategies import STRATEGIES
 from latentheads.training.checkpoints import weights
 from latentheads.training.options import Training
 
@@ -59,9 +59,11 @@ def describe_run(
     check_pair(model, guide)
     adapters = getattr(model, "adapters", None)
     return Settings(
-        guide=Spec.of("guide", guide),
-        prior=Spec.of("prior", model.prior),
-        latent=_name_chains(model.latent, CHAINS if corpus.source else CHAINS[1:2]),
+        guide=ClassSpec.of("guide", guide),
+        prior=ClassSpec.of("prior", model.prior),
+        latent=_name_chains(
+            model.latent, ATTENTION_TYPES if corpus.source else ATTENTION_TYPES[1:2]
+        ),
         data=describe_data(corpus),
         network=model.network,
         training=training,
@@ -83,7 +85,7 @@ def describe_data(corpus: Corpus) -> Data:
     if corpus.data is not None:
         return corpus.data
     data = Data(
-        data=BY_HAND,
+        data=IN_MEMORY,
         task=_name_task(corpus),
         block=corpus.train.block,
         lowercase=corpus.target.lowercase,
@@ -168,14 +170,14 @@ def _name_chains(chains: tuple[str, ...], every: tuple[str, ...]) -> str:
     return "all" if set(chains) >= set(every) else ",".join(chains) or "none"
 
 
-def _describe_selecting(model: Decoder) -> Selecting:
+def _describe_selecting(model: Decoder) -> SelectionOptions:
     selector = model.selector
     if selector is None or isinstance(selector, Gating):
-        return Selecting()
-    law = next(name for name, kind in LAWS.items() if type(selector) is kind)
-    chains = _name_chains(selector.chains, CHAINS)
+        return SelectionOptions()
+    law = next(name for name, kind in STRATEGIES.items() if type(selector) is kind)
+    chains = _name_chains(selector.chains, ATTENTION_TYPES)
     candidates = selector.candidates if isinstance(selector, CandidateSelector) else 0
-    return Selecting(select=law, candidates=candidates, select_chains=chains)
+    return SelectionOptions(select=law, candidates=candidates, select_chains=chains)
 
 
 def _describe_gates(model: Decoder, tokens: int) -> Gates:
@@ -183,7 +185,7 @@ def _describe_gates(model: Decoder, tokens: int) -> Gates:
     if not isinstance(selector, Gating):
         return Gates()
     return Gates(
-        gates=_name_chains(selector.chains, CHAINS),
+        gates=_name_chains(selector.chains, ATTENTION_TYPES),
         gate_open=selector.gate_open,
         gate_start=selector.gate_start,
         gate_temperature=selector.gate_temperature,
@@ -203,6 +205,6 @@ def _describe_disagreement(term: Disagreement | None) -> dict[str, Any]:
     return {
         "disagreement": ",".join(said["kinds"]),
         "disagreement_weight": said["weight"],
-        "disagreement_chains": _name_chains(term.chains or CHAINS, CHAINS),
+        "disagreement_chains": _name_chains(term.chains or ATTENTION_TYPES, ATTENTION_TYPES),
         "disagreement_diagonal": said["diagonal"],
     }

@@ -25,11 +25,11 @@ from latentheads.runs.recipes import (
 )
 from latentheads.values import plain
 
-__all__ = ["Pair", "Spec", "join_pair"]
+__all__ = ["ClassSpec", "ModelGuidePair", "join_pair"]
 
 
 @dataclass(frozen=True)
-class Spec:
+class ClassSpec:
     """A prior or a guide: what it is called, and its options.
 
     Attributes:
@@ -41,7 +41,7 @@ class Spec:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, kind: str, made: WithOptions) -> Spec:
+    def of(cls, kind: str, made: WithOptions) -> ClassSpec:
         """The name and the options of a prior or a guide that was made.
 
         Raises:
@@ -79,7 +79,7 @@ class Spec:
         return {"class_path": path_of(known), **({"init_args": kept} if kept else {})}
 
     @classmethod
-    def read(cls, kind: str, given: Mapping[str, Any]) -> Spec:
+    def read(cls, kind: str, given: Mapping[str, Any]) -> ClassSpec:
         """Reads what :meth:`to_yaml` writes, after :func:`read_names` has looked at it."""
         path = given.get("class_path") or class_path(kind, DEFAULTS[kind])
         known = resolve(path)
@@ -94,7 +94,7 @@ def _is_plain(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModelGuidePair:
     """The classes of prior and guide, each with its options.
 
     Attributes:
@@ -148,7 +148,7 @@ class Pair:
         return self.guide_class(model, **acting)
 
 
-def join_pair(prior: Spec, guide: Spec, aligned: bool = False) -> Pair:
+def join_pair(prior: ClassSpec, guide: ClassSpec, aligned: bool = False) -> ModelGuidePair:
     """The pair that two names stand for; a prior called tied is that of the guide's own form.
 
     Args:
@@ -173,7 +173,7 @@ def join_pair(prior: Spec, guide: Spec, aligned: bool = False) -> Pair:
         )
     if guide_class is GUIDES["exact"] and not aligned:
         raise ValueError("guide exact needs alignments that are drawn: give alignments 1 or 2")
-    return Pair(prior_class, prior_options, guide_class, guide_options)
+    return ModelGuidePair(prior_class, prior_options, guide_class, guide_options)
 
 
 def _find_tied_prior(guide: type[ModelGuide]) -> type[Prior]:

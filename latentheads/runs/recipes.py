@@ -10,7 +10,7 @@ from typing import Any, NoReturn, get_type_hints
 from latentheads.checks import check_known
 from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.models import PRIORS, Prior
-from latentheads.selection.laws import LAWS, Law
+from latentheads.selection.strategies import STRATEGIES, Strategy
 from latentheads.values import KINDS, convert
 
 __all__ = [
@@ -89,10 +89,10 @@ def read_hints(known: type) -> dict[str, Any]:
         return {}
 
 
-def split_law(name: str) -> tuple[str, Law | None]:
+def split_law(name: str) -> tuple[str, Strategy | None]:
     """``cascaded+group`` is ``cascaded`` and selects its heads by ``group``."""
     first, _, last = name.rpartition("+")
-    return (first, last) if last in LAWS else (name, None)  # type: ignore[return-value]
+    return (first, last) if last in STRATEGIES else (name, None)  # type: ignore[return-value]
 
 
 def find_recipe(name: str) -> dict[str, Any]:
@@ -121,11 +121,14 @@ def refuse_other_kinds(kind: str, name: str) -> None:
 def _refuse_law(kind: str, name: str) -> None:
     """Refuses a law of selection that there is none of, behind a plus."""
     first, plus, law = name.rpartition("+")
-    if plus and law in LAWS:
-        raise ValueError(f"{kind} {name!r}: one law of selection stands behind a recipe or a guide")
-    if plus and f"+{law}" != ALIGNED and first not in LAWS:
+    if plus and law in STRATEGIES:
         raise ValueError(
-            f"unknown law of selection {law!r} in {kind} {name!r}: choose from {', '.join(LAWS)}"
+            f"{kind} {name!r}: one selection strategy stands behind a recipe or a guide"
+        )
+    if plus and f"+{law}" != ALIGNED and first not in STRATEGIES:
+        raise ValueError(
+            f"unknown selection strategy {law!r} in {kind} {name!r}: "
+            f"choose from {', '.join(STRATEGIES)}"
         )
 
 
@@ -148,7 +151,7 @@ def class_path(kind: str, name: str, trusted: Collection[str] | None = None) -> 
         refuse_other_kinds(kind, name)
         if kind == "guide":
             _refuse_law(kind, name)
-        laws = f", {', '.join(LAWS)}" if kind == "guide" else ""
+        laws = f", {', '.join(STRATEGIES)}" if kind == "guide" else ""
         check_known(kind, name, table, more=f"{laws}, or module:Class for your own")
     path = split_path(kind, name)
     if path in map(path_of, table.values()):

@@ -17,12 +17,12 @@ from latentheads.corpora.batches import TOKENS
 from latentheads.decoding.translate import translate_part
 from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.display import TRUE_BOUND
 from latentheads.inference.evaluation import Report, evaluate
-from latentheads.inference.showing import TRUE_BOUND
 from latentheads.metrics.rouge import lead, rouge
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
-from latentheads.names import CHAINS, side_of
+from latentheads.names import ATTENTION_TYPES, side_of
 from latentheads.noise import fixed_noise
 from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.runs.folder import Folder
@@ -172,7 +172,7 @@ class Reporter:
         selector, mixture = self.model.selector, self.settings.data.mixture
         chosen, chances = chosen_heads(self.guide), selection_probabilities(self.guide)
         found: dict[str, Any] = {}
-        for chain in CHAINS:
+        for chain in ATTENTION_TYPES:
             blocks = [m.block.name for m in self.model.selecting if m.block.chain == chain]
             if selector is None or not set(blocks) & set(chosen):
                 continue
@@ -228,7 +228,9 @@ class Reporter:
             heads = divergence(self.model, islice(shown, blocks))
         title = f"{self._title}: plug-in heads, validation"
         self._paint("divergence", draw_divergence, heads, title)
-        chains = {chain: value for chain in CHAINS if (value := heads.average(chain)) is not None}
+        chains = {
+            chain: value for chain in ATTENTION_TYPES if (value := heads.average(chain)) is not None
+        }
         return {"head_divergence": heads.average(), "head_divergence_by_chain": chains}
 
     def _draw(self, results: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
-from latentheads.inference.showing import figures_to_html, figures_to_text
-from latentheads.names import ALIGNMENT, CHAINS, chain_of, layer_of
+from latentheads.inference.display import figures_to_html, figures_to_text
+from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
 from latentheads.values import convert
 
 __all__ = ["Figures", "Perplexity", "Results"]
@@ -290,7 +290,7 @@ REQUIRED = (
 def _is_site(name: str) -> bool:
     """Whether a name is that of a site, as ``encoder.0.self.logits``."""
     try:
-        return layer_of(name) >= 0 and chain_of(name) in (*CHAINS, ALIGNMENT)
+        return layer_of(name) >= 0 and attention_type_of(name) in (*ATTENTION_TYPES, ALIGNMENT)
     except (IndexError, ValueError):
         return False
 

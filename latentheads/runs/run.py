@@ -22,16 +22,10 @@ from latentheads.metrics.alignment import Link
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.reading.head_report import HeadReport
-from latentheads.runs.aligning import align_lines, check_alignments
+from latentheads.runs.alignment import align_lines, check_alignments
 from latentheads.runs.build import changed_parts
-from latentheads.runs.drawing import check_draws
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
-from latentheads.runs.hearing import check_hears, hear_files, transcribe_heard
-from latentheads.runs.parses import grammar_parses
-from latentheads.runs.portrait import Reading, portray
-from latentheads.runs.results import Results
-from latentheads.runs.settings import Settings
-from latentheads.runs.writing import (
+from latentheads.runs.generation import (
     Sampling,
     check_drawn_anew,
     check_together,
@@ -43,6 +37,12 @@ from latentheads.runs.writing import (
     translate_lines,
     write_anew,
 )
+from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
+from latentheads.runs.parses import grammar_parses
+from latentheads.runs.results import Results
+from latentheads.runs.sampling_checks import check_draws
+from latentheads.runs.settings import Settings
+from latentheads.runs.transcription import check_is_speech, load_audio_files, transcribe_audio
 from latentheads.values import make_group
 
 __all__ = ["Run", "check_own_corpus", "check_vocabulary", "same_vocabulary"]
@@ -92,7 +92,7 @@ class Run:
         """
         if self.given is not None:
             return self.given
-        if self.settings.by_hand:
+        if self.settings.in_memory:
             raise ValueError(f"{self.path} was trained on a corpus made by hand: give corpus")
         try:
             corpus = make_corpus(self.settings.data, keep=False)
@@ -210,10 +210,10 @@ class Run:
         """
         check_least({"number": number}, number=0)
         check_seed(seed)
-        check_hears(self)
+        check_is_speech(self)
         chosen = self._decode_with(decoding, number)
-        heard = hear_files(self, files, task=find_task(self, direction))
-        write = partial(transcribe_heard, self, heard, chosen)
+        heard = load_audio_files(self, files, task=find_task(self, direction))
+        write = partial(transcribe_audio, self, heard, chosen)
         with fixed_noise(seed, self.model.device):
             return write_anew(write, number) if number else write()
 
@@ -239,7 +239,7 @@ class Run:
 
         Returns:
             For each sentence pairs of places of its words and of its translation's, from 0, in
-            order; see :func:`latentheads.runs.aligning.align_lines`. A line of Pharaoh's format is
+            order; see :func:`latentheads.runs.alignment.align_lines`. A line of Pharaoh's format is
             what :func:`latentheads.metrics.alignment.write_pharaoh` makes of them.
 
         Raises:
@@ -272,7 +272,7 @@ class Run:
             UnfinishedError: It cannot be heard, or is too long for the run or for the machine.
         """
         check_seed(seed)
-        if not isinstance(sentence, str | Path if self.settings.data.hears else str):
+        if not isinstance(sentence, str | Path if self.settings.data.is_speech else str):
             raise ValueError(f"sentence must be a text, got {type(sentence).__name__}")
         if not isinstance(target, str | None):
             raise ValueError(f"target must be a text, got {type(target).__name__}")
@@ -292,7 +292,7 @@ class Run:
     def _encode(self, sentence: str, task: int | None) -> Part:
         """A sentence, or a file of sound where the run hears, without a target of its own."""
         if isinstance(self.source, Positions):
-            return hear_files(self, [sentence], task=task).part
+            return load_audio_files(self, [sentence], task=task).part
         if not sentence.strip():
             raise ValueError(f"sentence must hold a word, got {sentence!r}")
         return encode_sources(self, [sentence], task, lose_nothing).part
@@ -312,7 +312,7 @@ class Run:
             prompt: What the text begins with.
             number: 0: one text. More: a list of so many.
             seed: Of all draws.
-            **sampling: How, options of :class:`latentheads.runs.writing.Sampling`, such as
+            **sampling: How, options of :class:`latentheads.runs.generation.Sampling`, such as
                 ``length``, ``temperature``, ``top_k``, and ``drawn`` for heads that are drawn too.
 
         Returns:
@@ -357,21 +357,21 @@ class Run:
 
         Args:
             part: The part of the corpus that is read.
-            **reading: How, options of :class:`latentheads.runs.portrait.Reading`, such as
-                ``sentences``, or ``draws``; dependencies are known of the grammar.
+            **reading: Options of :class:`latentheads.runs.head_analysis.AnalysisOptions`, such
+                as ``sentences``, or ``draws``; dependencies are known of the grammar.
 
         Raises:
             ValueError: There is no such part, an option is none, no head attends, or ``draws`` is
                 given and no head is drawn.
         """
         check_word("part", part, PARTS)
-        how = make_group(Reading, reading)
+        how = make_group(AnalysisOptions, reading)
         if how.draws:
             check_draws([self], "draws", ("heads", "alignments"))
         text = getattr(self.corpus, part).first(how.sentences)
         of_grammar = self.settings.data.data == "grammar"
         parses = grammar_parses(text, self.corpus) if of_grammar else None
-        return portray(self, text, how, parses)
+        return analyse_heads(self, text, how, parses)
 
 
 def same_vocabulary(run: Run, corpus: Corpus) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.decoding.translate import work_through
-from latentheads.effects import PlugIn
 from latentheads.guide import ModelGuide, WithSelection
+from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import evaluating
 from latentheads.metrics.recognition import recognise
 from latentheads.metrics.translation import score
@@ -34,7 +34,7 @@ def score_ctc(
         guide: Selects the heads, where they are selected.
         corpus: Its corpus.
     """
-    if not (isinstance(model, Translation) and model.ctc and settings.data.recognises):
+    if not (isinstance(model, Translation) and model.ctc and settings.data.is_recognition):
         return {}
 
     def hear(batch: Batch) -> list[str]:
@@ -58,7 +58,7 @@ def score_written(
         references: What counts as right.
     """
     data, decoding = settings.data, settings.decoding
-    if data.recognises:
+    if data.is_recognition:
         return asdict(recognise(written, references, data.lowercase, decoding.paper_wer))
     how = (data.words, settings.protocol, data.lowercase, decoding.accuracy)
     return asdict(score(written, references, *how))

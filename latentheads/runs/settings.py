@@ -19,30 +19,30 @@ from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
 from latentheads.metrics.translation import Protocol
 from latentheads.models import Network
-from latentheads.names import chains_of
+from latentheads.names import parse_attention_types
 from latentheads.runs.naming import read_names
-from latentheads.runs.pairs import Pair, Spec, join_pair
+from latentheads.runs.pairs import ClassSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import DEFAULTS, split_path
 from latentheads.runs.trust import refuse_code
 from latentheads.selection.gate_options import Gates
-from latentheads.selection.options import Selecting
+from latentheads.selection.options import SelectionOptions
 from latentheads.training.options import Training
 from latentheads.values import convert, convert_fields, plain, refuse_unknown, take_group
 
-__all__ = ["BY_HAND", "GROUPS", "Settings", "complete_options", "join_unused", "trusted_paths"]
+__all__ = ["GROUPS", "IN_MEMORY", "Settings", "complete_options", "join_unused", "trusted_paths"]
 
 GROUPS: dict[str, type] = {
     "data": Data,
     "network": Network,
     "training": Training,
     "decoding": Decoding,
-    "selecting": Selecting,
+    "selecting": SelectionOptions,
     "gates": Gates,
     "alignment": AlignmentOptions,
 }
 """The fields of the settings whose options stand side by side in a file."""
 
-BY_HAND = "by hand"
+IN_MEMORY = "by hand"
 """The name, in a run folder, of a corpus that no options describe."""
 
 OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc")
@@ -104,14 +104,14 @@ class Settings:
         'coda'
     """
 
-    guide: Spec = field(default_factory=lambda: Spec(DEFAULTS["guide"]))
-    prior: Spec = field(default_factory=lambda: Spec(DEFAULTS["prior"]))
+    guide: ClassSpec = field(default_factory=lambda: ClassSpec(DEFAULTS["guide"]))
+    prior: ClassSpec = field(default_factory=lambda: ClassSpec(DEFAULTS["prior"]))
     latent: str = "all"
     data: Data = field(default_factory=Data)
     network: Network = field(default_factory=Network)
     training: Training = field(default_factory=Training)
     decoding: Decoding = field(default_factory=Decoding)
-    selecting: Selecting = field(default_factory=Selecting)
+    selecting: SelectionOptions = field(default_factory=SelectionOptions)
     gates: Gates = field(default_factory=Gates)
     alignment: AlignmentOptions = field(default_factory=AlignmentOptions)
     seed: int = 0
@@ -160,7 +160,7 @@ class Settings:
             refuse_code(kind, said.get("init_args"), said["class_path"])
 
     @cached_property
-    def pair(self) -> Pair:
+    def pair(self) -> ModelGuidePair:
         """The classes of prior and guide, with their options."""
         return join_pair(self.prior, self.guide, self.alignment.drawn)
 
@@ -197,7 +197,7 @@ class Settings:
     @property
     def title(self) -> str:
         """What stands above a picture of the run where its corpus is not at hand."""
-        return self.title_of("a corpus made by hand" if self.by_hand else self.data.name)
+        return self.title_of("a corpus made by hand" if self.in_memory else self.data.name)
 
     def title_of(self, corpus: str) -> str:
         """What stands above a picture of the run: its recipe, corpus and seed.
@@ -218,7 +218,7 @@ class Settings:
     @property
     def chains(self) -> tuple[str, ...] | None:
         """The chains whose heads are drawn; None for all."""
-        return chains_of(self.latent)
+        return parse_attention_types(self.latent)
 
     @property
     def out(self) -> Path:
@@ -226,9 +226,9 @@ class Settings:
         return Path(f"runs/{self.recipe}-seed{self.seed}")
 
     @property
-    def by_hand(self) -> bool:
+    def in_memory(self) -> bool:
         """Whether no options name the corpus."""
-        return self.data.data == BY_HAND
+        return self.data.data == IN_MEMORY
 
     @property
     def protocol(self) -> Protocol | None:
@@ -246,7 +246,7 @@ class Settings:
         weight = self.disagreement_weight
         if not math.isfinite(weight):
             raise ValueError(f"disagreement_weight must be finite, got {weight}")
-        chains = chains_of(self.disagreement_chains)
+        chains = parse_attention_types(self.disagreement_chains)
         return Disagreement(kinds, weight, chains, self.disagreement_diagonal)
 
     @classmethod
@@ -275,14 +275,14 @@ class Settings:
         """Makes the settings that options say, side by side as in a file; see :meth:`read`."""
         if not isinstance(said, dict):
             raise ValueError(f"a configuration must name options, got {said!r}")
-        known = _read_by_hand(read_names(said, trusted_paths(trusted)))
+        known = _read_in_memory(read_names(said, trusted_paths(trusted)))
         unused = _unused_of(known)
         known.pop("unused", None)
         refuse_unknown({**known, **unused}, option_names())
         hints = get_type_hints(cls)
         own = {n: convert(n, hints[n], known[n]) for n in _own_names() if n in known}
         own |= {name: take_group(kind, known) for name, kind in GROUPS.items()}
-        own |= {kind: Spec.read(kind, known[kind]) for kind in DEFAULTS if kind in known}
+        own |= {kind: ClassSpec.read(kind, known[kind]) for kind in DEFAULTS if kind in known}
         return cls(**own, unused=unused)
 
     def to_options(self) -> dict[str, Any]:
@@ -293,12 +293,12 @@ class Settings:
             found |= asdict(getattr(self, name))
         found |= {name: getattr(self, name) for name in _own_names()}
         unsaid: tuple[str, ...] = () if self.data.tasks else TASK_OPTIONS
-        if not self.data.hears:
+        if not self.data.is_speech:
             unsaid += OF_SPEECH
         found = {name: value for name, value in found.items() if name not in unsaid}
-        if self.by_hand:
+        if self.in_memory:
             mine = {each.name for each in fields(Data)} - set(OF_HAND)
-            found = {"corpus": BY_HAND} | {n: v for n, v in found.items() if n not in mine}
+            found = {"corpus": IN_MEMORY} | {n: v for n, v in found.items() if n not in mine}
         if unused := {n: value for n, value in self.unused.items() if n not in unsaid}:
             found["unused"] = unused
         return {name: plain(value) for name, value in found.items()}
@@ -337,13 +337,13 @@ def trusted_paths(trusted: str | None) -> Collection[str]:
     return frozenset(split_path("trust", name) for name in split_items(trusted)) if trusted else ()
 
 
-def _read_by_hand(known: dict[str, Any]) -> dict[str, Any]:
+def _read_in_memory(known: dict[str, Any]) -> dict[str, Any]:
     """The options of a folder, with a corpus made by hand as one of them."""
     if "corpus" not in known:
         return known
-    if known["corpus"] != BY_HAND:
-        raise ValueError(f"corpus: choose from {BY_HAND}, got {known['corpus']}")
-    return {name: value for name, value in known.items() if name != "corpus"} | {"data": BY_HAND}
+    if known["corpus"] != IN_MEMORY:
+        raise ValueError(f"corpus: choose from {IN_MEMORY}, got {known['corpus']}")
+    return {name: value for name, value in known.items() if name != "corpus"} | {"data": IN_MEMORY}
 
 
 def _unused_of(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from latentheads.corpora.batches import collate, padding
 from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.translate import Decoding
-from latentheads.effects import own_parameters
-from latentheads.errors import mention
+from latentheads.errors import print_message
 from latentheads.guide import ModelGuide
+from latentheads.handlers import own_parameters
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.runs.build import (
@@ -38,9 +38,9 @@ from latentheads.runs.build import (
     read_heads,
     vocabularies_text,
 )
+from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
 from latentheads.runs.folder import HEADS, TENSORBOARD, TEXTS, Folder
-from latentheads.runs.keeper import Keeper
 from latentheads.runs.recipes import path_of
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
@@ -48,8 +48,8 @@ from latentheads.runs.sections import complete
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import begin_with, load_start, name_start
 from latentheads.selection.hard_gates import GateController
+from latentheads.training.early_stopping import check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
-from latentheads.training.looking import look_at, probe
 from latentheads.training.needs import check_idle
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
@@ -160,11 +160,11 @@ class Trainer:
         if corpus is not None:
             check_corpus(corpus)
             settings = replace(settings, data=describe_data(corpus))
-        elif settings.by_hand:
+        elif settings.in_memory:
             raise ValueError("settings are of a corpus made by hand: give corpus")
         self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
         begun = None if self.folder.resumable else load_start(settings, self.folder.trusted)
-        found = corpus or make_corpus(settings.data, tell=partial(mention, file=sys.stdout))
+        found = corpus or make_corpus(settings.data, tell=partial(print_message, file=sys.stdout))
         with fixed_noise(settings.seed, self.device):
             model = make_model(settings, found.target, found.source)
             guide = settings.pair.make_guide(model)
@@ -211,7 +211,7 @@ class Trainer:
         self.display: ProgressDisplay | None = None
         self._begun = False
         self.digest = digest_corpus(corpus)
-        self.keeper = self._make_keeper(settings, self.folder)
+        self.checkpoint_manager = self._make_keeper(settings, self.folder)
         self._start = ""
         if begun:
             begin_with(begun, settings, corpus, model, guide)
@@ -219,11 +219,11 @@ class Trainer:
         self.closing = self._make_controller(settings)
         if resumes:
             self._check_texts(self.folder)
-            self.keeper.resume()
+            self.checkpoint_manager.resume()
         self.results = self.folder.results
         self._probe()
 
-    def _make_keeper(self, settings: Settings, folder: Folder) -> Keeper:
+    def _make_keeper(self, settings: Settings, folder: Folder) -> CheckpointManager:
         """Makes what trains, and what keeps it in the folder."""
         train = self.corpus.train
         plan, seed = settings.training, settings.seed
@@ -234,7 +234,7 @@ class Trainer:
         names = {"vocabulary.json": vocabularies_text(target, source), TEXTS: texts}
         if self.heads is not None:
             names[HEADS] = json.dumps(self.heads, indent=2) + "\n"
-        return Keeper(folder, engine, self.digest, names)
+        return CheckpointManager(folder, engine, self.digest, names)
 
     def _check_texts(self, folder: Folder) -> None:
         """Refuses a folder whose run was watched, or is reported on, with other text."""
@@ -256,12 +256,12 @@ class Trainer:
         """Refuses a guide that has no bound of two sentences, before training."""
         part = self.corpus.valid
         two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
-        probe(self.model, self.guide, two, self.settings.seed)
+        check_bound_exists(self.model, self.guide, two, self.settings.seed)
 
     @property
     def engine(self) -> Engine:
         """What trains."""
-        return self.keeper.engine
+        return self.checkpoint_manager.engine
 
     @property
     def main(self) -> bool:
@@ -271,12 +271,12 @@ class Trainer:
     @property
     def reported(self) -> int:
         """The step whose weights are reported on; 0 before."""
-        return self.keeper.reported
+        return self.checkpoint_manager.reported
 
     @property
     def averaged(self) -> int:
         """How many checkpoints those are the average of; 0: they are of one."""
-        return self.keeper.averaged
+        return self.checkpoint_manager.averaged
 
     def headline(self) -> str:
         """Says in one line what is about to run."""
@@ -297,7 +297,7 @@ class Trainer:
     def _name_direction(self) -> str:
         """From which language into which: two files alone do not say it."""
         data = self.settings.data
-        told = data.made or data.running or data.hears or data.tasks or self.settings.by_hand
+        told = data.made or data.running or data.is_speech or data.tasks or self.settings.in_memory
         return "" if told else f"from {data.source} to {data.target}, "
 
     def parameters(self) -> dict[str, int]:
@@ -331,7 +331,7 @@ class Trainer:
             self._go_back(self.settings)
         if self.results is not None:
             self._say_finished()
-            self.keeper.restore_reported()
+            self.checkpoint_manager.restore_reported()
             return self.results
         try:
             self.train(self.quiet)
@@ -345,13 +345,15 @@ class Trainer:
     def _say_stopped(self) -> str:
         """Where training stands when it is stopped, and how it goes on."""
         done = f"stopped after update {self.engine.step:,}"
-        saved = self.keeper.saved or 0
+        saved = self.checkpoint_manager.saved or 0
         return f"{done}: {self.folder.path} has a checkpoint of update {saved:,}"
 
     def _say_finished(self) -> None:
         """Says that these are the figures of a run that was finished before."""
         if self.main and not self._begun:
-            mention(f"{self.folder.path} is finished; overwrite=True trains it anew", sys.stdout)
+            print_message(
+                f"{self.folder.path} is finished; overwrite=True trains it anew", sys.stdout
+            )
 
     def _go_back(self, settings: Settings) -> None:
         """Back to the last checkpoint, to go on from there with these settings.
@@ -368,24 +370,24 @@ class Trainer:
                 f"update {self.engine.step:,}: begin with a new model and Trainer"
             )
         before.release()
-        keeper = self._make_keeper(settings, folder)
+        checkpoint_manager = self._make_keeper(settings, folder)
         if folder.resumable:
             self._check_texts(folder)
-            keeper.check()
+            checkpoint_manager.check()
         closing = self._make_controller(settings)
         if folder.resumable:
-            keeper.resume()
+            checkpoint_manager.resume()
         self.settings, self.folder = settings, folder
-        self.keeper, self.closing = keeper, closing
+        self.checkpoint_manager, self.closing = checkpoint_manager, closing
         self.results = folder.results
 
     def train(self, quiet: bool = False) -> None:
         """Trains; what stays are the weights to report on."""
         if self.main:
-            self.keeper.begin()
+            self.checkpoint_manager.begin()
         self._begun = True
         if self.engine.step == 0:  # what was made by hand, from no seed, cannot be made again
-            self.keeper.save_state()
+            self.checkpoint_manager.save_state()
         if self.accelerator is not None and self.tensorboard:
             self.accelerator.init_trackers(TENSORBOARD)
         steps, silent = self.settings.training.steps, quiet or not self.main
@@ -396,7 +398,7 @@ class Trainer:
         with ProgressDisplay(steps, self.engine.step, silent) as self.display:
             self.engine.run(self._watch, self._checkpoint, self._tick)
         if self.main:
-            self.keeper.choose()
+            self.checkpoint_manager.choose()
 
     def release(self) -> None:
         """Ends what the processes share; the first one goes on alone."""
@@ -412,7 +414,7 @@ class Trainer:
     def _watch(self, progress: Progress) -> bool:
         """Evaluates on validation and keeps what is worth keeping; True: stop here."""
         metric, seed = self.settings.training.metric, self.settings.seed
-        found = look_at(self.model, self.guide, self.corpus.valid, progress, metric, seed)
+        found = validate(self.model, self.guide, self.corpus.valid, progress, metric, seed)
         self.folder.append(finite(found.record))
         if self.display is not None:
             self.display.tell(found.line)
@@ -421,10 +423,10 @@ class Trainer:
             shown = {f"valid/{k}": v for k, v in figures.items() if isinstance(v, float)}
             train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
             self.accelerator.log({**shown, **train}, step=progress.step)
-        return self.keeper.keep(found)
+        return self.checkpoint_manager.keep(found)
 
     def _checkpoint(self) -> None:
-        self.keeper.save_state()
+        self.checkpoint_manager.save_state()
 
     def finish(self) -> Results:
         """Reports on validation and test, writes and returns the results, and draws the plots.
@@ -433,7 +435,7 @@ class Trainer:
         """
         from latentheads.runs.reporter import Reporter  # it loads what draws and scores
 
-        self.keeper.mend_folder()
+        self.checkpoint_manager.mend_folder()
         results = self._facts().to_json()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
         with own_parameters():

@@ -13,7 +13,7 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
-from latentheads.names import CHAINS, chains_of
+from latentheads.names import ATTENTION_TYPES, parse_attention_types
 from latentheads.runs.loading import load_finished
 from latentheads.runs.run import Run, same_vocabulary
 from latentheads.runs.settings import Settings
@@ -207,8 +207,8 @@ def _bound_of_encoder(begun: Run) -> list[str]:
 
 def _names_encoder(chains: str) -> bool:
     """Whether a word of chains names the encoder's."""
-    named = chains_of(chains)
-    return named is None or CHAINS[0] in named
+    named = parse_attention_types(chains)
+    return named is None or ATTENTION_TYPES[0] in named
 
 
 def _refuse_others(begun: Run, settings: Settings) -> None:

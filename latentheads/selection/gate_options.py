@@ -11,7 +11,7 @@ import torch
 from latentheads.checks import check_least
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
-from latentheads.names import CHAINS, chains_of
+from latentheads.names import ATTENTION_TYPES, parse_attention_types
 from latentheads.selection.hard_gates import GateController, Gating
 from latentheads.values import convert_fields
 
@@ -45,12 +45,12 @@ class Gates:
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        chains_of(self.gates)
+        parse_attention_types(self.gates)
         check_least(vars(self), gate_penalty=0.0, gate_heads=0, gate_rate=0.0)
 
-    def gating(self, heads: int, chains: Collection[str] = CHAINS) -> Gating | None:
+    def gating(self, heads: int, chains: Collection[str] = ATTENTION_TYPES) -> Gating | None:
         """Makes the gates of a model; None where it has none."""
-        chosen = chains_of(self.gates)
+        chosen = parse_attention_types(self.gates)
         own = tuple(chain for chain in chains if chosen is None or chain in chosen)
         if not own:
             return None

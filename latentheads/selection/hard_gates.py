@@ -22,14 +22,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.errors import mention
+from latentheads.errors import print_message
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.selection.selector import Choice, DrawnSelector
 
-__all__ = ["GateController", "GatePenalty", "Gating"]
+__all__ = ["GateController", "Gating", "L0Penalty"]
 
 
-class GatePenalty(nn.Module):
+class L0Penalty(nn.Module):
     """What an open gate costs while training, in nats for the whole data set; kept with the model.
 
     Args:
@@ -65,7 +65,7 @@ class Gating(DrawnSelector):
     gate_open: float = 0.5
     gate_start: float = 3.0
     gate_temperature: float = 0.33
-    pressure: GatePenalty = field(default_factory=GatePenalty)
+    pressure: L0Penalty = field(default_factory=L0Penalty)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,7 +155,7 @@ class GateController:
         tokens: int,
         quiet: bool = False,
     ) -> None:
-        self.pressure: GatePenalty = model.selector.pressure
+        self.pressure: L0Penalty = model.selector.pressure
         self.families = list(guide.selections.values())
         self.gated = sum(family.logits.numel() for family in self.families)
         if not 0 <= gate_heads < self.gated:
@@ -186,7 +186,7 @@ class GateController:
         """Notes at the end of training that another number of heads is open than was wanted."""
         left = sum(int((family().mode > 0).sum()) for family in self.families)
         if left != self.gate_heads:
-            mention(
+            print_message(
                 f"note: {left} of {self.gated} gated heads stay open, where gate_heads wanted "
                 f"{self.gate_heads}: train longer, on more text, or with another gate_rate",
                 sys.stderr,

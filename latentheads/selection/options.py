@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from latentheads.checks import check_known, split_items
-from latentheads.names import CHAINS, chains_of
-from latentheads.selection.laws import make_selector
+from latentheads.names import ATTENTION_TYPES, parse_attention_types
 from latentheads.selection.selector import Selector
+from latentheads.selection.strategies import make_selector
 from latentheads.values import convert_fields
 
-__all__ = ["Selecting"]
+__all__ = ["SelectionOptions"]
 
 
 @dataclass(frozen=True)
-class Selecting:
+class SelectionOptions:
     """Which heads speak for each task.
 
     Attributes:
@@ -37,8 +37,10 @@ class Selecting:
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        if chains_of(self.select_chains) == ():
-            raise ValueError(f"select_chains must name a chain: all, or some of {','.join(CHAINS)}")
+        if parse_attention_types(self.select_chains) == ():
+            raise ValueError(
+                f"select_chains must name a chain: all, or some of {','.join(ATTENTION_TYPES)}"
+            )
 
     def selector(
         self, heads: int, sources: Sequence[str], targets: Sequence[str]
@@ -57,7 +59,7 @@ class Selecting:
             self.select,
             heads,
             self.candidates or 2 * heads,
-            chains_of(self.select_chains) or CHAINS,
+            parse_attention_types(self.select_chains) or ATTENTION_TYPES,
             len(sources),
             len(targets),
             **{name: self._sets_of(sources, targets, side) for name, side in sides.items()},

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.names import CHAINS, check_chains, side_of
+from latentheads.names import ATTENTION_TYPES, check_attention_types, side_of
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
@@ -86,10 +86,10 @@ class Selector(ABC):
     """
 
     heads: int
-    chains: tuple[str, ...] = CHAINS
+    chains: tuple[str, ...] = ATTENTION_TYPES
 
     def __post_init__(self) -> None:
-        check_chains("chains", self.chains or ("",))
+        check_attention_types("chains", self.chains or ("",))
 
     @property
     def places(self) -> int:

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.corpora import Part, Place, Stream, Update, UpdateStream
-from latentheads.effects import own_parameters
+from latentheads.corpora import LoaderState, Part, PartLoader, Step, StepLoader
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
+from latentheads.handlers import own_parameters
 from latentheads.inference.objective import Head_ELBO
 from latentheads.inference.selection_objectives import (
     Alternatives,
@@ -28,7 +28,7 @@ from latentheads.model import HeadModel
 from latentheads.noise import NoiseStream
 from latentheads.passes import passes
 from latentheads.training.checkpoints import weights
-from latentheads.training.faults import find_fault, find_spoilt
+from latentheads.training.non_finite import find_non_finite, find_non_finite_states
 from latentheads.training.optimizers import make_optimizers
 from latentheads.training.options import Training
 from latentheads.training.state import check_facts, check_moments, check_noise
@@ -85,7 +85,7 @@ class Engine:
         self,
         model: HeadModel,
         guide: ModelGuide,
-        source: Part | UpdateStream,
+        source: Part | StepLoader,
         training: Training,
         seed: int = 0,
         accelerator: Any = None,
@@ -106,7 +106,7 @@ class Engine:
             )
         self.processes = 1 if accelerator is None else accelerator.num_processes
         self.rank = 0 if accelerator is None else accelerator.process_index
-        self.stream = self._make_stream(source)
+        self.stream = self._make_loader(source)
         self.elbo = make_elbo(training)
         self.objective = self.elbo(model, guide)
         self.selections = guide.selection_families
@@ -117,7 +117,7 @@ class Engine:
         self.optimizers = make_optimizers(self.objective, training)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0
-        self.place = Place()
+        self.place = LoaderState()
         self.stopped = False
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._tokens = 0
@@ -128,10 +128,10 @@ class Engine:
         """Another one for every process of every seed."""
         return (int(seed) * self.processes + self.rank) % 2**63
 
-    def _make_stream(self, source: Part | UpdateStream) -> UpdateStream:
-        if isinstance(source, UpdateStream):
+    def _make_loader(self, source: Part | StepLoader) -> StepLoader:
+        if isinstance(source, StepLoader):
             return source
-        return Stream(
+        return PartLoader(
             source,
             self.training.tokens,
             self.seed,
@@ -219,7 +219,7 @@ class Engine:
         """Whether training is not at its end."""
         return self.step < self.training.steps and not self.stopped
 
-    def _update(self, module: nn.Module, update: Update) -> None:
+    def _update(self, module: nn.Module, update: Step) -> None:
         """One update of the weights; the noise has its full scale again behind it, or an error."""
         self._set_noise_factor(self.training.noise_factor(self.step))
         try:
@@ -227,7 +227,7 @@ class Engine:
         finally:
             self._set_noise_factor(1.0)
 
-    def _learn(self, module: nn.Module, update: Update) -> None:
+    def _learn(self, module: nn.Module, update: Step) -> None:
         step, training = self.step, self.training
         self.elbo.kl_weight = training.kl_weight(step)
         for family in self.selections:
@@ -235,10 +235,10 @@ class Engine:
         if self.selections:
             check_sizes(update)
         if step == 0:
-            self._validate(update.shares[0][0].to(self.device))
+            self._validate(update.micro_batches[0][0].to(self.device))
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        last = len(update.shares) - 1
-        for place, (share, weight) in enumerate(update.shares):
+        last = len(update.micro_batches) - 1
+        for place, (share, weight) in enumerate(update.micro_batches):
             batch = share.to(self.device)
             scale = weight * len(batch) / batch.size
             with ExitStack() as around:
@@ -283,13 +283,13 @@ class Engine:
         dtype = kind[self.training.precision]
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 
-    def _guard(self, loss: Tensor, update: Update) -> None:
+    def _guard(self, loss: Tensor, update: Step) -> None:
         """Stops before the weights are spoilt; on a GPU at most ``GUARD_EVERY`` updates later.
 
         There, too, nothing that is not finite is reported or saved.
         """
         if self.device.type == "cpu":
-            self._check(loss, [batch for batch, _ in update.shares])
+            self._check(loss, [batch for batch, _ in update.micro_batches])
         elif self.step % GUARD_EVERY == 0:
             self._check(self._loss, [])
 
@@ -302,7 +302,7 @@ class Engine:
         parameters = list(self.objective.parameters())
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         broken = looks and not math.isfinite(float(norm))
-        if broken and (where := find_spoilt(self.model, self.guide)):
+        if broken and (where := find_non_finite_states(self.model, self.guide)):
             raise FloatingPointError(f"step {self.step + 1}: {where}")
         if clip:
             nn.utils.clip_grads_with_norm_(parameters, clip, norm)
@@ -310,7 +310,7 @@ class Engine:
     def _check(self, loss: Tensor, batches: list[Batch]) -> None:
         """Refuses a loss that is not finite: of the batches of this update, or of those before."""
         if not math.isfinite(float(loss)):
-            where = find_fault(self.model, self.guide, batches)
+            where = find_non_finite(self.model, self.guide, batches)
             raise FloatingPointError(f"step {self.step + bool(batches)}: {where}")
 
     def _progress(self) -> Progress:
@@ -406,7 +406,7 @@ class Engine:
                 if kept:
                     state["state"][index] = kept
             optimizer.load_state_dict(state)
-        self.step, self.place = facts["step"], Place(**facts["place"])
+        self.step, self.place = facts["step"], LoaderState(**facts["place"])
         self.stopped = facts["stopped"]
         self._loss = tensors["loss"].to(self.device) * (self.rank == 0)
         self._tokens, self._seconds = facts["tokens"], facts["seconds"]
@@ -436,7 +436,7 @@ def check_together(training: Training, model: HeadModel) -> None:
             f"precision {training.precision} is of a network in float32, and this one is in "
             "float64: use fp32, which leaves it as it is, or make the network float32"
         )
-    if model.sums_alignments and training.select_gradient != "straight-through":
+    if model.has_latent_alignments and training.select_gradient != "straight-through":
         raise ValueError(
             f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
             "which alignments are not: use straight-through"
@@ -450,17 +450,17 @@ def check_together(training: Training, model: HeadModel) -> None:
         raise ValueError(
             f"gates need a KL of weight 1, which their penalty is a part of: drop {said}"
         )
-    if training.objective != "bound" and not model.sums_alignments:
+    if training.objective != "bound" and not model.has_latent_alignments:
         raise ValueError(f"objective {training.objective} needs alignments that are drawn")
 
 
-def check_sizes(update: Update) -> None:
+def check_sizes(update: Step) -> None:
     """Refuses batches that do not know the size of their corpus, in which shared KL counts once.
 
     Raises:
         ValueError: A batch does not say how large its corpus is.
     """
-    if not all(batch.corpus_size for batch, _ in update.shares):
+    if not all(batch.corpus_size for batch, _ in update.micro_batches):
         raise ValueError(
             "batches of a function must say corpus_size, the sentences of their corpus, where "
             "gates or selections are drawn: model.batch(..., corpus_size=N)"

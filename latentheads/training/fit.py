@@ -11,17 +11,17 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least, check_seed
-from latentheads.corpora import BatchStream, Part, Stream, UpdateStream
+from latentheads.corpora import BatchLoader, Part, PartLoader, StepLoader
 from latentheads.corpora import batches as in_batches
 from latentheads.corpora.batches import TOKENS
-from latentheads.effects import own_parameters
 from latentheads.guide import ModelGuide, check_pair
+from latentheads.handlers import own_parameters
+from latentheads.inference.display import figures_to_html, figures_to_text
 from latentheads.inference.evaluation import Report, evaluate
-from latentheads.inference.showing import figures_to_html, figures_to_text
 from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
+from latentheads.training.early_stopping import Best, check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
-from latentheads.training.looking import Best, look_at, probe
 from latentheads.training.needs import check_idle
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
@@ -113,9 +113,9 @@ def fit(
     options = read_options(training, isinstance(batches, Part))
     check_pair(model, guide)
     check_idle(options, model, guide)
-    engine = Engine(model, guide, _make_stream(batches, options, seed), options, seed)
+    engine = Engine(model, guide, _make_loader(batches, options, seed), options, seed)
     fitting = _Fitting(engine, _find_valid(batches, valid), seed, tick)
-    fitting.probe()
+    fitting.check_bound_exists()
     if not quiet:
         note_long_warmup(options)
     with ProgressDisplay(options.steps, quiet=quiet) as fitting.display:
@@ -142,9 +142,9 @@ def read_options(said: Mapping[str, Any], cuts: bool) -> Training:
     return make_group(Training, said)
 
 
-def _make_stream(given: Any, options: Training, seed: int) -> UpdateStream:
+def _make_loader(given: Any, options: Training, seed: int) -> StepLoader:
     if isinstance(given, Part):
-        return Stream(given, options.tokens, seed, options.accumulate)
+        return PartLoader(given, options.tokens, seed, options.accumulate)
     if not (callable(given) or isinstance(given, Sequence)):
         raise ValueError(
             "batches must be a list of batches, a part of a corpus, or a function that makes the "
@@ -155,7 +155,7 @@ def _make_stream(given: Any, options: Training, seed: int) -> UpdateStream:
             raise ValueError("batches has none: there is nothing to train on")
         for batch in given:
             check_batch(batch, "batches")
-    return BatchStream(given, seed, options.accumulate)
+    return BatchLoader(given, seed, options.accumulate)
 
 
 def _find_valid(given: Any, valid: Any) -> Part | Sequence[Batch]:
@@ -201,11 +201,11 @@ class _Fitting:
     history: list[dict[str, Any]] = field(default_factory=list)
     display: ProgressDisplay | None = None
 
-    def probe(self) -> None:
+    def check_bound_exists(self) -> None:
         """Refuses a guide that has no bound, before training."""
         known = self.valid
         first = next(in_batches(known, TOKENS)) if isinstance(known, Part) else known[0]
-        probe(self.engine.model, self.engine.guide, first, self.seed)
+        check_bound_exists(self.engine.model, self.engine.guide, first, self.seed)
 
     def tick(self, step: int) -> None:
         """Notes an update."""
@@ -218,16 +218,16 @@ class _Fitting:
     def watch(self, progress: Progress) -> bool:
         """Evaluates, and keeps weights that are better; True: stop here."""
         engine, training = self.engine, self.engine.training
-        found = look_at(
+        found = validate(
             engine.model, engine.guide, self.valid, progress, training.metric, self.seed
         )
         self.history.append(found.record)
         if self.display is not None:
             self.display.tell(found.line)
-        if self.best.beaten_by(found, engine.model):
+        if self.best.is_improved_by(found, engine.model):
             self.step, self.report = progress.step, found.report
             self.kept = self._copy_moving()
-        return self.best.tires(training.patience)
+        return self.best.should_stop(training.patience)
 
     def _weights(self) -> dict[str, Tensor]:
         return weights(model=self.engine.model, guide=self.engine.guide)

@@ -16,11 +16,11 @@ from latentheads.model import HeadModel
 from latentheads.selection.static import StaticSelector
 from latentheads.training.options import Training
 
-__all__ = ["LAW", "NOISE", "OF_TRAINING", "Draws", "Need", "check_idle"]
+__all__ = ["LAW", "NOISE", "OF_TRAINING", "Draws", "Requirement", "check_idle"]
 
 
 @dataclass(frozen=True)
-class Need:
+class Requirement:
     """A need of some options, without which they act on nothing.
 
     Attributes:
@@ -57,17 +57,17 @@ class Draws(ABC):
 
     @property
     @abstractmethod
-    def draws_heads(self) -> bool:
+    def samples_heads(self) -> bool:
         """Whether heads are drawn, of attention or of n-grams."""
 
     @property
     @abstractmethod
-    def draws_choice(self) -> bool:
+    def samples_selection(self) -> bool:
         """Whether the choice of heads is drawn."""
 
     @property
     @abstractmethod
-    def draws_alignments(self) -> bool:
+    def samples_alignments(self) -> bool:
         """Whether alignments are drawn."""
 
     @property
@@ -83,22 +83,22 @@ class Draws(ABC):
     @property
     def weighs_alignments(self) -> bool:
         """Whether alignments are trained by a bound that has a KL, which may be weighed."""
-        return self.draws_alignments and self.options.objective in ("bound", "sampled")
+        return self.samples_alignments and self.options.objective in ("bound", "sampled")
 
     @property
-    def pays_for_heads(self) -> bool:
+    def has_nonzero_kl(self) -> bool:
         """Whether drawn heads have a KL that is not 0 by construction."""
-        return (self.draws_heads or self.weighs_alignments) and not self.is_tied
+        return (self.samples_heads or self.weighs_alignments) and not self.is_tied
 
     @property
-    def weighs_kl(self) -> bool:
+    def has_kl_weight(self) -> bool:
         """Whether a KL that is not 0 by construction may be weighed: with gates it may not."""
-        return (self.pays_for_heads or self.draws_choice) and not self.gates
+        return (self.has_nonzero_kl or self.samples_selection) and not self.gates
 
     @property
     def draws_paid_logits(self) -> bool:
         """Whether anything has a KL that may be sampled: that of alignments is always a sum."""
-        return (self.draws_heads and not self.is_tied) or self.draws_choice or self.gates
+        return (self.samples_heads and not self.is_tied) or self.samples_selection or self.gates
 
 
 LAW = "--select selection, subset or group"
@@ -115,38 +115,40 @@ SAMPLED = (
 DRAWN = "--alignments, with a prior other than soft"
 
 OF_TRAINING = (
-    Need(("momentum",), "--optimiser nag", lambda it: it.options.optimiser == "nag"),
-    Need(("period", "least_rate"), "--decay cosine", lambda it: it.options.decay == "cosine"),
-    Need(
+    Requirement(("momentum",), "--optimiser nag", lambda it: it.options.optimiser == "nag"),
+    Requirement(
+        ("period", "least_rate"), "--decay cosine", lambda it: it.options.decay == "cosine"
+    ),
+    Requirement(
         ("period_growth", "shrink"),
         "--decay cosine with --period",
         lambda it: it.options.decay == "cosine" and it.options.period > 0,
     ),
-    Need(("kl",), SAMPLED, lambda it: it.draws_paid_logits),
-    Need(("kl_warmup_steps", "max_kl_weight"), KL, lambda it: it.weighs_kl),
-    Need(
+    Requirement(("kl",), SAMPLED, lambda it: it.draws_paid_logits),
+    Requirement(("kl_warmup_steps", "max_kl_weight"), KL, lambda it: it.has_kl_weight),
+    Requirement(
         ("min_kl_weight",),
         f"--kl_warmup_steps, and {KL}",
-        lambda it: it.weighs_kl and it.options.kl_warmup_steps > 0,
+        lambda it: it.has_kl_weight and it.options.kl_warmup_steps > 0,
     ),
-    Need(
+    Requirement(
         ("free_bits",),
         f"{OWN}, and --select_gradient straight-through",
-        lambda it: it.pays_for_heads and it.options.select_gradient == "straight-through",
+        lambda it: it.has_nonzero_kl and it.options.select_gradient == "straight-through",
     ),
-    Need(("noise_warmup_steps",), NOISE, lambda it: it.draws_heads),
-    Need(("select_gradient",), LAW, lambda it: it.draws_choice),
-    Need(
+    Requirement(("noise_warmup_steps",), NOISE, lambda it: it.samples_heads),
+    Requirement(("select_gradient",), LAW, lambda it: it.samples_selection),
+    Requirement(
         ("temperature", "least_temperature"),
         f"{LAW}, with --select_gradient straight-through",
-        lambda it: it.draws_choice and it.options.select_gradient == "straight-through",
+        lambda it: it.samples_selection and it.options.select_gradient == "straight-through",
     ),
-    Need(("patience",), "a training without --gates", lambda it: not it.gates),
-    Need(("objective",), DRAWN, lambda it: it.draws_alignments),
-    Need(
+    Requirement(("patience",), "a training without --gates", lambda it: not it.gates),
+    Requirement(("objective",), DRAWN, lambda it: it.samples_alignments),
+    Requirement(
         ("objective_draws",),
         "--alignments, with --objective iwae or rws",
-        lambda it: it.draws_alignments and it.options.objective in ("iwae", "rws"),
+        lambda it: it.samples_alignments and it.options.objective in ("iwae", "rws"),
     ),
 )
 """The needs of every option of training that has any."""
@@ -165,19 +167,21 @@ class _InModel(Draws):
     guide: ModelGuide
 
     @property
-    def draws_heads(self) -> bool:
+    def samples_heads(self) -> bool:
         """Whether heads are drawn, or what only a guide of the reader's own knows of."""
-        return self.model.draws_heads or not type(self.guide).__module__.startswith("latentheads.")
+        return self.model.samples_heads or not type(self.guide).__module__.startswith(
+            "latentheads."
+        )
 
     @property
-    def draws_choice(self) -> bool:
+    def samples_selection(self) -> bool:
         """Whether some module draws which heads speak."""
         return any(not isinstance(m.selector, StaticSelector) for m in self.model.selecting)
 
     @property
-    def draws_alignments(self) -> bool:
+    def samples_alignments(self) -> bool:
         """Whether alignments are drawn."""
-        return self.model.sums_alignments
+        return self.model.has_latent_alignments
 
     @property
     def gates(self) -> bool:

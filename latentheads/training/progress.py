@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from tqdm import tqdm
 
-from latentheads.errors import mention
+from latentheads.errors import print_message
 from latentheads.training.options import Training
 
 __all__ = ["ProgressDisplay", "note_long_warmup"]
@@ -111,7 +111,7 @@ class ProgressDisplay:
         seconds = self._clock() - self._start
         self._due = next((s for s in FIRST if s > seconds), seconds + EVERY)
         self._shown = self.done
-        mention(self._say_state(), self.file)
+        print_message(self._say_state(), self.file)
 
     def _say_state(self) -> str:
         """How far the training is, how fast, and what was found last."""
@@ -130,7 +130,7 @@ def note_long_warmup(training: Training) -> None:
     """Notes a warm-up that training ends within: the learning rate never reaches what was asked."""
     if training.warmup > training.steps:
         top = training.learning_rate * training.rate(training.steps - 1)
-        mention(
+        print_message(
             f"note: warmup_steps {training.warmup:,} is more than all {training.steps:,} updates: "
             f"the learning rate reaches {top:.2g} of {training.learning_rate:.2g}",
             sys.stderr,

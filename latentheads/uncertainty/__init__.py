@@ -7,23 +7,24 @@ from latentheads.uncertainty.calibration import (
     edges_of_width,
     sum_bins,
 )
-from latentheads.uncertainty.committees import (
-    Alone,
-    Committee,
-    DroppedOut,
-    Ensemble,
-    HeadDraws,
-    Noised,
-)
 from latentheads.uncertainty.edits import label_tokens
+from latentheads.uncertainty.ensembles import (
+    DeepEnsemble,
+    Ensemble,
+    HeadSamples,
+    MCDropout,
+    NoisyEnsemble,
+    SingleModel,
+)
+from latentheads.uncertainty.evaluation import EnsembleEvaluation, Output, Texts, evaluate_ensemble
 from latentheads.uncertainty.figures import (
     TokenFigures,
     fit_temperature,
     read_tokens,
     score_sentences,
 )
-from latentheads.uncertainty.measures import Figure, bins_of_law, compare_systems, measure_trial
-from latentheads.uncertainty.prediction import Prediction, mix_laws
+from latentheads.uncertainty.measures import Figure, bins_of_law, compare_systems, compute_measures
+from latentheads.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.uncertainty.ranking import (
     correlation,
     rejection_curve,
@@ -31,40 +32,39 @@ from latentheads.uncertainty.ranking import (
     roc_area,
 )
 from latentheads.uncertainty.scaling import Line, TemperatureFit, fit_line
-from latentheads.uncertainty.trial import Output, Texts, Trial, try_committee
 
 __all__ = [
-    "Alone",
     "BinSums",
     "Bins",
-    "Committee",
-    "DroppedOut",
+    "DeepEnsemble",
     "Ensemble",
+    "EnsembleEvaluation",
     "Figure",
-    "HeadDraws",
+    "HeadSamples",
     "Line",
-    "Noised",
+    "MCDropout",
+    "NoisyEnsemble",
     "Output",
     "Prediction",
+    "SingleModel",
     "TemperatureFit",
     "Texts",
     "TokenFigures",
-    "Trial",
     "bins_of_law",
     "compare_systems",
+    "compute_measures",
     "correlation",
     "edges_of_mass",
     "edges_of_width",
+    "evaluate_ensemble",
     "fit_line",
     "fit_temperature",
     "label_tokens",
-    "measure_trial",
-    "mix_laws",
+    "mix_distributions",
     "read_tokens",
     "rejection_curve",
     "rejection_ratio",
     "roc_area",
     "score_sentences",
     "sum_bins",
-    "try_committee",
 ]

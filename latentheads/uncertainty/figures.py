@@ -19,19 +19,19 @@ from latentheads.corpora import batches as in_batches
 from latentheads.decoding.translate import Decoding, work_through
 from latentheads.noise import fixed_noise
 from latentheads.uncertainty.calibration import BINS
-from latentheads.uncertainty.committees import Committee
+from latentheads.uncertainty.ensembles import Ensemble
 from latentheads.uncertainty.prediction import Prediction
 from latentheads.uncertainty.scaling import TemperatureFit
 
 __all__ = [
     "UNCERTAINTIES",
-    "Judgement",
+    "TokenEvaluation",
     "TokenFigures",
     "fit_temperature",
     "read_tokens",
     "score_sentences",
+    "translate_with_ensemble",
     "with_targets",
-    "write_part",
 ]
 
 NUMBERS = 2**24
@@ -50,7 +50,7 @@ UNCERTAINTIES = {
 
 
 @dataclass(frozen=True)
-class Judgement:
+class TokenEvaluation:
     """A law at some temperature, judged by the tokens that came.
 
     Attributes:
@@ -69,7 +69,9 @@ class Judgement:
     masses: Float[ndarray, "token bin"]
 
     @classmethod
-    def of(cls, log_law: Float[Tensor, "token vocab"], words: Int[Tensor, " token"]) -> Judgement:
+    def of(
+        cls, log_law: Float[Tensor, "token vocab"], words: Int[Tensor, " token"]
+    ) -> TokenEvaluation:
         """Judges a law.
 
         Args:
@@ -114,7 +116,7 @@ class TokenFigures:
     sentence: Int[ndarray, " token"]
     token: Int[ndarray, " token"]
     ends: Bool[ndarray, " token"]
-    judged: Mapping[float, Judgement]
+    judged: Mapping[float, TokenEvaluation]
     mean_log: Float[ndarray, " token"]
     total: Float[ndarray, " token"]
     data: Float[ndarray, " token"]
@@ -157,7 +159,7 @@ def score_sentences(figures: TokenFigures) -> dict[str, Float[ndarray, " sentenc
 
 
 def read_tokens(
-    committee: Committee,
+    committee: Ensemble,
     part: Part,
     types: int,
     temperatures: Sequence[float] = (1.0,),
@@ -173,12 +175,14 @@ def read_tokens(
         seed: Of the draws.
     """
     columns: list[list[ndarray]] = []
-    judged: list[list[Judgement]] = []
+    judged: list[list[TokenEvaluation]] = []
     clock = _Clock()
     for batch, prediction in _predictions(committee, part, types, seed, clock):
         valid, words = batch.target_valid, batch.target
         law = prediction.log_law[valid]
-        judged.append([Judgement.of(scaled(law, each), words[valid]) for each in temperatures])
+        judged.append(
+            [TokenEvaluation.of(scaled(law, each), words[valid]) for each in temperatures]
+        )
         figures = (prediction.mean_log, prediction.total, prediction.data, prediction.reverse)
         places = batch.sentences[:, None].expand_as(words)
         every = [*(each[valid] for each in (places, words, *figures)), law.argmax(-1) == EOS]
@@ -200,10 +204,10 @@ def read_tokens(
     )
 
 
-def _join_laws(judged: Sequence[Judgement], order: Int[ndarray, " token"]) -> Judgement:
+def _join_laws(judged: Sequence[TokenEvaluation], order: Int[ndarray, " token"]) -> TokenEvaluation:
     """The tokens of all batches in an order."""
     columns = zip(*(vars(each).values() for each in judged), strict=True)
-    return Judgement(*(np.concatenate(each)[order] for each in columns))
+    return TokenEvaluation(*(np.concatenate(each)[order] for each in columns))
 
 
 class _Clock:
@@ -220,7 +224,7 @@ class _Clock:
 
 
 def _predictions(
-    committee: Committee, part: Part, types: int, seed: int, clock: _Clock
+    committee: Ensemble, part: Part, types: int, seed: int, clock: _Clock
 ) -> Iterator[tuple[Batch, Prediction]]:
     """The prediction of a committee for every batch."""
     tokens = max(1, NUMBERS // (committee.members * types))
@@ -235,7 +239,7 @@ def scaled(log_law: Float[Tensor, "token vocab"], temperature: float) -> Tensor:
     return log_law if temperature == 1.0 else (log_law / temperature).log_softmax(-1)
 
 
-def fit_temperature(committee: Committee, part: Part, types: int, seed: int = 0) -> float:
+def fit_temperature(committee: Ensemble, part: Part, types: int, seed: int = 0) -> float:
     """The temperature of the highest likelihood of a part.
 
     Args:
@@ -251,8 +255,8 @@ def fit_temperature(committee: Committee, part: Part, types: int, seed: int = 0)
     return fit.temperature
 
 
-def write_part(
-    committee: Committee, part: Part, decoding: Decoding, seed: int = 0
+def translate_with_ensemble(
+    committee: Ensemble, part: Part, decoding: Decoding, seed: int = 0
 ) -> list[list[int]]:
     """Translates every sentence of a part into tokens.
 

@@ -19,11 +19,11 @@ from latentheads.uncertainty.calibration import (
     edges_of_width,
     sum_bins,
 )
-from latentheads.uncertainty.figures import UNCERTAINTIES, Judgement, TokenFigures
+from latentheads.uncertainty.evaluation import TEST, UNLIKE, EnsembleEvaluation
+from latentheads.uncertainty.figures import UNCERTAINTIES, TokenEvaluation, TokenFigures
 from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_area
-from latentheads.uncertainty.trial import TEST, UNLIKE, Trial
 
-__all__ = ["Figure", "baseline_of", "bins_of_law", "compare_systems", "measure_trial"]
+__all__ = ["Figure", "baseline_of", "bins_of_law", "compare_systems", "compute_measures"]
 
 Places = Mapping[str, Int[ndarray, " sentence"]]
 """The sentences of each text that a figure is of; in a resample some stand there twice."""
@@ -48,7 +48,7 @@ class Measure:
         return self.at(places)
 
 
-def varying_scores(trials: Sequence[Trial]) -> set[str]:
+def varying_scores(trials: Sequence[EnsembleEvaluation]) -> set[str]:
     """The scores of uncertainty that rank sentences, in one of a system's trials at least.
 
     A score of how members differ is 0 everywhere where there is one member: it ranks nothing.
@@ -61,7 +61,9 @@ def varying_scores(trials: Sequence[Trial]) -> set[str]:
     }
 
 
-def measure_trial(trial: Trial, scores: Collection[str] | None = None) -> dict[str, Measure]:
+def compute_measures(
+    trial: EnsembleEvaluation, scores: Collection[str] | None = None
+) -> dict[str, Measure]:
     """Every figure of a trial, by its name, as a function of the sentences.
 
     Of the references: ``nll``, ``brier``; ``ece`` by bins of equal width, ``ece_mass`` of equal
@@ -95,13 +97,13 @@ def measure_trial(trial: Trial, scores: Collection[str] | None = None) -> dict[s
     return found
 
 
-def _both(trial: Trial) -> tuple[Judgement, Judgement]:
+def _both(trial: EnsembleEvaluation) -> tuple[TokenEvaluation, TokenEvaluation]:
     """The laws at temperature 1, and at the fitted one."""
     judged = trial.references.judged
     return judged[1.0], judged[trial.temperature]
 
 
-def _measure_law(figures: TokenFigures, judged: Judgement) -> dict[str, Measure]:
+def _measure_law(figures: TokenFigures, judged: TokenEvaluation) -> dict[str, Measure]:
     """The figures of laws on references."""
     tokens = figures.sums(np.ones(len(figures.sentence)))
 
@@ -124,7 +126,7 @@ def _measure_law(figures: TokenFigures, judged: Judgement) -> dict[str, Measure]
 
 
 def bins_of_law(
-    figures: TokenFigures, judged: Judgement, ends: bool = False, mass: bool = False
+    figures: TokenFigures, judged: TokenEvaluation, ends: bool = False, mass: bool = False
 ) -> BinSums:
     """Puts the likeliest tokens of references into bins by their probability.
 
@@ -140,7 +142,7 @@ def bins_of_law(
     return sum_bins(confidence, right, figures.sentence[some], figures.sentences, edges)
 
 
-def _measure_output(trial: Trial) -> dict[str, Measure]:
+def _measure_output(trial: EnsembleEvaluation) -> dict[str, Measure]:
     """The figures of the tokens that were written."""
     output = trial.output
     probability = np.exp(output.log_prob)
@@ -230,7 +232,7 @@ class Figure:
 
 
 def compare_systems(
-    systems: Sequence[Sequence[Trial]],
+    systems: Sequence[Sequence[EnsembleEvaluation]],
     sizes: Mapping[str, int],
     resamples: int = 1000,
     seed: int = SEED,
@@ -259,7 +261,7 @@ def compare_systems(
     drawn |= dict.fromkeys(paired, drawn[TEST])
     whole = {name: np.arange(number) for name, number in sizes.items()}
     every = [
-        [measure_trial(trial, varying_scores(trials)) for trial in trials] for trials in systems
+        [compute_measures(trial, varying_scores(trials)) for trial in trials] for trials in systems
     ]
     known = [
         {name: _resample(measured, name, whole, drawn) for name in measured[0]}

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Prediction", "mix_laws"]
+__all__ = ["Prediction", "mix_distributions"]
 
 LOWEST = -1e4
 """A log-probability whose probability is 0 in every type of numbers."""
@@ -85,7 +85,7 @@ def log_prob_of(
     return log_law.gather(-1, place)[..., 0]
 
 
-def mix_laws(
+def mix_distributions(
     members: Sequence[Float[Tensor, "sentence token vocab"]],
     words: Int[Tensor, "sentence token"],
     held: bool = False,

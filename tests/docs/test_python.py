@@ -15,7 +15,7 @@ import latentheads as lh
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import batches
 from latentheads.distributions import NormalHeads
-from latentheads.families import Gaussian, HeadScale, Plain
+from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guides import RECIPES, Cascaded, Exact, Guide, Tied
 from latentheads.inference.bound import traces
 from latentheads.models import Network, Translation, make_prior
@@ -129,7 +129,7 @@ def test_a_notebook_trains_opens_and_reads_a_run(
 
 def test_the_amortised_guide_reads_the_states_of_queries() -> None:
     (script,) = snippets("docs/architecture.md")
-    names = {"Guide": Guide, "Gaussian": Gaussian, "Plain": Plain, "HeadScale": HeadScale}
+    names = {"Guide": Guide, "Gaussian": Gaussian, "Identity": Identity, "HeadScale": HeadScale}
     names |= {"NormalHeads": NormalHeads, "nn": torch.nn}
     run(script, names)
     network = Network(width=4, feed_forward=3, heads=2, layers=1)

@@ -19,7 +19,7 @@ from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, batches
 from latentheads.corpora.data import Data
 from latentheads.experiments.analysis.tables import summary
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
 from latentheads.reading import (
     Positions,
     Rarity,
@@ -186,7 +186,7 @@ def test_there_is_a_row_a_run_and_a_row_a_head(analysed: Path) -> None:
 
 
 def test_every_pair_of_heads_counts_alike_whatever_its_block() -> None:
-    head_report = make_head_report(chains=CHAINS[:1])
+    head_report = make_head_report(chains=ATTENTION_TYPES[:1])
     small, large = symmetric(2), symmetric(5)
     large[1], large[:, 1] = torch.nan, torch.nan
     for block, each in zip(head_report.blocks, (small, large), strict=True):

@@ -26,8 +26,8 @@ PAIRS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 @pytest.fixture
-def by_hand() -> ModuleType:
-    return import_module("latentheads.experiments.benchmarks.by_hand")
+def in_memory() -> ModuleType:
+    return import_module("latentheads.experiments.benchmarks.plain_pytorch")
 
 
 @pytest.fixture
@@ -56,14 +56,16 @@ def random_pair(recipe: str) -> tuple[Translation, nn.Module]:
 @pytest.mark.parametrize("analytic", [True, False], ids=["analytic", "sampled"])
 @pytest.mark.parametrize("recipe", PAIRS)
 def test_by_hand_equals_ours(
-    recipe: str, analytic: bool, batch: Batch, by_hand: ModuleType, drawn: list[Tensor]
+    recipe: str, analytic: bool, batch: Batch, in_memory: ModuleType, drawn: list[Tensor]
 ) -> None:
     model, guide = random_pair(recipe)
     loss = Head_ELBO(analytic=analytic).differentiable_loss(model, guide, batch)
     loss.backward()
-    weights = by_hand.take_weights(model.state_dict(), guide.state_dict())
+    weights = in_memory.take_weights(model.state_dict(), guide.state_dict())
     noise = iter(drawn)
-    network = by_hand.ByHand(weights, recipe, 3, 0.0, analytic, lambda like: next(noise))
+    network = in_memory.PlainTransformer(
+        weights, recipe, 3, 0.0, analytic, lambda like: next(noise)
+    )
     other = network.loss(batch.source, batch.target)
     other.backward()
     torch.testing.assert_close(other, loss, rtol=1e-12, atol=1e-10)
@@ -78,9 +80,9 @@ def check_gradients(weights: dict[str, Tensor], model: nn.Module, guide: nn.Modu
     theirs = dict(guide.named_parameters())
     assert len(weights) == len(ours) + len(theirs)
     if theirs:
-        by_hand = weights["decoder.layers.1.cross.guide.scale.log"].grad
+        in_memory = weights["decoder.layers.1.cross.guide.scale.log"].grad
         ours_again = theirs["families.decoder_1_cross.scale.log"].grad
-        torch.testing.assert_close(by_hand, ours_again, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(in_memory, ours_again, rtol=1e-9, atol=1e-10)
 
 
 def test_every_row_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
 from latentheads.corpora.subwords import Subwords
+from latentheads.runs import generation
 from tests.experiments.processes import ended, talking
 from tests.experiments.programs import SHORT, SMALL, assert_one_line, inside, status_of
 from tests.latentheads.runs.trained import train
@@ -52,7 +53,6 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     Notes what text is drawn with.
     """
     from latentheads.experiments import generate
-    from latentheads.runs import writing
     from latentheads.runs.loading import load_run
 
     found = load_run(run)
@@ -60,7 +60,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     loaded = replace(found, settings=replace(found.settings, data=data))
     monkeypatch.setattr(generate, "open_run", lambda *_: loaded)
     seen: dict[str, Any] = {"vocabulary": loaded.target}
-    draw = writing.sample_text
+    draw = generation.sample_text
 
     def noted(model: Any, prompts: Any, **options: Any) -> Any:
         seen.update(options, prompts=prompts)
@@ -69,7 +69,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             text[3] = EOS
         return found
 
-    monkeypatch.setattr(writing, "sample_text", noted)
+    monkeypatch.setattr(generation, "sample_text", noted)
     return seen
 
 
@@ -186,16 +186,15 @@ def test_prompts_around_one_that_is_too_long_are_continued(say: Say) -> None:
 def test_a_prompt_that_memory_does_not_suffice_for_stays_empty(
     say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentheads.runs import writing
 
-    draw = writing.sample_text
+    draw = generation.sample_text
 
     def narrow(model: Any, prompts: Any, **options: Any) -> Any:
         if any(len(prompt) > 2 for prompt in prompts):
             raise MemoryError
         return draw(model, prompts, **options)
 
-    monkeypatch.setattr(writing, "sample_text", narrow)
+    monkeypatch.setattr(generation, "sample_text", narrow)
     status, found, error = say("the\nthe the the\nthe\n", "--length=2")
     assert (status, len(found), found[1]) == (1, 3, "")
     assert error == "generate.py: prompt 2 of the input stays empty: out of memory\n"
@@ -262,8 +261,8 @@ PROMPT = "The OLD — zork ☃"
 def test_subwords_stand_behind_the_very_prompt(
     lowercase: bool, tokenised: bool, prompt: str
 ) -> None:
+    from latentheads.runs.generation import Sampling, continue_text
     from latentheads.runs.run import Run
-    from latentheads.runs.writing import Sampling, continue_text
 
     target = pieces(lowercase=lowercase, tokenised=tokenised)
     given: list[list[int]] = []
@@ -281,7 +280,7 @@ def test_subwords_stand_behind_the_very_prompt(
 
 
 def test_a_newline_within_a_line_becomes_a_space() -> None:
-    from latentheads.runs.writing import decode_text
+    from latentheads.runs.generation import decode_text
 
     target = pieces()
     tokens = [*target.encode("the\nold"), *target.encode("men\n"), EOS]
@@ -289,7 +288,7 @@ def test_a_newline_within_a_line_becomes_a_space() -> None:
 
 
 def test_no_prompt_holds_a_special_token_but_the_end_of_a_line() -> None:
-    from latentheads.runs.writing import encode_prompt
+    from latentheads.runs.generation import encode_prompt
 
     words = Words(["the", "old"])
     the, old = words.encode("the old")[:-1]

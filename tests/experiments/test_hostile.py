@@ -22,7 +22,7 @@ from pathlib import Path
 Path(__file__).with_name("ran").touch()
 
 from latentheads.guides import Guide
-from latentheads.families import Gaussian, HeadScale, Plain
+from latentheads.families import Gaussian, HeadScale, Identity
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5, name: str = "a.b", net: object = None):
@@ -30,7 +30,7 @@ class Sharper(Guide):
         self.start = start
 
     def family(self, block):
-        return Gaussian(Plain(), HeadScale(block.heads, self.start, learned=True))
+        return Gaussian(Identity(), HeadScale(block.heads, self.start, learned=True))
 
 class Other(Sharper):
     pass

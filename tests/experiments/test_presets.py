@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from latentheads.corpora import Words
+from latentheads.corpora.speech.audio import load_features
 from latentheads.corpora.speech.frames import pack
-from latentheads.corpora.speech.listening import hear
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.models import LanguageModel, Translation
 from latentheads.runs.build import make_model
@@ -91,7 +91,7 @@ def test_networks_that_hear_are_as_large_as_the_published_ones(
     plan = settings(*first_command(preset))
     words = Words([str(place) for place in range(types - 4)])
     with torch.device("meta"):
-        model = make_model(plan, words, Positions(plan.data.listening.filterbank))
+        model = make_model(plan, words, Positions(plan.data.audio_options.filterbank))
     assert sum(each.numel() for each in model.parameters()) == parameters
 
 
@@ -101,8 +101,8 @@ def test_the_longest_utterance_of_librispeech_is_heard(
 ) -> None:
     data = settings("--preset", preset).data
     longest = write_noise(tmp_path / "longest.wav", 35.2)
-    frames = pack([hear(longest, data.listening)], data.bins)
-    assert Positions(data.listening.filterbank).rows(frames).lengths.tolist() == [880]
+    frames = pack([load_features(longest, data.audio_options)], data.bins)
+    assert Positions(data.audio_options.filterbank).rows(frames).lengths.tolist() == [880]
     assert data.max_line >= 880
 
 

@@ -36,7 +36,7 @@ def test_a_reader_that_goes_away_loses_no_page(
 
     monkeypatch.setattr(pages, "write_page", write)
     with deserted(), pytest.raises(SystemExit) as left:
-        pages.tell_and_write("run.py", "a table", [], Namespace(report=True), tmp_path)
+        pages.print_and_write("run.py", "a table", [], Namespace(report=True), tmp_path)
     assert left.value.code == 141
     assert written == [tmp_path]
     assert capsys.readouterr() == ("", "")

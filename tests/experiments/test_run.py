@@ -113,7 +113,7 @@ def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
 
 GUIDE = """
 from latentheads.guides import Guide
-from latentheads.families import Gaussian, HeadScale, Plain
+from latentheads.families import Gaussian, HeadScale, Identity
 
 class Sharper(Guide):
     def __init__(self, model, start: float = 0.5):
@@ -121,7 +121,7 @@ class Sharper(Guide):
         self.start = start
 
     def family(self, block):
-        return Gaussian(Plain(), HeadScale(block.heads, self.start, learned=True))
+        return Gaussian(Identity(), HeadScale(block.heads, self.start, learned=True))
 """
 
 
@@ -361,8 +361,8 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--recipe coda --guide tied", "recipe coda sets prior and guide: drop guide"),
         ("--recepie coda", "unrecognized arguments: --recepie coda: did you mean --recipe?"),
         ("--qqq 1", "unrecognized arguments: --qqq 1: --help names all there are"),
-        ("--recipe coda+group+subset", "recipe 'coda+group': one law of selection stands behind"),
-        ("--recipe coda+grup", "unknown law of selection 'grup' in recipe 'coda+grup'"),
+        ("--recipe coda+group+subset", "recipe 'coda+group': one selection strategy stands behind"),
+        ("--recipe coda+grup", "unknown selection strategy 'grup' in recipe 'coda+grup'"),
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(

@@ -95,7 +95,7 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
     [
         (
             "--guide cascaded+top",
-            "unknown law of selection 'top' in guide 'cascaded+top'",
+            "unknown selection strategy 'top' in guide 'cascaded+top'",
         ),
         ("--guide group --candidates 6", "candidates must be a multiple of the 4 heads for group"),
         ("--guide subset --candidates 4", "candidates must be more than the 4 heads, got 4"),

@@ -12,7 +12,7 @@ import torch
 
 import latentheads as lh
 from latentheads.corpora import Words
-from latentheads.runs.hearing import check_hears, hear_files
+from latentheads.runs.transcription import check_is_speech, load_audio_files
 from tests.experiments.programs import SHORT, assert_one_line, inside, unpainted
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
 from tests.typechecking import unchecked
@@ -73,7 +73,7 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
     assert opened.transcribe([sound]) == [first]
     assert opened.transcribe(iter([sound])) == [first]
     with pytest.raises(ValueError, match="files must be names of files, got 3"):
-        unchecked(hear_files)(opened, [3])
+        unchecked(load_audio_files)(opened, [3])
     with pytest.raises(ValueError, match="files must be a list of files, got one"):
         opened.transcribe(str(sound))
 
@@ -186,4 +186,4 @@ def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:
     assert "this run hears speech, it reads no text" in done.stderr
     for source, said in ((None, "is a language model"), (Words([]), "reads text: use translate$")):
         with pytest.raises(ValueError, match=said):
-            check_hears(replace(lh.load_run(run), source=source))
+            check_is_speech(replace(lh.load_run(run), source=source))

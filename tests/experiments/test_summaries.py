@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> None:
     from latentheads.experiments.cli.tables import result_table
+    from latentheads.runs.generation import translate_lines
     from latentheads.runs.loading import load_run
-    from latentheads.runs.writing import translate_lines
 
     folder, out = with_references(tmp_path / "corpus"), tmp_path / "run"
     words = ["--data", str(folder), *LANGUAGES, "--references=refs", "--rouge=true"]

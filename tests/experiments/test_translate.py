@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from latentheads.runs import generation
 from latentheads.training import checkpoints
 from tests.experiments.processes import ended, talking
 from tests.experiments.programs import inside, status_of
@@ -65,8 +66,8 @@ def text(lines: list[str], end: str = "\n") -> str:
 @pytest.fixture(scope="module")
 def expected(run: Path) -> list[str]:
     """The translations of `LINES`, each asked for alone."""
+    from latentheads.runs.generation import translate_lines
     from latentheads.runs.loading import load_run
-    from latentheads.runs.writing import translate_lines
 
     loaded = load_run(run)
     alone = [translate_lines(loaded, [line], loaded.settings.decoding) for line in LINES]
@@ -171,10 +172,9 @@ NO_MEMORY = RuntimeError(
 def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
     say: Say, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentheads.runs import writing
 
     sizes: list[int] = []
-    translate = writing.translate
+    translate = generation.translate
 
     def narrow(model: Any, guide: Any, target: Any, batch: Any, how: Any) -> list[str]:
         sizes.append(len(batch))
@@ -183,7 +183,7 @@ def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
             raise NO_MEMORY
         return translate(model, guide, target, batch, how)
 
-    monkeypatch.setattr(writing, "translate", narrow)
+    monkeypatch.setattr(generation, "translate", narrow)
     status, found, error = say(text([*LINES[:4], "ça " * 50, *LINES[4:]]))
     assert (status, found) == (1, [*expected[:4], "", *expected[4:]])
     why = "out of memory: 9 bytes asked for at once"
@@ -198,7 +198,7 @@ def test_an_error_that_is_not_of_memory_is_not_hidden(
     def breaks(*_: Any) -> list[str]:
         raise RuntimeError("our own")
 
-    monkeypatch.setattr("latentheads.runs.writing.translate", breaks)
+    monkeypatch.setattr("latentheads.runs.generation.translate", breaks)
     with pytest.raises(RuntimeError, match="our own"):
         say("a\n")
 
@@ -238,7 +238,7 @@ def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> 
         seen.append(decoding)
         return [""] * len(batch)
 
-    monkeypatch.setattr("latentheads.runs.writing.translate", note)
+    monkeypatch.setattr("latentheads.runs.generation.translate", note)
     say("a")
     say("a", "--beam=3", "--length_penalty=0.5", "--draws=4")
     found = [(d.beam, d.length_penalty, d.draws) for d in seen]

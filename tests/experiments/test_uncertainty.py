@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from latentheads.experiments import uncertainty
-from latentheads.experiments.reliability.findings import Findings
+from latentheads.experiments.reliability.results import EvaluationResults
 from latentheads.experiments.reliability.systems import KINDS, System, group_runs, make_systems
 from latentheads.experiments.reliability.tables import _note_ends, write_tables
 from latentheads.experiments.reliability.texts import open_texts, read_others
@@ -154,7 +154,7 @@ def test_a_system_alone_is_held_against_no_other() -> None:
     trial: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
     texts: Any = SimpleNamespace(others={})
     figures = {"nll": Figure(2.0, 1.0, 3.0, 0.0, 0.0, 0.0, None, [2.0])}
-    one = Findings([System("mine", "alone", [], [])], [[trial]], [figures], texts)
+    one = EvaluationResults([System("mine", "alone", [], [])], [[trial]], [figures], texts)
     said = write_tables(one)
     assert "mine    2.000" in said
     assert "Less the first system's" not in said
@@ -171,7 +171,7 @@ def test_of_a_difference_as_much_is_told_as_is_known() -> None:
         "prr_log_prob": Figure(nan, nan, nan, nan, nan, nan, None, [nan]),
     }
     systems = [System(name, "alone", [], []) for name in ("one", "two")]
-    said = write_tables(Findings(systems, [[trial]] * 2, [figures] * 2, texts))
+    said = write_tables(EvaluationResults(systems, [[trial]] * 2, [figures] * 2, texts))
     assert said.splitlines()[-1].split() == ["two", "+0.500", "[+0.250,", "+0.750]", "+0.500"]
 
 

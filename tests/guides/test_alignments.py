@@ -17,14 +17,19 @@ from torch import Tensor
 
 from latentheads import Batch, Head_ELBO, terms
 from latentheads.alignment import emission
-from latentheads.alignment.chain import ChainPointing
-from latentheads.alignment.law import NOWHERE, Alignments, Pointing, check_pointing
+from latentheads.alignment.chain import ChainParameters
+from latentheads.alignment.distribution import (
+    NOWHERE,
+    Alignments,
+    CategoricalParameters,
+    check_parameters,
+)
 from latentheads.alignment.options import Objective
-from latentheads.answers import conditioned
 from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
+from latentheads.posterior_lookup import conditioned
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.alignment.memory import Largest
 from tests.latentheads.alignment.models import ALIGNED_KINDS, MIXTURE, SHAPES, SOFT, aligned
@@ -235,15 +240,17 @@ def test_the_model_is_not_reached_through_the_guide(
     ("wrong", "said"),
     [
         (
-            lambda own: Pointing(own.scores),
+            lambda own: CategoricalParameters(own.scores),
             r"decoder.1.alignment.choice': first must be 1, the number of the block's first",
         ),
         (
-            lambda own: Pointing(own.scores[..., 0, :], first=own.first),
+            lambda own: CategoricalParameters(own.scores[..., 0, :], first=own.first),
             r"decoder.0.alignment.choice': scores must be of sentences, words, heads and positions",
         ),
         (
-            lambda own: Pointing(own.scores[:1].expand(7, -1, -1, -1), first=own.first),
+            lambda own: CategoricalParameters(
+                own.scores[:1].expand(7, -1, -1, -1), first=own.first
+            ),
             r"scores must be of sentences, words, heads and positions of shape \(3, .*got \(7, ",
         ),
         (
@@ -272,9 +279,9 @@ def test_scores_alone_are_no_parameters(batch: Batch) -> None:
     prior = traces(aligned(SHAPES["one head"]), lambda batch: None, batch)[0]
     pointing = prior.nodes["decoder.0.alignment.choice"]["fn"].pointing
     with pytest.raises(
-        ValueError, match=r"^site 'z': parameters must be a Pointing, .*got Tensor$"
+        ValueError, match=r"^site 'z': parameters must be CategoricalParameters, .*got Tensor$"
     ):
-        unchecked(check_pointing)("z", pointing.scores, pointing)
+        unchecked(check_parameters)("z", pointing.scores, pointing)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -486,11 +493,13 @@ def test_a_chain_explains_no_words_that_stand_apart(shape: str, batch: Batch) ->
         keys = own.scores.shape[-1]
         return conditioned(
             prior,
-            ChainPointing(own.scores, steps=torch.zeros(*own.scores.shape[:-3], 1, keys, keys)),
+            ChainParameters(own.scores, steps=torch.zeros(*own.scores.shape[:-3], 1, keys, keys)),
         )
 
     guide.get_posterior = chain
-    with pytest.raises(ValueError, match="ChainPointing is for alignment_prior chain alone: give"):
+    with pytest.raises(
+        ValueError, match="ChainParameters is for alignment_prior chain alone: give"
+    ):
         terms(model, guide, batch)
 
 
@@ -512,7 +521,7 @@ def test_minus_infinity_masks_in_every_precision(dtype: torch.dtype, batch: Batc
     def first(name: str, prior: Any) -> Any:
         scores = torch.zeros(prior.pointing.scores.shape, dtype=dtype)
         scores[..., 1] = -math.inf
-        return conditioned(prior, Pointing(scores))
+        return conditioned(prior, CategoricalParameters(scores))
 
     guide.get_posterior = first
     assert terms(model, guide, batch).elbo.isfinite().all()
@@ -531,7 +540,7 @@ def test_a_posterior_points_where_its_prior_may_whatever_its_scores(
 
         def own(name: str, prior: Any, other: float = other) -> Any:
             masked = prior.pointing.scores == NOWHERE
-            return conditioned(prior, Pointing(posterior.masked_fill(masked, other)))
+            return conditioned(prior, CategoricalParameters(posterior.masked_fill(masked, other)))
 
         guide.get_posterior = own
         loss = Head_ELBO().differentiable_loss(model, guide, batch)
@@ -545,7 +554,7 @@ def test_a_posterior_of_half_precision_is_widened(batch: Batch) -> None:
     model = aligned(SHAPES["one head"])
     guide = attach("tied", model)
     guide.get_posterior = lambda name, prior: conditioned(
-        prior, Pointing(torch.zeros_like(prior.pointing.scores).half())
+        prior, CategoricalParameters(torch.zeros_like(prior.pointing.scores).half())
     )
     assert terms(model, guide, batch).elbo.isfinite().all()
 
@@ -557,7 +566,7 @@ def test_a_posterior_may_leave_out_by_minus_infinity_what_its_prior_does_not(bat
     def first(name: str, prior: Any) -> Any:
         scores = torch.full_like(prior.pointing.scores, -math.inf)
         scores[..., 0] = 0.0
-        return conditioned(prior, Pointing(scores))
+        return conditioned(prior, CategoricalParameters(scores))
 
     guide.get_posterior = first
     found = terms(model, guide, batch)
@@ -570,7 +579,9 @@ def test_a_posterior_that_leaves_a_word_no_position_is_refused(batch: Batch) -> 
     guide = attach("tied", model)
 
     def answer(name: str, prior: Any) -> Any:
-        return conditioned(prior, Pointing(torch.full_like(prior.pointing.scores, -math.inf)))
+        return conditioned(
+            prior, CategoricalParameters(torch.full_like(prior.pointing.scores, -math.inf))
+        )
 
     guide.get_posterior = answer
     site = "decoder.0.alignment.choice"
@@ -593,9 +604,9 @@ def test_given_what_it_reads_each_word_must_keep_a_position(
         back = torch.ones(keys, keys).tril(-1 if stays else 0).bool()
         read = torch.zeros(1, keys, keys, dtype=law.scores.dtype).masked_fill(back, NOWHERE)
         if shape == "chain":
-            return conditioned(prior, ChainPointing(law.scores, steps=read))
+            return conditioned(prior, ChainParameters(law.scores, steps=read))
         read = read.expand(*law.scores.shape[:-3], -1, -1, -1)
-        return conditioned(prior, Pointing(law.scores, {(1, 0): read}))
+        return conditioned(prior, CategoricalParameters(law.scores, {(1, 0): read}))
 
     guide.get_posterior = answer
     if stays:
@@ -625,10 +636,10 @@ def test_what_is_read_of_another_is_masked_by_a_finite_number(shape: str, batch:
         read = torch.linspace(-1, 1, keys**2, dtype=law.scores.dtype).view(1, keys, keys)
         read = read.masked_fill(torch.ones(keys, keys).triu(2).bool(), outside)
         if shape == "chain":
-            return conditioned(prior, ChainPointing(law.scores, steps=read))
+            return conditioned(prior, ChainParameters(law.scores, steps=read))
         read = read.expand(*law.scores.shape[:-3], -1, -1, -1)
         pairs = {(head, lower): read for head in law.heads for lower in range(head)}
-        return conditioned(prior, Pointing(law.scores, pairs, law.first))
+        return conditioned(prior, CategoricalParameters(law.scores, pairs, law.first))
 
     guide.get_posterior = partial(answer, outside=NOWHERE)
     found = terms(model, guide, batch)

@@ -17,15 +17,15 @@ from latentheads.guides.autoregressive import MaskedMLP
 from latentheads.inference.bound import traces
 from tests.tiny import HEADS, NoiseTape, attach, build, jiggle
 
-LAWS = {"cholesky": CholeskyHeads, "inverse": InverseHeads, "masked": MaskedHeads}
-every_form = pytest.mark.parametrize("form", LAWS)
+STRATEGIES = {"cholesky": CholeskyHeads, "inverse": InverseHeads, "masked": MaskedHeads}
+every_form = pytest.mark.parametrize("form", STRATEGIES)
 
 
 @every_form
 def test_form_names_its_law(form: str, batch: Batch) -> None:
     model = build()
     _, found = traces(model, attach(form, model), batch)
-    assert {type(found.nodes[b.site()]["fn"]) for b in model.blocks} == {LAWS[form]}
+    assert {type(found.nodes[b.site()]["fn"]) for b in model.blocks} == {STRATEGIES[form]}
 
 
 def test_an_unknown_form_is_refused() -> None:

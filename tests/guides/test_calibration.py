@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch
-from latentheads.effects import SharedDraws
 from latentheads.guides import GUIDES
+from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import traces
 from latentheads.names import TARGET
 from tests.guides.attached import LEARNED, attach
@@ -102,7 +102,7 @@ def go_through(shape: str, model: Any, guide: Any) -> Cases:
     value = places.repeat(len(rows), 1, 1)
     each = SHAPES[shape].alignment_heads
     sites = [block.site("choice") for block in model.alignments.addresses]
-    with SharedDraws(dict(zip(sites, value.split(each, -1), strict=True))):
+    with SharedSamples(dict(zip(sites, value.split(each, -1), strict=True))):
         of_model, of_guide = traces(model, guide, batch)
     log_prior, log_guide = (
         sum(trace.nodes[s]["fn"].log_prob(trace.nodes[s]["value"]) for s in sites).view(number)

@@ -31,7 +31,7 @@ def explained(word: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> Any:
         for each in (block.query, *block.jumps.values(), block.contents):
             for parameter in each.parameters():
                 parameter.zero_()
-    monkeypatch.setattr(AlignmentPass, "word_table", lambda *_: table(word))
+    monkeypatch.setattr(AlignmentPass, "word_embeddings", lambda *_: table(word))
     return model
 
 

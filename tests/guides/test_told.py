@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 import latentheads as lh
 from latentheads import Batch, Block, terms
-from latentheads.families import Gaussian, HeadScale, Plain, Told
+from latentheads.families import Gaussian, HeadScale, Identity, TargetConditioned
 from latentheads.guides import GUIDES, Autoregressive, Cascaded, Guide, MeanField
 from latentheads.inference.bound import traces
-from latentheads.layers.target_reader import TargetReader
+from latentheads.layers.target_encoder import TargetEncoder
 from latentheads.models import make_prior
 from latentheads.pruning import remove_heads
 from tests.tiny import NoiseTape, build, jiggle, sizes
@@ -30,7 +30,9 @@ every_kind = pytest.mark.parametrize("kind", TOP)
 
 
 def told_part(guide: Any) -> Any:
-    (found,) = (family for family in guide.families.values() if isinstance(family, Told))
+    (found,) = (
+        family for family in guide.families.values() if isinstance(family, TargetConditioned)
+    )
     return found.scores
 
 
@@ -60,9 +62,9 @@ def test_the_uppermost_block_alone_is_told_and_begins_untold(
     source, guide = guides
     for key, family in source.families.items():  # all but what is told begins alike
         own = guide.families[key]
-        inner = own.family if isinstance(own, Told) else own
+        inner = own.family if isinstance(own, TargetConditioned) else own
         inner.load_state_dict(family.state_dict())
-    (key,) = (key for key, each in guide.families.items() if isinstance(each, Told))
+    (key,) = (key for key, each in guide.families.items() if isinstance(each, TargetConditioned))
     assert key == TOP[kind].replace(".", "_")
     tape.rewind()
     expected = terms(model, source, batch)
@@ -155,14 +157,14 @@ def test_what_it_takes_of_the_model_is_detached(name: str, batch: Batch) -> None
 def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
     logits = build()
     assert [make(logits).reads for make in (MeanField, Autoregressive, Cascaded)] == ["source"] * 3
-    assert not Cascaded(logits).is_told
-    assert Cascaded(logits, reads="prefix").is_told
+    assert not Cascaded(logits).is_target_conditioned
+    assert Cascaded(logits, reads="prefix").is_target_conditioned
     both = lh.models.Translation(
         *(11, 13, make_prior("independent"), sizes()), alignments=lh.AlignmentOptions(1)
     )
     auto, told = Cascaded(both), Cascaded(both, reads="target")
     assert (auto.reads, told.reads) == ("target", "target")
-    assert not any(isinstance(family, Told) for family in auto.families.values())
+    assert not any(isinstance(family, TargetConditioned) for family in auto.families.values())
     assert told_part(told).target is not None
 
 
@@ -183,7 +185,7 @@ class Plainly(Guide):
         self.reads = "target"
 
     def family(self, block: Block) -> Gaussian:
-        return Gaussian(Plain(), HeadScale(block.heads, learned=True))
+        return Gaussian(Identity(), HeadScale(block.heads, learned=True))
 
 
 @pytest.mark.parametrize("kept", [[0, 2], [1]])
@@ -223,7 +225,7 @@ def test_logits_of_a_window_are_not_told_and_what_lies_below_is(batch: Batch) ->
 
 
 def test_padding_on_either_side_moves_no_word() -> None:
-    reader = TargetReader(3, 4).double()
+    reader = TargetEncoder(3, 4).double()
     words = torch.randn(1, 3, 3, dtype=torch.float64)
     real = torch.ones(1, 3, dtype=torch.bool)
     alone = reader(words, real)

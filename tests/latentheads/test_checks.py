@@ -13,10 +13,10 @@ from latentheads.experiments.cli.jobs import find_places
 from latentheads.experiments.cli.names import named_classes
 from latentheads.experiments.gpu import parts
 from latentheads.models.mixing import mixings
-from latentheads.names import chains_of
+from latentheads.names import parse_attention_types
 from latentheads.pretrained.addresses import parse_blocks
 from latentheads.runs.settings import Settings, trusted_paths
-from latentheads.selection.options import Selecting
+from latentheads.selection.options import SelectionOptions
 
 
 def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows() -> None:
@@ -48,14 +48,16 @@ LANGUAGES = ("de", "en", "fr")
     ("read", "text"),
     [
         (lambda text: whole_numbers("seeds", text), "0,1"),
-        (chains_of, "decoder-self,decoder-cross"),
+        (parse_attention_types, "decoder-self,decoder-cross"),
         (lambda text: Data("grammar", task="translation", tasks=text).mixture, "velu,mira"),
         (lambda text: Settings(disagreement=text).disagreement_term, "position,output"),
         (trusted_paths, "mine:One,mine:Two"),
         (lambda text: named_classes(["--trust", text]), "mine:One,mine:Two"),
         (lambda text: parse_blocks(text, BLOCKS), "decoder-self,decoder-cross"),
         (
-            lambda text: Selecting("static", families=text).selector(2, LANGUAGES, LANGUAGES),
+            lambda text: SelectionOptions("static", families=text).selector(
+                2, LANGUAGES, LANGUAGES
+            ),
             "de,en|fr",
         ),
         (lambda text: mixings(text, "", "", "decoder", 2), "encoder=local decoder=ngram,local"),

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import latentheads as lh
-from latentheads.alignment.emission import Asked
+from latentheads.alignment.emission import EmissionRequest
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import Decoding, search
 from latentheads.denormals import flush_denormals
-from latentheads.experiments.cli.errors import ending
+from latentheads.experiments.cli.errors import error_handling
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.latentheads.alignment.models import SHAPES, aligned
@@ -139,10 +139,10 @@ def test_decoding_flushes() -> None:
 
 
 def test_programs_flush() -> None:
-    with ending("run.py"):
+    with error_handling("run.py"):
         assert flushes()
     assert not flushes()
-    with pytest.raises(SystemExit), ending("run.py"):
+    with pytest.raises(SystemExit), error_handling("run.py"):
         raise ValueError("a mistake")
     assert not flushes()
 
@@ -194,7 +194,7 @@ def test_training_on_sharp_posteriors_multiplies_no_denormals(shape: str, flushe
 def test_a_position_that_is_hardly_pointed_at_has_no_part_in_a_gradient() -> None:
     """Also where a thread of PyTorch's own does not flush."""
     scores = torch.tensor([[[0.0, -60.0, -70.0, -90.0, -200.0]]])
-    asked = Asked(scores, torch.tensor([[True]]))
+    asked = EmissionRequest(scores, torch.tensor([[True]]))
     gradient = asked.gradient(slice(None), torch.zeros_like(scores))
     assert torch.allclose(gradient[0, 0, :2], scores[0, 0, :2].exp(), rtol=1e-12)
     assert gradient[0, 0, 2:].tolist() == [0, 0, 0]

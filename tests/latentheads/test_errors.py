@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 
-from latentheads.errors import mention, printable
+from latentheads.errors import print_message, printable
 
 
 def test_control_characters_are_written_out() -> None:
     assert printable("a\x1b[31m\u202eb\nc\td") == "a\\x1b[31m\\u202eb\nc\td"
     assert printable("a\nb", kept="") == "a\\nb"
     file = io.StringIO()
-    mention("written to \x1b[31m", file)
+    print_message("written to \x1b[31m", file)
     assert file.getvalue() == "written to \\x1b[31m\n"

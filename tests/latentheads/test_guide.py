@@ -20,10 +20,10 @@ from torch import nn
 from latentheads import Batch, Head_ELBO, HeadContext, terms
 from latentheads.attention.block import HeadBlock
 from latentheads.distributions import NormalHeads
-from latentheads.effects import SharedDraws
-from latentheads.families import Family, Gaussian, HeadScale, Plain
+from latentheads.families import Family, Gaussian, HeadScale, Identity
 from latentheads.guide import OF_TEXT, ModelGuide
 from latentheads.guides import GUIDES, Guide, MeanField, Tied
+from latentheads.handlers import SharedSamples
 from latentheads.names import Block
 from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import FORMS, HEADS, KINDS, attach, build, jiggle
@@ -184,7 +184,7 @@ class Behind(Guide):
         self.start = start
 
     def family(self, block: Block) -> Family:
-        return Gaussian(Plain(), HeadScale(block.heads, self.start, learned=True))
+        return Gaussian(Identity(), HeadScale(block.heads, self.start, learned=True))
 
 
 class Ahead(Behind):
@@ -199,7 +199,7 @@ class Further(Behind):
         self.factor = factor
 
     def family(self, block: Block) -> Family:
-        return Gaussian(Plain(), HeadScale(block.heads, self.factor * self.start, learned=True))
+        return Gaussian(Identity(), HeadScale(block.heads, self.factor * self.start, learned=True))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ class Amortised(Guide):
         self.seen: dict[str, HeadContext] = {}
 
     def family(self, block: Block) -> Family:
-        return Gaussian(Plain(), HeadScale(block.heads))
+        return Gaussian(Identity(), HeadScale(block.heads))
 
     def posterior(self, block: Block, context: HeadContext) -> NormalHeads:
         self.seen[block.name] = context
@@ -394,7 +394,7 @@ def test_values_that_are_replayed_are_held_against_the_prior_of_this_pass(
     known = poutine.trace(guide if traced == "guide" else model).get_trace(batch)
     jiggle(model, 0.2), jiggle(guide, 0.2)
     objective = Head_ELBO(**options)(model, guide)
-    with SharedDraws({n: known.nodes[n]["value"] for n in known.stochastic_nodes}):
+    with SharedSamples({n: known.nodes[n]["value"] for n in known.stochastic_nodes}):
         expected, bound = objective(batch), terms(model, guide, batch)
     with poutine.replay(trace=known):
         assert objective(batch).item() == pytest.approx(expected.item())

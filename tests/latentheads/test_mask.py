@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentheads.mask import Mask, Reach, causal
+from latentheads.mask import AttentionMask, PairMask, causal
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000))
@@ -14,7 +14,7 @@ def test_mask_is_its_definition_pair_by_pair(queries: int, keys: int, seed: int)
     generator = torch.Generator().manual_seed(seed)
     readable = torch.rand(2, queries, keys, generator=generator) < 0.6
     real = torch.rand(2, queries, generator=generator) < 0.7
-    mask = Mask.build(readable, real, torch.float64)
+    mask = PairMask.build(readable, real, torch.float64)
     for b in range(2):
         for t in range(queries):
             row = readable[b, t]
@@ -31,7 +31,7 @@ def test_mask_is_its_definition_pair_by_pair(queries: int, keys: int, seed: int)
 def test_softmax_is_finite_and_zero_where_nothing_is_read(keys: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     readable = torch.rand(1, 3, keys, generator=generator) < 0.4
-    mask = Mask.build(readable, torch.ones(1, 3).bool(), torch.float64)
+    mask = PairMask.build(readable, torch.ones(1, 3).bool(), torch.float64)
     logits = torch.randn(1, 2, 3, keys, dtype=torch.float64, generator=generator).requires_grad_()
     weights = torch.softmax(logits + mask.bias, -1)
     weights.square().sum().backward()
@@ -49,11 +49,11 @@ def test_causal_reads_no_later_key() -> None:
 
 def test_a_query_costs_its_own_row_however_much_was_read_before_it() -> None:
     far = 10**6  # a square of so many would fit nowhere
-    mask = Reach(torch.ones(1, 2, dtype=torch.bool), start=far).mask
+    mask = AttentionMask(torch.ones(1, 2, dtype=torch.bool), start=far).mask
     assert mask.latent[0].sum(-1).tolist() == [far + 1, far + 2]
 
 
 def test_first_row_of_a_causal_block_has_no_latent() -> None:
-    mask = Mask.build(causal(4)[None], torch.ones(1, 4).bool())
+    mask = PairMask.build(causal(4)[None], torch.ones(1, 4).bool())
     assert mask.pairs.item() == 4 * 5 / 2 - 1
     assert mask.latent[0, 0].sum() == 0

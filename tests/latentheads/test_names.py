@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from latentheads.names import ALIGNMENT, CHAINS, Block, check_chains, side_of
+from latentheads.names import ALIGNMENT, ATTENTION_TYPES, Block, check_attention_types, side_of
 
 
-@pytest.mark.parametrize("chain", [*CHAINS, ALIGNMENT])
+@pytest.mark.parametrize("chain", [*ATTENTION_TYPES, ALIGNMENT])
 def test_a_chain_and_its_sites_are_of_one_side(chain: str) -> None:
     block = Block(chain, 2, 4)
     found = {side_of(name) for name in (chain, block.name, block.site(), block.site("selection"))}
@@ -15,8 +15,8 @@ def test_a_chain_and_its_sites_are_of_one_side(chain: str) -> None:
 
 
 def test_a_text_is_no_list_of_chains() -> None:
-    check_chains("latent", CHAINS)
+    check_attention_types("latent", ATTENTION_TYPES)
     with pytest.raises(ValueError, match=r"^latent must be a list of chains, got one text: \['enc"):
-        check_chains("latent", "encoder-self")
+        check_attention_types("latent", "encoder-self")
     with pytest.raises(ValueError, match=r"^unknown chain 'encoder-self': choose from deco"):
-        check_chains("latent", CHAINS, CHAINS[1:2])
+        check_attention_types("latent", ATTENTION_TYPES, ATTENTION_TYPES[1:2])

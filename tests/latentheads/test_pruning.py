@@ -18,10 +18,10 @@ from latentheads.guides import Cascaded
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import PRIORS, Translation, make_prior
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import every_head, most_important, remove_heads
 from latentheads.reading import Recording, gradient_importance
-from latentheads.selection.laws import make_selector
+from latentheads.selection.strategies import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.latentheads.alignment.models import SHAPES, aligned
@@ -263,7 +263,7 @@ def test_a_new_guide_that_reads_another_number_of_heads_below_is_refused(
 
 
 def test_candidates_are_not_removed() -> None:
-    selector = make_selector("subset", heads=3, candidates=5, chains=CHAINS[:1])
+    selector = make_selector("subset", heads=3, candidates=5, chains=ATTENTION_TYPES[:1])
     model = jiggle(Translation(11, 13, make_prior("delta"), selector=selector), 0.1)
     with pytest.raises(ValueError, match="selects its heads for every task"):
         remove_heads(model, {"decoder.0.self": [0]})

@@ -17,13 +17,13 @@ from latentheads.attention.disagreement import Disagreement
 from latentheads.attention.ngram import NGram
 from latentheads.batch import BOS
 from latentheads.decoding.beam_search import beam_search
-from latentheads.mask import Reach
+from latentheads.mask import AttentionMask
 from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.models.mixers import LocalAttention, SelfAttention
 from latentheads.names import Block
 from latentheads.reading import Recording
 from latentheads.reading.divergence import divergence
-from latentheads.selection.laws import LAWS, Law, make_selector
+from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from tests.crossing import pairwise
 from tests.tiny import (
     FORMS,
@@ -57,9 +57,9 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 both_ways = pytest.mark.parametrize("causal", [True, False])
 
 
-def reach_of(causal: bool, lengths: tuple[int, ...] = (LENGTH,)) -> Reach:
+def reach_of(causal: bool, lengths: tuple[int, ...] = (LENGTH,)) -> AttentionMask:
     valid = torch.arange(LENGTH) < torch.tensor(lengths)[:, None]
-    return Reach(valid, None if causal else valid, dtype=torch.float64)
+    return AttentionMask(valid, None if causal else valid, dtype=torch.float64)
 
 
 def ngram(window: int, causal: bool, heads: int = HEADS, **options: Any) -> NGram:
@@ -466,8 +466,10 @@ def test_no_block_runs_where_ngrams_stand(batch: Batch) -> None:
     assert divergence(model, [batch]).average() is None
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_a_band_of_selected_heads_is_attention_where_it_holds_all(law: Law, batch: Batch) -> None:
+@pytest.mark.parametrize("law", STRATEGIES)
+def test_a_band_of_selected_heads_is_attention_where_it_holds_all(
+    law: Strategy, batch: Batch
+) -> None:
     chooses, found = make_selector(law, HEADS, 2 * HEADS, ("encoder-self", "decoder-self")), []
     for mixers in ("attention", "local"):
         network, prior = sizes(mixers=mixers, windows="" if mixers == "attention" else "5"), "delta"

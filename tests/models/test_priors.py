@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from latentheads import Batch, Block, HeadContext
 from latentheads.guides import GUIDES
 from latentheads.inference.bound import traces
-from latentheads.mask import Reach
+from latentheads.mask import AttentionMask
 from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
 from latentheads.models.heads import HeadOptions
 from tests.tiny import NOISY, build, context
@@ -64,7 +64,9 @@ def test_learned_scale_is_one_number_a_head(prior: str) -> None:
 def test_outputs_of_ngrams_have_noise_of_their_own_under_every_prior(prior: str) -> None:
     family = make_prior(prior).outputs(BLOCKS[0], 0.3)
     assert parameters(family) == 0
-    known = HeadContext(torch.randn(2, 3, 5, 7), None, Reach(torch.ones(2, 5).bool()).outputs(7))
+    known = HeadContext(
+        torch.randn(2, 3, 5, 7), None, AttentionMask(torch.ones(2, 5).bool()).outputs(7)
+    )
     law = family(known)
     assert law.location is known.scores
     assert law.scale == 0.3

@@ -17,15 +17,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.decoding.beam_search import beam_search
-from latentheads.effects import SharedDraws
 from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
+from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import evaluate
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.noise import fixed_noise
 from latentheads.reading import Recording
-from latentheads.selection.laws import LAWS, Law, make_selector
 from latentheads.selection.selector import Choice, Selector
+from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from tests.crossing import in_turn
 from tests.tiny import (
     FORMS,
@@ -42,16 +42,16 @@ from tests.tiny import (
 )
 
 HEADS, CANDIDATES = 3, 6
-every_law = pytest.mark.parametrize("law", [law for law in LAWS if law != "static"])
+every_law = pytest.mark.parametrize("law", [law for law in STRATEGIES if law != "static"])
 
 
-def selector(law: Law, **changes: Any) -> Selector:
+def selector(law: Strategy, **changes: Any) -> Selector:
     chains = ("encoder-self", "decoder-self")
     plain = {"chains": chains, "sources": 2, "targets": 3}
     return make_selector(law, HEADS, CANDIDATES, **{**plain, **changes})
 
 
-def make(law: Law, prior: str = "delta", layers: int = 2, **changes: Any) -> Any:
+def make(law: Strategy, prior: str = "delta", layers: int = 2, **changes: Any) -> Any:
     model = Translation(
         SOURCE_TYPES,
         TARGET_TYPES,
@@ -77,7 +77,7 @@ def alone(batch: Batch, place: int) -> Batch:
     return Batch(batch.target[keep], batch.source[keep], None, 0, None, 0, *tasks, True)
 
 
-def choices(law: Law, heads: int, candidates: int) -> list[list[float]]:
+def choices(law: Strategy, heads: int, candidates: int) -> list[list[float]]:
     every = [list(c) for c in product((0.0, 1.0), repeat=candidates)]
     if law == "selection":
         return every
@@ -86,14 +86,14 @@ def choices(law: Law, heads: int, candidates: int) -> list[list[float]]:
     return [c for c in every if all(sum(c[g::heads]) == 1 for g in range(heads))]
 
 
-def held(values: dict[str, Tensor]) -> SharedDraws:
-    found = SharedDraws()
+def held(values: dict[str, Tensor]) -> SharedSamples:
+    found = SharedSamples()
     found.values = values
     return found
 
 
 @every_law
-def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Law) -> None:
+def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Strategy) -> None:
     """Two tasks, one block: log p(D) sums the choices of both, drawn once for all sentences."""
     torch.manual_seed(1)
     number = 4 if law == "group" else 3
@@ -151,7 +151,7 @@ def cut(model: Any, batch: Batch, picked: dict[str, Choice], place: int) -> Tens
 
 
 @pytest.mark.parametrize("law", ["subset", "group"])
-def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law: Law) -> None:
+def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law: Strategy) -> None:
     model, batch = make(law), two_tasks()
     with PlugIn(), WithSelection(jiggle(Tied(model).double(), 1.0)):
         picked = model.choose(batch)
@@ -159,8 +159,8 @@ def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law
         separate = [model.states(alone(batch, place)) for place in range(len(batch))]
     for place, single in enumerate(separate):
         torch.testing.assert_close(mixed[place], single[0], rtol=1e-10, atol=1e-12)
-        by_hand = cut(model, batch, picked, place)
-        torch.testing.assert_close(single, by_hand, rtol=1e-10, atol=1e-12)
+        in_memory = cut(model, batch, picked, place)
+        torch.testing.assert_close(single, in_memory, rtol=1e-10, atol=1e-12)
 
 
 def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> None:
@@ -205,7 +205,7 @@ def flops(model: Any, batch: Batch, guide: Any) -> int:
 
 
 @pytest.mark.parametrize("law", ["subset", "group"])
-def test_a_batch_of_one_task_costs_what_the_chosen_heads_cost(law: Law) -> None:
+def test_a_batch_of_one_task_costs_what_the_chosen_heads_cost(law: Strategy) -> None:
     model, batch = make(law), alone(two_tasks(), 0)
     plain = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes()).double()
     assert flops(model, batch, Tied(model)) == flops(plain, batch, None)
@@ -226,7 +226,7 @@ def test_a_candidate_more_that_speaks_costs_as_much_as_every_other() -> None:
 
 
 @every_law
-def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Law) -> None:
+def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Strategy) -> None:
     model = make(law)
     guide = jiggle(Tied(model).double(), 0.4)
     batch = two_tasks()
@@ -259,8 +259,8 @@ def test_candidates_that_are_silent_get_a_gradient_in_evaluation_too() -> None:
         assert (family.weight.grad[0 if name.startswith("encoder") else 2] != 0).all()
 
 
-@in_turn(law=[law for law in LAWS if law != "static"], form=FORMS)
-def test_every_guide_learns_logits_and_selection_together(law: Law, form: str) -> None:
+@in_turn(law=[law for law in STRATEGIES if law != "static"], form=FORMS)
+def test_every_guide_learns_logits_and_selection_together(law: Strategy, form: str) -> None:
     model = make(law, "independent")
     guide = attach(form, model, 0.05)
     found = terms(model, guide, two_tasks())
@@ -278,7 +278,7 @@ def test_every_guide_learns_logits_and_selection_together(law: Law, form: str) -
 
 
 @pytest.mark.parametrize("law", ["subset", "group"])
-def test_a_mean_field_posterior_stands_at_the_heads_that_were_drawn(law: Law) -> None:
+def test_a_mean_field_posterior_stands_at_the_heads_that_were_drawn(law: Strategy) -> None:
     torch.manual_seed(2)
     model = make(law, "independent")
     guide = MeanField(model, learned_scale=False).double()
@@ -326,8 +326,8 @@ def test_a_network_without_noise_that_selects_is_run_for_every_draw() -> None:
     assert single.effective_sample_size == pytest.approx(1)
 
 
-@in_turn(law=LAWS, kind=["translation", "language-model"])
-def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Law, kind: str) -> None:
+@in_turn(law=STRATEGIES, kind=["translation", "language-model"])
+def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Strategy, kind: str) -> None:
     torch.manual_seed(3)
     model, batch = make(law), two_tasks()
     if kind == "language-model":
@@ -376,7 +376,7 @@ class Recorder(Messenger):
 
 @every_law
 @pytest.mark.parametrize("tasks", [True, False])
-def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> None:
+def test_decoding_with_draws_averages_over_selections(law: Strategy, tasks: bool) -> None:
     torch.manual_seed(3)
     model = make(law) if tasks else make(law, sources=1, targets=1)
     batch = two_tasks() if tasks else Batch.of(TARGETS, SOURCES)
@@ -398,14 +398,14 @@ def test_decoding_with_draws_averages_over_selections(law: Law, tasks: bool) -> 
         terms_of = []
         for draw in range(3):
             values = {n: v.unflatten(0, (3, -1))[draw] for n, v in seen.values.items()}
-            with PlugIn(), SharedDraws(values):
+            with PlugIn(), SharedSamples(values):
                 terms_of.append(model.likelihood(model.states(one), one).log_prob(tokens))
         expected = torch.stack(terms_of).logsumexp(0) - math.log(3)
         assert hypotheses[0].log_prob == pytest.approx(expected.item(), abs=1e-9)
 
 
 @every_law
-def test_every_task_has_heads_of_its_own_law_in_every_draw(law: Law) -> None:
+def test_every_task_has_heads_of_its_own_law_in_every_draw(law: Strategy) -> None:
     model = make(law)
     guide = Tied(model).double()
     for family in guide.selection_families:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from latentheads.corpora.groups import Groups
 
-__all__ = ["PERCENT", "draw_place", "fold_text", "split_by_text"]
+__all__ = ["PERCENT", "fold_text", "sample_position", "split_by_text"]
 
 PERCENT = {"test": 10, "valid": 10}
 """The share of the groups of equal texts in each part; the others are for training."""
@@ -44,13 +44,13 @@ def fold_text(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold())) or text
 
 
-def draw_place(name: str, number: int) -> int:
+def sample_position(name: str, number: int) -> int:
     """A place below a number, by a hash of a name: the same in every version of Python."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % number
 
 
 def _choose_part(name: str) -> str:
-    place = draw_place(name, 100)
+    place = sample_position(name, 100)
     for part, percent in PERCENT.items():
         if place < percent:
             return part

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from latentheads.corpora.corpus import Tell
 from latentheads.corpora.preparing.folder import Origin, prepare_once
-from latentheads.corpora.preparing.parts import draw_place, fold_text
+from latentheads.corpora.preparing.parts import fold_text, sample_position
 from latentheads.corpora.preparing.recordings import (
     Kept,
     Recording,
@@ -117,12 +117,12 @@ class _Caption:
     @property
     def voice(self) -> Voice:
         """The voice that reads it."""
-        return VOICES[draw_place(f"voice of {self.name}", len(VOICES))]
+        return VOICES[sample_position(f"voice of {self.name}", len(VOICES))]
 
     @property
     def domain(self) -> str:
         """Where it is read."""
-        return DOMAINS[draw_place(f"domain of {self.name}", len(DOMAINS))]
+        return DOMAINS[sample_position(f"domain of {self.name}", len(DOMAINS))]
 
 
 def prepare_spoken_multi30k(
@@ -296,6 +296,6 @@ def _speak_caption(caption: _Caption, path: Path, wav: Path) -> None:
 
 def _add_noise(samples: Float[np.ndarray, " sample"], name: str) -> NDArray[np.float32]:
     """Speech and white noise, always the same beside the same caption."""
-    noise = np.random.default_rng(draw_place(f"noise of {name}", 2**32))
+    noise = np.random.default_rng(sample_position(f"noise of {name}", 2**32))
     both = samples + NOISE * samples.std() * noise.standard_normal(len(samples))
     return (both / max(1.0, float(np.abs(both).max(initial=0)))).astype(np.float32)

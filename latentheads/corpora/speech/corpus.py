@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.corpus import Corpus, Part, Tell
-from latentheads.corpora.limited import Side, limited, refuse_long
-from latentheads.corpora.mixed import name_tag
+from latentheads.corpora.length_limits import Side, limited, refuse_long
+from latentheads.corpora.multi_task import name_tag
+from latentheads.corpora.speech.audio import AudioOptions, AudioReader, check_head
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import Frames, pack
-from latentheads.corpora.speech.listening import Ear, Listening, check_head
 from latentheads.corpora.speech.table import COLUMNS, NEEDED, Utterance
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords
@@ -43,7 +43,7 @@ def speech(
     train: Iterable[Utterance],
     valid: Iterable[Utterance],
     test: Iterable[Utterance],
-    listening: Listening,
+    audio_options: AudioOptions,
     types: int = 0,
     lowercase: bool = False,
     max_line: int = 0,
@@ -63,7 +63,7 @@ def speech(
         train: What is learned from.
         valid: What is watched.
         test: What is reported.
-        listening: How files are read.
+        audio_options: How files are read.
         types: Subwords of the text, at most; 0: it is written character by character.
         lowercase: Whether the model writes lower case alone.
         max_line: Most tokens of a text and most positions of an utterance; 0: any.
@@ -78,19 +78,19 @@ def speech(
     """
     if types:  # too few are refused before anything is listened to
         Subwords.train((), types)
-    choose, learned = _Chooser(mixture), _Training(listening)
+    choose, learned = _Chooser(mixture), _Training(audio_options)
     held_out = {"valid": choose.every(valid), "test": choose.every(test)}
     texts = _gather(name, choose, {"train": choose.first(train, sizes), **held_out})
 
     def where(part: str, side: Side, place: int) -> str:
         return texts[part][place].where
 
-    frames = _hear_held_out(texts, listening)
+    frames = _hear_held_out(texts, audio_options)
     for part in HELD_OUT if max_line else ():
         lengths = _known_lengths(texts[part], frames[part], types, lowercase)
         refuse_long(part, lengths, max_line, where)
     heard = learned.keep(texts["train"])
-    frames["train"] = pack(heard, listening.filterbank.bins, listening.folder)
+    frames["train"] = pack(heard, audio_options.filterbank.bins, audio_options.folder)
     texts["train"] = learned.kept
     if not learned.kept:
         raise ValueError(f"{name} has nothing to train on: {learned.counts()}")
@@ -98,7 +98,7 @@ def speech(
         tell(learned.counts())
     choose.check(name, "train", learned.kept)
     target = _learn(texts["train"], types, lowercase, () if mixture is None else mixture.tags)
-    source = Positions(listening.filterbank)
+    source = Positions(audio_options.filterbank)
     first, second, third = (
         choose.tell(_encode(texts[part], frames[part], target, source), texts[part], target)
         for part in texts
@@ -187,15 +187,15 @@ class _Training:
     """Keeps what can be trained on, and counts what is left out.
 
     Args:
-        listening: How files are read.
+        audio_options: How files are read.
 
     Attributes:
         kept: The utterances that are trained on.
     """
 
-    def __init__(self, listening: Listening) -> None:
+    def __init__(self, audio_options: AudioOptions) -> None:
         self.kept: list[Utterance] = []
-        self._ear = Ear(listening)
+        self._ear = AudioReader(audio_options)
         self._frames = 0
         self._faults: defaultdict[str, list[str]] = defaultdict(list)
 
@@ -205,7 +205,7 @@ class _Training:
             try:
                 if not each.text:
                     raise ValueError("it has no text")
-                found = self._ear.hear(each.audio, FEWEST_FRAMES, silence=False)
+                found = self._ear.load_features(each.audio, FEWEST_FRAMES, silence=False)
             except MissingPackageError:  # no fault of the file
                 raise
             except ValueError as reason:
@@ -269,25 +269,25 @@ def _refuse_translations(name: str, utterances: Iterable[Utterance]) -> None:
 
 
 def _hear_held_out(
-    texts: Mapping[str, Sequence[Utterance]], listening: Listening
+    texts: Mapping[str, Sequence[Utterance]], audio_options: AudioOptions
 ) -> dict[str, Frames]:
     """The frames of valid and test, of which nothing is left out; heads of files are read first."""
     for part in HELD_OUT:
         for each in texts[part]:
             with _nothing_left_out(each):
-                check_head(each.audio, listening)
-    return {part: _hear_all(texts[part], listening) for part in HELD_OUT}
+                check_head(each.audio, audio_options)
+    return {part: _hear_all(texts[part], audio_options) for part in HELD_OUT}
 
 
-def _hear_all(utterances: Sequence[Utterance], listening: Listening) -> Frames:
-    ear = Ear(listening)
+def _hear_all(utterances: Sequence[Utterance], audio_options: AudioOptions) -> Frames:
+    ear = AudioReader(audio_options)
     heard = (_hear_one(each, ear) for each in utterances)
-    return pack(heard, listening.filterbank.bins, listening.folder)
+    return pack(heard, audio_options.filterbank.bins, audio_options.folder)
 
 
-def _hear_one(each: Utterance, ear: Ear) -> NDArray[np.float16]:
+def _hear_one(each: Utterance, ear: AudioReader) -> NDArray[np.float16]:
     with _nothing_left_out(each):
-        return ear.hear(each.audio)
+        return ear.load_features(each.audio)
 
 
 @contextmanager

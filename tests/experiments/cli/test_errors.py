@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from latentheads.errors import UnfinishedError, mention
+from latentheads.errors import UnfinishedError, print_message
 from latentheads.experiments.cli.errors import (
-    ending,
+    error_handling,
     name_close,
     noting,
     streaming,
     tell,
-    tell_unknown,
-    write_out,
+    warn_unknown,
+    write_stdout,
 )
 from tests.experiments.programs import ROOT, command, deserted, status_of
 from tests.typechecking import unchecked
@@ -54,7 +54,10 @@ NAN, HUGE = math.nan, 2**63
 def test_a_program_ends_with_one_line(
     raised: BaseException, status: int, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as left, ending("some.py", "half is left", "nothing is left"):
+    with (
+        pytest.raises(SystemExit) as left,
+        error_handling("some.py", "half is left", "nothing is left"),
+    ):
         raise raised
     assert left.value.code == status
     assert capsys.readouterr() == ("", f"{line}\n")
@@ -93,7 +96,7 @@ def test_a_reader_that_goes_away_ends_a_program_in_silence(
 def test_work_whose_reader_goes_away_says_once_that_it_is_stopped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with deserted(), pytest.raises(SystemExit) as left, ending("some.py", "half is left"):
+    with deserted(), pytest.raises(SystemExit) as left, error_handling("some.py", "half is left"):
         print("half", flush=True)
     assert left.value.code == 1
     assert capsys.readouterr() == ("", "some.py: error: [Errno 32] Broken pipe; half is left\n")
@@ -112,11 +115,11 @@ def test_a_table_that_nobody_reads_is_no_error(
 
 
 def test_what_is_no_mistake_of_the_users_is_not_hidden() -> None:
-    with pytest.raises(TypeError, match="own"), ending("some.py", mistakes=(ValueError,)):
+    with pytest.raises(TypeError, match="own"), error_handling("some.py", mistakes=(ValueError,)):
         raise TypeError("our own")
-    with pytest.raises(ValueError, match="own"), ending("some.py", mistakes=()):
+    with pytest.raises(ValueError, match="own"), error_handling("some.py", mistakes=()):
         raise ValueError("our own")
-    for around in (ending("some.py"), streaming("some.py")):
+    for around in (error_handling("some.py"), streaming("some.py")):
         with pytest.raises(RuntimeError, match="own"), around:
             raise RuntimeError("our own")
 
@@ -140,13 +143,13 @@ def test_a_part_with_a_fault_of_its_own_leaves_the_other_parts(
 
 
 def test_a_line_whose_reader_is_gone_ends_no_work() -> None:
-    mention("to nobody", None)
+    print_message("to nobody", None)
     with deserted():
         for line in ("first", "once more"):
-            mention(line, sys.stdout)
+            print_message(line, sys.stdout)
         print("and nothing fails at the end", flush=True)
     full = open("/dev/full", "w")  # noqa: SIM115
-    mention("a line", full)
+    print_message("a line", full)
     with pytest.raises(OSError, match="No space left"):  # what is no mention is not lost in silence
         full.close()
 
@@ -233,7 +236,7 @@ def test_ctrl_c_while_libraries_are_loaded_costs_one_line(tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == ("", "run.py: stopped\n")
 
 
-BEGINNING = "latentheads.experiments.cli.beginning"
+BEGINNING = "latentheads.experiments.cli.startup"
 PROGRAMS = [
     path for path in sorted((ROOT / "experiments").glob("*.py")) if "__main__" in path.read_text()
 ]
@@ -268,7 +271,7 @@ def test_what_a_network_writes_commands_no_terminal(
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr(out, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(sys, "stdout", out)
-    write_out("a\x1b[2J\tb\n")
+    write_stdout("a\x1b[2J\tb\n")
     monkeypatch.undo()
     assert out.buffer.getvalue().decode() == written  # type: ignore[attr-defined]
 
@@ -276,7 +279,7 @@ def test_what_a_network_writes_commands_no_terminal(
 def test_unknown_words_are_told_without_their_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tell_unknown("some.py", ["a\x1b[31mb", "x" * 99, *map(str, range(9))])
+    warn_unknown("some.py", ["a\x1b[31mb", "x" * 99, *map(str, range(9))])
     said = capsys.readouterr().err
     cut = "x" * 39 + "…"
     named = ", ".join(map(str, range(8)))

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from latentheads.experiments import prune
-from latentheads.experiments.cli import plain
+from latentheads.experiments.cli import parser as parsers
 from latentheads.experiments.cli.names import load_yaml, named_classes
 from latentheads.experiments.cli.options import Parser, read_settings
 
 
 def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
-    for parser in (Parser(prog="some.py"), plain.PlainParser("some.py", None, {})):
+    for parser in (Parser(prog="some.py"), parsers.OneLineErrorParser("some.py", None, {})):
         parser.add_argument("--recipe", type=str)
         with pytest.raises(SystemExit) as left:
             parser.parse_args(["--recip", "coda"])

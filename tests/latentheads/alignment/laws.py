@@ -8,9 +8,9 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from latentheads.alignment.chain import ChainPointing, SummedChain
-from latentheads.alignment.law import NOWHERE, Alignments, Pointing
-from latentheads.alignment.summed import Summed, SummedWords
+from latentheads.alignment.chain import ChainInference, ChainParameters
+from latentheads.alignment.distribution import NOWHERE, Alignments, CategoricalParameters
+from latentheads.alignment.exact import ExactInference, IndependentWords
 
 SENTENCES, WORDS, KEYS = 2, 3, 3
 SHAPES = {"one head": (1, 1), "two heads": (1, 2), "two blocks": (2, 1)}
@@ -36,20 +36,25 @@ def pair(words: int = WORDS) -> Tensor:
     return torch.randn(SENTENCES, words, KEYS, KEYS, dtype=torch.float64)
 
 
-def pointings(kind: str, reads: bool = True) -> list[Pointing]:
+def pointings(kind: str, reads: bool = True) -> list[CategoricalParameters]:
     """A random law of every block."""
     if kind == "chain":
         steps = pair(1)
-        return [ChainPointing(scores(1), steps=steps if reads else torch.zeros_like(steps))]
+        return [ChainParameters(scores(1), steps=steps if reads else torch.zeros_like(steps))]
     blocks, heads = SHAPES[kind]
     if blocks == 1:
-        return [Pointing(scores(heads), {(1, 0): pair()} if heads > 1 and reads else {})]
-    return [Pointing(scores(1)), Pointing(scores(1), {(1, 0): pair(1)} if reads else {}, 1)]
+        return [
+            CategoricalParameters(scores(heads), {(1, 0): pair()} if heads > 1 and reads else {})
+        ]
+    return [
+        CategoricalParameters(scores(1)),
+        CategoricalParameters(scores(1), {(1, 0): pair(1)} if reads else {}, 1),
+    ]
 
 
-def chained(law: Pointing) -> Pointing:
+def chained(law: CategoricalParameters) -> CategoricalParameters:
     """A random law of a chain whose words read each other differently."""
-    return ChainPointing(law.scores, steps=pair())
+    return ChainParameters(law.scores, steps=pair())
 
 
 def table(kind: str) -> Tensor:
@@ -58,9 +63,9 @@ def table(kind: str) -> Tensor:
     return torch.randn(SENTENCES, WORDS, *(KEYS,) * heads, dtype=torch.float64)
 
 
-def summed(kind: str, priors: Sequence[Pointing], words: Tensor) -> Summed:
+def summed(kind: str, priors: Sequence[CategoricalParameters], words: Tensor) -> ExactInference:
     """What is tested."""
-    own = SummedChain if kind == "chain" else SummedWords
+    own = ChainInference if kind == "chain" else IndependentWords
     return own(priors, words, valid())
 
 
@@ -70,7 +75,7 @@ def all_alignments(heads: int) -> Tensor:
     return places.view(-1, 1, WORDS, heads).expand(-1, SENTENCES, WORDS, heads)
 
 
-def laws(pointed: Sequence[Pointing], value: Tensor) -> list[Alignments]:
+def laws(pointed: Sequence[CategoricalParameters], value: Tensor) -> list[Alignments]:
     """The law of each block where the blocks below took a value."""
     return [Alignments(each, valid(), value[..., : each.first]) for each in pointed]
 
@@ -80,7 +85,7 @@ def whole(law: Alignments) -> Alignments:
     return Alignments(law.pointing, torch.ones_like(law.valid), law.below)
 
 
-def log_prob(pointed: Sequence[Pointing], value: Tensor) -> Tensor:
+def log_prob(pointed: Sequence[CategoricalParameters], value: Tensor) -> Tensor:
     """Log-probability of all blocks' alignments, sentence by sentence."""
     parts = laws(pointed, value)
     own = [value[..., each.first : each.first + len(each.heads)] for each in pointed]
@@ -96,7 +101,9 @@ def said(words: Tensor, value: Tensor) -> Tensor:
     return (found * valid()).sum(-1)
 
 
-def everything(kind: str, priors: Sequence[Pointing], words: Tensor) -> tuple[Tensor, Tensor]:
+def everything(
+    kind: str, priors: Sequence[CategoricalParameters], words: Tensor
+) -> tuple[Tensor, Tensor]:
     """Log p(z) and log p(y | z) of all alignments; those of padding are fixed."""
     values = all_alignments(sum(len(each.heads) for each in priors))
     return log_prob(priors, values), said(words, values)

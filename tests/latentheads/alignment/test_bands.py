@@ -9,9 +9,13 @@ import torch
 from torch import Tensor
 
 from latentheads.alignment import emission
-from latentheads.alignment.bands import BandedDictionary, make_dictionary, make_table
-from latentheads.alignment.dictionary import Dictionary
-from latentheads.alignment.emission import Asked
+from latentheads.alignment.bands import (
+    BandedNextTokenDistribution,
+    make_next_token_distribution,
+    make_table,
+)
+from latentheads.alignment.emission import EmissionRequest
+from latentheads.alignment.next_token import NextTokenDistribution
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import MatrixOutput, RowOutput
 from tests.latentheads.alignment.tables import N, S, T, look_up
@@ -74,7 +78,7 @@ def test_the_likely_gradient_is_that_of_the_whole_word(
     output, states, lexicons, y = made(heads)
     plain = look_up(laws(output, states, lexicons), y)
     law = torch.randn_like(plain).flatten(2).log_softmax(-1).view_as(plain).detach()
-    asked = Asked(law, torch.ones(N, T, dtype=torch.bool), summed)
+    asked = EmissionRequest(law, torch.ones(N, T, dtype=torch.bool), summed)
     given = [states, *lexicons, output.table.rows(0), output.table.rows(2)]
 
     def likely(table: Tensor) -> tuple[Tensor, ...]:
@@ -140,7 +144,7 @@ def test_another_output_layer_is_refused() -> None:
     _, states, lexicons, y = made(1)
     for made_of in (
         lambda: make_table(Other(), states, lexicons, y),
-        lambda: make_dictionary(Other(), lexicons),
+        lambda: make_next_token_distribution(Other(), lexicons),
     ):
         with pytest.raises(TypeError, match=r"not under Other$"):
             made_of()
@@ -151,7 +155,7 @@ def test_another_output_layer_is_refused() -> None:
 def test_next_words_entropies_and_means_are_those_of_every_sum(size: float, heads: int) -> None:
     output, states, lexicons, y = made(heads, size)
     with torch.no_grad():
-        law, known = laws(output, states, lexicons), make_dictionary(output, lexicons)
+        law, known = laws(output, states, lexicons), make_next_token_distribution(output, lexicons)
         prior = torch.randn(law.shape[:-1]).double()
         prior = prior.flatten(2).log_softmax(-1).view_as(prior)
         mixed = (law + prior[..., None]).flatten(2, -2).logsumexp(2)
@@ -170,12 +174,12 @@ def test_next_words_entropies_and_means_are_those_of_every_sum(size: float, head
 @torch.no_grad()
 def test_positions_come_go_and_change_places(heads: int) -> None:
     output, states, lexicons, _ = made(heads)
-    grown = BandedDictionary([each[:, :2] for each in lexicons], output)
+    grown = BandedNextTokenDistribution([each[:, :2] for each in lexicons], output)
     grown.extend([each[:, 2:] for each in lexicons])
     kept, order = torch.tensor([0, 2, 6]), torch.tensor([2, 0, 0])
     grown.keep(kept)
     grown.select(order)
-    own = BandedDictionary([each[order][:, kept] for each in lexicons], output)
+    own = BandedNextTokenDistribution([each[order][:, kept] for each in lexicons], output)
     prior = torch.randn(N, T, *[3] * heads).double()
     found, wanted = (each.log_probs(states[order], prior) for each in (grown, own))
     assert torch.allclose(found, wanted, atol=1e-12)
@@ -184,5 +188,6 @@ def test_positions_come_go_and_change_places(heads: int) -> None:
 def test_one_softmax_keeps_its_dictionary() -> None:
     _, _, lexicons, _ = made(1)
     assert isinstance(
-        make_dictionary(MatrixOutput(torch.randn(TYPES, WIDTH).double()), lexicons), Dictionary
+        make_next_token_distribution(MatrixOutput(torch.randn(TYPES, WIDTH).double()), lexicons),
+        NextTokenDistribution,
     )

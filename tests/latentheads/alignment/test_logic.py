@@ -9,30 +9,32 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads.alignment.law import Pointing
-from latentheads.alignment.summed import SummedWords
+from latentheads.alignment.distribution import CategoricalParameters
+from latentheads.alignment.exact import IndependentWords
 from tests.latentheads.alignment.logic import KEYS, WORDS, table
 
 every_word = pytest.mark.parametrize("word", WORDS)
 
 
-def law(first: Tensor, second: Tensor, pair: Tensor | None, blocks: int) -> list[Pointing]:
+def law(
+    first: Tensor, second: Tensor, pair: Tensor | None, blocks: int
+) -> list[CategoricalParameters]:
     """A law of two heads, side by side in one block or one above the other."""
     pairs = {} if pair is None else {(1, 0): pair[None, None]}
     if blocks == 1:
-        return [Pointing(torch.stack([first, second])[None, None], pairs)]
-    above = Pointing(second[None, None, None], pairs, 1)
-    return [Pointing(first[None, None, None]), above]
+        return [CategoricalParameters(torch.stack([first, second])[None, None], pairs)]
+    above = CategoricalParameters(second[None, None, None], pairs, 1)
+    return [CategoricalParameters(first[None, None, None]), above]
 
 
-def summed(word: str, blocks: int = 1) -> SummedWords:
+def summed(word: str, blocks: int = 1) -> IndependentWords:
     even = torch.zeros(KEYS, dtype=torch.float64)
-    return SummedWords(
+    return IndependentWords(
         law(even, even, None, blocks), table(word), torch.ones(1, 1, dtype=torch.bool)
     )
 
 
-def improve(here: SummedWords, given: list[Tensor], blocks: int = 1) -> float:
+def improve(here: IndependentWords, given: list[Tensor], blocks: int = 1) -> float:
     """Moves scores to where a law of their form lacks least, and says how much that is."""
     search = torch.optim.LBFGS(given, max_iter=200, line_search_fn="strong_wolfe")
     pair = given[1] if len(given) > 1 else None
@@ -114,7 +116,7 @@ def test_which_form_reads_which_heads() -> None:
 def test_a_product_has_two_ends_where_the_word_has_two_reasons() -> None:
     tilt, even = torch.tensor([1.0, 0.0, 0.0]), torch.zeros(KEYS)
     priors = law(tilt.double(), even.double(), None, 1)
-    here = SummedWords(priors, table("xor"), torch.ones(1, 1, dtype=torch.bool))
+    here = IndependentWords(priors, table("xor"), torch.ones(1, 1, dtype=torch.bool))
     bounds = []
     for head in (0, 1):
         start = torch.zeros(2, KEYS, dtype=torch.float64)

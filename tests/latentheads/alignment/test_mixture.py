@@ -12,7 +12,7 @@ import latentheads as lh
 from latentheads import Batch
 from latentheads.guides import Exact
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.reading.alignments import draws_alignments, points_at_text
+from latentheads.reading.alignments import points_at_text, samples_alignments
 from tests.latentheads.alignment.models import MIXTURE, SHAPES, SOFT, aligned
 from tests.tiny import KINDS
 
@@ -56,4 +56,4 @@ def test_its_exact_guide_lacks_nothing_and_it_has_no_links() -> None:
 )
 def test_which_heads_have_links(shape: str, draws: bool, points: bool) -> None:
     model = aligned({**SHAPES, **SOFT, **MIXTURE}[shape])
-    assert (draws_alignments(model), points_at_text(model)) == (draws, points)
+    assert (samples_alignments(model), points_at_text(model)) == (draws, points)

@@ -38,7 +38,7 @@ def jump(jumps: JumpsBehindNull, reach: int, before: int, key: int) -> Tensor:
     return jumps.value[max(-reach, min(reach, key - before)) + reach]
 
 
-class ByHand:
+class PlainTransformer:
     """One sentence's law by the formulas, a position at a time."""
 
     def __init__(self, model: Any, words: Tensor) -> None:
@@ -118,8 +118,8 @@ class ByHand:
 def test_log_p_is_the_sum_over_all_ways_to_point_back(kind: str, shape: str) -> None:
     words = TEXT[:, :3] if "two" in shape else TEXT
     model = model_of(shape, kind)
-    by_hand = ByHand(model, words)
-    wanted = torch.stack([by_hand.joint(each) for each in by_hand.alignments()]).logsumexp(0)
+    by_loops = PlainTransformer(model, words)
+    wanted = torch.stack([by_loops.joint(each) for each in by_loops.alignments()]).logsumexp(0)
     found = plug_in_log_likelihood(model, Batch(words))[0]
     assert found.item() == pytest.approx(wanted.item(), rel=1e-12)
 

@@ -6,36 +6,38 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads.alignment.chain import ChainPointing, SummedChain
-from latentheads.alignment.law import NOWHERE, Pointing
+from latentheads.alignment.chain import ChainInference, ChainParameters
+from latentheads.alignment.distribution import NOWHERE, CategoricalParameters
 from latentheads.alignment.transitions import SharedTransitions, WordTransitions
 from tests.latentheads.alignment.memory import Largest
 
 SENTENCES, WORDS, KEYS = 2, 7, 11
 
 
-def chain(words: int = 1, far: float = 1.0, seed: int = 0) -> ChainPointing:
+def chain(words: int = 1, far: float = 1.0, seed: int = 0) -> ChainParameters:
     """A random chain; the first sentence lacks the last position."""
     torch.manual_seed(seed)
     scores = far * torch.randn(SENTENCES, WORDS, 1, KEYS, dtype=torch.float64)
     scores[0, ..., -1] = NOWHERE
     steps = far * torch.randn(SENTENCES, words, KEYS, KEYS, dtype=torch.float64)
-    return ChainPointing(scores.requires_grad_(), steps=steps.requires_grad_())
+    return ChainParameters(scores.requires_grad_(), steps=steps.requires_grad_())
 
 
-def summed(prior: Pointing, dtype: torch.dtype = torch.float64, far: float = 3.0) -> SummedChain:
+def summed(
+    prior: CategoricalParameters, dtype: torch.dtype = torch.float64, far: float = 3.0
+) -> ChainInference:
     """All alignments of some words; the last of the last sentence is padding."""
     torch.manual_seed(1)
     words = torch.randn(SENTENCES, WORDS, KEYS, dtype=torch.float64) * far
     valid = torch.ones(SENTENCES, WORDS, dtype=torch.bool)
     valid[-1, -1] = False
-    return SummedChain([prior], words.to(dtype), valid)
+    return ChainInference([prior], words.to(dtype), valid)
 
 
 @pytest.mark.parametrize("far", [1.0, 30.0])
 def test_both_forms_have_the_same_figures_and_gradients(far: float) -> None:
     one, other = chain(far=far), chain(far=far)
-    other = ChainPointing(other.scores.detach() + 1, steps=other.steps.detach() * 0.5)
+    other = ChainParameters(other.scores.detach() + 1, steps=other.steps.detach() * 0.5)
 
     def figures(form: type[SharedTransitions] | type[WordTransitions]) -> list[Tensor]:
         words = 1 if form is SharedTransitions else WORDS
@@ -67,7 +69,7 @@ def test_what_a_row_of_steps_has_in_common_cancels() -> None:
     prior = chain()
     scores, steps = prior.scores.detach(), prior.steps.detach()
     far = torch.tensor([0.0, -1e3, 500.0]).repeat(KEYS)[:KEYS, None]
-    one, other = (summed(ChainPointing(scores, steps=each)) for each in (steps, steps + far))
+    one, other = (summed(ChainParameters(scores, steps=each)) for each in (steps, steps + far))
     for name in ("log_evidence", "information", "prior_entropy", "posterior_entropy"):
         torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-9)
 
@@ -78,7 +80,7 @@ def test_single_precision_keeps_the_sum_over_a_long_text() -> None:
     words = (torch.randn(1, length, keys) * 5 - 5).float()
     scores = (torch.randn(1, length, 1, keys) * 3).float()
     steps = torch.randn(1, keys, keys).float()
-    here = SummedChain([ChainPointing(scores, steps=steps)], words, torch.ones(1, length) > 0)
+    here = ChainInference([ChainParameters(scores, steps=steps)], words, torch.ones(1, length) > 0)
     law = scores[0, 0, 0].double().log_softmax(-1) + words[0, 0]
     for own, word in zip(scores[0, 1:, 0].double(), words[0, 1:], strict=True):
         law = (law[:, None] + (own + steps[0]).log_softmax(-1)).logsumexp(0) + word
@@ -90,8 +92,10 @@ def test_single_precision_keeps_the_sum_over_a_long_text() -> None:
 @pytest.mark.parametrize("words", [1, WORDS])
 def test_autocast_narrows_nothing(words: int) -> None:
     law, other = chain(words), chain(words, far=0.5)
-    guide = ChainPointing(law.scores.detach().float(), steps=law.steps.detach().float())
-    prior = ChainPointing(other.scores.detach().float(), steps=other.steps[:, :1].detach().float())
+    guide = ChainParameters(law.scores.detach().float(), steps=law.steps.detach().float())
+    prior = ChainParameters(
+        other.scores.detach().float(), steps=other.steps[:, :1].detach().float()
+    )
     here = summed(prior, torch.float32)
     wanted = [here.log_evidence, here.expected([guide]), *here.kl([guide]), *here.gap([guide])]
     with torch.autocast("cpu", torch.bfloat16):
@@ -107,7 +111,7 @@ def test_a_matrix_for_every_word_is_refused_of_a_prior() -> None:
 
 def test_a_shared_matrix_is_copied_for_no_word() -> None:
     own = chain()
-    prior = ChainPointing(own.scores, steps=own.steps[0].detach().requires_grad_())
+    prior = ChainParameters(own.scores, steps=own.steps[0].detach().requires_grad_())
     drawn = torch.zeros(SENTENCES, WORDS, 1, dtype=torch.long)
     with Largest() as made:
         here = summed(prior)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from latentheads.attention.band import Band
-from latentheads.mask import Reach
+from latentheads.mask import AttentionMask
 
 LENGTHS = (1, 2, 5, 7, 37)
 every_length = pytest.mark.parametrize("length", LENGTHS)
@@ -75,9 +75,9 @@ def test_layouts_turn_into_each_other(band: Band, start: int) -> None:
 def test_the_mask_is_that_of_all_pairs_within_the_band(band: Band) -> None:
     valid = torch.arange(7) < torch.tensor([7, 4])[:, None]
     if band.causal:
-        reach, readable = Reach(valid), pairs_of(band, 7, 7).expand(2, 7, 7)
+        reach, readable = AttentionMask(valid), pairs_of(band, 7, 7).expand(2, 7, 7)
     else:
-        reach, readable = Reach(valid, valid), pairs_of(band, 7, 7) & valid[:, None]
+        reach, readable = AttentionMask(valid, valid), pairs_of(band, 7, 7) & valid[:, None]
     logits = torch.randn(2, 3, 7, band.width)
     every, mask = band.mask(reach).over_keys(logits)
     real = valid[:, None, :, None].expand(2, 3, 7, 7)
@@ -92,7 +92,9 @@ def test_the_mask_is_that_of_all_pairs_within_the_band(band: Band) -> None:
 
 def test_a_later_step_has_the_rows_of_the_whole() -> None:
     band = Band(3, causal=True)
-    whole, late = (band.mask(Reach(torch.ones(1, n).bool(), start=s)) for n, s in ((7, 0), (3, 4)))
+    whole, late = (
+        band.mask(AttentionMask(torch.ones(1, n).bool(), start=s)) for n, s in ((7, 0), (3, 4))
+    )
     assert torch.equal(late.bias, whole.bias[..., 4:, :])
     assert torch.equal(late.latent, whole.latent[:, 4:])
 
@@ -117,7 +119,7 @@ def test_memory_is_linear_in_the_length() -> None:
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             band.sums(band.products(x, x), x)
-            band.mask(Reach(torch.ones(1, length).bool()))
+            band.mask(AttentionMask(torch.ones(1, length).bool()))
         return max(sizes)
 
     assert largest(2048) < 2.1 * largest(1024)

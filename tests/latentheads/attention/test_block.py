@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from latentheads import Batch, Head_ELBO, PlugIn, terms
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.distributions import HeadContext
-from latentheads.families import Family, Gaussian, HeadScale, Plain
+from latentheads.families import Family, Gaussian, HeadScale, Identity
 from latentheads.inference.evaluation import evaluate
-from latentheads.mask import Reach
+from latentheads.mask import AttentionMask
 from latentheads.names import Block
 from latentheads.pruning import remove_heads
 from tests.tiny import FORMS, HEADS, attach, build
@@ -42,7 +42,12 @@ class Summary(HeadBlock):
         return SIZE
 
     def mix(
-        self, x: Tensor, reach: Reach, below: Tensor | None, cache: Any = None, choice: Any = None
+        self,
+        x: Tensor,
+        reach: AttentionMask,
+        below: Tensor | None,
+        cache: Any = None,
+        choice: Any = None,
     ) -> tuple[Tensor, Tensor | None]:
         if not self.block.heads:
             return self.out.bias.expand(x.shape), below
@@ -64,7 +69,7 @@ def summing(scale: float = 0.7) -> Any:
     """A language model whose lower layer sums tokens up, and attends above."""
     model = build("language-model")
     block = Block("decoder-self", 0, HEADS)
-    prior = Gaussian(Plain(), HeadScale(HEADS, scale))
+    prior = Gaussian(Identity(), HeadScale(HEADS, scale))
     model.decoder.layers[0].inner = Summary(block, model.network.width, prior).double()
     return model.eval()
 

@@ -12,8 +12,8 @@ from latentheads import Block
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.projections import MultiHeadAttention
-from latentheads.families import Gaussian, HeadScale, Plain, Point
-from latentheads.mask import Mask, causal
+from latentheads.families import Gaussian, HeadScale, Identity, Point
+from latentheads.mask import PairMask, causal
 from latentheads.selection.selector import Choice
 from tests.tiny import HEADS, jiggle
 
@@ -21,8 +21,8 @@ WIDTH, QUERIES, KEYS = 6, 5, 7
 BLOCK = Block("decoder-self", 0, HEADS)
 
 
-def everything(queries: int, keys: int, batch: int = 2) -> Mask:
-    return Mask.build(
+def everything(queries: int, keys: int, batch: int = 2) -> PairMask:
+    return PairMask.build(
         torch.ones(batch, queries, keys).bool(), torch.ones(batch, queries).bool(), torch.float64
     )
 
@@ -36,12 +36,14 @@ def same_weights(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     return theirs
 
 
-@pytest.mark.parametrize("prior", [None, Point(Plain()), Gaussian(Plain(), HeadScale(3, 1e-13))])
+@pytest.mark.parametrize(
+    "prior", [None, Point(Identity()), Gaussian(Identity(), HeadScale(3, 1e-13))]
+)
 def test_cross_attention_without_noise_is_multihead_attention(prior: object) -> None:
     block = jiggle(LatentAttention(BLOCK, WIDTH, prior), 0.2)  # type: ignore[arg-type]
     query, memory = torch.randn(2, QUERIES, WIDTH), torch.randn(2, KEYS, WIDTH)
     valid = torch.arange(KEYS) < torch.tensor([7, 4])[:, None]
-    mask = Mask.build(
+    mask = PairMask.build(
         valid[:, None].expand(2, QUERIES, KEYS), torch.ones(2, QUERIES).bool(), torch.float64
     )
     expected, _ = same_weights(block.attention)(query, memory, memory, key_padding_mask=~valid)
@@ -49,9 +51,9 @@ def test_cross_attention_without_noise_is_multihead_attention(prior: object) -> 
 
 
 def test_causal_self_attention_without_noise_is_multihead_attention() -> None:
-    block = jiggle(LatentAttention(BLOCK, WIDTH, Point(Plain())), 0.2)
+    block = jiggle(LatentAttention(BLOCK, WIDTH, Point(Identity())), 0.2)
     x = torch.randn(2, QUERIES, WIDTH)
-    mask = Mask.build(causal(QUERIES).expand(2, -1, -1), torch.ones(2, 5).bool(), torch.float64)
+    mask = PairMask.build(causal(QUERIES).expand(2, -1, -1), torch.ones(2, 5).bool(), torch.float64)
     expected, _ = same_weights(block.attention)(x, x, x, attn_mask=~causal(QUERIES))
     assert torch.allclose(block(x, None, mask)[0], expected, atol=1e-12)
 
@@ -68,7 +70,7 @@ def test_initial_weights_have_the_reference_law() -> None:
 
 
 def test_logits_are_drawn_at_a_site_and_handed_up() -> None:
-    block = LatentAttention(BLOCK, WIDTH, Gaussian(Plain(), HeadScale(HEADS)))
+    block = LatentAttention(BLOCK, WIDTH, Gaussian(Identity(), HeadScale(HEADS)))
     x = torch.randn(2, QUERIES, WIDTH)
     with poutine.trace() as found:
         _, logits = block(x, None, everything(QUERIES, QUERIES))
@@ -79,7 +81,7 @@ def test_logits_are_drawn_at_a_site_and_handed_up() -> None:
 
 
 def test_drawn_logits_are_what_the_softmax_reads() -> None:
-    block = LatentAttention(BLOCK, WIDTH, Gaussian(Plain(), HeadScale(HEADS)))
+    block = LatentAttention(BLOCK, WIDTH, Gaussian(Identity(), HeadScale(HEADS)))
     x, memory = torch.randn(2, QUERIES, WIDTH), torch.randn(2, KEYS, WIDTH)
     logits = torch.randn(2, HEADS, QUERIES, KEYS)
     with poutine.condition(data={BLOCK.site(): logits}):
@@ -124,7 +126,7 @@ def test_dropout_acts_only_while_training() -> None:
 def test_cache_gives_the_rows_of_the_whole() -> None:
     block = LatentAttention(BLOCK, WIDTH, None)
     x = torch.randn(2, QUERIES, WIDTH)
-    causal_mask = Mask.build(
+    causal_mask = PairMask.build(
         causal(QUERIES).expand(2, -1, -1), torch.ones(2, QUERIES).bool(), torch.float64
     )
     whole, _ = block(x, None, causal_mask)
@@ -157,7 +159,7 @@ def test_heads_must_divide_the_width(heads: int) -> None:
 
 
 def test_particles_in_front_run_at_once() -> None:
-    block = LatentAttention(BLOCK, WIDTH, Gaussian(Plain(), HeadScale(HEADS)))
+    block = LatentAttention(BLOCK, WIDTH, Gaussian(Identity(), HeadScale(HEADS)))
     x = torch.randn(2, QUERIES, WIDTH)
     with pyro.plate("particles", 4, dim=-2):
         out, logits = block(x, None, everything(QUERIES, QUERIES))

@@ -25,16 +25,16 @@ from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
 from latentheads.guide import WithSelection
 from latentheads.guides import MeanField
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
-from latentheads.mask import Reach
+from latentheads.mask import AttentionMask
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import every_head, fold_gates, remove_heads
 from latentheads.reading import Recording, gradient_importance, labelled, measure, propagate
 from latentheads.reading.divergence import divergence
 from latentheads.reading.roles import detect
 from latentheads.selection.hard_gates import GateController, Gating
-from latentheads.selection.laws import LAWS, Law, make_selector
 from latentheads.selection.selector import Choice
+from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.crossing import pairwise
@@ -59,7 +59,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "slices": {**NGRAMS, "ngram_slices": True},
     "mixed": MIXED,
 }
-CHAIN = {"translation": CHAINS, "language-model": CHAINS[1:2]}
+CHAIN = {"translation": ATTENTION_TYPES, "language-model": ATTENTION_TYPES[1:2]}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_choice = pytest.mark.parametrize("choice", CHOICES)
 every_form = pytest.mark.parametrize("form", FORMS)
@@ -93,7 +93,7 @@ def test_every_ngram_of_a_latent_chain_has_a_site(kind: str, choice: str, batch:
     for module in ngrams(model):
         length = (batch.target if "decoder" in module.site else batch.source).shape[1]
         assert nodes[module.site]["value"].shape == (3, HEADS, length, SIZE)
-    fewer = noisy(kind, choice, latent=[CHAINS[2]] if kind == "translation" else [])
+    fewer = noisy(kind, choice, latent=[ATTENTION_TYPES[2]] if kind == "translation" else [])
     assert not [n for n in poutine.trace(fewer).get_trace(batch).nodes if n.endswith("outputs")]
 
 
@@ -125,11 +125,11 @@ def test_the_divergence_is_that_of_the_textbook(
         moved = computed * (1 + family.location.gain) + family.location.bias
         scales = family.scale.log.exp(), module.prior.scale.log.exp()
         assert torch.equal(q.scale, scales[0])
-        by_hand = torch.distributions.kl_divergence(
+        in_memory = torch.distributions.kl_divergence(
             Normal(moved, scales[0]), Normal(p.location, scales[1])
         )
         real = batch.target_valid if "decoder" in module.site else batch.source_valid
-        expected = (by_hand.sum((-3, -1)) * real).sum(-1)
+        expected = (in_memory.sum((-3, -1)) * real).sum(-1)
         assert torch.allclose(found.kl[module.site], expected, atol=1e-10)
         assert found.how[module.site] == "analytic"
         assert (found.kl[module.site] > 0).all()
@@ -288,7 +288,7 @@ def test_token_by_token_is_the_whole(
     kind: str, choice: str, plugged: bool, batch: Batch, tape: Any
 ) -> None:
     """Under noise too: the same noise meets the same rows."""
-    model = noisy(kind, choice, latent=[CHAINS[1]])
+    model = noisy(kind, choice, latent=[ATTENTION_TYPES[1]])
     tape.rewind()
     if plugged:
         with PlugIn():
@@ -334,7 +334,7 @@ def test_what_heads_say_is_drawn_in_float32_at_least(batch: Batch) -> None:
     module = noisy("language-model").decoder.layers[0].inner.bfloat16()
     x = torch.randn(3, 4, 6, dtype=torch.bfloat16)
     with poutine.trace() as found:
-        said = module(x, Reach(batch.target_drawn))
+        said = module(x, AttentionMask(batch.target_drawn))
     node = found.trace.nodes["decoder.0.self.outputs"]
     assert node["fn"].context.scores.dtype == node["value"].dtype == torch.float32
     assert said.dtype == torch.bfloat16
@@ -342,7 +342,7 @@ def test_what_heads_say_is_drawn_in_float32_at_least(batch: Batch) -> None:
 
 def test_the_mask_of_outputs_counts_coordinates() -> None:
     drawn = torch.tensor([[True, True, False], [False, True, False]])
-    mask = Reach(drawn, None, 0, torch.float64).outputs(SIZE)
+    mask = AttentionMask(drawn, None, 0, torch.float64).outputs(SIZE)
     assert mask.pairs.tolist() == [2 * SIZE, SIZE]
     assert mask.latent.shape == (2, 3, SIZE)
     assert mask.bias.shape == (2, 1, 3, SIZE)
@@ -482,9 +482,9 @@ def test_behind_closed_gates_it_says_the_bias(kind: str, batch: Batch) -> None:
 # Chosen.
 
 
-@pairwise(kind=KINDS, choice=CHOICES, law=LAWS)
+@pairwise(kind=KINDS, choice=CHOICES, law=STRATEGIES)
 def test_candidates_fill_the_places_of_every_task(
-    kind: str, choice: str, law: Law, batch: Batch
+    kind: str, choice: str, law: Strategy, batch: Batch
 ) -> None:
     tasks = 2
     selector = make_selector(law, HEADS, 2 * HEADS, CHAIN[kind][:2], tasks, tasks)
@@ -516,9 +516,9 @@ def test_candidates_fill_the_places_of_every_task(
 
 
 @pytest.mark.parametrize("form", ["mean-field", "cascaded"])
-@pytest.mark.parametrize("law", LAWS)
-def test_what_chosen_candidates_say_is_drawn(form: str, law: Law, batch: Batch) -> None:
-    selector = make_selector(law, HEADS, 2 * HEADS, CHAINS[:2])
+@pytest.mark.parametrize("law", STRATEGIES)
+def test_what_chosen_candidates_say_is_drawn(form: str, law: Strategy, batch: Batch) -> None:
+    selector = make_selector(law, HEADS, 2 * HEADS, ATTENTION_TYPES[:2])
     network = sizes(**CHOICES["slices"], ngram_noise=NOISE)
     model = Translation(11, 13, make_prior("independent"), network, selector=selector)
     model = jiggle(model, 0.1).double().eval()
@@ -531,7 +531,7 @@ def test_what_chosen_candidates_say_is_drawn(form: str, law: Law, batch: Batch) 
 
 
 def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
-    selector = make_selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
+    selector = make_selector("group", HEADS, 2 * HEADS, ATTENTION_TYPES[1:2])
     network = sizes(**CHOICES["slices"])
     model: Any = LanguageModel(13, make_prior("delta"), network, selector=selector)
     model = jiggle(model, 0.1).double().eval()
@@ -548,13 +548,13 @@ def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
 
 
 def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
-    selector = make_selector("group", HEADS, 2 * HEADS, CHAINS[1:2])
+    selector = make_selector("group", HEADS, 2 * HEADS, ATTENTION_TYPES[1:2])
     network = sizes(**NGRAMS, ngram_heads=2)
     with pytest.raises(ValueError, match="ngram_heads must be 3 too, got 2"):
         LanguageModel(13, make_prior("delta"), network, selector=selector)
     mixed = sizes(mixers="encoder=ngram", ngram_heads=2)
     model = Translation(11, 13, make_prior("delta"), mixed, selector=selector)
-    assert {module.block.chain for module in model.selecting} == {CHAINS[1]}
+    assert {module.block.chain for module in model.selecting} == {ATTENTION_TYPES[1]}
 
 
 # Removed.
@@ -628,7 +628,7 @@ def test_scales_and_moves_go_with_their_heads(form: str, choice: str, batch: Bat
     small, cut = copy.deepcopy((model, guide))
     remove_heads(small, kept_of(model, KEPT), cut)
     found = terms(small, cut, batch)
-    assert {m.site for m in small.drawn_outputs} <= set(found.kl)
+    assert {m.site for m in small.latent_outputs} <= set(found.kl)
     assert found.elbo.isfinite().all()
     for module in ngrams(model):
         heads = KEPT.get(module.block.name, [0, 1, 2])

@@ -89,13 +89,13 @@ def test_a_block_is_read_behind_the_token_that_stands_before_it() -> None:
     part = running(17, 5)
     text = part.targets.tokens.tolist()
     (batch,) = batches(part, 99)
-    by_hand = Batch(
+    in_memory = Batch(
         torch.tensor([[*text[15:], PAD, PAD, PAD], text[:5], text[5:10], text[10:15]]),
         before=torch.tensor([text[14], BOS, text[4], text[9]]),
     )
     assert batch.sentences.tolist() == [3, 0, 1, 2]
-    assert torch.equal(batch.target, by_hand.target)
-    assert torch.equal(batch.fed, by_hand.fed)
+    assert torch.equal(batch.target, in_memory.target)
+    assert torch.equal(batch.fed, in_memory.fed)
     rows = zip(batch.fed.tolist(), batch.target_valid.tolist(), strict=True)
     fed = [[token for token, real in zip(*row, strict=True) if real] for row in rows]
     assert [token for row in (*fed[1:], fed[0]) for token in row] == [BOS, *text[:-1]]

@@ -14,7 +14,7 @@ import pytest
 
 from latentheads.corpora import Corpus, Part, Rows, batches, windows
 from latentheads.corpora.cache import cached
-from latentheads.corpora.drawn import draw_pairs, draw_text
+from latentheads.corpora.from_grammar import sample_pairs, sample_text_corpus
 from tests.latentheads.corpora.texts import pets, story
 
 
@@ -48,8 +48,8 @@ def alike(left: Corpus, right: Corpus) -> bool:
         pets,
         lambda: pets(joint=False, tokenised=True),
         lambda: pets(test=[("Hund", "dog\thound")], several=True),
-        lambda: draw_pairs(sentences=50, held_out=5),
-        lambda: draw_text(sentences=50, held_out=5),
+        lambda: sample_pairs(sentences=50, held_out=5),
+        lambda: sample_text_corpus(sentences=50, held_out=5),
         lambda: story(block=3),
         lambda: story(unit="subword", block=3),
         story,

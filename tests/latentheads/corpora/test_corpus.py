@@ -6,7 +6,7 @@ import pytest
 
 import latentheads as lh
 from latentheads import corpora
-from latentheads.corpora.drawn import draw_pairs
+from latentheads.corpora.from_grammar import sample_pairs
 from tests.latentheads.corpora.texts import pets
 
 
@@ -28,7 +28,7 @@ def test_what_the_package_gives_is_no_module() -> None:
 
 
 def test_a_corpus_is_shown_in_one_line() -> None:
-    made = draw_pairs(sentences=2000, held_out=30)
+    made = sample_pairs(sentences=2000, held_out=30)
     tokens = [f"{part.tokens:,}" for part in (made.train, made.valid, made.test)]
     assert repr(made) == (
         f"Corpus('grammar-velu', train=Part(2,000 sentences, {tokens[0]} target tokens), "

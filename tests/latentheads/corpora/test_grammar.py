@@ -318,9 +318,9 @@ def test_subject_and_verb_agree_in_the_source() -> None:
     ],
 )
 def test_arcs_of_a_source_are_those_by_hand(source: str, expected: str) -> None:
-    by_hand = [arc.split() for arc in expected.split(", ")]
+    in_memory = [arc.split() for arc in expected.split(", ")]
     found = arcs(parse(split(source))[0])
-    assert found == tuple(sorted(Arc(name, int(head), int(tail)) for name, head, tail in by_hand))
+    assert found == tuple(sorted(Arc(name, int(head), int(tail)) for name, head, tail in in_memory))
 
 
 def test_every_verb_has_one_subject_and_every_adjective_one_noun() -> None:

@@ -8,7 +8,7 @@ import pytest
 from latentheads.batch import EOS
 from latentheads.corpora import Rows
 from latentheads.corpora.data import Data
-from latentheads.corpora.drawn import draw_pairs, draw_text
+from latentheads.corpora.from_grammar import sample_pairs, sample_text_corpus
 from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.overlap import count_shared
 
@@ -48,8 +48,8 @@ def test_a_pair_with_another_source_is_another_pair() -> None:
 
 
 def test_a_corpus_knows_its_overlap_and_says_it_where_there_is_any() -> None:
-    assert draw_pairs(sentences=100, held_out=20).overlap == (0, 0)
-    text, told = draw_text(sentences=600, held_out=300), []
+    assert sample_pairs(sentences=100, held_out=20).overlap == (0, 0)
+    text, told = sample_text_corpus(sentences=600, held_out=300), []
     seen = {tuple(row) for row in text.train.targets}
     expected = [sum(tuple(row) in seen for row in p.targets) for p in (text.valid, text.test)]
     assert text.overlap == tuple(expected)

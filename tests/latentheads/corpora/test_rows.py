@@ -86,8 +86,8 @@ def test_rows_are_joined_and_led_by_a_token_each() -> None:
     parts = [Rows.of([[5, 6, 2], [2]]), Rows.of([]), Rows.of([[7, 2]])]
     both = Rows.joined(parts)
     assert [row.tolist() for row in both] == [[5, 6, 2], [2], [7, 2]]
-    assert [row.tolist() for row in both.led(9)] == [[9, 5, 6, 2], [9, 2], [9, 7, 2]]
-    assert both.led(9).lengths.tolist() == [4, 2, 3]
-    assert both.led(9).tokens.dtype == np.int32
-    cut = both[1:].led(4)
+    assert [row.tolist() for row in both.prepended(9)] == [[9, 5, 6, 2], [9, 2], [9, 7, 2]]
+    assert both.prepended(9).lengths.tolist() == [4, 2, 3]
+    assert both.prepended(9).tokens.dtype == np.int32
+    cut = both[1:].prepended(4)
     assert [row.tolist() for row in cut] == [[4, 2], [4, 7, 2]]

@@ -10,12 +10,22 @@ from typing import Any
 import numpy as np
 
 from latentheads.batch import EOS
-from latentheads.corpora import Corpus, Mixture, Part, Place, Rows, Stream, Task, Update, batches
+from latentheads.corpora import (
+    Corpus,
+    LoaderState,
+    Mixture,
+    Part,
+    PartLoader,
+    Rows,
+    Step,
+    Task,
+    batches,
+)
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
-from latentheads.corpora.mixed import parallel_tasks
+from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
-from latentheads.corpora.prose import prose
+from latentheads.corpora.running_text import prose
 from latentheads.corpora.text import Pair
 from tests.tiny import TARGET_TYPES
 
@@ -83,14 +93,14 @@ def places_of(part: Part, **options: Any) -> list[int]:
     return [place for batch in batches(part, 97, **options) for place in batch.sentences.tolist()]
 
 
-def take(stream: Stream, number: int, *start: Place) -> list[Update]:
+def take(stream: PartLoader, number: int, *start: LoaderState) -> list[Step]:
     """The first updates of a stream."""
     return list(islice(stream.updates(*start), number))
 
 
-def places_in(update: Update) -> list[list[int]]:
+def places_in(update: Step) -> list[list[int]]:
     """The sentences of an update, a list for each batch that counts."""
-    return [batch.sentences.tolist() for batch, weight in update.shares if weight]
+    return [batch.sentences.tolist() for batch, weight in update.micro_batches if weight]
 
 
 def mixed_lines(part: str, task: Task) -> Iterator[Pair]:

@@ -12,7 +12,7 @@ from latentheads.distributions import (
     HeadContext,
 )
 from latentheads.distributions.heads import per_pair
-from latentheads.mask import Mask
+from latentheads.mask import PairMask
 from tests.latentheads.distributions.forms import FORMS
 from tests.tiny import HEADS, context
 
@@ -116,7 +116,7 @@ def test_particles_in_front_are_each_their_own_draw(form: str) -> None:
 @every_form
 def test_density_of_one_pair_integrates_to_one(form: str) -> None:
     one = torch.ones(1, 1, 1)
-    mask = Mask(torch.zeros(1, 1, 1, 1), one, one.sum((-1, -2)))
+    mask = PairMask(torch.zeros(1, 1, 1, 1), one, one.sum((-1, -2)))
     c = HeadContext(torch.tensor([0.3, -0.4, 0.1]).reshape(1, HEADS, 1, 1), None, mask)
     law = FORMS[form](c)
     axis = torch.linspace(-9, 9, 61)

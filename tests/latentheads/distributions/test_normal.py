@@ -14,7 +14,7 @@ from torch.distributions import Normal, kl_divergence
 
 from latentheads.distributions import HeadContext, NormalHeads
 from latentheads.distributions.normal import log, total
-from latentheads.mask import Mask
+from latentheads.mask import PairMask
 from tests.tiny import HEADS, context
 
 HEAD = torch.tensor([0.5, 1.1, 1.7], dtype=torch.float64)[:, None, None]
@@ -86,7 +86,7 @@ def test_centring_a_row_lowers_the_divergence_by_half_n_mean_squared(
     shift: list[float], offset: float
 ) -> None:
     keys = len(shift)
-    mask = Mask.build(torch.ones(1, 1, keys).bool(), torch.ones(1, 1).bool(), torch.float64)
+    mask = PairMask.build(torch.ones(1, 1, keys).bool(), torch.ones(1, 1).bool(), torch.float64)
     scores = torch.zeros(1, 1, 1, keys, dtype=torch.float64)
     delta = torch.tensor(shift, dtype=torch.float64) + offset
     c = HeadContext(scores, None, mask)

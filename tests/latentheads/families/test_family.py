@@ -18,8 +18,8 @@ from latentheads.families import (
     Correlated,
     Gaussian,
     HeadScale,
+    Identity,
     OwnMLP,
-    Plain,
     Point,
     ReleasedCascade,
     RunningSum,
@@ -39,7 +39,7 @@ def test_locations_are_their_formulas() -> None:
         jiggle(ReleasedCascade(SECOND), 0.2),
         jiggle(OwnMLP(HEADS, 4), 0.2),
     )
-    assert Plain()(c) is scores
+    assert Identity()(c) is scores
     assert torch.equal(RunningSum()(c), scores + below)
     assert torch.allclose(fused(c), scores + fused.fusion(below))
     assert torch.allclose(linked(c), scores + below + linked.fusion(below))
@@ -66,7 +66,7 @@ def test_logits_of_another_number_of_heads_below_are_refused(
     said = f"^block 'encoder.1.self' has 3 heads, the one below {below}: a prior or guide that"
     with pytest.raises(ValueError, match=said):
         location(fewer)
-    assert Plain()(fewer) is c.scores
+    assert Identity()(fewer) is c.scores
 
 
 @pytest.mark.parametrize("location", [Cascade(SECOND, link=False, zero=True), OwnMLP(HEADS, 4)])
@@ -102,9 +102,9 @@ def test_factor_is_lower_triangular_with_its_scale_on_the_diagonal(learned: bool
 
 def test_families_wrap_location_and_scale() -> None:
     c = context()
-    gaussian = Gaussian(Plain(), HeadScale(HEADS, 0.7))(c)
-    point = Point(Plain())(c)
-    linear = Correlated(Plain(), CholeskyFactor(HEADS, 0.7))(c)
+    gaussian = Gaussian(Identity(), HeadScale(HEADS, 0.7))(c)
+    point = Point(Identity())(c)
+    linear = Correlated(Identity(), CholeskyFactor(HEADS, 0.7))(c)
     assert isinstance(gaussian, NormalHeads)
     assert gaussian.scale == 0.7
     assert isinstance(point, DeltaHeads)

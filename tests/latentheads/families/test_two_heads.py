@@ -27,11 +27,11 @@ from latentheads.families import (
     Family,
     Gaussian,
     HeadScale,
-    Plain,
+    Identity,
 )
 from latentheads.guides.autoregressive import NonLinear
 from latentheads.inference.bound import Importance, closed_form
-from latentheads.mask import Mask
+from latentheads.mask import PairMask
 from latentheads.names import Block
 
 HEADS, KEYS, HIDDEN = 2, 3, 4
@@ -103,14 +103,14 @@ class InTwoBlocks(nn.ModuleList):
 
     def __init__(self) -> None:
         above = Cascade(Block("decoder-cross", 1, 1), HIDDEN, link=False)
-        first, second = (Gaussian(each, HeadScale(1, learned=True)) for each in (Plain(), above))
+        first, second = (Gaussian(each, HeadScale(1, learned=True)) for each in (Identity(), above))
         super().__init__([first, second])
 
 
 FAMILIES: dict[str, Callable[[], nn.Module]] = {
-    "mean-field": lambda: Gaussian(Plain(), HeadScale(HEADS, learned=True)),
+    "mean-field": lambda: Gaussian(Identity(), HeadScale(HEADS, learned=True)),
     "a scale a logit": OneScaleALogit,
-    "cholesky": lambda: Correlated(Plain(), CholeskyFactor(HEADS, 1.0)),
+    "cholesky": lambda: Correlated(Identity(), CholeskyFactor(HEADS, 1.0)),
     "cascaded": InTwoBlocks,
     "inverse": lambda: NonLinear(HEADS, HIDDEN, 1.0, "inverse"),
     "masked": lambda: NonLinear(HEADS, HIDDEN, 1.0, "masked"),
@@ -206,7 +206,7 @@ class Posterior:
     def draw(self, draws: Tensor) -> Draws:
         """Turns noise into logits, block after block."""
         shape = draws.shape[0], draws.shape[2], KEYS
-        mask = Mask.build(torch.ones(shape).bool(), torch.ones(shape[:2]).bool(), draws.dtype)
+        mask = PairMask.build(torch.ones(shape).bool(), torch.ones(shape[:2]).bool(), draws.dtype)
         scores = self.scores.expand(draws.shape)
         blocks = list(self.family) if isinstance(self.family, nn.ModuleList) else [self.family]
         heads, values, below = HEADS // len(blocks), list[Tensor](), None

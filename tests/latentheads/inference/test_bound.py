@@ -30,14 +30,14 @@ from latentheads import (
     importance,
     terms,
 )
-from latentheads.alignment.law import Alignments
-from latentheads.answers import conditioned
+from latentheads.alignment.distribution import Alignments
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
-from latentheads.families import Family, Plain, Point
+from latentheads.families import Family, Identity, Point
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
 from latentheads.inference.bound import traces
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
+from latentheads.posterior_lookup import conditioned
 from latentheads.selection.hard_gates import Gating
 from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import (
@@ -130,7 +130,7 @@ def test_closed_divergences_are_not_negative(form: str, batch: Batch) -> None:
 
 class Pointed(Guide):
     def family(self, block: Any) -> Family:
-        return Point(Plain())
+        return Point(Identity())
 
 
 def test_point_posterior_under_a_density_has_no_bound(batch: Batch) -> None:

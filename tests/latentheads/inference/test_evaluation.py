@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from latentheads import Batch, Importance, PlugIn, terms
-from latentheads.alignment.law import Alignments
+from latentheads.alignment.distribution import Alignments
 from latentheads.corpora import batches, windows
-from latentheads.effects import evaluation_mode
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded, Exact, Tied
+from latentheads.handlers import evaluation_mode
 from latentheads.inference.evaluation import Report, evaluate, evaluating, plug_in_log_likelihood
 from latentheads.inference.sentences import part_bounds, sentence_bounds
 from latentheads.model import HeadModel

@@ -21,7 +21,7 @@ from latentheads.families import (
     Family,
     Gaussian,
     HeadScale,
-    Plain,
+    Identity,
 )
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
 from latentheads.models import Translation, make_prior
@@ -226,14 +226,14 @@ class Narrower(Guide):
     """Around the very scores of the prior, with scales of its own."""
 
     def family(self, block: Block) -> Family:
-        return Gaussian(Plain(), HeadScale(block.heads, 0.6, learned=True))
+        return Gaussian(Identity(), HeadScale(block.heads, 0.6, learned=True))
 
 
 class Tilted(Guide):
     """The same, with a full matrix over the heads."""
 
     def family(self, block: Block) -> Family:
-        return Correlated(Plain(), CholeskyFactor(block.heads, 0.6))
+        return Correlated(Identity(), CholeskyFactor(block.heads, 0.6))
 
 
 @pairwise(

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from latentheads import AlignmentOptions, Batch, Head_ELBO, PlugIn, fit
-from latentheads.effects import SharedDraws
 from latentheads.guides import Tied
+from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import closed_form
 from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.models import Translation, make_prior
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.laws import Law, make_selector
+from latentheads.selection.strategies import Strategy, make_selector
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, attach, jiggle, sizes
 
 SITE = "encoder.0.self.selection"
@@ -29,7 +29,7 @@ TASKS = torch.tensor([0, 1, 0])
 every_law = pytest.mark.parametrize("law", ["selection", "subset", "group"])
 
 
-def pair(law: Law, prior: str = "delta", form: str = "", **changes: Any) -> tuple[Any, Any]:
+def pair(law: Strategy, prior: str = "delta", form: str = "", **changes: Any) -> tuple[Any, Any]:
     """A network of one block that selects, for two tasks, and its guide."""
     torch.manual_seed(3)
     selector = make_selector(law, 2, 4 if law == "group" else 3, ("encoder-self",), 2, 1)
@@ -55,7 +55,7 @@ def joint(model: Any, guide: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]
     values, log_q = [], []
     for chosen in product(every, repeat=2):
         drawn = torch.stack(chosen)
-        with PlugIn(), SharedDraws({SITE: drawn}):
+        with PlugIn(), SharedSamples({SITE: drawn}):
             found = model.likelihood(model.states(batch), batch)
         values.append(found.log_prob(batch.scored))
         log_q.append(law.log_prob(drawn))
@@ -74,7 +74,7 @@ def gradients(guide: Any, model: Any, loss: Tensor) -> list[Tensor]:
 
 
 @every_law
-def test_going_through_all_choices_is_the_exact_mean(law: Law) -> None:
+def test_going_through_all_choices_is_the_exact_mean(law: Strategy) -> None:
     model, guide = pair(law)
     batch = two_tasks(30)
     values, log_q, kl = joint(model, guide, batch)
@@ -89,7 +89,7 @@ def test_going_through_all_choices_is_the_exact_mean(law: Law) -> None:
 
 
 @every_law
-def test_scores_of_two_draws_have_the_exact_gradient_on_average(law: Law) -> None:
+def test_scores_of_two_draws_have_the_exact_gradient_on_average(law: Strategy) -> None:
     """The mean over every pair of draws, each of which chooses for both tasks."""
     model, guide = pair(law)
     values, log_q, kl = joint(model, guide, two_tasks())
@@ -163,7 +163,7 @@ def test_latent_logits_are_drawn_alike_for_every_choice(form: str, analytic: boo
     with pyro.validation_enabled(False):
         for chosen in law.enumerate_support():
             torch.manual_seed(7)
-            with SharedDraws({SITE: chosen}):
+            with SharedSamples({SITE: chosen}):
                 loss = Head_ELBO(**options).differentiable_loss(model, guide, batch)
             ratio = kl if analytic else law.log_prob(chosen) - prior.log_prob(chosen)
             expected = expected + law.log_prob(chosen)[0].exp() * (loss - 0.5 * ratio.sum())

@@ -9,7 +9,7 @@ import pytest
 from latentheads import Batch, HeadContext
 from latentheads.corpora import Part, Rows
 from latentheads.distributions import NormalHeads
-from latentheads.families import Family, Gaussian, HeadScale, Plain
+from latentheads.families import Family, Gaussian, HeadScale, Identity
 from latentheads.guides import GUIDES, Guide
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.shuffled import shuffle_targets, shuffled_target
@@ -70,7 +70,7 @@ class Summing(Guide):
     """Raises all logits of a sentence by the sum of its words."""
 
     def family(self, block: Block) -> Family:
-        return Gaussian(Plain(), HeadScale(block.heads))
+        return Gaussian(Identity(), HeadScale(block.heads))
 
     def posterior(self, block: Block, context: HeadContext) -> NormalHeads:
         words = context.batch.target.sum(-1)[:, None, None, None]

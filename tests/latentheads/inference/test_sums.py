@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from latentheads import Batch, Block, Head_ELBO, terms
-from latentheads.alignment.law import Alignments, Pointing
+from latentheads.alignment.distribution import Alignments, CategoricalParameters
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.answers import conditioned
-from latentheads.families import Family, Gaussian, HeadScale, Plain
+from latentheads.families import Family, Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
 from latentheads.inference.evaluation import evaluate
+from latentheads.posterior_lookup import conditioned
 from tests.latentheads.alignment.models import aligned
 from tests.tiny import build, rows
 
@@ -27,12 +27,12 @@ class Apart(Guide):
     """Half the prior's scale at every logit; alignments that like later positions better."""
 
     def family(self, block: Block) -> Family:
-        return Gaussian(Plain(), HeadScale(block.heads, 0.5))
+        return Gaussian(Identity(), HeadScale(block.heads, 0.5))
 
     def alignment_posterior(self, prior: Alignments) -> Alignments:
         scores = prior.pointing.scores
         ramp = torch.arange(scores.shape[-1]).to(scores)
-        return conditioned(prior, Pointing(scores + ramp, first=prior.pointing.first))
+        return conditioned(prior, CategoricalParameters(scores + ramp, first=prior.pointing.first))
 
 
 def pointing(blocks: int, heads: int, **own: Any) -> Any:

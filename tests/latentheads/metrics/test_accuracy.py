@@ -27,16 +27,16 @@ def test_edits_of_hand_counted_cases(mine: str, right: str, edits: int) -> None:
 
 
 def test_edits_are_those_of_the_recursion_they_are_defined_by() -> None:
-    def by_hand(mine: str, right: str) -> int:
+    def in_memory(mine: str, right: str) -> int:
         if not mine or not right:
             return len(mine) + len(right)
-        same = by_hand(mine[1:], right[1:]) + (mine[0] != right[0])
-        return min(same, 1 + by_hand(mine[1:], right), 1 + by_hand(mine, right[1:]))
+        same = in_memory(mine[1:], right[1:]) + (mine[0] != right[0])
+        return min(same, 1 + in_memory(mine[1:], right), 1 + in_memory(mine, right[1:]))
 
     draw = random.Random(0)
     for _ in range(40):
         mine, right = ("".join(draw.choices("abc", k=draw.randrange(6))) for _ in range(2))
-        assert count_edits(mine, right) == by_hand(mine, right)
+        assert count_edits(mine, right) == in_memory(mine, right)
 
 
 def test_an_answer_is_right_as_a_whole() -> None:

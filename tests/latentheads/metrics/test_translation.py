@@ -50,9 +50,9 @@ def test_compounds_are_cut_as_perl_cuts_them(line: str, cut: str) -> None:
 def test_the_papers_bleu_is_the_bleu_of_its_steps_by_hand() -> None:
     cut = Tokenizer13a()
     texts = [[split_compounds(cut(line).lower()) for line in side] for side in (CLOSE, RIGHT)]
-    by_hand = BLEU(tokenize="none", force=True).corpus_score(texts[0], [texts[1]]).score
+    in_memory = BLEU(tokenize="none", force=True).corpus_score(texts[0], [texts[1]]).score
     found = score(CLOSE, RIGHT, protocol="iwslt14")
-    assert found.paper_bleu == pytest.approx(by_hand)
+    assert found.paper_bleu == pytest.approx(in_memory)
     assert found.bleu == score(CLOSE, RIGHT).bleu != found.paper_bleu
 
 

@@ -12,8 +12,8 @@ from latentheads.corpora.batches import collate
 from latentheads.names import ALIGNMENT
 from latentheads.page.maps import Side, gather_alignments, gather_maps, gather_sides
 from latentheads.page.packing import code_weights
-from latentheads.reading.alignments import LAWS, alignment_laws
-from latentheads.reading.draws import drawn_weights
+from latentheads.reading.alignments import DISTRIBUTIONS, alignment_distributions
+from latentheads.reading.samples import drawn_weights
 from tests.latentheads.page.runs import make_run, small_corpus
 
 
@@ -84,9 +84,9 @@ def test_alignments_are_the_three_laws(tmp_path: Path, text: bool) -> None:
     assert sides[1][ALIGNMENT].rows == ["d", "</script><b>", "<eos>"]
     columns = ["null", "<bos>", "d"] if text else ["</script><b>", "e", "f", "g", "<eos>"]
     assert sides[1][ALIGNMENT].columns == columns
-    laws = alignment_laws(run.model, run.guide, batch)
+    laws = alignment_distributions(run.model, run.guide, batch)
     ((maps,),) = gather_alignments(run, batch, sides)[1:2]
-    for law in LAWS:
+    for law in DISTRIBUTIONS:
         expected = getattr(laws, law)[1, :, :3, : len(columns)]
         np.testing.assert_array_equal(maps.parts[law], code_weights(expected))
         torch.testing.assert_close(expected.sum(-1), torch.ones_like(expected[..., 0]))

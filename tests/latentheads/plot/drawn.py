@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentheads.names import CHAINS, Block
+from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.reading import (
-    AlignmentLaws,
+    AlignmentDistributions,
     Case,
     Measures,
     Positional,
@@ -20,14 +20,14 @@ from latentheads.reading import (
     Syntactic,
 )
 from latentheads.reading.divergence import Divergence
-from latentheads.reading.draws import DrawnWeights
 from latentheads.reading.head_report import HeadReport
+from latentheads.reading.samples import DrawnWeights
 
 
-def some_laws(heads: int) -> AlignmentLaws:
+def some_laws(heads: int) -> AlignmentDistributions:
     """Laws of two sentences, padded."""
     tables = [torch.randn(2, heads, 5, 7).softmax(-1) for _ in range(3)]
-    return AlignmentLaws(tuple(f"head {n}" for n in range(heads)), *tables)
+    return AlignmentDistributions(tuple(f"head {n}" for n in range(heads)), *tables)
 
 
 def some_weights(heads: int = 2, noise: float = 0.1) -> DrawnWeights:
@@ -53,7 +53,7 @@ def symmetric(heads: int) -> Tensor:
 
 
 def head_report(
-    name: str = "run", chains: Sequence[str] = CHAINS, layers: int = 2, heads: int = 3
+    name: str = "run", chains: Sequence[str] = ATTENTION_TYPES, layers: int = 2, heads: int = 3
 ) -> Any:
     """A run whose heads play no role."""
 

@@ -11,13 +11,13 @@ import torch
 
 import latentheads as lh
 from latentheads.corpora import Corpus
-from latentheads.corpora.drawn import draw_pairs, draw_text
+from latentheads.corpora.from_grammar import sample_pairs, sample_text_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import GUIDES
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.plot import draw_alignments
-from latentheads.reading import AlignmentLaws, alignment_laws
-from latentheads.runs.pairs import Spec
+from latentheads.reading import AlignmentDistributions, alignment_distributions
+from latentheads.runs.pairs import ClassSpec
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.latentheads.alignment.models import SHAPES
@@ -48,7 +48,7 @@ def test_every_law_of_every_head_has_a_map_without_padding(heads: int) -> None:
     assert names == (["target word"] if heads == 1 else [f"head {n}\ntarget word" for n in (0, 1)])
 
 
-def _tables(laws: AlignmentLaws) -> tuple[torch.Tensor, ...]:
+def _tables(laws: AlignmentDistributions) -> tuple[torch.Tensor, ...]:
     return laws.prior, laws.guide, laws.posterior
 
 
@@ -78,12 +78,12 @@ def test_sound_is_drawn_above_every_law_in_its_time() -> None:
 
 def test_of_many_positions_of_sound_some_are_named() -> None:
     table = torch.full((1, 1, 3, 25), 0.04)
-    laws = AlignmentLaws(("head 0",), table, table, table)
+    laws = AlignmentDistributions(("head 0",), table, table, table)
     names = [f"{place} s" for place in range(25)]
     figure: Any = draw_alignments(laws, names, TARGETS, frames=np.zeros((100, 5)))
     assert ticks(figure.axes[5], "x") == names[::3]
     table = torch.full((1, 1, 3, 300), 0.01)  # twelve seconds
-    laws = AlignmentLaws(("head 0",), table, table, table)
+    laws = AlignmentDistributions(("head 0",), table, table, table)
     figure = draw_alignments(laws, names * 12, TARGETS, frames=np.zeros((1200, 5)))
     assert figure.get_figwidth() < 50
 
@@ -95,14 +95,14 @@ def finished(corpus: Corpus, shape: str | None) -> Run:
     model = jiggle(model, 0.3).double().eval()
     said = {"reads": "prefix"} if shape else {}
     guide = GUIDES["mean-field"](model, **said).double().eval()
-    settings = Settings(guide=Spec("mean-field"), decoding=Decoding(max_tokens=4))
+    settings = Settings(guide=ClassSpec("mean-field"), decoding=Decoding(max_tokens=4))
     return Run(Path("runs/mine"), settings, corpus.target, corpus.source, model, guide, 7)
 
 
 def test_a_run_shows_its_laws_of_a_sentence() -> None:
-    run = finished(draw_pairs(sentences=40, held_out=4), "two blocks")
+    run = finished(sample_pairs(sentences=40, held_out=4), "two blocks")
     figure: Any = lh.plot.alignments(run, "the cat", target="la la la")
-    laws = alignment_laws(run.model, run.guide, run.read_sentence("the cat", "la la la"))
+    laws = alignment_distributions(run.model, run.guide, run.read_sentence("the cat", "la la la"))
     expected = [each[0, head] for head in range(2) for each in _tables(laws)]
     for shown, values in zip(images(figure), expected, strict=True):
         np.testing.assert_allclose(shown, values)
@@ -113,25 +113,25 @@ def test_a_run_shows_its_laws_of_a_sentence() -> None:
 
 
 def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
-    text = draw_text(sentences=300, held_out=4)
+    text = sample_text_corpus(sentences=300, held_out=4)
     model: Any = LanguageModel(
         len(text.target), make_prior("delta"), sizes(), (), alignments=SHAPES["one head"]
     )
     model = jiggle(model, 0.3).double().eval()
     guide = GUIDES["cascaded"](model).double().eval()
-    settings = Settings(guide=Spec("cascaded"))
+    settings = Settings(guide=ClassSpec("cascaded"))
     run = Run(Path("runs/mine"), settings, text.target, None, model, guide, 7)
     figure: Any = lh.plot.alignments(run, "the cat sleeps")
     assert ticks(figure.axes[0], "y") == ["the", "cat", "sleeps", "<eos>"]
     assert ticks(figure.axes[0], "x") == ["null", "<bos>", "the", "cat"]
     assert figure.axes[1].get_xlabel() == "null, or a word before"
-    laws = alignment_laws(model, guide, run.read_sentence("the cat sleeps"))
+    laws = alignment_distributions(model, guide, run.read_sentence("the cat sleeps"))
     for shown, values in zip(images(figure), _tables(laws), strict=True):
         np.testing.assert_allclose(shown, values[0, 0])
         assert (shown[np.triu_indices(4, 1)] == 0).all()  # nothing points ahead
 
 
 def test_without_alignments_there_is_nothing_to_show() -> None:
-    run = finished(draw_pairs(sentences=40, held_out=4), None)
+    run = finished(sample_pairs(sentences=40, held_out=4), None)
     with pytest.raises(ValueError, match="runs/mine draws no alignments: there is nothing"):
         lh.plot.alignments(run, "the cat")

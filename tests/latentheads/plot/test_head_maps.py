@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from latentheads.names import CHAINS, Block
+from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles
 from latentheads.plot.canvas import largest
 from latentheads.plot.head_maps import KINDS, QUANTITIES
@@ -40,7 +40,7 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for() -> None:
 
 
 def test_averages_have_a_line_a_run_and_chain() -> None:
-    runs = [head_report("a"), head_report("b", CHAINS[1:2], layers=4)]
+    runs = [head_report("a"), head_report("b", ATTENTION_TYPES[1:2], layers=4)]
     figure = draw_averages(runs, "")
     above, below = figure.axes[:3], figure.axes[3:6]
     assert [len(axis.lines) for axis in above] == [len(axis.lines) for axis in below] == [1, 2, 1]
@@ -54,7 +54,10 @@ def test_averages_have_a_line_a_run_and_chain() -> None:
 
 def test_maps_share_a_scale_a_quantity() -> None:
 
-    runs = [head_report("a"), replace(head_report("b", CHAINS[1:2], heads=5), relevance=None)]
+    runs = [
+        head_report("a"),
+        replace(head_report("b", ATTENTION_TYPES[1:2], heads=5), relevance=None),
+    ]
     figure = draw_maps(runs, "")
     axes = np.array(figure.axes[:20]).reshape(4, len(QUANTITIES))
     for column, name in zip(axes.T, QUANTITIES, strict=True):
@@ -73,7 +76,7 @@ def test_maps_share_a_scale_a_quantity() -> None:
 
 
 def test_silent_heads_are_blank_and_in_no_mean() -> None:
-    own = head_report(chains=CHAINS[:1], layers=1)
+    own = head_report(chains=ATTENTION_TYPES[:1], layers=1)
     matrix = own.divergence.summed["encoder.0.self.logits"]
     matrix[1], matrix[:, 1] = torch.nan, torch.nan
     apart = float(matrix[0, 2])
@@ -87,7 +90,7 @@ def test_silent_heads_are_blank_and_in_no_mean() -> None:
 
 def test_a_block_with_fewer_heads_leaves_blanks() -> None:
     blocks = (Block("encoder-self", 0, 2), Block("encoder-self", 1, 3))
-    own = head_report(chains=CHAINS[:1])
+    own = head_report(chains=ATTENTION_TYPES[:1])
     ones = {block.name: torch.ones(block.heads) for block in blocks}
     uneven = replace(own, blocks=blocks, importance=ones, relevance=None)
     cosine = {block.name: torch.ones(block.heads, block.heads) for block in blocks}
@@ -143,7 +146,8 @@ LONG = "of a very long name, " * 9
 
 
 @pytest.mark.parametrize(
-    ("chains", "layers", "heads"), [(CHAINS, 2, 16), (CHAINS[1:2], 13, 2), (CHAINS[:2], 1, 1)]
+    ("chains", "layers", "heads"),
+    [(ATTENTION_TYPES, 2, 16), (ATTENTION_TYPES[1:2], 13, 2), (ATTENTION_TYPES[:2], 1, 1)],
 )
 def test_any_size_is_drawn(chains: Sequence[str], layers: int, heads: int) -> None:
     own = head_report(LONG, chains, layers, heads)
@@ -160,7 +164,7 @@ def test_any_size_is_drawn(chains: Sequence[str], layers: int, heads: int) -> No
 
 def test_what_is_drawn_of_a_long_name_has_room() -> None:
     """Layout warns where something has none, and warnings are errors."""
-    own = head_report(LONG, CHAINS[:1], 1, 1)
+    own = head_report(LONG, ATTENTION_TYPES[:1], 1, 1)
     figures: list[Any] = [
         draw_divergence(own.divergence, own.name),
         draw_averages([own], "title"),

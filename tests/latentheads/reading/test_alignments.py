@@ -11,13 +11,13 @@ import torch
 from latentheads import Batch
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus, Mixture, Part, Rows, Task
-from latentheads.corpora.drawn import draw_pairs, draw_tasks
+from latentheads.corpora.from_grammar import sample_pairs, sample_tasks
 from latentheads.guides import GUIDES
 from latentheads.metrics.alignment import count_links
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.reading import (
     Recording,
-    alignment_laws,
+    alignment_distributions,
     best_attention,
     likeliest_links,
     score_alignments,
@@ -36,7 +36,7 @@ def attach(name: str, model: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    return draw_pairs(sentences=60, held_out=5)
+    return sample_pairs(sentences=60, held_out=5)
 
 
 def model_of(corpus: Corpus, shape: str = "") -> Any:
@@ -50,7 +50,7 @@ def model_of(corpus: Corpus, shape: str = "") -> Any:
 @pytest.mark.parametrize(("shape", "name"), EVERY)
 def test_laws_are_those_of_prior_guide_and_bayes(shape: str, name: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape])
-    laws = alignment_laws(model, attach(name, model), batch)
+    laws = alignment_distributions(model, attach(name, model), batch)
     assert len(laws.heads) == laws.prior.shape[1] == SHAPES[shape].heads
     for law in (laws.prior, laws.guide, laws.posterior):
         assert torch.allclose(law.sum(-1), torch.ones(()), rtol=1e-12)
@@ -61,7 +61,9 @@ def test_laws_are_those_of_prior_guide_and_bayes(shape: str, name: str, batch: B
 
 def test_heads_of_all_blocks_have_names(batch: Batch) -> None:
     two, blocks = (aligned(SHAPES[shape]) for shape in ("two heads", "two blocks"))
-    names = [alignment_laws(each, GUIDES["tied"](each), batch).heads for each in (two, blocks)]
+    names = [
+        alignment_distributions(each, GUIDES["tied"](each), batch).heads for each in (two, blocks)
+    ]
     assert names[0] == ("decoder.0.alignment head 0", "decoder.0.alignment head 1")
     assert names[1] == ("decoder.0.alignment head 0", "decoder.1.alignment head 0")
 
@@ -69,14 +71,14 @@ def test_heads_of_all_blocks_have_names(batch: Batch) -> None:
 def test_drawn_heads_stand_still(batch: Batch) -> None:
     model = aligned(SHAPES["one head"], prior="independent", latent=("encoder-self",))
     guide = attach("cascaded", model)
-    assert torch.equal(*(alignment_laws(model, guide, batch).prior for _ in range(2)))
+    assert torch.equal(*(alignment_distributions(model, guide, batch).prior for _ in range(2)))
 
 
 @pytest.mark.parametrize("options", [None, SOFT["soft"]])
 def test_without_drawn_alignments_there_is_no_law(options: Any, batch: Batch) -> None:
     model = aligned(options)
     with pytest.raises(ValueError, match="this model has no alignments that are drawn"):
-        alignment_laws(model, GUIDES["tied"](model), batch)
+        alignment_distributions(model, GUIDES["tied"](model), batch)
 
 
 WEIGHTS = torch.tensor(
@@ -107,7 +109,7 @@ def test_padding_changes_no_link(batch: Batch) -> None:
     wide = padded(batch, 2, 3)
     for law in ("prior", "guide", "posterior"):
         one, other = (
-            likeliest_links(getattr(alignment_laws(model, guide, each), law), each)
+            likeliest_links(getattr(alignment_distributions(model, guide, each), law), each)
             for each in (batch, wide)
         )
         assert one == other
@@ -119,7 +121,7 @@ def test_scores_are_counted_over_all_sentences(corpus: Corpus, shape: str) -> No
     guide = attach("mean-field", model)
     found = {(s.law, s.head): s.counts for s in score_alignments(model, guide, part)}
     whole = Batch.of([row.tolist() for row in part.targets], [row.tolist() for row in part.sources])
-    laws = alignment_laws(model, guide, whole)
+    laws = alignment_distributions(model, guide, whole)
     for law in ("prior", "guide", "posterior"):
         links = likeliest_links(getattr(laws, law), whole)
         for place, head in enumerate(laws.heads):
@@ -174,7 +176,7 @@ def test_the_best_head_is_chosen_on_validation(corpus: Corpus) -> None:
 def test_a_tag_is_no_word() -> None:
     """Gold links to the tag, against all rules, are never found."""
     tasks = (Task("en", "velu"), Task("en", "tamir"))
-    corpus = draw_tasks(Mixture(tasks), [30, 30], 3)
+    corpus = sample_tasks(Mixture(tasks), [30, 30], 3)
     model, part = model_of(corpus, "one head"), corpus.test
     first = [{(0, word) for word in range(len(row) - 1)} for row in part.targets]
     scores = score_alignments(model, GUIDES["tied"](model), replace(part, links=first))

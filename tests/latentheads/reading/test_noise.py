@@ -34,7 +34,7 @@ def test_noise_is_bought_up_to_the_priors_and_less_of_it_at_a_low_price(kind: st
 
 def test_a_head_that_nobody_hears_bears_the_most_noise() -> None:
     model, batch = build("language-model", options={"scale": PRIOR}, layers=1), small_batch()
-    (module,) = model.drawn_blocks
+    (module,) = model.latent_blocks
     with torch.no_grad():
         module.output_weight[:, 2:4] = 0  # the head in the middle says nothing
     found = learn_noise(model.eval(), [batch] * UPDATES, price=0.003)["decoder.0.self"]

@@ -15,8 +15,8 @@ from latentheads.attention.block import HeadBlock
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import PAD
 from latentheads.decoding.beam_search import beam_search
-from latentheads.families import Plain, Point
-from latentheads.mask import Mask, causal
+from latentheads.families import Identity, Point
+from latentheads.mask import PairMask, causal
 from latentheads.pruning import remove_heads
 from latentheads.reading import Recording, labelled, readings
 from latentheads.selection.selector import Choice
@@ -51,11 +51,11 @@ def test_what_is_recorded_is_what_was_drawn(kind: str, training: bool) -> None:
         assert heads[block.site()] is found
 
 
-@pytest.mark.parametrize("prior", [None, Point(Plain())])
+@pytest.mark.parametrize("prior", [None, Point(Identity())])
 def test_weights_and_outputs_of_a_block_with_and_without_a_latent(prior: Any) -> None:
     block = LatentAttention(Block("decoder-self", 0, HEADS), 6, prior)
     x, readable = torch.randn(2, 5, 6), causal(5).expand(2, -1, -1)
-    mask = Mask.build(readable, torch.ones(2, 5).bool(), torch.float64)
+    mask = PairMask.build(readable, torch.ones(2, 5).bool(), torch.float64)
     with PlugIn(), Recording(block) as closed:
         block(query=x, memory=None, mask=mask, choice=Choice(torch.zeros(HEADS)))
     with PlugIn(), Recording(block) as heads:

@@ -16,7 +16,7 @@ from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
 from latentheads.models.adapters import Adapters
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import remove_heads
 from latentheads.reading import Propagated, Recording, propagate, relevance
 from latentheads.reading.relevance import BIASES
@@ -50,7 +50,9 @@ def wide(kind: str = "translation", prior: str = "cascaded", **changes: Any) -> 
 def gated(gates: Sequence[float], prior: str = "cascaded", **changes: Any) -> Any:
     """A model with gates in all chains, and a guide whose gates have these log alphas."""
     network, law = sizes(feed_forward=23, **changes), make_prior(prior)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=Gating(HEADS, CHAINS))
+    model = Translation(
+        SOURCE_TYPES, TARGET_TYPES, law, network, selector=Gating(HEADS, ATTENTION_TYPES)
+    )
     model = jiggle(model, 0.1).double().eval()
     guide = Tied(model).double()
     for family in guide.selections.values():

@@ -17,7 +17,7 @@ from latentheads.corpora.grammar import Arc
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import every_head, fold_gates, remove_heads
 from latentheads.reading import (
     Positions,
@@ -32,8 +32,8 @@ from latentheads.reading import (
 )
 from latentheads.reading.divergence import divergence
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.laws import LAWS, make_selector
 from latentheads.selection.selector import Selector
+from latentheads.selection.strategies import STRATEGIES, make_selector
 from tests.tiny import HEADS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, padded, sizes
 
 SENTENCES = [[5, 6, 7, 2], [8, 2], [9, 10, 2], [6, 2]]
@@ -45,7 +45,7 @@ ARCS = [
     [Arc("nsubj", 1, 0), Arc("dobj", 1, 3), Arc("amod", 3, 2)],
     [Arc("nsubj", 2, 0), Arc("dobj", 2, 3)],
 ]
-CLOSED = [*((law, "delta") for law in (*LAWS, "gates")), ("selection", "cascaded")]
+CLOSED = [*((law, "delta") for law in (*STRATEGIES, "gates")), ("selection", "cascaded")]
 CLOSED += [("gates", "cascaded")]
 """Ways to choose or to close heads, and priors."""
 
@@ -55,9 +55,9 @@ def made(closed: str, prior: str) -> tuple[Any, Any]:
     torch.manual_seed(4)
     law = make_prior(prior)
     if closed == "gates":
-        chosen: Selector = Gating(HEADS, CHAINS)
+        chosen: Selector = Gating(HEADS, ATTENTION_TYPES)
     else:
-        chosen = make_selector(closed, HEADS, 2 * HEADS, CHAINS, 2, 2)  # type: ignore[arg-type]
+        chosen = make_selector(closed, HEADS, 2 * HEADS, ATTENTION_TYPES, 2, 2)  # type: ignore[arg-type]
     network = sizes(layers=1)
     model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=chosen)
     model = jiggle(model, 0.4).double().eval()

@@ -13,14 +13,14 @@ import torch
 from latentheads.corpora import Words
 from latentheads.corpora.batches import collate
 from latentheads.inference.evaluation import evaluate
-from latentheads.runs.run import Run
-from latentheads.runs.writing import (
+from latentheads.runs.generation import (
     check_together,
     encode_sources,
     lose_nothing,
     translate_lines,
 )
-from latentheads.uncertainty import Ensemble
+from latentheads.runs.run import Run
+from latentheads.uncertainty import DeepEnsemble
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
@@ -83,7 +83,7 @@ def another(run: Run, seed: int) -> Run:
 
 def test_runs_write_together_by_their_mean_law(run: Run) -> None:
     others = [another(run, seed) for seed in (1, 2)]
-    together = Ensemble([each.model for each in (run, *others)], [run.guide] * 3)
+    together = DeepEnsemble([each.model for each in (run, *others)], [run.guide] * 3)
     part = encode_sources(run, LINES, None, lose_nothing).part
     for beam in (1, 3):
         decoding = replace(run.settings.decoding, beam=beam)

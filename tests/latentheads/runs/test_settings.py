@@ -12,7 +12,7 @@ import yaml
 
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora.data import Data
-from latentheads.runs.pairs import Spec
+from latentheads.runs.pairs import ClassSpec
 from latentheads.runs.recipes import class_path
 from latentheads.runs.settings import Settings, complete_options, trusted_paths
 from latentheads.training.options import Training
@@ -35,8 +35,8 @@ def written(settings: Settings) -> Settings:
 
 def test_what_is_written_is_read_the_same() -> None:
     settings = Settings(
-        guide=Spec("autoregressive", {"form": "inverse"}),
-        prior=Spec("cascaded", {"hidden": 2}),
+        guide=ClassSpec("autoregressive", {"form": "inverse"}),
+        prior=ClassSpec("cascaded", {"hidden": 2}),
         data=Data(tasks="velu,tamir", task_sizes=(3, 4)),
         training=Training(steps=7, clip=1e-5),
         disagreement="output",
@@ -63,7 +63,7 @@ def test_a_preset_is_read_as_the_command_line_reads_it(path: Path) -> None:
 def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
     from latentheads.experiments.cli.options import read_settings
 
-    settings = Settings(guide=Spec("mean-field"), seed=3, training=Training(steps=9))
+    settings = Settings(guide=ClassSpec("mean-field"), seed=3, training=Training(steps=9))
     (tmp_path / "c.yaml").write_text(settings.to_yaml())
     words = ["--config", str(tmp_path / "c.yaml")]
     again, _ = read_settings(words, "", "")
@@ -142,7 +142,7 @@ def test_a_corpus_made_by_hand_is_called_so() -> None:
     said = yaml.safe_load(settings.to_yaml())
     assert said["corpus"] == "by hand"
     assert "data" not in said
-    assert written(settings).by_hand
+    assert written(settings).in_memory
     assert written(settings).data.block == 7
 
 
@@ -192,8 +192,8 @@ def test_what_acts_on_nothing_is_compared_side_by_side_with_what_acts() -> None:
 
 def test_a_prior_of_logits_has_no_alignments_beside_it() -> None:
     assert Settings().recipe == "cascaded+alignments"
-    assert Settings(prior=Spec("independent")).recipe == "cascaded"
-    both = Settings(prior=Spec("independent"), alignment=AlignmentOptions(1))
+    assert Settings(prior=ClassSpec("independent")).recipe == "cascaded"
+    both = Settings(prior=ClassSpec("independent"), alignment=AlignmentOptions(1))
     assert both.recipe == "independent+cascaded+alignments"
     assert Settings.from_options({"recipe": "tied+alignments"}).alignment.alignments == 2
 

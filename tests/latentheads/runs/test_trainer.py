@@ -20,16 +20,16 @@ from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
-from latentheads.families import Plain
+from latentheads.families import Identity
 from latentheads.guides import Cascaded, MeanField
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import Network
-from latentheads.names import CHAINS
+from latentheads.names import ATTENTION_TYPES
+from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import describe_run
 from latentheads.runs.folder import Folder
-from latentheads.runs.keeper import Keeper
 from latentheads.runs.results import Results
-from latentheads.selection.hard_gates import GatePenalty, Gating
+from latentheads.selection.hard_gates import Gating, L0Penalty
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine
@@ -234,12 +234,16 @@ def test_more_updates_are_told_with_the_course_of_the_learning_rate(
     warmup: int, course: str
 ) -> None:
     training = Training(steps=6, learning_rate=0.1, warmup_steps=warmup)
-    keeper = Keeper(Mock(spec=Folder), Mock(spec=Engine, training=training), "", {})
-    said = keeper._say_schedule(3, 6)
+    checkpoint_manager = CheckpointManager(
+        Mock(spec=Folder), Mock(spec=Engine, training=training), "", {}
+    )
+    said = checkpoint_manager._say_schedule(3, 6)
     assert said == f"3 updates are done, and 3 follow; the learning rate {course}"
 
 
-@pytest.mark.parametrize(("owner", "name"), [(lh.Trainer, "_tick"), (Keeper, "save_state")])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(lh.Trainer, "_tick"), (CheckpointManager, "save_state")]
+)
 def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:
@@ -357,7 +361,7 @@ def test_settings_take_the_data_of_the_corpus_that_is_given(tmp_path: Path) -> N
     made = lh.Trainer.of(settings, corpus, out=tmp_path / "run")
     assert made.settings.data == corpus.data
     own = lh.Trainer.of(made.settings, replace(corpus, data=None), out=tmp_path / "own").settings
-    assert own.by_hand
+    assert own.in_memory
     with pytest.raises(ValueError, match="settings are of a corpus made by hand: give corpus"):
         lh.Trainer.of(own, out=tmp_path / "none")
 
@@ -490,12 +494,12 @@ def test_what_has_the_same_weights_and_is_something_else_is_refused(
     model, halved = Translation.of(corpus, **SIZES), Halved.of(corpus, **SIZES)
     guide, other = Cascaded(model), Translation.of(corpus, **SIZES)
     key = model.blocks[0].key
-    guide.families[key].location = Plain()
+    guide.families[key].location = Identity()
     other.encoder.norm = nn.Tanh()
     for mine, its, named in (
         (halved, Cascaded(halved), rf"model has class {__name__}\.Halved, not "),
         (other, Cascaded(other), r"model\.encoder\.norm has class torch\.\S+\.Tanh, not "),
-        (model, guide, rf"guide\.families\.{key}\.location has class \S+\.Plain, not "),
+        (model, guide, rf"guide\.families\.{key}\.location has class \S+\.Identity, not "),
     ):
         with pytest.raises(ValueError, match=f"{named}.*: train it with lh.fit$"):
             lh.Trainer(mine, its, corpus, out=tmp_path / "run", **SHORT)
@@ -552,7 +556,7 @@ def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) 
 
 
 def test_the_pressure_on_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) -> None:
-    gating = Gating(SIZES["heads"], CHAINS, pressure=GatePenalty(500))
+    gating = Gating(SIZES["heads"], ATTENTION_TYPES, pressure=L0Penalty(500))
     sizes, types = Network(**SIZES), (len(corpus.source or ()), len(corpus.target))
     model = Translation(*types, make_prior("independent"), sizes, selector=gating)
     made = lh.Trainer(model, MeanField(model), corpus, out=tmp_path / "run", **SHORT)
@@ -589,7 +593,7 @@ def test_an_option_of_another_kind_is_refused_where_it_is_given() -> None:
         (Network, {"cutoffs": 5}, "cutoffs must be a list of whole numbers, got 5"),
         (Network, {"mixers": ["ngram"]}, r"mixers must be a text, got \['ngram'\]"),
         (lh.Settings, {"data": "grammar"}, "data must be Data, got 'grammar'"),
-        (lh.Settings, {"guide": "cascaded"}, "guide must be Spec, got 'cascaded'"),
+        (lh.Settings, {"guide": "cascaded"}, "guide must be ClassSpec, got 'cascaded'"),
         (lh.Settings, {"training": {"steps": 3}}, "training must be Training, got {'steps': 3}"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.runs.pairs import Spec
+from latentheads.runs.pairs import ClassSpec
 from latentheads.runs.settings import Settings
 
 GUIDES = """
@@ -52,7 +52,7 @@ def test_an_option_that_could_not_be_read_again_is_refused_before_training(
     name: str, options: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(ValueError, match=rf"^guide\.{named} might name code: .*str, Path") as said:
-        Settings(guide=Spec(f"own_guides:{name}", options))
+        Settings(guide=ClassSpec(f"own_guides:{name}", options))
     assert "\n" not in str(said.value)
 
 
@@ -61,6 +61,6 @@ def test_an_option_that_could_not_be_read_again_is_refused_before_training(
     [("Annotated", {"kind": "a.b", "sizes": [7]}), ("Unknown", {"start": 0.7})],
 )
 def test_what_is_trained_is_read_again(name: str, options: dict[str, Any]) -> None:
-    settings = Settings(guide=Spec(f"own_guides:{name}", options))
+    settings = Settings(guide=ClassSpec(f"own_guides:{name}", options))
     again = Settings.from_options(settings.to_options(), f"own_guides:{name}")
     assert again.to_yaml() == settings.to_yaml()

@@ -12,19 +12,19 @@ import torch
 
 from latentheads import Batch, Head_ELBO, PlugIn
 from latentheads.decoding.beam_search import beam_search
-from latentheads.families import Family, Plain, Point, RunningSum
+from latentheads.families import Family, Identity, Point, RunningSum
 from latentheads.guide import WithSelection
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.priors import Prior
-from latentheads.names import CHAINS, Block
+from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.noise import fixed_noise
 from latentheads.pruning import every_head, fold_gates, remove_heads
 from latentheads.selection.hard_gates import GateController, Gating
 from tests.tiny import FORMS, HEADS, KINDS, attach, attentions_of, jiggle, sizes
 
-CHAIN = {"translation": CHAINS, "language-model": ("decoder-self",)}
+CHAIN = {"translation": ATTENTION_TYPES, "language-model": ("decoder-self",)}
 
 
 def gated(kind: str = "translation", prior: str = "independent", **options: Any) -> Any:
@@ -144,7 +144,7 @@ class OnlyAbove(Prior):
     deterministic = True
 
     def __call__(self, block: Block) -> Family:
-        return Point(Plain() if block.first else RunningSum())
+        return Point(Identity() if block.first else RunningSum())
 
 
 def test_closed_heads_that_a_block_above_looks_at_are_computed(batch: Batch) -> None:

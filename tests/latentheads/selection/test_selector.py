@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.laws import make_selector
+from latentheads.selection.strategies import make_selector
 
 LIKE = torch.zeros(1)
 

@@ -9,9 +9,9 @@ import torch
 from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.laws import make_selector
 from latentheads.selection.selector import DrawnSelector
 from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
+from latentheads.selection.strategies import make_selector
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, sizes
 
 

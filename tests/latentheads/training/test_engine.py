@@ -20,7 +20,7 @@ from latentheads.guides import Guide
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.laws import make_selector
+from latentheads.selection.strategies import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress, make_elbo
 from latentheads.training.options import Training
@@ -138,7 +138,7 @@ def test_another_seed_has_another_order() -> None:
     own, first = make(), []
     for seed in (1, 2):
         engine = Engine(own.model, own.guide, part(), own.training, seed)
-        ((batch, _),) = next(engine.stream.updates()).shares
+        ((batch, _),) = next(engine.stream.updates()).micro_batches
         first.append(batch.sentences.tolist())
     assert first[0] != first[1]
 
@@ -181,18 +181,18 @@ def test_every_update_is_the_optimisers_own_at_the_rate_of_its_step(optimiser: s
     engine.run(lambda progress: None)
     learned, updates = list(own.objective.parameters()), own.stream.updates()
     if optimiser == "adam":
-        by_hand: Any = torch.optim.AdamW(learned, betas=(0.9, 0.98), weight_decay=0.03)
+        in_memory: Any = torch.optim.AdamW(learned, betas=(0.9, 0.98), weight_decay=0.03)
     else:
-        by_hand = torch.optim.SGD(learned, momentum=0.7, weight_decay=0.03, nesterov=True)
+        in_memory = torch.optim.SGD(learned, momentum=0.7, weight_decay=0.03, nesterov=True)
     for rate in (0.005, 0.01, 0.01, 0.005):
         update = next(updates)
-        ((batch, _),) = update.shares
+        ((batch, _),) = update.micro_batches
         law = own.model.likelihood(own.model.states(batch), batch)
         (-law.log_prob(batch.scored).sum() / update.tokens).backward()
         assert nn.utils.clip_grad_norm_(learned, 0.1) > 0.2
-        by_hand.param_groups[0]["lr"] = rate
-        by_hand.step()
-        by_hand.zero_grad()
+        in_memory.param_groups[0]["lr"] = rate
+        in_memory.step()
+        in_memory.zero_grad()
     for mine, its in zip(outcome(engine), learned, strict=True):
         assert torch.allclose(mine, its, rtol=0, atol=1e-9)
 
@@ -350,7 +350,7 @@ def test_the_gradient_of_an_update_is_a_sum_over_processes_that_is_taken_as_a_me
     own = make("delta", 0.0, steps=1, warmup_steps=1, **how)
     engine = Engine(own.model, own.guide, part(), own.training, 5, Second())
     update, learned = next(engine.stream.updates()), list(own.model.parameters())
-    ((batch, _),) = update.shares
+    ((batch, _),) = update.micro_batches
     law = own.model.likelihood(own.model.states(batch), batch)
     loss = -2 * law.log_prob(batch.scored).sum() / update.tokens
     expected = [
@@ -382,7 +382,7 @@ def test_two_batches_of_an_update_weigh_like_one_by_their_tokens() -> None:
     """One update of two batches is one update of the batch that holds both."""
     small = make("delta", dropout=0.0, accumulate=2, steps=1, warmup_steps=1)
     update = next(small.stream.updates())
-    places = [place for batch, _ in update.shares for place in batch.sentences.tolist()]
+    places = [place for batch, _ in update.micro_batches for place in batch.sentences.tolist()]
     large = make("delta", dropout=0.0, tokens=1000, steps=1, warmup_steps=1)
     chosen = large.stream.part
     large.stream.part = Part(chosen.targets.take(places), chosen.sources.take(places))

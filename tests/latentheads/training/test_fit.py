@@ -16,7 +16,7 @@ from torch.distributions import constraints
 import latentheads as lh
 from latentheads.batch import Batch
 from latentheads.distributions import NormalHeads
-from latentheads.families import Family, Plain, Point
+from latentheads.families import Family, Identity, Point
 from latentheads.guide import ModelGuide
 from latentheads.guides import Guide, Tied
 from latentheads.models import LanguageModel, make_prior
@@ -158,7 +158,7 @@ class Pointed(Guide):
     """A point at every logit."""
 
     def family(self, block: Block) -> Family:
-        return Point(Plain())
+        return Point(Identity())
 
 
 def test_a_guide_without_a_bound_is_refused_before_training() -> None:

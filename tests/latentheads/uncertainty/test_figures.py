@@ -8,15 +8,15 @@ from latentheads.batch import Batch
 from latentheads.corpora import Part, Rows
 from latentheads.decoding.translate import Decoding
 from latentheads.uncertainty import figures as rooms
-from latentheads.uncertainty.committees import Alone, HeadDraws
+from latentheads.uncertainty.ensembles import HeadSamples, SingleModel
 from latentheads.uncertainty.figures import (
     UNCERTAINTIES,
-    Judgement,
+    TokenEvaluation,
     fit_temperature,
     read_tokens,
     score_sentences,
+    translate_with_ensemble,
     with_targets,
-    write_part,
 )
 from latentheads.uncertainty.prediction import Prediction
 from tests.tiny import SOURCES, TARGET_TYPES, TARGETS, build
@@ -26,7 +26,7 @@ PART = Part(Rows.of(TARGETS), Rows.of(SOURCES))
 
 
 def test_a_judgement_by_hand() -> None:
-    found = Judgement.of(LAW.log(), torch.tensor([0, 2]))
+    found = TokenEvaluation.of(LAW.log(), torch.tensor([0, 2]))
     assert found.log_prob == pytest.approx(np.log([0.7, 0.45]))
     assert found.confidence == pytest.approx([0.7, 0.5])
     assert found.right.tolist() == [True, False]
@@ -40,7 +40,7 @@ def test_a_judgement_by_hand() -> None:
 def test_probabilities_that_are_not_looked_at_fall_into_the_lowest_bin() -> None:
     law = torch.full((1, 40), 0.5 / 39).double()
     law[0, 3] = 0.5
-    found = Judgement.of(law.log(), torch.tensor([30]))
+    found = TokenEvaluation.of(law.log(), torch.tensor([30]))
     rest = 0.5 / 39 - 39 * (0.5 / 39) ** 2
     assert found.masses[0, [7, 0]] == pytest.approx([-0.25, rest])
 
@@ -48,7 +48,7 @@ def test_probabilities_that_are_not_looked_at_fall_into_the_lowest_bin() -> None
 def test_columns_are_those_of_every_sentence_whatever_its_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    committee = Alone(build(prior="delta").eval())
+    committee = SingleModel(build(prior="delta").eval())
     at = (1.0, 2.0)
     together = read_tokens(committee, PART, TARGET_TYPES, at)
     monkeypatch.setattr(rooms, "NUMBERS", TARGET_TYPES)
@@ -59,7 +59,7 @@ def test_columns_are_those_of_every_sentence_whatever_its_batch(
     batch = Batch.of(TARGETS, SOURCES)
     law = committee.predict(batch).log_law[batch.target_valid]
     assert together.ends.tolist() == (law.argmax(-1) == 2).tolist()
-    warm = Judgement.of((law / 2).log_softmax(-1), batch.target[batch.target_valid])
+    warm = TokenEvaluation.of((law / 2).log_softmax(-1), batch.target[batch.target_valid])
     assert together.judged[2.0].log_prob == pytest.approx(warm.log_prob)
     for name in ("mean_log", "total", "data", "reverse"):
         assert getattr(apart, name) == pytest.approx(getattr(together, name))
@@ -71,7 +71,7 @@ def test_columns_are_those_of_every_sentence_whatever_its_batch(
 
 def test_scores_of_sentences_are_means_over_their_tokens() -> None:
     model = build().eval()
-    found = read_tokens(HeadDraws(model, members=3), PART, TARGET_TYPES)
+    found = read_tokens(HeadSamples(model, members=3), PART, TARGET_TYPES)
     scores = score_sentences(found)
     assert list(scores) == list(UNCERTAINTIES)
     assert scores["total"][1] == pytest.approx(found.total[4:6].mean())
@@ -85,13 +85,13 @@ def test_scores_of_sentences_are_means_over_their_tokens() -> None:
 
 def test_every_batch_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rooms, "NUMBERS", 1)  # a batch a sentence
-    committee = HeadDraws(build().eval(), members=3)
+    committee = HeadSamples(build().eval(), members=3)
     found = read_tokens(committee, PART.take([0, 0]), TARGET_TYPES)
     first, second = np.split(found.mean_log, 2)
     assert not np.isclose(first, second).any()
 
 
-class Watched(HeadDraws):
+class Watched(HeadSamples):
     """Notes how many places of tokens it is asked about at a time."""
 
     def predict(self, batch: Batch) -> Prediction:
@@ -107,8 +107,8 @@ def test_the_laws_of_all_members_are_in_memory_at_a_time(monkeypatch: pytest.Mon
 
 
 def test_the_temperature_of_a_part_is_that_of_its_likelihood() -> None:
-    committee = Alone(build(prior="delta").eval())
-    likely = write_part(committee, PART, Decoding(max_tokens=4))
+    committee = SingleModel(build(prior="delta").eval())
+    likely = translate_with_ensemble(committee, PART, Decoding(max_tokens=4))
     part = with_targets(PART, [*likely[:2], TARGETS[2]])
     best = fit_temperature(committee, part, TARGET_TYPES)
     assert 0.4 < best < 2.5
@@ -119,8 +119,8 @@ def test_the_temperature_of_a_part_is_that_of_its_likelihood() -> None:
 
 
 def test_a_part_is_written_and_judged_in_its_own_words() -> None:
-    committee = Alone(build(prior="delta").eval())
-    written = write_part(committee, PART, Decoding(max_tokens=4))
+    committee = SingleModel(build(prior="delta").eval())
+    written = translate_with_ensemble(committee, PART, Decoding(max_tokens=4))
     own = with_targets(PART, written)
     assert [row.tolist() for row in own.targets] == written
     assert own.sources is PART.sources

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from latentheads.uncertainty.prediction import Prediction, mix_laws
+from latentheads.uncertainty.prediction import Prediction, mix_distributions
 
 FIRST = torch.tensor([[[0.9, 0.1], [0.5, 0.5]]]).double()
 SECOND = torch.tensor([[[0.5, 0.5], [0.2, 0.8]]]).double()
@@ -17,7 +17,7 @@ def entropy_of(*law: float) -> float:
 
 
 def test_total_data_and_knowledge_by_hand() -> None:
-    found = mix_laws([FIRST.log(), SECOND.log()], WORDS)
+    found = mix_distributions([FIRST.log(), SECOND.log()], WORDS)
     assert found.log_law.exp()[0, 0].tolist() == pytest.approx([0.7, 0.3])
     assert float(found.total[0, 0]) == pytest.approx(entropy_of(0.7, 0.3))
     data = (entropy_of(0.9, 0.1) + entropy_of(0.5, 0.5)) / 2
@@ -31,7 +31,7 @@ def test_total_data_and_knowledge_by_hand() -> None:
 
 
 def test_knowledge_and_its_reverse_are_the_mean_kl_of_all_pairs() -> None:
-    found = mix_laws([FIRST.log(), SECOND.log()], WORDS)
+    found = mix_distributions([FIRST.log(), SECOND.log()], WORDS)
     pairs = [
         (one * (one / other).log()).sum(-1) for one in (FIRST, SECOND) for other in (FIRST, SECOND)
     ]
@@ -39,7 +39,7 @@ def test_knowledge_and_its_reverse_are_the_mean_kl_of_all_pairs() -> None:
 
 
 def test_a_draw_that_is_held_counts_by_what_it_foresaw() -> None:
-    found = mix_laws([FIRST.log(), SECOND.log()], WORDS, held=True)
+    found = mix_distributions([FIRST.log(), SECOND.log()], WORDS, held=True)
     sentence = (0.9 * 0.5 + 0.5 * 0.8) / 2
     came = found.log_law.gather(-1, WORDS[..., None])
     assert float(came.sum()) == pytest.approx(math.log(sentence))
@@ -54,7 +54,7 @@ def test_a_draw_that_is_held_counts_by_what_it_foresaw() -> None:
 def test_one_member_differs_from_nobody() -> None:
     alone = Prediction.of_one(FIRST.log(), WORDS)
     assert float(alone.knowledge.abs().max()) == pytest.approx(0, abs=1e-12)
-    mixed = mix_laws([FIRST.log()], WORDS, held=True)
+    mixed = mix_distributions([FIRST.log()], WORDS, held=True)
     for name in ("log_law", "mean_log", "data", "reverse", "total"):
         assert torch.allclose(getattr(mixed, name), getattr(alone, name)), name
 

@@ -13,8 +13,8 @@ from tests.experiments.programs import assert_one_line, inside
 LINES = {
     "all/task1/moon-train-high": ["ab\tabs\tN;PL", "Rad fahren\tfährt Rad\tV;IND;3"],
     "all/task1/moon-dev": ["ö\töd\tADJ\r"],
-    "answers/task1/moon-uncovered-test": ["c\tcs\tN;PL", "d\td\tN"],
-    "answers/task2/moon-uncovered-test": ["x\ty\tN"],
+    "posterior_lookup/task1/moon-uncovered-test": ["c\tcs\tN;PL", "d\td\tN"],
+    "posterior_lookup/task2/moon-uncovered-test": ["x\ty\tN"],
     "all/task1/mars-train-high": ["x\ty\tN"],
 }
 
@@ -55,14 +55,14 @@ def test_a_language_becomes_parallel_text(files: Path, tmp_path: Path, packed: b
 
 def test_files_that_are_not_those_of_the_task_are_refused(files: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    (files / "answers/task1/moon-uncovered-test").write_text("a\tb\n")
+    (files / "posterior_lookup/task1/moon-uncovered-test").write_text("a\tb\n")
     with pytest.raises(ValueError, match=r"moon-uncovered-test, line 1: lemma, form and features"):
         prepare_inflection(files, out)
-    (files / "answers/task1/moon-uncovered-test").write_bytes(b"\xff\n")
+    (files / "posterior_lookup/task1/moon-uncovered-test").write_bytes(b"\xff\n")
     with pytest.raises(ValueError, match="is no text in UTF-8"):
         prepare_inflection(files, out)
     with pytest.raises(ValueError, match="has no files LANGUAGE-train-high, LANGUAGE-dev, "):
-        prepare_inflection(files / "answers", out)
+        prepare_inflection(files / "posterior_lookup", out)
     with pytest.raises(ValueError, match=r"there is no .*gone"):
         prepare_inflection(tmp_path / "gone", out)
     for name in list(LINES)[:3]:

@@ -8,12 +8,12 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from latentheads.corpora.speech.audio import AudioOptions
 from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.listening import Listening
 
 RATE = 8000
 TEXTS = ["one two", "two", "one one", "two one"]
-SMALL = Listening(Filterbank(bins=7, top=3800), max_seconds=2.0)
+SMALL = AudioOptions(Filterbank(bins=7, top=3800), max_seconds=2.0)
 
 
 def make_noise(seconds: float, seed: int = 0, rate: int = RATE) -> NDArray[np.float32]:

@@ -13,8 +13,8 @@ from latentheads.corpora import Corpus, batches
 from latentheads.corpora.batches import collate
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
+from latentheads.corpora.speech.audio import load_features
 from latentheads.corpora.speech.frames import Frames, pack
-from latentheads.corpora.speech.listening import hear
 from latentheads.corpora.speech.vocabulary import POSITION, Positions
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.reading.labels import name_tokens
@@ -190,9 +190,9 @@ def test_what_is_held_out_is_refused_before_training_is_heard(
 
     def listen(path: Path, *given: Any) -> Any:
         heard.append(path)
-        return hear(path, *given)
+        return load_features(path, *given)
 
-    monkeypatch.setattr("latentheads.corpora.speech.listening.hear", listen)
+    monkeypatch.setattr("latentheads.corpora.speech.audio.load_features", listen)
     with pytest.raises(ValueError, match=said):
         read(folder, **options)
     assert not [path for path in heard if path.name.startswith("train")]

@@ -1,0 +1,44 @@
+"""What a posterior makes of a whole target."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from latentheads.layers.position import positions
+
+__all__ = ["TargetEncoder"]
+
+
+class TargetEncoder(nn.Module):
+    """Reads a whole target, in both directions, by two layers of attention.
+
+    Args:
+        width: Width of the word vectors.
+        size: Its own width, an even number.
+    """
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        self.words = nn.Linear(width, size)
+        layer = nn.TransformerEncoderLayer(
+            size, 2, 2 * size, 0.0, batch_first=True, norm_first=True
+        )
+        self.stack = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(
+        self, words: Float[Tensor, "sentence target dim"], valid: Bool[Tensor, "sentence target"]
+    ) -> Float[Tensor, "sentence target size"]:
+        """Gives each word what all others say of it."""
+        x = self.words(words)
+        place = (valid.cumsum(-1) - 1).clamp_min(0)  # padding, left or right, moves no word
+        x = x + positions(x.shape[1], x.shape[2], x.device, x.dtype)[place]
+        read = valid | ~valid.any(-1, keepdim=True)  # of a text without a word something is read
+        # a CPU's fused kernel takes several times as long for its gradient in half precision
+        kernels = sdpa_kernel(SDPBackend.MATH) if x.device.type == "cpu" else nullcontext()
+        with kernels:
+            found: Tensor = self.stack(x, src_key_padding_mask=~read)
+        return found

@@ -1,0 +1,51 @@
+"""The laws of selection by name: ``STRATEGIES`` is the table."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from latentheads.checks import check_known
+from latentheads.names import ATTENTION_TYPES
+from latentheads.selection.bernoulli import BernoulliSelector
+from latentheads.selection.group import GroupSelector
+from latentheads.selection.selector import CandidateSelector, TaskSelector
+from latentheads.selection.static import StaticSelector
+from latentheads.selection.subset import SubsetSelector
+
+__all__ = ["STRATEGIES", "Strategy", "make_selector"]
+
+Strategy = Literal["selection", "subset", "group", "static"]
+
+STRATEGIES: dict[Strategy, type[TaskSelector]] = {
+    "selection": BernoulliSelector,
+    "subset": SubsetSelector,
+    "group": GroupSelector,
+    "static": StaticSelector,
+}
+
+
+def make_selector(
+    law: Strategy,
+    heads: int,
+    candidates: int = 0,
+    chains: tuple[str, ...] = ATTENTION_TYPES,
+    sources: int = 1,
+    targets: int = 1,
+    **sets: tuple[int, ...],
+) -> TaskSelector:
+    """Makes a selector by the name of its law.
+
+    Args:
+        law: One of ``STRATEGIES``.
+        heads: H, the heads of a block.
+        candidates: H', of a law that draws; what is given has as many as its sets need.
+        chains: The chains whose blocks select.
+        sources: Tasks that the encoder tells apart.
+        targets: Tasks that the decoder tells apart.
+        **sets: Of a law that draws nothing, the sets of tasks that share their heads.
+    """
+    check_known("law", law, STRATEGIES)
+    kind = STRATEGIES[law]
+    if issubclass(kind, CandidateSelector):
+        return kind(heads, chains, sources, targets, candidates)
+    return kind(heads, chains, sources, targets, **sets)

@@ -1,0 +1,133 @@
+"""The stream of updates: one order for any number of processes, taken up at any place."""
+
+import itertools
+import threading
+
+import pytest
+
+from latentheads.batch import Batch
+from latentheads.corpora import BatchLoader, Part, PartLoader, Rows, batches
+from tests.latentheads.corpora.texts import places_in, running, take
+
+
+def test_updates_are_the_batches_of_the_epochs(part: Part) -> None:
+    found = take(PartLoader(part, 97, seed=3), 90)
+    plan = itertools.chain(
+        batches(part, 97, 3, 0), batches(part, 97, 3, 1), batches(part, 97, 3, 2)
+    )
+    for update, batch in zip(found, plan, strict=False):
+        assert places_in(update) == [batch.sentences.tolist()]
+        assert update.tokens == int(batch.target_valid.sum())
+
+
+@pytest.mark.parametrize("number", [1, 7, 40])
+def test_a_stream_goes_on_from_any_place(part: Part, number: int) -> None:
+    stream = PartLoader(part, 97, seed=3, accumulate=3)
+    whole = take(stream, number + 9)
+    rest = take(PartLoader(part, 97, seed=3, accumulate=3), 9, whole[number - 1].after)
+    assert [places_in(u) for u in rest] == [places_in(u) for u in whole[number:]]
+    assert [update.after for update in rest] == [update.after for update in whole[number:]]
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_share_the_sentences_of_one_process(part: Part, processes: int) -> None:
+    whole = take(PartLoader(part, 97, seed=3, accumulate=2), 9)
+    shared = [
+        take(PartLoader(part, 97, 3, 2, rank=rank, processes=processes), 9)
+        for rank in range(processes)
+    ]
+    for one, *parts in zip(whole, *shared, strict=True):
+        for batch, *micro_batches in zip(
+            one.micro_batches, *(part.micro_batches for part in parts), strict=True
+        ):
+            together = [
+                p for share, weight in micro_batches if weight for p in share.sentences.tolist()
+            ]
+            assert sorted(together) == sorted(batch[0].sentences.tolist())
+        assert {part.tokens for part in parts} == {one.tokens}
+
+
+def test_a_process_without_a_sentence_computes_along_for_nothing() -> None:
+    lonely = Part(Rows.of([[5, 2]]), Rows.of([[6, 2]]))
+    micro_batches = [
+        take(PartLoader(lonely, 9, 0, rank=r, processes=2), 1)[0].micro_batches for r in range(2)
+    ]
+    assert [weight for ((_, weight),) in micro_batches] == [1.0, 0.0]
+    assert len(micro_batches[1][0][0]) == 1
+
+
+def test_a_thread_prepares_the_same_updates_and_ends(part: Part) -> None:
+    stream = PartLoader(part, 97, seed=3)
+    ahead = stream.ahead()
+    found = list(itertools.islice(ahead, 40))
+    assert [places_in(u) for u in found] == [places_in(u) for u in take(stream, 40)]
+    ahead.close()
+    assert not any(thread.name == "batches" for thread in threading.enumerate())
+
+
+def test_a_mistake_in_the_thread_is_raised_where_batches_are_asked_for(part: Part) -> None:
+    with pytest.raises(ValueError, match="tokens must be positive, got 0"):
+        next(PartLoader(part, 0, seed=3).ahead())
+
+
+def test_nothing_to_train_on_is_refused(part: Part) -> None:
+    with pytest.raises(ValueError, match="no sentence to train on"):
+        PartLoader(Part(Rows.of([]), None), 97, 0)
+    with pytest.raises(ValueError, match="accumulate must be at least 1, got 0"):
+        PartLoader(part, 97, 0, accumulate=0)
+
+
+def fed(update: object) -> list[list[list[int]]]:
+    return [batch.fed.tolist() for batch, weight in update.micro_batches if weight]
+
+
+def test_a_stream_of_blocks_goes_on_from_any_place() -> None:
+    text = running(397, 7)
+    whole = take(PartLoader(text, 31, seed=3, accumulate=3), 20)
+    for number in (1, 5, 12):
+        rest = take(PartLoader(text, 31, 3, accumulate=3), 8, whole[number - 1].after)
+        assert [fed(update) for update in rest] == [fed(u) for u in whole[number : number + 8]]
+        assert [update.tokens for update in rest] == [u.tokens for u in whole[number : number + 8]]
+        assert [update.after for update in rest] == [u.after for u in whole[number : number + 8]]
+
+
+def test_two_processes_share_the_blocks_with_what_stands_before_each() -> None:
+    text = running(397, 7)
+    whole = take(PartLoader(text, 31, seed=3), 30)
+    shared = [take(PartLoader(text, 31, 3, rank=rank, processes=2), 30) for rank in range(2)]
+    for one, *two in zip(whole, *shared, strict=True):
+        ((batch, _),) = one.micro_batches
+        blocks = batch.sentences.tolist()
+        expected = dict(zip(blocks, text.targets.before(blocks).tolist(), strict=True))
+        halves = [part.micro_batches[0][0] for part in two if part.micro_batches[0][1]]
+        found = {
+            place: token
+            for half in halves
+            for place, token in zip(half.sentences.tolist(), half.fed[:, 0].tolist(), strict=True)
+        }
+        assert found == expected
+        assert sum(len(half) for half in halves) == len(batch)
+        assert {part.tokens for part in two} == {one.tokens}
+
+
+def test_batches_of_ones_own_come_in_another_order_in_each_epoch(part: Part) -> None:
+    known = [
+        Batch.of([[5, 2]] * number, [[6, 2]] * number, index=range(number))
+        for number in (1, 2, 3, 4)
+    ]
+    stream = BatchLoader(known, seed=3, accumulate=2)
+    found = take(stream, 6)
+    sentences = [list(itertools.chain(*places_in(update))) for update in found]
+    epochs = [sentences[2 * n] + sentences[2 * n + 1] for n in range(3)]
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert len(set(map(tuple, epochs))) > 1
+    assert {batch.size for update in found for batch, _ in update.micro_batches} == {10}
+    assert [update.tokens for update in found] == [2 * len(each) for each in sentences]
+    rest = take(BatchLoader(known, seed=3, accumulate=2), 3, found[2].after)
+    assert [places_in(u) for u in rest] == [places_in(u) for u in found[3:]]
+
+
+def test_batches_that_know_their_corpus_stay_as_they_are() -> None:
+    known = [Batch.of([[5, 2]], index=[6], corpus_size=7)]
+    (update,) = take(BatchLoader(known), 1)
+    assert update.micro_batches[0][0] is known[0]

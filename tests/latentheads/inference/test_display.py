@@ -1,0 +1,106 @@
+"""Figures in a notebook: a row each, and what it is."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from typing import Any
+
+from latentheads.inference.display import figures_to_html, figures_to_text
+from latentheads.inference.evaluation import Report
+from latentheads.metrics.scores import SCORES
+from latentheads.runs.results import Figures, Results
+
+FIGURES: dict[str, Any] = {"elbo": -1.5, "kl": 0.25, "iwae": -1.4375, "iwae_k": 3}
+NO_BOUND = "another model, without noise: no bound"
+
+
+def rows_of(table: str) -> dict[str, list[str]]:
+    """The cells of a table by the first of each row."""
+    lines = re.findall(r"<tr>(.*?)</tr>", table)
+    cells = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", line) for line in lines]
+    return {first: rest for first, *rest in cells}
+
+
+def test_a_figure_stands_beside_what_it_is_and_one_that_nobody_knows_is_left_out() -> None:
+    rows = rows_of(figures_to_html({"valid": {**FIGURES, "plug_in": -1.25}, "test": FIGURES}))
+    assert list(rows) == [
+        *("nats a target token", "bound (ELBO)", "KL, all sites", "bound (IWAE_3)"),
+        "plug-in network",
+    ]
+    assert rows["nats a target token"] == ["valid", "test", ""]
+    assert rows["bound (IWAE_3)"] == ["-1.4375", "-1.4375", "tighter; a mean of 3 weighed draws"]
+    assert rows["plug-in network"] == ["-1.2500", "", NO_BOUND]
+
+
+def test_where_log_p_is_exact_there_is_no_plug_in_network_and_no_iwae() -> None:
+    rows = rows_of(figures_to_html({"": {**FIGURES, "plug_in": -1.25, "exact": -1.25, "gap": 0.5}}))
+    assert not {"plug-in network", "bound (IWAE_3)"} & set(rows)
+    assert rows["gap"][0] == "0.5000"
+
+
+def test_a_terminal_shows_the_same_a_line_a_figure() -> None:
+    lines = figures_to_text({"valid": FIGURES, "test": FIGURES}, "mine").splitlines()
+    assert lines[0] == "mine"
+    assert [line.split("  ")[0] for line in lines[2:]] == [
+        *("bound (ELBO)", "KL, all sites", "bound (IWAE_3)")
+    ]
+    assert lines[2].split()[2:4] == ["-1.5000", "-1.5000"]
+    assert max(map(len, lines)) <= 100
+
+
+def test_what_is_no_bound_is_not_called_one() -> None:
+    faults = {"a true bound": "the mean bound lies above <the truth>", "plots": "no room"}
+    said = "not shown to be a bound"
+    lines = figures_to_text({"": FIGURES}, faults=faults).splitlines()
+    assert lines[1].endswith(f"-1.5000  {said}: see below")
+    assert lines[-2:] == [
+        *("lacks a true bound: the mean bound lies above <the truth>", "lacks plots: no room")
+    ]
+    table = figures_to_html({"": FIGURES}, faults=faults)
+    assert rows_of(table)["bound (ELBO)"][-1] == f"{said}: see below"
+    assert table.endswith("above &lt;the truth&gt;</p><p>lacks plots: no room</p>")
+    for value in (math.nan, math.inf):
+        rows = rows_of(figures_to_html({"": FIGURES, "test": {"elbo": value}}))
+        assert rows["bound (ELBO)"][-1] == said
+
+
+def test_iwae_of_one_draw_says_nothing_new() -> None:
+    one, two = ({**FIGURES, "iwae_k": k} for k in (1, 2))
+    assert "bound (IWAE_1)" not in rows_of(figures_to_html({"": one}))
+    assert "bound (IWAE_2)" in rows_of(figures_to_html({"": two}))
+
+
+def test_a_truth_of_some_sentences_stands_beside_their_bound() -> None:
+    known = {**FIGURES, "truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 11}
+    of_all, of_some = known | {"sentences": 11}, known | {"sentences": 1200}
+    corpus = "of the corpus itself, not of the model"
+    rows = rows_of(figures_to_html({"valid": of_all, "test": of_all}))
+    assert rows["true log p"] == ["-1.0000", "-1.0000", corpus]
+    assert not any("these sentences" in name for name in rows)
+    rows = rows_of(figures_to_html({"valid": of_all, "test": of_some}))
+    assert rows["true log p"][-1] == f"{corpus}; test: of 11 of 1,200 sentences"
+    assert rows["bound (ELBO) of these sentences"][:2] == ["-1.2500", "-1.2500"]
+    rows = rows_of(figures_to_html({"": of_some}))
+    assert rows["true log p"][-1] == f"{corpus}; of 11 of 1,200 sentences"
+
+
+def test_every_score_has_a_row() -> None:
+    rows = rows_of(figures_to_html({"": dict.fromkeys(SCORES, 12.345)}))
+    assert [*rows][1:] == [html.escape(title) for title in SCORES.values()]
+    assert {first for first, _ in rows.values()} == {"", "12.35"}
+
+
+def test_a_report_and_results_show_themselves() -> None:
+    more = {"log_likelihood": -1.25, "plug_in": -1.0, "tokens": 7, "effective_sample_size": 2.0}
+    report = Report(**FIGURES, **more, pareto_k=None, pareto_unknown=None)
+    assert rows_of(report._repr_html_())["plug-in network"] == ["-1.0000", NO_BOUND]
+    figures = Figures(elbo=-2.0, bleu=12.345)
+    shown = Results(recipe="a<b", corpus="here", steps=1234, test=figures)._repr_html_()
+    assert "<caption>a&lt;b on here, seed 0, 1,234 updates</caption>" in shown
+    assert rows_of(shown)["BLEU"] == ["", "12.35", "of the translations"]
+    told = str(Results(recipe="a", corpus="here", steps=1234, test=figures)).splitlines()
+    assert told[0] == "a on here, seed 0, 1,234 updates"
+    assert told[-1].split() == ["BLEU", "12.35", "of", "the", "translations"]
+    assert str(report).splitlines()[1].startswith("bound (ELBO)")

@@ -1,0 +1,21 @@
+"""A reader of a whole target."""
+
+from __future__ import annotations
+
+import torch
+
+from latentheads.layers.target_encoder import TargetEncoder
+
+
+@torch.no_grad()
+def test_a_reader_knows_the_order_of_words() -> None:
+    reader, words = TargetEncoder(3, 2).eval(), torch.randn(1, 5, 3)
+    valid = torch.ones(1, 5, dtype=torch.bool)
+    found, turned = reader(words, valid), reader(words.flip(1), valid).flip(1)
+    assert not torch.allclose(found, turned, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_reader_takes_a_text_without_a_word() -> None:
+    valid = torch.tensor([[True, False, False], [False, False, False]])
+    assert TargetEncoder(3, 2).eval()(torch.randn(2, 3, 3), valid).isfinite().all()

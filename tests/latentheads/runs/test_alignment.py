@@ -1,0 +1,150 @@
+"""Lines and their translations, word by word, by the exact posterior."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from latentheads import Batch
+from latentheads.alignment.options import AlignmentOptions
+from latentheads.corpora import Data, Vocabulary
+from latentheads.corpora.from_grammar import sample_pairs
+from latentheads.corpora.subwords import Subwords
+from latentheads.errors import UnfinishedError
+from latentheads.guides import GUIDES
+from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.reading import AlignmentDistributions, alignment_distributions, likeliest_links
+from latentheads.runs import alignment
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
+from tests.latentheads.alignment.models import SHAPES, SOFT
+from tests.tiny import jiggle, sizes
+from tests.typechecking import unchecked
+
+CORPUS = sample_pairs(sentences=40, held_out=5)
+LINES = list(CORPUS.test.references)
+
+
+def run_of(
+    options: AlignmentOptions | None, source: Vocabulary, target: Vocabulary, **data: Any
+) -> Run:
+    network = sizes(width=6, layers=1)
+    model: Any = Translation(
+        len(source), len(target), make_prior("delta"), network, (), alignments=options
+    )
+    model = jiggle(model, 0.7).double().eval()
+    if options is not None:
+        model.alignments.blocks[0].lexicon.weight.data.mul_(3)  # so that words tell where they are
+    guide = GUIDES["tied"](model)
+    settings = Settings(data=Data(**data))
+    return Run(Path("runs/mine"), settings, target, source, model, guide, step=3)
+
+
+@pytest.fixture(scope="module")
+def words() -> Run:
+    torch.manual_seed(0)
+    assert CORPUS.source is not None
+    return run_of(SHAPES["one head"], CORPUS.source, CORPUS.target)
+
+
+def english(number: int) -> list[str]:
+    assert CORPUS.source is not None
+    return [CORPUS.source.decode(row.tolist()) for row in CORPUS.test.sources or ()][:number]
+
+
+def test_one_text_is_no_list_of_texts(words: Run) -> None:
+    with pytest.raises(ValueError, match="sentences must be a list of texts, got one text"):
+        words.translate("a b")
+    with pytest.raises(ValueError, match=r"^sentences must be texts, got int$"):
+        unchecked(Run.translate)(words, ["a b", 3])
+
+
+def test_every_word_of_a_translation_is_linked_to_one_of_its_line(words: Run) -> None:
+    lines, translations = english(3), LINES[:3]
+    found = words.align(["", *lines, "  "], ["la", *translations, ""])
+    assert [found[0], found[-1]] == [[], []]
+    for line, translation, links in zip(lines, translations, found[1:-1], strict=True):
+        assert sorted(target for _, target in links) == list(range(len(translation.split())))
+        assert {source for source, _ in links} <= set(range(len(line.split())))
+    assert found[2] == words.align([lines[1]], [translations[1]])[0]  # whatever stands around
+
+
+def test_subwords_are_joined_to_words() -> None:
+    """Every token points at the last token of the source, by the other head at one of its first."""
+    raw = Subwords.train(LINES * 3, 300)
+    run = run_of(SHAPES["two heads"], raw, raw)
+    line, translation = "an unseen line", LINES[0]
+    places = raw.word_places(raw.encode(line))
+    assert len(places) > len(line.split())
+
+    def ends(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
+        weights = torch.zeros(1, 2, batch.target.shape[1], batch.source.shape[1])
+        weights[:, 0, :, -2] = weights[:, 1, :, places.index(0)] = 1
+        return AlignmentDistributions(("a", "b"), weights, weights, weights)
+
+    with mock.patch.object(alignment, "alignment_distributions", ends):
+        (links,) = run.align([line], [translation])
+    size = len(translation.split())
+    assert links == sorted((place, word) for word in range(size) for place in (0, 2))
+
+
+def test_who_points_at_a_space_means_the_word_behind_it() -> None:
+    raw = Subwords.train(LINES * 3, 300)
+    run = run_of(SHAPES["one head"], raw, raw)
+    line = "la \N{SNOWMAN}"
+    space = raw.word_places(raw.encode(line)).index(None)
+    assert space > 0
+
+    def spaced(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
+        weights = torch.zeros(1, 1, batch.target.shape[1], batch.source.shape[1])
+        weights[:, :, :, space] = 1
+        return AlignmentDistributions(("a",), weights, weights, weights)
+
+    with mock.patch.object(alignment, "alignment_distributions", spaced):
+        assert run.align([line], ["la"]) == [[(1, 0)]]
+
+
+def test_links_are_those_of_the_posterior(words: Run) -> None:
+    lines, before = english(5), 0
+    assert words.source is not None
+    for line, translation in zip(lines, LINES, strict=True):
+        pair = Batch.of([words.target.encode(translation)], [words.source.encode(line)])
+        laws = alignment_distributions(words.model, words.guide, pair)
+        (found,) = words.align([line], [translation])
+        assert found == sorted(likeliest_links(laws.posterior, pair)[0][0])
+        before += found == sorted(likeliest_links(laws.prior, pair)[0][0])
+    assert before < len(lines)
+
+
+def test_a_line_that_is_too_long_is_lost() -> None:
+    assert CORPUS.source is not None
+    run = run_of(SHAPES["one head"], CORPUS.source, CORPUS.target, max_line=4)
+    lines, lost = ["the cat", "the cat sees the dog", "the dog"], list[int]()
+    two = ["la la"] * 3
+    found = alignment.align_lines(run, lines, two, None, lambda place, _: lost.append(place))
+    assert [bool(links) for links in found] == [True, False, True]
+    assert lost == [1]
+    with pytest.raises(UnfinishedError, match="line 2: 6 tokens, more than max_line 4"):
+        run.align(lines, two)
+
+
+def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
+    assert CORPUS.source is not None
+    both = CORPUS.source, CORPUS.target
+    for name, pair in (("sentences", ("ab", ["a", "b"])), ("translations", (["a", "b"], "ab"))):
+        with pytest.raises(ValueError, match=rf"^{name} must be a list of texts, got one text"):
+            words.align(*pair)
+    with pytest.raises(ValueError, match="translations must be 1 texts, as sentences; got 2"):
+        words.align(["a"], ["b", "c"])
+    with pytest.raises(ValueError, match="runs/mine has no alignments: there is no posterior"):
+        run_of(None, *both).align(["a"], ["b"])
+    with pytest.raises(ValueError, match="runs/mine draws no alignments"):
+        run_of(SOFT["soft"], *both).align(["a"], ["b"])
+    model = LanguageModel(len(CORPUS.target), make_prior("delta"), sizes(layers=1), ())
+    alone = Run(Path("lm"), Settings(), CORPUS.target, None, model, GUIDES["tied"](model), step=1)
+    with pytest.raises(ValueError, match="lm is a language model: it has no source"):
+        alone.align(["a"], ["b"])

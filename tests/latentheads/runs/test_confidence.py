@@ -1,0 +1,115 @@
+"""How sure a run is of translations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from latentheads.corpora import Part
+from latentheads.decoding.translate import Decoding
+from latentheads.runs import confidence
+from latentheads.runs.confidence import (
+    ConfidenceEstimator,
+    ConfidenceScores,
+    _least_of_words,
+    mark_doubts,
+)
+from latentheads.runs.run import Run
+from latentheads.uncertainty import (
+    Ensemble,
+    HeadSamples,
+    Line,
+    Output,
+    SingleModel,
+    fit_line,
+    read_tokens,
+)
+from latentheads.uncertainty.figures import translate_with_ensemble
+from tests.latentheads.page.runs import make_run, small_corpus
+
+CORPUS = small_corpus()
+DECODING = Decoding(max_tokens=4)
+SOURCES, TARGETS = ["b a", "", "c e f"], ["a b c", "", "a d"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return make_run(tmp_path_factory.mktemp("confiding") / "run", CORPUS)
+
+
+def fit(committee: Ensemble, part: Part, seed: int = 0) -> Line:
+    """A line fitted on what a committee writes of a part."""
+    tokens = translate_with_ensemble(committee, part, DECODING, seed)
+    written = Output.of(committee, part, len(CORPUS.target), tokens, seed)
+    return fit_line(written.log_prob, written.right)
+
+
+def test_the_line_is_fitted_on_what_the_run_writes_of_validation(run: Run) -> None:
+    assert ConfidenceEstimator(run, DECODING).line == fit(
+        SingleModel(run.model, run.guide), CORPUS.valid
+    )
+
+
+def test_the_line_is_fitted_on_the_first_sentences_of_its_task(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confidence, "FITTED", 1)
+    valid = replace(CORPUS.test, task=np.array([0, 1, 1], np.int32))
+    several = replace(run, given=replace(CORPUS, valid=valid))
+    alone = SingleModel(run.model, run.guide)
+    for task, place in ((None, 0), (0, 0), (1, 1)):
+        assert ConfidenceEstimator(several, DECODING, task).line == fit(alone, valid.take([place]))
+
+
+def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Run) -> None:
+    confidant = ConfidenceEstimator(run, DECODING)
+    first, empty, last = confidant.judge(SOURCES, TARGETS)
+    assert empty == ConfidenceScores(None, [])
+    rows, sources = (CORPUS.target.encode_all(lines) for lines in (TARGETS[2:], SOURCES[2:]))
+    figures = read_tokens(SingleModel(run.model, run.guide), Part(rows, sources), len(run.target))
+    probability = confidant.line(figures.judged[1.0].log_prob)
+    assert last.words == pytest.approx(probability[:2].tolist())
+    assert last.score == pytest.approx(probability[:2].mean())
+    assert len(first.words) == 3
+    assert confidant.judge(["", " "], ["", ""]) == [ConfidenceScores(None, [])] * 2
+
+
+def test_draws_of_heads_are_asked_where_they_translate(run: Run) -> None:
+    confidant = ConfidenceEstimator(run, replace(DECODING, draws=1), seed=7)
+    assert isinstance(confidant.committee, HeadSamples)
+    assert confidant.committee.members == 1
+    assert confidant.line == fit(confidant.committee, CORPUS.valid, seed=7)
+    rows, sources = (CORPUS.target.encode_all(lines[:1]) for lines in (TARGETS, SOURCES))
+    figures = read_tokens(confidant.committee, Part(rows, sources), len(run.target), seed=7)
+    expected = confidant.line(figures.judged[1.0].log_prob[:-1])
+    assert confidant.judge(SOURCES[:1], TARGETS[:1])[0].words == pytest.approx(expected.tolist())
+
+
+def test_a_word_is_as_sure_as_the_least_of_its_tokens() -> None:
+    assert _least_of_words([0, 0, 1, None], [0.2, 0.9, 0.5, 0.1]) == [0.2, 0.5]
+    assert _least_of_words([None], [0.1]) == []
+
+
+def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="translations must be 3 texts, as sentences; got 1"):
+        ConfidenceEstimator(run, DECODING).judge(SOURCES, TARGETS[:1])
+    lost = replace(run, given=None)
+    lost.settings.__dict__["data"] = replace(lost.settings.data, data=str(tmp_path / "none"))
+    with pytest.raises(ValueError, match="confidence is fitted on the run's validation text: "):
+        ConfidenceEstimator(lost, DECODING)
+
+
+def test_doubtful_words_stand_in_brackets() -> None:
+    assert mark_doubts("a b  c d", ConfidenceScores(0.5, [0.9, 0.2, 0.5])) == "a [b] c d"
+    assert mark_doubts("a b", ConfidenceScores(0.5, [0.9, 0.2]), 0.95) == "[a] [b]"
+    assert mark_doubts("", ConfidenceScores(None, [])) == ""
+
+
+def test_rows_of_other_lengths_are_judged_one_by_one(run: Run) -> None:
+    confidant = ConfidenceEstimator(run, DECODING)
+    together = confidant.judge(SOURCES, TARGETS)
+    (alone,) = confidant.judge(SOURCES[:1], TARGETS[:1])
+    assert np.allclose(together[0].words, alone.words)

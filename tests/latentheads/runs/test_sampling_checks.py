@@ -1,0 +1,61 @@
+"""What runs draw, and options that would draw nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from latentheads.runs.run import Run
+from latentheads.runs.sampling_checks import check_draws
+from tests.latentheads.runs.trained import load, train
+
+KINDS: Any = ("heads", "selections", "alignments")
+RUNS = {
+    "plain": ("--recipe=transformer",),
+    "heads": ("--recipe=cascaded",),
+    "alignments": ("--guide=cascaded", "--alignments=1"),
+    "selections": (
+        "--recipe=transformer",
+        "--select=group",
+        "--candidates=4",
+        "--tasks=velu,tamir",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder: Path = tmp_path_factory.mktemp("runs")
+    for name, words in RUNS.items():
+        train(folder / name, *words, "--sentences=90", "--held_out=9")
+    return {name: load(folder / name) for name in RUNS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_option_acts_on_the_run_that_draws_what_it_draws(
+    runs: dict[str, Run], kind: Any
+) -> None:
+    for name, run in runs.items():
+        if name == kind:
+            check_draws([runs["plain"], run], "draws", [kind])
+        else:
+            with pytest.raises(ValueError, match=r"^draws acts on nothing here: it needs a run"):
+                check_draws([run], "draws", [kind])
+
+
+def test_the_refusal_names_all_that_the_option_draws(runs: dict[str, Run]) -> None:
+    with pytest.raises(ValueError) as refused:
+        check_draws([runs["plain"]], "--draws", KINDS)
+    assert str(refused.value) == (
+        "--draws acts on nothing here: it needs a run that draws its heads, or which of them "
+        "speak, or alignments"
+    )
+
+
+def test_heads_are_what_is_asked_for_by_itself(runs: dict[str, Run]) -> None:
+    check_draws([runs["heads"]], "draws")
+    with pytest.raises(ValueError, match=r"a run that draws its heads$"):
+        check_draws([runs["alignments"], runs["selections"]], "draws")
+    assert [name for name, run in runs.items() if run.model.samples_heads] == ["heads"]

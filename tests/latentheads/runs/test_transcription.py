@@ -1,0 +1,107 @@
+"""Files of sound for a run: one that is lost is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import one_hot
+
+import latentheads as lh
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
+from latentheads.errors import UnfinishedError
+from latentheads.guides import Cascaded, Tied
+from latentheads.models import Translation
+from latentheads.runs import transcription
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
+from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
+from tests.tiny import jiggle
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of speech that has learned nothing."""
+    folder = write_speech(tmp_path_factory.mktemp("speech"))
+    data = Data(str(folder), task="recognition", types=0, bins=7, top_frequency=3800)
+    corpus = make_corpus(data)
+    model = Translation.of(corpus, width=8, heads=2, layers=1, channels=4).double().eval()
+    guide = Cascaded(model).double().eval()
+    return Run(folder, Settings(data=data), corpus.target, corpus.source, model, guide, 7)
+
+
+def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
+    good = run.path / "sound" / "test-0.wav"
+    silent = write_sound(tmp_path / "silent.wav", np.zeros(800, np.float32))
+    with pytest.raises(UnfinishedError, match=rf"^{silent}: it is silent$"):
+        run.transcribe([good, silent])
+    with mock.patch.object(transcription, "load_features_for_run", side_effect=MemoryError):
+        transcription.load_audio_files(run, [silent, good], lose=(lost := mock.Mock()))
+    assert lost.call_args_list == [mock.call(place, "out of memory") for place in (0, 1)]
+    heard = transcription.load_audio_files(run, [silent, good], lose=mock.Mock())
+    for work in (
+        partial(transcription.transcribe_audio, run, heard, run.settings.decoding),
+        partial(transcription.time_words, run, heard, ["", "two"]),
+    ):
+        small = mock.Mock(side_effect=MemoryError)
+        with (
+            mock.patch.object(run.model, "forward", small),
+            mock.patch.object(run.model, "begin", small),
+            mock.patch.object(transcription, "alignment_distributions", small),
+            pytest.raises(UnfinishedError, match=rf"^{good}: out of memory"),
+        ):
+            work()
+
+
+def test_a_transcript_has_no_blanks_around_it(run: Run) -> None:
+    files = [run.path / "sound" / f"test-{place}.wav" for place in range(3)]
+    heard = transcription.load_audio_files(run, files)
+    texts = ["  ", " one two", "two"]
+    with mock.patch.object(transcription.AudioInput, "translate", return_value=texts):
+        found = transcription.transcribe_audio(run, heard, run.settings.decoding)
+    assert found == ["", "one two", "two"]
+
+
+def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
+    files = [run.path / "sound" / f"test-{place}.wav" for place in range(3)]
+    torch.manual_seed(3)
+    model = Translation.of(run.corpus, prior="independent", width=8, heads=2, layers=1, channels=4)
+    jiggle(model, 0.5).double().eval()
+    drawing = replace(run, model=model, guide=Tied(model))
+    once = drawing.transcribe(files)
+    assert drawing.transcribe(files, seed=5) == once  # heads stand where they are
+    several = drawing.transcribe(files, 7, seed=5, max_tokens=5)
+    assert [len(each) for each in several] == [7, 7, 7]
+    assert any(len(set(each)) > 1 for each in several)
+    assert several == drawing.transcribe(files, 7, seed=5, max_tokens=5)
+    assert several[0] != drawing.transcribe(files, 7, seed=6, max_tokens=5)[0]
+    first = drawing.transcribe(files, seed=5, draws=1, max_tokens=5)
+    assert [each[0] for each in several] == first
+    with pytest.raises(ValueError, match=r"^number acts on nothing here: it needs draws 1 or more"):
+        drawing.transcribe(files, 2, draws=0)
+    with pytest.raises(ValueError, match="number must be at least 0, got -1"):
+        drawing.transcribe(files, -1)
+
+
+def test_a_word_is_heard_where_the_first_of_its_tokens_points(run: Run) -> None:
+    tokens = run.target.encode("one to")
+    law = one_hot(torch.tensor([5, 3, 4, 0, 9, 6, 1]), 11).double()
+    found = transcription._time_sentence(run, tokens, law)
+    assert [word.word for word in found] == ["one", "to"]
+    assert [word.seconds for word in found] == pytest.approx([0.12, 0.24])
+
+
+def test_a_sampling_rate_that_is_too_low_for_the_run_is_told_what_it_needs(
+    run: Run, tmp_path: Path
+) -> None:
+    low = write_sound(tmp_path / "low.wav", make_noise(0.3), 4000)
+    said = "its sampling rate is 4,000 Hz: the run hears up to 3,800 Hz and needs at least 7,600 "
+    for read in (lambda: run.transcribe([low]), lambda: lh.plot.sound(run, low)):
+        with pytest.raises(UnfinishedError, match=rf"^{low}: {said}samples a second$"):
+            read()

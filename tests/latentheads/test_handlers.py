@@ -1,0 +1,157 @@
+"""The plug-in network, and parameters told without Pyro's store."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import SVI, Trace_ELBO
+from torch import nn
+
+from latentheads import Batch, PlugIn
+from latentheads.handlers import plug_in_value, register_parameters
+from tests.tiny import KINDS, NOISY, attach, bernoulli_gate, build
+
+
+@pytest.mark.parametrize("prior", NOISY)
+def test_plug_in_sets_every_latent_to_its_prior_location(prior: str, batch: Batch) -> None:
+    model = build(prior=prior)
+    with poutine.trace() as found, PlugIn():
+        model(batch)
+    for block in model.blocks:
+        site = found.trace.nodes[block.site()]
+        assert torch.equal(site["value"], site["fn"].location)
+    assert torch.equal(found.trace.nodes["target"]["value"], batch.target)
+
+
+@pytest.mark.parametrize(("probability", "value"), [(0.7, 1.0), (0.3, 0.0)])
+def test_plug_in_gate_is_its_likelier_value(probability: float, value: float, batch: Batch) -> None:
+    model = build("language-model", gate=bernoulli_gate(probability))
+    with poutine.trace() as found, PlugIn():
+        model(batch)
+    gate = found.trace.nodes["decoder.0.self.gate"]["value"]
+    assert torch.equal(gate, torch.full_like(gate, value))
+
+
+def test_plug_in_is_deterministic(batch: Batch) -> None:
+    model = build()
+    with PlugIn():
+        assert torch.equal(model.states(batch), model.states(batch))
+    assert not torch.equal(model.states(batch), model.states(batch))
+
+
+def test_plug_in_of_a_relaxed_gate_is_its_mean() -> None:
+    law = dist.Beta(2.0, 6.0).expand([3]).to_event(1)
+    assert torch.allclose(plug_in_value(law), torch.full((3,), 0.25))
+
+
+PROBABLE = torch.tensor([[0.1, 0.1, 0.8], [0.2, 0.5, 0.3]])
+LIKELIEST = {
+    "categorical": (dist.Categorical(PROBABLE), [2, 1]),
+    "one-hot": (dist.OneHotCategorical(PROBABLE), [[0, 0, 1], [0, 1, 0]]),
+    "poisson": (dist.Poisson(torch.tensor([7.3, 0.2])), [7, 0]),
+    "binomial": (dist.Binomial(5, torch.tensor([0.9, 0.3])), [5, 1]),
+    "geometric": (dist.Geometric(torch.tensor([0.1, 0.9])), [0, 0]),
+    "bernoulli": (dist.Bernoulli(torch.tensor([0.5, 0.7])), [0, 1]),
+}
+
+
+@pytest.mark.parametrize("law", LIKELIEST)
+def test_plug_in_of_what_is_discrete_is_its_likeliest_value(law: str) -> None:
+    plain, likeliest = LIKELIEST[law]
+    mask = torch.ones(2, dtype=torch.bool)
+    for same in (plain, plain.mask(mask), plain.to_event(1), plain.mask(mask).to_event(1)):
+        found = plug_in_value(same)
+        assert found.tolist() == likeliest
+        assert found.dtype == plain.sample().dtype
+        assert plain.support.check(found).all()
+
+
+@pytest.mark.parametrize(
+    ("law", "name"),
+    [
+        (dist.Multinomial(3, PROBABLE).mask(False), "Multinomial"),
+        (dist.RelaxedBernoulli(torch.tensor(0.5), probs=PROBABLE).to_event(1), "RelaxedBernoulli"),
+    ],
+)
+def test_a_law_without_a_plug_in_value_is_named_in_one_line(law: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"the mean of what is not: {name} knows it not$"):
+        plug_in_value(law)
+
+
+def test_plug_in_leaves_an_unobserved_target_to_be_drawn(batch: Batch) -> None:
+    model = build()
+    with PlugIn():
+        drawn = model(batch, observe=False)
+    assert drawn.shape == batch.target.shape
+
+
+def told(param_only: bool) -> dict[str, Any]:
+    module = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    module[0].bias.requires_grad_(False)
+    with poutine.trace(param_only=param_only) as found:
+        register_parameters("m", module)
+    return {name: site["value"] for name, site in found.trace.nodes.items()}
+
+
+def test_whoever_captures_is_told_of_every_trainable_parameter() -> None:
+    assert set(told(True)) == {"m.0.weight", "m.1.weight", "m.1.bias"}
+
+
+def test_nobody_capturing_is_told_of_one() -> None:
+    assert len(told(False)) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_enters_the_parameter_store(kind: str, batch: Batch) -> None:
+    model = build(kind)
+    svi = SVI(model, attach("cascaded", model), pyro.optim.Adam({"lr": 0.01}), Trace_ELBO())
+    svi.step(batch)
+    assert not list(pyro.get_param_store())
+
+
+def test_two_models_in_one_process_share_nothing(batch: Batch) -> None:
+    first, second = build("language-model"), build("language-model")
+    before = {name: p.clone() for name, p in second.named_parameters()}
+    svi = SVI(first, attach("cascaded", first), pyro.optim.Adam({"lr": 0.1}), Trace_ELBO())
+    svi.step(batch)
+    assert all(torch.equal(p, before[name]) for name, p in second.named_parameters())
+    guide = attach("cascaded", second)
+    moved = {name: p.clone() for name, p in first.named_parameters()}
+    SVI(second, guide, pyro.optim.Adam({"lr": 0.1}), Trace_ELBO()).step(batch)
+    assert all(torch.equal(p, moved[name]) for name, p in first.named_parameters())
+    assert any(not torch.equal(p, before[name]) for name, p in second.named_parameters())
+
+
+def test_a_model_can_be_copied_and_pickled_after_a_pass(batch: Batch) -> None:
+    model = build("language-model")
+    model(batch)
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        with PlugIn():
+            assert torch.equal(twin.states(batch), model.states(batch))
+
+
+def test_pyro_optimisers_take_options_by_name_and_restore_their_state(batch: Batch) -> None:
+    named: list[str] = []
+
+    def options(name: str) -> dict[str, float]:
+        named.append(name)
+        return {"lr": 1e-2 if name.startswith("guide") else 1e-3}
+
+    model = build()
+    guide = attach("cascaded", model)
+    optimiser = pyro.optim.Adam(options)
+    SVI(model, guide, optimiser, Trace_ELBO()).step(batch)
+    assert any(name.startswith("guide.families") for name in named)
+    state = optimiser.get_state()
+    assert set(state) == {
+        f"{kind}.{name}"
+        for kind, module in (("model", model), ("guide", guide))
+        for name, _ in module.named_parameters()
+    }
