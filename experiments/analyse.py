@@ -63,7 +63,7 @@ def make_parser() -> Parser:
         default="valid",
         help="part of the corpus that is read",
     )
-    parser.add_class_arguments(AnalysisOptions, nested_key=None, skip={"seed"})
+    parser.add_dataclass(AnalysisOptions, skip=("seed",))
     parser.add_argument(
         "--conllu",
         type=str,

@@ -61,12 +61,12 @@ WINDOW = 16
 """How many words before its own each of two heads of a language model may point at."""
 ROWS: dict[str, AlignmentOptions | None] = {
     "plain": None,
-    "soft": AlignmentOptions(1, alignment_prior="soft"),
+    "soft": AlignmentOptions(1, prior="soft"),
     "one head": AlignmentOptions(1),
-    "mixture": AlignmentOptions(1, alignment_prior="mixture"),
-    "chain": AlignmentOptions(1, alignment_prior="chain"),
-    "exact": AlignmentOptions(1, alignment_prior="chain"),
-    "two heads": AlignmentOptions(1, alignment_heads=2),
+    "mixture": AlignmentOptions(1, prior="mixture"),
+    "chain": AlignmentOptions(1, prior="chain"),
+    "exact": AlignmentOptions(1, prior="chain"),
+    "two heads": AlignmentOptions(1, heads=2),
     "two blocks": AlignmentOptions(2),
 }
 GUIDES = {"plain": Tied, "soft": Tied, "exact": Exact}
@@ -110,12 +110,12 @@ def _make_step(name: str, size: Size, network: Network, setting: Setting, batch:
     types, options, prior = size.vocabulary, ROWS[name], make_prior("delta")
     model: Any
     if batch.source is None:
-        if options and options.heads > 1:
-            options = replace(options, alignment_window=WINDOW)
+        if options and options.total_heads > 1:
+            options = replace(options, window=WINDOW)
         model = LanguageModel(types, prior, network, alignments=options)
     else:
         model = Translation(types, types, prior, network, alignments=options)
-    drawn = options is not None and options.drawn
+    drawn = options is not None and options.is_latent
     guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
     objective = Head_ELBO(analytic=True, objective="marginal" if drawn else "bound")
     return under(objective, model, guide.to(setting.device), batch)

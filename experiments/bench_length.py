@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
@@ -39,8 +39,7 @@ from latentheads.experiments.benchmarks.growth import (
 from latentheads.experiments.cli.parser import OneLineErrorParser
 from latentheads.families.fusion import Fusion
 from latentheads.models import LanguageModel, make_prior
-from latentheads.runs.recipes import split_law
-from latentheads.selection.strategies import STRATEGIES, make_selector
+from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 
 
 def make_rows(recipes: Sequence[str], size: Size, setting: Setting, precision: str) -> list[Runner]:
@@ -55,10 +54,10 @@ def _rows_of(
 ) -> list[Runner]:
     """A recipe, and where it has a fusion the same with all activations kept."""
     torch.manual_seed(setting.seed)
-    name, law = split_law(recipe)
+    name, _, law = recipe.partition("+")
     prior, guide_of = RECIPES[name]
     network = replace(size.network, norm="pre")
-    selector = make_selector(law, size.heads, 2 * size.heads) if law else None
+    selector = make_selector(cast(Strategy, law), size.heads, 2 * size.heads) if law else None
     model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, selector=selector)
     model = model.to(setting.device)
     guide: Any = guide_of(model).to(setting.device)

@@ -47,8 +47,8 @@ ROWS: dict[str, Strategy | None] = {
     "heads": None,
     "group": "group",
     "subset": "subset",
-    "selection": "selection",
-    "masked": "selection",
+    "bernoulli": "bernoulli",
+    "masked": "bernoulli",
 }
 
 

@@ -74,7 +74,7 @@ def make_runners(
 
 
 def _train(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type[Runner]]:
-    objective = make_elbo(run.settings.training)(model.train(), guide.train())
+    objective = make_elbo(run.settings.train)(model.train(), guide.train())
     return (lambda: objective(batch)), Runner
 
 
@@ -105,7 +105,7 @@ WORK: dict[str, Callable[[Any, Any, Run, Batch], tuple[Any, type[Runner]]]] = {
 
 def measure(run: Run, setting: Setting, rounds: int) -> Iterator[Point]:
     """Times every kind of work of a run in every precision."""
-    part = list(batches(run.corpus.train, run.settings.training.tokens))
+    part = list(batches(run.corpus.train, run.settings.train.tokens))
     batch = part[len(part) // 2].to(setting.device)
     for precision in PRECISIONS:
         for work in WORK:

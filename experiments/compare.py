@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import split_items, whole_numbers
 from latentheads.experiments.cli.comparison import (
+    ComparisonOptions,
     Plan,
-    check_comparison,
     describe_plans,
-    extend,
     plan_all,
     run_folder,
+    take_common,
     train_all,
-    warn_unused,
 )
 from latentheads.experiments.cli.errors import error_handling, name_again
-from latentheads.experiments.cli.options import read_options
+from latentheads.experiments.cli.options import read_program
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 OF_OWN_MODELS = (
     "Each row is of a model of its own. A difference of ELBOs is then no difference of tightness: "
     "the models differ, too. Models are compared by exact log p or IWAE, guides on one model, with "
-    "--train guide --start RUN."
+    "--train_only guide --start RUN."
 )
 """What is said where bounds of several models stand in one table."""
 
@@ -52,8 +50,8 @@ OF_ONE_MODEL = (
 DESCRIPTION = (
     "Trains several recipes with several seeds, and compares their bounds.\n\n"
     "    python experiments/compare.py --recipes coda-cs,cascaded --seeds 0,1,2 --out runs/both\n\n"
-    "With --train guide --start RUN guides are compared on the model of that run, which stays as "
-    "it is. "
+    "With --train_only guide --start RUN guides are compared on the model of that run, which "
+    "stays as it is. "
     "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
     "over seeds, 95 % interval, and of each figure that all runs have (bound, exact log p, scores) "
     "the difference to the first recipe, paired by seed; curves.png, the bound over training; of "
@@ -82,7 +80,7 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
 
 def _note(plans: Sequence[Plan]) -> str:
     """What the rows may be compared by."""
-    if any(plan.settings.train != "guide" for plan in plans):
+    if any(plan.settings.train_only != "guide" for plan in plans):
         return OF_OWN_MODELS
     return OF_ONE_MODEL if plans[0].settings.start_with == "all" else ""
 
@@ -138,15 +136,12 @@ def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    options = read_options(words, "compare.py", DESCRIPTION, extend)
-    recipes = split_items(options.recipes)
-    out = Path(options.out or "runs/compare")
+    given, line, options = read_program(words, "compare.py", DESCRIPTION, ComparisonOptions)
+    recipes, out = list(options.recipes), Path(options.out)
     kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("compare.py", kept, kept, mistakes=(ValueError,)):
-        check_comparison(words, recipes, options.seeds, "compare.py")
-        warn_unused(options, "compare.py")
-        seeds = whole_numbers("seeds", options.seeds)
-        plans = plan_all(words, recipes, seeds, out, "compare.py")
+        common = take_common(given, line, "compare.py")
+        plans = plan_all(common, line, options, out, "compare.py")
         if not train_all(plans, options, out):
             return 0
         runs = read_all(plans)

@@ -235,7 +235,7 @@ def write(
     asked = ("by", "chains", "normalise", "sentences", "seed", "checkpoint")
     facts = {name: options[name] for name in asked}
     said = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
-    said["decoding"] = asdict(run.settings.decoding)
+    said["decoding"] = asdict(run.settings.decode)
     said["device"] = run.model.device.type
     text = json.dumps(finite({**said, "curve": points}), indent=2) + "\n"
     write_text(out / "curve.json", text)

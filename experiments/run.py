@@ -23,9 +23,9 @@ from latentheads.runs.sections import lacking
 from latentheads.runs.trainer import name_trusted
 
 DESCRIPTION = (
-    "Trains one recipe, a prior and a guide, and reports the true bound.\n\n"
-    "    python experiments/run.py --recipe coda --steps 500 --out runs/first\n"
-    "    python experiments/run.py --preset multi30k --alignments 1 --objective marginal\n\n"
+    "Train a model/guide pair and report its evidence lower bound (ELBO).\n\n"
+    "    python experiments/run.py --recipe coda --train.steps 500 --out runs/first\n"
+    "    python experiments/run.py --preset multi30k --alignments.blocks 1 --loss marginal\n\n"
     "Without options: guide cascaded, of two blocks of alignments, on a grammar that needs no "
     "file. On a corpus of your own begin with one block, trained by the exact log p as in the "
     "second line: a step takes a quarter of the time. "
@@ -46,7 +46,7 @@ def _tables(results: dict[str, Any], out: Path, verbose: bool) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    settings, options = read_settings(words, "run.py", DESCRIPTION)
+    settings, options, _ = read_settings(words, "run.py", DESCRIPTION)
     again = name_again(options.overwrite)
     out = Path(options.out or settings.out)
     with error_handling("run.py", mistakes=(ValueError,)):

@@ -6,27 +6,24 @@ python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16,32 
 from __future__ import annotations
 
 import sys
-from argparse import SUPPRESS
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import distinct, split_items, whole_numbers
+from latentheads.checks import distinct
 from latentheads.experiments.cli.comparison import (
+    ComparisonOptions,
     Plan,
-    check_comparison,
-    describe_options,
     describe_plans,
     plan_all,
+    take_common,
     train_all,
-    warn_unused,
 )
-from latentheads.experiments.cli.comparison import extend as extend_comparison
 from latentheads.experiments.cli.errors import error_handling, name_again
-from latentheads.experiments.cli.names import without
-from latentheads.experiments.cli.options import Parser, read_options
+from latentheads.experiments.cli.options import read_program
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, check_texts, read_all, write_tables
 from latentheads.metrics.scores import CHIEF
@@ -44,17 +41,24 @@ DESCRIPTION = (
     "heads grows as H^2 (24 H^2 a block for coda-released). All other options are those of "
     "run.py. A finished run in the folder is used again if its configuration is the same."
 )
-NUMBERS = "4,8,16,32"
 
 
-def extend(parser: Parser) -> None:
-    """Adds the options of a sweep; the number of heads of a single run is not shown."""
-    extend_comparison(parser)
-    describe_options(parser, out="folder of all runs (default: runs/sweep)", heads=SUPPRESS)
-    parser.set_defaults(recipes="transformer,coda", seeds="0")
-    parser.add_argument(
-        "--head_numbers", type=str, default=NUMBERS, help="heads of every block, comma between"
-    )
+@dataclass(frozen=True)
+class SweepOptions(ComparisonOptions):
+    """Options of a sweep.
+
+    Attributes:
+        head_numbers: Heads of every block, comma between.
+    """
+
+    out: str = "runs/sweep"
+    recipes: tuple[str, ...] = ("transformer", "coda")
+    seeds: tuple[int, ...] = (0,)
+    head_numbers: tuple[int, ...] = (4, 8, 16, 32)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        distinct("head_numbers", self.head_numbers)
 
 
 def read_sweep(
@@ -93,33 +97,25 @@ def table(
     return lines
 
 
-def numbers(text: str, width: int) -> list[int]:
-    """The numbers of heads."""
-    found = whole_numbers("head_numbers", text)
-    for number in found:
-        if number < 1 or width % number:
-            raise ValueError(f"head_numbers must divide the width {width}, got {number}")
-    distinct("head_numbers", found)
-    return found
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    options = read_options(words, "sweep.py", DESCRIPTION, extend)
-    recipes = split_items(options.recipes)
-    out = Path(options.out or "runs/sweep")
+    given, line, options = read_program(words, "sweep.py", DESCRIPTION, SweepOptions)
+    recipes, out = list(options.recipes), Path(options.out)
     kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("sweep.py", kept, kept, mistakes=(ValueError,)):
-        plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
-        check_comparison(plain, recipes, options.seeds, "sweep.py", ("--heads",), extend)
-        warn_unused(options, "sweep.py")
-        heads = numbers(options.head_numbers, options.width)
-        seeds = whole_numbers("seeds", options.seeds)
-        plans = {}
-        for number in heads:
-            own, place = [*plain, "--heads", str(number)], out / f"heads-{number}"
-            plans[number] = plan_all(own, recipes, seeds, place, "sweep.py", extend)
+        common = take_common(given, line, "sweep.py", ("network.heads",))
+        network = common.get("network", {})
+        plans = {
+            number: plan_all(
+                common | {"network": network | {"heads": number}},
+                line,
+                options,
+                out / f"heads-{number}",
+                "sweep.py",
+            )
+            for number in options.head_numbers
+        }
         every = [plan for mine in plans.values() for plan in mine]
         if not train_all(every, options, out):
             return 0

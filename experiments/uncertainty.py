@@ -188,7 +188,7 @@ def find(options: Namespace) -> tuple[EvaluationResults, Path]:
     out = make_folder(Path(options.out), "table.md")
     for note in notes:
         print(f"uncertainty.py: note: {note}", file=sys.stderr)
-    trials = try_systems(systems, texts, runs[0].settings.decoding, options)
+    trials = try_systems(systems, texts, runs[0].settings.decode, options)
     figures = compare_systems(trials, texts.sizes, options.resamples, paired=[PERMUTED])
     return EvaluationResults(systems, trials, figures, texts), out
 

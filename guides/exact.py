@@ -24,7 +24,7 @@ class Exact(ModelGuide):
         model: A model with alignments.
 
     Example:
-        >>> options = lh.AlignmentOptions(alignments=1)
+        >>> options = lh.AlignmentOptions(blocks=1)
         >>> aligned = Translation.of(corpus, latent=(), alignments=options, width=8, heads=2)
         >>> lh.evaluate(aligned, Exact(aligned), corpus.test).gap
         0.0

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from latentheads import data as data
     from latentheads import guides as guides
     from latentheads import models as models
     from latentheads import plot as plot
@@ -20,21 +21,7 @@ if TYPE_CHECKING:
     from latentheads.alignment.options import AlignmentOptions as AlignmentOptions
     from latentheads.batch import Batch as Batch
     from latentheads.corpora.batches import batches as batches
-    from latentheads.corpora.calls import folder_pairs as folder_pairs
-    from latentheads.corpora.calls import folder_speech as folder_speech
-    from latentheads.corpora.calls import folder_tasks as folder_tasks
-    from latentheads.corpora.calls import folder_text as folder_text
-    from latentheads.corpora.calls import grammar as grammar
-    from latentheads.corpora.calls import grammar_tasks as grammar_tasks
-    from latentheads.corpora.calls import grammar_text as grammar_text
-    from latentheads.corpora.calls import hub_pairs as hub_pairs
-    from latentheads.corpora.calls import hub_tasks as hub_tasks
-    from latentheads.corpora.calls import hub_text as hub_text
-    from latentheads.corpora.calls import python_docs as python_docs
-    from latentheads.corpora.calls import speech_tasks as speech_tasks
     from latentheads.corpora.corpus import Corpus as Corpus
-    from latentheads.corpora.data import Data as Data
-    from latentheads.corpora.from_options import make_corpus as make_corpus
     from latentheads.decoding.translate import Decoding as Decoding
     from latentheads.distributions import HeadContext as HeadContext
     from latentheads.distributions import HeadVariable as HeadVariable
@@ -71,7 +58,6 @@ PLACES = {
     "Block": "names",
     "Comparison": "training.comparison",
     "Corpus": "corpora.corpus",
-    "Data": "corpora.data",
     "Decoder": "model",
     "Decoding": "decoding.translate",
     "Fitted": "training.fit",
@@ -95,29 +81,16 @@ PLACES = {
     "compare": "training.comparison",
     "evaluate": "inference.evaluation",
     "fit": "training.fit",
-    "folder_pairs": "corpora.calls",
-    "folder_speech": "corpora.calls",
-    "folder_tasks": "corpora.calls",
-    "folder_text": "corpora.calls",
-    "grammar": "corpora.calls",
-    "grammar_tasks": "corpora.calls",
-    "grammar_text": "corpora.calls",
-    "hub_pairs": "corpora.calls",
-    "hub_tasks": "corpora.calls",
-    "hub_text": "corpora.calls",
     "importance": "inference.bound",
     "latent": "pretrained.model",
     "load_run": "runs.loading",
-    "make_corpus": "corpora.from_options",
     "plain": "pretrained.model",
-    "python_docs": "corpora.calls",
     "report": "page.assembly",
     "shuffled_target": "inference.shuffled",
-    "speech_tasks": "corpora.calls",
     "terms": "inference.bound",
 }
 """The module of every public name."""
-FOLDERS = ("guides", "models", "plot", "pretrained", "pruning", "reading", "uncertainty")
+FOLDERS = ("data", "guides", "models", "plot", "pretrained", "pruning", "reading", "uncertainty")
 """Parts of the library that are public as a whole."""
 
 __all__ = [*PLACES, *FOLDERS]

@@ -14,9 +14,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+import yaml
 
 __all__ = [
     "KINDS",
+    "Word",
     "convert",
     "convert_fields",
     "finite",
@@ -40,6 +42,12 @@ KINDS: dict[Any, str] = {
 """Kinds of values in words."""
 
 PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
+
+
+class Word(str):
+    """A value as a command line gives it: a text that may stand for a number or a list."""
+
+    __slots__ = ()
 
 
 def convert(name: str, annotation: Any, value: Any) -> Any:
@@ -141,6 +149,8 @@ def _join(names: Iterable[str]) -> str:
 def _convert(annotation: Any, value: Any) -> Any:
     """The value in the form of an annotation; a ValueError or TypeError where it has another."""
     origin = get_origin(annotation)
+    if isinstance(value, Word):
+        value = _read_word(annotation, origin, value)
     if origin in (Union, UnionType):
         return _convert_union(get_args(annotation), value)
     if origin is Literal:
@@ -149,6 +159,8 @@ def _convert(annotation: Any, value: Any) -> Any:
     if origin in (dict, Mapping):
         return _convert_mapping(get_args(annotation), value)
     if is_dataclass(annotation) and isinstance(annotation, type):
+        if isinstance(value, annotation):
+            return value
         return take_group(annotation, _require(isinstance(value, dict), value))
     if origin in LISTS:
         return _convert_list(origin, get_args(annotation), value)
@@ -169,6 +181,23 @@ def _convert(annotation: Any, value: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return value if isinstance(value, annotation) else annotation[value]
     return value
+
+
+def _read_word(annotation: Any, origin: Any, word: Word) -> Any:
+    """A word as a plain value of the kind that an annotation wants."""
+    text = str(word)
+    if origin in LISTS:
+        items = text.strip().removeprefix("[").removesuffix("]").split(",")
+        return [Word(item.strip()) for item in items if item.strip()]
+    if origin in (dict, Mapping):
+        return yaml.safe_load(text)
+    if annotation is bool:
+        return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
+    if annotation is int:
+        return int(text)
+    if annotation is NoneType:
+        return _require(text in ("none", "null"), None)
+    return word if origin in (Union, UnionType) else text
 
 
 def _require(met: bool, value: Any) -> Any:

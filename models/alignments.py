@@ -20,7 +20,7 @@ def make_aligner(
         past: Whether heads point at the states of earlier words, not at a source.
     """
     check_alignment_options(options)
-    if options is None or not options.blocks:
+    if options is None:
         return None
     options.check_window(past)
     return Aligner(options.settle(past), sizes.width, sizes.dropout, past)

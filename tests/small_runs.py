@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,19 +26,22 @@ from tests.latentheads.corpora.speech.sounds import write_speech
 
 HERE = Path(__file__).resolve().parents[1]
 
-SIZES = "--width 16 --feed_forward 24 --heads 2 --steps 12 --samples 4 --seed 3"
-GRAMMAR = "--sentences 300 --held_out 30"
+SIZES = (
+    "--network.width 16 --network.feed_forward 24 --network.heads 2 --train.steps 12 --samples 4 "
+    "--seed 3"
+)
+GRAMMAR = "--data.sentences 300 --data.held_out 30"
 
 RUNS = {
     "coda": f"--recipe coda {GRAMMAR}",
     "cascaded-logits": f"--recipe cascaded {GRAMMAR}",
     "mean-field": f"--recipe mean-field {GRAMMAR}",
     "autoregressive": f"--recipe autoregressive {GRAMMAR}",
-    "selection": f"--recipe transformer+selection --tasks velu,tamir {GRAMMAR}",
-    "marginal": f"--guide cascaded --alignments 2 --objective marginal {GRAMMAR}",
-    "language-model": f"--guide cascaded --task language-model {GRAMMAR}",
-    "speech": "--data SPEECH --task recognition --bins 7 --top_frequency 3800 --types 0 "
-    "--channels 4 --ctc .3 --recipe transformer",
+    "selection": f"--recipe transformer+bernoulli --data.tasks velu,tamir {GRAMMAR}",
+    "marginal": f"--guide cascaded --alignments.blocks 2 --train.objective marginal {GRAMMAR}",
+    "language-model": f"--guide cascaded --data grammar-text {GRAMMAR}",
+    "speech": "--data SPEECH --data.bins 7 --data.top_frequency 3800 --data.vocab_size 0 "
+    "--network.channels 4 --ctc .3 --recipe transformer",
 }
 """The options of each run, beside its sizes."""
 
@@ -86,7 +90,8 @@ def train_all(folder: Path) -> dict[str, Any]:
         out = folder / name
         words = f"{options} {SIZES}".replace("SPEECH", str(speech)).split()
         command = [sys.executable, str(HERE / "experiments" / "run.py"), *words, "--out", str(out)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        environment = os.environ | {"PYTHONPATH": str(HERE)}  # this tree, not an installed one
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
         found[name] = describe(out)
         print(f"{name:18} test ELBO {found[name]['elbo']!r}", flush=True)
     return found

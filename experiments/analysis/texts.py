@@ -11,7 +11,7 @@ from jsonargparse import Namespace
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
-from latentheads.corpora.data import Data
+from latentheads.data import Data
 from latentheads.experiments.cli.options import open_run
 from latentheads.metrics.alignment import Links
 from latentheads.reading import read_conllu
@@ -77,7 +77,7 @@ def texts(options: Namespace) -> list[Text]:
     names = unlike_names(paths)
     parsed = None if options.conllu is None else read_conllu(options.conllu)
     runs = [open_run(str(path), options, finished=True) for path in paths]
-    if parsed is not None and all(run.settings.data.data == "grammar" for run in runs):
+    if parsed is not None and all(run.settings.data.has_parses for run in runs):
         raise ValueError(
             "--conllu is for runs on other text: a run on the grammar knows its parses"
         )
@@ -90,7 +90,7 @@ def texts(options: Namespace) -> list[Text]:
             run.given = corpora[data]
         corpus = corpora[data] = run.corpus
         part = getattr(corpus, options.part).first(options.sentences)
-        if data.data == "grammar":
+        if data.has_parses:
             parses = grammar_parses(part, corpus)
         elif parsed is not None:
             parses = parsed_part(parsed[: options.sentences], run, options.conllu)

@@ -2,134 +2,97 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from argparse import SUPPRESS
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from jsonargparse import Namespace
-
-from latentheads.checks import distinct, whole_numbers
+from latentheads.checks import distinct
 from latentheads.corpora import Corpus
-from latentheads.corpora.from_options import make_corpus
 from latentheads.errors import print_message
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
+from latentheads.experiments.cli.command_line import CommandLine
 from latentheads.experiments.cli.errors import noting
 from latentheads.experiments.cli.jobs import (
-    LOG,
     RunJob,
     find_places,
     refuse_failures,
     run_jobs,
     take_shard,
 )
-from latentheads.experiments.cli.options import (
-    Extend,
-    Parser,
-    idle_options,
-    read_settings,
-    refuse_idle,
-    trainer_of,
-)
+from latentheads.experiments.cli.options import RunOptions, read_run_settings, trainer_of
+from latentheads.files import parse_yaml
+from latentheads.options import flatten, merge
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, Folder
-from latentheads.runs.recipes import ALIGNED, split_law
+from latentheads.runs.latents import LATENTS
+from latentheads.runs.recipes import ALIGNED, read_recipe
 from latentheads.runs.results import Results
-from latentheads.runs.settings import Settings
+from latentheads.runs.settings import Settings, read_latents
 from latentheads.runs.trainer import name_trusted
-from latentheads.selection.strategies import STRATEGIES
 
 __all__ = [
+    "ComparisonOptions",
     "Plan",
-    "check_comparison",
-    "describe_options",
     "describe_plans",
-    "extend",
     "plan_all",
     "run_folder",
+    "take_common",
     "train_all",
-    "warn_unused",
 ]
 
-RECIPES = ",".join(guide + ALIGNED for guide in ("tied", "mean-field", "cascaded", "exact"))
-
+RECIPES = ",".join(f"{guide}+{ALIGNED}" for guide in ("tied", "mean-field", "cascaded", "exact"))
 
 OF_ONE_RUN = {
-    "--recipe": "--recipes",
-    "--guide": "--recipes",
-    "--prior": "--recipes",
-    "--seed": "--seeds",
-    "--heads": "--head_numbers",
+    **dict.fromkeys(("recipe", "guide", "latents"), "recipes"),
+    "seed": "seeds",
+    "network.heads": "head_numbers",
+    "tensorboard": "",
+    "verbose": "",
 }
 """The option of several runs that stands for an option of a single run."""
 
 
-def extend(parser: Parser) -> None:
-    """Adds the options of a comparison; those of a single run are not shown."""
-    single = ("recipe", "guide", "prior", "seed", "select", "tensorboard", "verbose")
-    out = "folder of all runs (default: runs/compare)"
-    describe_options(parser, out=out, **dict.fromkeys(single, SUPPRESS))
-    parser.add_argument(
-        "--recipes",
-        type=str,
-        default=RECIPES,
-        help="recipes, GUIDE+alignments, or prior+guide, as independent+my_module:MyGuide, or "
-        "my_module:MyGuide+alignments for a guide of your own, with "
-        f"a selection strategy if wanted ({', '.join('+' + law for law in STRATEGIES)}), comma "
-        "between; the first is the base",
-    )
-    parser.add_argument("--seeds", type=str, default="0,1,2", help="seeds, comma between")
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        help="runs beside each other, a process each, the processor's threads shared out; each "
-        f"writes what it says to {LOG} in its folder",
-    )
-    parser.add_argument(
-        "--devices",
-        type=str,
-        default="",
-        help="numbers of GPUs, comma between: a run on each at once, or more with --jobs",
-    )
-    parser.add_argument(
-        "--launcher",
-        type=Literal["here", "local", "slurm"],
-        default="here",
-        help="where jobs run: here; or through submitit on a Slurm cluster, whose folders this "
-        "machine shares, at most --jobs of them at once; or local, all at once on this machine as "
-        "a cluster would run them",
-    )
-    parser.add_argument(
-        "--launcher_options",
-        type=dict[str, Any],
-        default={},
-        help="what a cluster is asked for, in submitit's words, as '{slurm_partition: gpu, "
-        "timeout_min: 600, gpus_per_node: 1}'",
-    )
-    parser.add_argument(
-        "--shard",
-        type=str,
-        default="",
-        help="I/N: trains the I-th of N parts of the runs, and writes no table; the same command "
-        "without it writes the table when all are done",
-    )
+@dataclass(frozen=True)
+class ComparisonOptions(RunOptions):
+    """Options of a program that trains several runs.
 
-
-def describe_options(parser: Parser, **said: str) -> None:
-    """Replaces the help of some options.
-
-    Args:
-        parser: The parser that has them.
-        **said: The new help of each, by its name.
+    Attributes:
+        out: Folder of all runs.
+        recipes: Recipes, GUIDE+alignments, or PRIOR+GUIDE, as independent+my_module:MyGuide, with a
+            selection strategy behind a further + if wanted, comma between; the first is the base.
+        seeds: Seeds, comma between.
+        jobs: Runs beside each other, a process each, the processor's threads shared out; each
+            writes its output to log.txt in its folder.
+        devices: Numbers of GPUs, comma between: a run on each at once, or more with jobs.
+        launcher: Where jobs run: here; or through submitit on a Slurm cluster, whose folders this
+            machine shares, at most --jobs of them at once; or local, all at once on this machine as
+            a cluster would run them.
+        launcher_options: Resources of a cluster, in submitit's words, as
+            --launcher_options.slurm_partition gpu --launcher_options.timeout_min 600.
+        shard: I/N: trains the I-th of N parts of the runs, and writes no table; the same command
+            without it writes the table when all are done.
     """
-    for action in parser._actions:
-        action.help = said.get(action.dest, action.help)
+
+    out: str = "runs/compare"
+    recipes: tuple[str, ...] = tuple(RECIPES.split(","))
+    seeds: tuple[int, ...] = (0, 1, 2)
+    jobs: int = 1
+    devices: str = ""
+    launcher: Literal["here", "local", "slurm"] = "here"
+    launcher_options: dict[str, Any] = field(default_factory=dict)
+    shard: str = ""
+
+    def __post_init__(self) -> None:
+        distinct("recipes", self.recipes)
+        distinct("seeds", self.seeds)
+        plain = {
+            n: parse_yaml(v) if isinstance(v, str) else v for n, v in self.launcher_options.items()
+        }
+        object.__setattr__(self, "launcher_options", plain)
 
 
 @dataclass(frozen=True)
@@ -139,12 +102,12 @@ class Plan:
     Attributes:
         recipe: Its recipe, as the comparison names it.
         settings: Its settings.
-        options: The options of its command line.
+        options: How it is run, and where it is written.
     """
 
     recipe: str
     settings: Settings
-    options: Namespace
+    options: RunOptions
 
     @property
     def folder(self) -> Path:
@@ -181,46 +144,52 @@ class Plan:
 
 
 def plan_all(
-    words: list[str],
-    recipes: list[str],
-    seeds: list[int],
-    out: Path,
-    prog: str,
-    extend: Extend = extend,
+    options: Mapping[str, Any], line: CommandLine, program: ComparisonOptions, out: Path, prog: str
 ) -> list[Plan]:
     """Every recipe with every seed.
 
     Args:
-        words: The command line.
-        recipes: The recipes.
-        seeds: The seeds.
+        options: Those of the runs, nested.
+        line: The command line that they are read from.
+        program: The comparison's own.
         out: The folder of all runs.
         prog: The program's name.
-        extend: Adds its own options, which a file of options may hold too.
     """
-    said = {recipe: _words_of(words, recipe, recipes) for recipe in recipes}
+    _check_groups(options, program.recipes)
     return [
-        Plan(recipe, *_plan(said[recipe], recipe, seed, out, prog, extend))
-        for seed in seeds
-        for recipe in recipes
+        _plan(options, line, program, recipe, seed, out, prog)
+        for seed in program.seeds
+        for recipe in program.recipes
     ]
 
 
-def _words_of(words: list[str], recipe: str, recipes: list[str]) -> list[str]:
-    """The command line of a recipe: the number of blocks is of recipes of alignments alone.
+def _plan(
+    options: Mapping[str, Any],
+    line: CommandLine,
+    program: ComparisonOptions,
+    recipe: str,
+    seed: int,
+    out: Path,
+    prog: str,
+) -> Plan:
+    """The run of a recipe; the group of a latent that it has not is that of another recipe."""
+    named = read_recipe(recipe)
+    latents = read_latents(named["latents"])
+    kept = {n: each for n, each in options.items() if n not in LATENTS or n in latents}
+    settings = read_run_settings(merge(kept, named) | {"seed": seed}, line, prog)
+    folder = str(run_folder(out, recipe, seed))
+    return Plan(recipe, settings, replace(program, out=folder))
 
-    Where none is of alignments, it stands above the heads of them all.
-    """
-    others = any(map(_is_aligned, recipes)) and not _is_aligned(recipe)
-    return [*words, "--alignments=0"] if others else words
+
+def _check_groups(options: Mapping[str, Any], recipes: Sequence[str]) -> None:
+    """Refuses the options of a latent that no recipe has."""
+    latents = {name for recipe in recipes for name in read_latents(read_recipe(recipe)["latents"])}
+    for name in LATENTS:
+        if name in options and name not in latents:
+            raise ValueError(f"{name} is latent in none of the recipes {', '.join(recipes)}")
 
 
-def _is_aligned(recipe: str) -> bool:
-    """Whether a recipe is of alignments by its name."""
-    return split_law(recipe)[0].endswith(ALIGNED)
-
-
-def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
+def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> bool:
     """Trains what is not finished, beside each other or one after the other.
 
     Args:
@@ -260,7 +229,7 @@ def _train_in_turn(plans: Sequence[Plan], finished: Sequence[Plan], out: Path) -
             finished has changed since.
         UnfinishedError: Some have failed; it names them, and why.
     """
-    corpus = make_corpus(plans[0].settings.data, tell=partial(print_message, file=sys.stdout))
+    corpus = plans[0].settings.data.load(partial(print_message, file=sys.stdout))
     for plan in finished:
         plan.check_text(corpus)
     failed = list[str]()
@@ -279,7 +248,7 @@ def _name(plan: Plan, out: Path) -> str:
     return str(plan.folder.relative_to(out))
 
 
-def _refuse_idle_places(options: Namespace) -> None:
+def _refuse_idle_places(options: ComparisonOptions) -> None:
     """Refuses options of where runs are trained that do not go together."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ValueError(
@@ -302,46 +271,15 @@ def _refuse_idle_places(options: Namespace) -> None:
 def _job_of(plan: Plan, out: Path) -> RunJob:
     """The command line of a run; on a GPU that is named it may not take the processor instead."""
     options = plan.options
-    device = "cuda" if options.devices else options.device
+    device = "cuda" if getattr(options, "devices", "") else options.device
     words = ["--device", device, "--trust", name_trusted(plan.settings, options.trust)]
-    words += [f"--{name}={_word(options[name])}" for name in ("overwrite", "tensorboard")]
+    words += [f"--overwrite={str(options.overwrite).lower()}"]
     return RunJob(_name(plan, out), plan.folder, plan.settings.to_yaml(), words)
 
 
 def run_folder(out: Path, recipe: str, seed: int) -> Path:
     """Where a run of a comparison lies."""
     return out / f"{recipe.replace(':', '.')}-seed{seed}"
-
-
-def _plan(
-    words: list[str], recipe: str, seed: int, out: Path, prog: str, extend: Extend = extend
-) -> tuple[Settings, Namespace]:
-    """The settings and options of a recipe; what acts on another alone stays at its default."""
-    pair = _pair(recipe)
-    idle, plain = idle_options([*words, *pair], prog, extend)
-    spared = [f"--{name}={_word(plain[name])}" for name in idle]
-    own = [*pair, "--seed", str(seed), "--out", str(run_folder(out, recipe, seed))]
-    settings, options = read_settings([*words, *spared, *own], prog, "", extend)
-    if _is_aligned(recipe) and not settings.alignment.blocks:
-        raise ValueError(f"recipe {recipe!r}: this guide has no posterior of alignments")
-    return settings, options
-
-
-def _pair(recipe: str) -> list[str]:
-    """The words of a single run that stand for a recipe of a comparison."""
-    name, law = split_law(recipe)
-    prior, plus, guide = name.partition("+")
-    if name.endswith(ALIGNED) and (":" in prior or "." in prior):  # one's own has no name
-        pair = ["--guide", prior]
-    elif not plus or name.endswith(ALIGNED):
-        pair = ["--recipe", name]
-    else:
-        pair = ["--prior", prior, "--guide", guide]
-    return [*pair, "--select", law or "none"]
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def describe_plans(plans: Sequence[Plan]) -> str:
@@ -353,51 +291,33 @@ def describe_plans(plans: Sequence[Plan]) -> str:
     return f"{corpus}, {seeds} seeds"
 
 
-def _refusal(option: str, prog: str) -> str:
-    """The line that refuses an option of a single run."""
-    instead = OF_ONE_RUN.get(option)
-    return f"{option} belongs to run.py" + (f": {prog} takes {instead}" if instead else "")
-
-
-def warn_unused(options: Namespace, prog: str) -> None:
-    """Says which options of a single run stand in a file, where they act on nothing.
+def take_common(
+    options: Mapping[str, Any], line: CommandLine, prog: str, more: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The options that all runs share: those of a single run are refused, or left out of a file.
 
     Args:
-        options: All options.
+        options: All options, nested.
+        line: The command line that they are read from.
         prog: The program's name.
+        more: Further options, as ``network.heads``, that the program chooses itself.
+
+    Raises:
+        ValueError: One of a single run stands on the command line.
     """
-    for name, shown in (("guide", "recipe or guide"), ("seed", "seed")):
-        if options[name]:
-            said = f"{shown} of a file acts on nothing here: {prog} takes {OF_ONE_RUN['--' + name]}"
-            print_message(f"{prog}: note: {said}", sys.stderr)
-
-
-def check_comparison(
-    words: Sequence[str],
-    recipes: Sequence[str],
-    seeds: str,
-    prog: str,
-    more: Sequence[str] = (),
-    extend: Extend = extend,
-) -> None:
-    """Refuses options of a single run, options of no recipe, and what is named twice.
-
-    Args:
-        words: The command line.
-        recipes: The recipes.
-        seeds: The seeds, comma between.
-        prog: The program's name.
-        more: Further options that are refused.
-        extend: As for :func:`plan_all`.
-    """
-    own = {"--recipe", "--guide", "--prior", "--seed", "--tensorboard", "--verbose", *more}
-    given = {word.partition("=")[0] for word in words}
-    if taken := own & given:
-        raise ValueError(_refusal(min(taken), prog))
-    if "--select" in given:
-        raise ValueError("--select stands in a recipe's name: write RECIPE+LAW, as coda+subset")
-    distinct("recipes", recipes)
-    distinct("seeds", whole_numbers("seeds", seeds))
-    every = [idle_options([*words, *_pair(recipe)], prog, extend)[0] for recipe in recipes]
-    common = set.intersection(*map(set, every))
-    refuse_idle({name: need for name, need in every[0].items() if name in common}, words, prog)
+    flat, words = flatten(options), flatten(line.words)
+    names = ("recipe", "guide", "latents", "seed", *more)
+    for name in names:
+        if any(word == name or word.startswith(f"{name}.") for word in words):
+            instead = OF_ONE_RUN.get(name)
+            belongs = f"--{name} belongs to run.py"
+            raise ValueError(belongs + (f": {prog} takes --{instead}" if instead else ""))
+        if any(each == name or each.startswith(f"{name}.") for each in flat):
+            note = f"{name} of a file is left out: {prog} takes --{OF_ONE_RUN[name]}"
+            print_message(f"{prog}: note: {note}", sys.stderr)
+    kept = {name: value for name, value in options.items() if name not in names}
+    for name in more:
+        group, _, option = name.partition(".")
+        if group in kept:
+            kept[group] = {n: value for n, value in kept[group].items() if n != option}
+    return kept

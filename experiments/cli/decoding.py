@@ -61,7 +61,7 @@ def choose_decoding(run: Run, options: Namespace) -> Decoding:
     """
     chosen = {name: options[name] for name in DECODING if options[name] is not None}
     anew = bool(options.get("number"))
-    found = replace(run.settings.decoding, **({"draws": 1} if anew else {}) | chosen)
+    found = replace(run.settings.decode, **({"draws": 1} if anew else {}) | chosen)
     if "length_penalty" in chosen and found.beam == 1:
         raise ValueError(
             "--length_penalty acts on nothing here: it needs --beam 2 or more, which has "

@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Float
 from tqdm import tqdm
 
-from latentheads.corpora import Corpus, Data, Part, batches
+from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.batches import TOKENS
+from latentheads.data import Data
 from latentheads.experiments.cli.options import open_run
 from latentheads.experiments.cli.tables import Row, aligned
 from latentheads.inference.sentences import part_bounds
@@ -82,7 +83,7 @@ def _find_part(run: Run, task: str | None) -> Part:
         return part
     if part.mixture is None or part.task is None:
         raise ValueError(f"{run.path} has one direction alone: drop --direction")
-    places = part.places(part.mixture.find(task, run.settings.data.begin))
+    places = part.places(part.mixture.find(task, run.settings.data.default_source))
     if not len(places):
         raise ValueError(f"{run.path} has no sentence of task {task!r} in its test part")
     return part.take(places)

@@ -74,7 +74,7 @@ lh.Trainer(noisy, Tied(noisy), corpus, out="runs/coda-cs", **options).fit()
 
 # %%
 torch.manual_seed(0)
-one = lh.AlignmentOptions(alignments=1)
+one = lh.AlignmentOptions(blocks=1)
 aligned = Translation.of(corpus, prior="delta", layers=2, alignments=one, **SIZES)
 exact = {"objective": "marginal", **options}
 lh.Trainer(aligned, Cascaded(aligned), corpus, out="runs/aligned", **exact).fit()

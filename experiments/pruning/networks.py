@@ -29,7 +29,7 @@ from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.sections import complete, lacking
-from latentheads.selection.gate_options import Gates
+from latentheads.selection.gate_options import GateOptions
 from latentheads.training import checkpoints
 
 __all__ = ["Pruned", "folder_of", "networks_in", "point", "smaller", "time_all", "write_run"]
@@ -111,14 +111,15 @@ def write_run(found: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> No
     Raises:
         UnfinishedError: A section of the report failed.
     """
-    settings = replace(run.settings, gates=Gates())  # they have gone into the weights
+    kept = [each for each in run.settings.latents if not isinstance(each, GateOptions)]
+    settings = replace(run.settings, latents=tuple(kept))  # gates have gone into the weights
     folder = Folder(out, settings.to_yaml())
     folder.begin()
     for name in ("vocabulary.json", TEXTS):
         if (run.path / name).exists():
             folder.write(name, read_text(run.path / name))
     folder.write(HEADS, json.dumps(_places(found.kept, run.heads), indent=2) + "\n")
-    weights = folder.average if settings.training.average else folder.best
+    weights = folder.average if settings.train.average else folder.best
     tensors = checkpoints.weights(model=found.model, guide=found.guide)
     checkpoints.save(weights, tensors, {"step": run.step, "averaged": run.averaged})
     found.results = _facts(found, run, by)
@@ -167,7 +168,7 @@ def time_all(every: Sequence[Pruned], run: Run, part: Part, rounds: int) -> None
 def _seconds(found: Pruned, run: Run, parts: Sequence[Batch]) -> float:
     """Time to decode the references: the same work for all, whatever they would have written."""
     model: Decoder = found.model
-    beam = run.settings.decoding.beam
+    beam = run.settings.decode.beam
     start = time.perf_counter()
     for batch in parts:
         with evaluating(model), PlugIn(), WithSelection(found.guide):

@@ -267,15 +267,15 @@ class Aligner(nn.Module):
     ) -> None:
         super().__init__()
         self.options = options
-        mixes, number = options.alignment_prior == "mixture", options.alignment_components
+        mixes, number = options.prior == "mixture", options.components
         self.null = nn.Parameter(torch.randn(width)) if past and not mixes else None
         self.components = nn.Parameter(torch.randn(number, width)) if mixes else None
-        heads, first = options.alignment_heads, 0
+        heads, first = options.heads, 0
         blocks = []
-        for layer in range(options.blocks):
+        for layer in range(options.number_of_blocks):
             block = Block(ALIGNMENT, layer, heads)
-            kind, size = options.alignment_prior, options.alignment_width
-            reach = options.alignment_reach
+            kind, size = options.prior, options.width
+            reach = options.reach
             blocks.append(AlignmentBlock(block, first, width, size, kind, reach, probability, past))
             first += heads
         self.blocks = nn.ModuleList(blocks)
@@ -283,7 +283,7 @@ class Aligner(nn.Module):
     @property
     def soft(self) -> bool:
         """Whether nothing is drawn: every head adds a mean."""
-        return self.options.alignment_prior == "soft"
+        return self.options.prior == "soft"
 
     @property
     def points(self) -> bool:
@@ -387,7 +387,7 @@ class Aligner(nn.Module):
         memory = self.lead_by_null(states[..., :-1, :])
         real = F.pad(valid[..., :-1], (1, 0), value=True).unsqueeze(-2)
         readable = self.in_window(last, memory.shape[-2]) & real
-        return EncoderDecoderStates(states, memory, readable, self.options.alignment_window)
+        return EncoderDecoderStates(states, memory, readable, self.options.window)
 
     def in_window(
         self, last: Int[Tensor, "*batch target"], keys: int
@@ -395,8 +395,8 @@ class Aligner(nn.Module):
         """True where a word may point: null, which is key 0, and the keys up to the word's last."""
         place = torch.arange(keys, device=last.device)
         found = place <= last.unsqueeze(-1)
-        if self.options.alignment_window:
-            near = place > last.unsqueeze(-1) - self.options.alignment_window
+        if self.options.window:
+            near = place > last.unsqueeze(-1) - self.options.window
             found &= near | (place == 0)
         return found
 

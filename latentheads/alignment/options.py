@@ -18,93 +18,93 @@ Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
 
 @dataclass(frozen=True)
 class AlignmentOptions:
-    """Alignment blocks above a decoder: heads that point at one position each.
+    """Latent alignment heads above a decoder: each selects one position, and all are summed out.
 
     Attributes:
-        alignments: Blocks of alignments above the decoder; 0: none. If nothing is said, none beside
-            a prior or a recipe, one in a language model, and else as many as can be summed out.
-        alignment_heads: Heads of each block; at most two heads in all, which are summed out.
-        alignment_prior: How a head's prior reads others: independent; cascaded, those in the blocks
+        blocks: Blocks of alignment heads above the decoder. Not given: one in a language model,
+            else as many as can be summed out.
+        heads: Heads of each block; at most two heads in all, which are summed out.
+        prior: What a head's prior is conditioned on: independent; cascaded, the heads in the blocks
             below; chain, itself at the word before, for one head alone; soft: no latent, every head
-            adds the mean of what it may point at; or mixture: heads point at no position, each
-            takes one of a few components that are learned, whatever is read.
-        alignment_width: Width of the queries and keys of a head.
-        alignment_reach: Jumps between the positions of two heads, or of two words, have a number
-            each up to this length; further ones share the last.
-        alignment_window: Of a language model: how many words before its own a head may point at;
-            0: all. The shorter, the cheaper two heads are.
-        alignment_components: Components of the prior mixture.
+            adds the mean over its positions; or mixture: heads select no position, but one of a few
+            learned components.
+        width: Width of the queries and keys of a head.
+        reach: Jumps between the positions of two heads, or of two words, have a number each up to
+            this length; further ones share the last.
+        window: Of a language model: how many words before its own a head may select; 0: all. The
+            shorter, the cheaper two heads are.
+        components: Components of the prior mixture.
     """
 
-    alignments: int | None = None
-    alignment_heads: int = 1
-    alignment_prior: Prior = "cascaded"
-    alignment_width: int = 64
-    alignment_reach: int = 3
-    alignment_window: int = 0
-    alignment_components: int = 16
+    blocks: int | None = None
+    heads: int = 1
+    prior: Prior = "cascaded"
+    width: int = 64
+    reach: int = 3
+    window: int = 0
+    components: int = 16
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        check_least(vars(self), alignments=0, alignment_heads=1, alignment_width=1)
-        check_least(vars(self), alignment_reach=0, alignment_window=0, alignment_components=2)
-        if self.alignment_prior != "soft" and self.heads > LARGEST:
+        check_least(vars(self), blocks=1, heads=1, width=1)
+        check_least(vars(self), reach=0, window=0, components=2)
+        if self.prior != "soft" and self.total_heads > LARGEST:
             raise ValueError(
-                f"alignments times alignment_heads must be at most {LARGEST}, since more heads are "
-                f"not summed out, got {self.blocks} times {self.alignment_heads}"
+                f"heads times blocks must be at most {LARGEST}, since more heads are not summed "
+                f"out, got {self.heads} times {self.number_of_blocks}"
             )
-        if self.chained and self.blocks and self.heads != 1:
+        if self.chained and self.total_heads != 1:
             raise ValueError(
-                "alignment_prior chain is for one block of one head, "
-                f"got alignments {self.blocks} and alignment_heads {self.alignment_heads}"
+                "prior chain is for one block of one head, "
+                f"got blocks {self.number_of_blocks} and heads {self.heads}"
             )
-        if self.alignment_prior == "mixture" and self.alignment_window:
+        if self.prior == "mixture" and self.window:
             raise ValueError(
-                "alignment_window is for heads that point at words, which those of alignment_prior "
-                "mixture do not: drop it"
+                "window is for heads that select positions, which those of prior mixture do not: "
+                "drop it"
             )
 
     @property
-    def drawn(self) -> bool:
-        """Whether it is drawn where heads point, or what they take."""
-        return self.blocks > 0 and self.alignment_prior != "soft"
+    def is_latent(self) -> bool:
+        """Whether heads are random: a soft one is not."""
+        return self.prior != "soft"
 
     @property
     def chained(self) -> bool:
-        """Whether a word's alignment reads that of the word before."""
-        return self.alignment_prior == "chain"
+        """Whether a word's alignment is conditioned on that of the word before."""
+        return self.prior == "chain"
 
     @property
-    def heads(self) -> int:
+    def total_heads(self) -> int:
         """Heads of all blocks together."""
-        return self.blocks * self.alignment_heads
+        return self.number_of_blocks * self.heads
 
     @property
-    def blocks(self) -> int:
+    def number_of_blocks(self) -> int:
         """Blocks above the decoder."""
-        if self.alignments is not None:
-            return self.alignments
-        return 1 if self.chained else max(1, LARGEST // self.alignment_heads)
+        if self.blocks is not None:
+            return self.blocks
+        return 1 if self.chained else max(1, LARGEST // self.heads)
 
-    def settle(self, past: bool, of_logits: bool = False) -> AlignmentOptions:
+    def settle(self, past: bool) -> AlignmentOptions:
         """The same options with a number of blocks.
 
         Args:
-            past: Whether heads point at the past of a language model, where a second one is dear.
-            of_logits: Whether a prior of logits is named: then there are none if nothing is said.
+            past: Whether heads select words of a language model's past, where a second block is
+                expensive.
         """
-        if self.alignments is not None:
+        if self.blocks is not None:
             return self
-        return replace(self, alignments=0 if of_logits else 1 if past else self.blocks)
+        return replace(self, blocks=1 if past else self.number_of_blocks)
 
     def check_window(self, past: bool) -> None:
-        """Refuses a window of heads that point at a source.
+        """Refuses a window of heads that select positions of a source.
 
         Args:
-            past: Whether heads point at the past of a language model.
+            past: Whether heads select words of a language model's past.
         """
-        if self.blocks and self.alignment_window and not past:
-            raise ValueError("alignment_window is for a language model: drop it")
+        if self.window and not past:
+            raise ValueError("window is for a language model: drop it")
 
 
 def check_alignment_options(given: object) -> None:

@@ -98,7 +98,7 @@ class AlignmentPosterior(nn.Module):
         super().__init__()
         check_words({"reads": reads}, reads=get_args(ConditionOn))
         self.form, self.reads = form, reads
-        heads = aligner.options.heads
+        heads = aligner.options.total_heads
         self.chain = aligner.options.chained and form == "cascaded"
         self.source = nn.Linear(width, size)
         self.state = None if reads == "source" else nn.Linear(width, size)
@@ -116,8 +116,8 @@ class AlignmentPosterior(nn.Module):
         """Every head with every other that it reads."""
         if self.chain:
             return [(0, 0)]
-        each = aligner.options.alignment_heads
-        pairs = [(head, low) for head in range(aligner.options.heads) for low in range(head)]
+        each = aligner.options.heads
+        pairs = [(head, low) for head in range(aligner.options.total_heads) for low in range(head)]
         within = {"mean-field": (), "autoregressive": (True,), "cascaded": (False,)}[self.form]
         return [(head, low) for head, low in pairs if (head // each == low // each) in within]
 

@@ -60,7 +60,7 @@ class AlignmentState:
 
     def _forget_keys(self) -> None:
         """Drops the keys that lie in the window neither of the next word nor of the one before."""
-        keys, window = self.hidden.memory.shape[-2], self.aligner.options.alignment_window
+        keys, window = self.hidden.memory.shape[-2], self.aligner.options.window
         if not window or keys <= window + 2:
             return
         every = torch.arange(keys, device=self.hidden.memory.device)

@@ -1,23 +1,7 @@
 """Corpora: where the sentences come from, their words, and their batches."""
 
 from latentheads.corpora.batches import batches, windows
-from latentheads.corpora.calls import (
-    folder_pairs,
-    folder_speech,
-    folder_tasks,
-    folder_text,
-    grammar,
-    grammar_tasks,
-    grammar_text,
-    hub_pairs,
-    hub_tasks,
-    hub_text,
-    python_docs,
-    speech_tasks,
-)
 from latentheads.corpora.corpus import Corpus, Part
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.loader import BatchLoader, LoaderState, PartLoader, Step, StepLoader
 from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
@@ -29,7 +13,6 @@ from latentheads.corpora.vocabulary import Vocabulary, Words
 __all__ = [
     "BatchLoader",
     "Corpus",
-    "Data",
     "LoaderState",
     "Mixture",
     "PairOptions",
@@ -42,21 +25,8 @@ __all__ = [
     "Vocabulary",
     "Words",
     "batches",
-    "folder_pairs",
-    "folder_speech",
-    "folder_tasks",
-    "folder_text",
-    "grammar",
-    "grammar_tasks",
-    "grammar_text",
-    "hub_pairs",
-    "hub_tasks",
-    "hub_text",
-    "make_corpus",
     "parallel",
     "parallel_tasks",
     "prose",
-    "python_docs",
-    "speech_tasks",
     "windows",
 ]

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.batch import UNK
-from latentheads.corpora.data import Data
 from latentheads.corpora.overlap import Overlap, count_shared
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.frames import Frames
@@ -20,6 +20,9 @@ from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.metrics.alignment import Links
 from latentheads.values import shown
+
+if TYPE_CHECKING:
+    from latentheads.data import Data
 
 __all__ = [
     "Corpus",

@@ -10,8 +10,7 @@ from statistics import fmean
 
 from latentheads.checks import check_known
 from latentheads.corpora.corpus import Corpus, Part, known_truth
-from latentheads.corpora.data import ENGLISH
-from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, log_p_sources, sample
+from latentheads.corpora.grammar import DOMAINS, ENGLISH, LANGUAGES, Sentence, log_p_sources, sample
 from latentheads.corpora.multi_task import TaskText, encode_tasks
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Words

@@ -11,8 +11,8 @@ from typing import Any
 from latentheads.checks import check_least, check_seed, check_word
 from latentheads.corpora import Corpus, Part
 from latentheads.corpora.batches import batches
-from latentheads.corpora.data import Data
 from latentheads.corpora.text import PARTS
+from latentheads.data import Data
 from latentheads.errors import in_a_line
 from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds

@@ -42,7 +42,7 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "guide": settings.guide_name,
         "reads": run.guide.reads if run.guide.is_target_conditioned else None,
         "writes": "transcript" if settings.data.is_recognition else "translation",
-        "corpus": results.corpus if results else settings.data.data,
+        "corpus": results.corpus if results else settings.data.name,
         "text": _find_text(run),
         "seed": settings.seed,
         "updates": _tell_updates(run),

@@ -54,7 +54,7 @@ def _translate(run: Run, part: Part) -> Sequence[str | None]:
     if run.source is None:
         return [None] * len(part)
     with fixed_noise(run.settings.seed, run.model.device):
-        return translate_part(run.model, run.guide, run.target, part, run.settings.decoding)
+        return translate_part(run.model, run.guide, run.target, part, run.settings.decode)
 
 
 def _read_text(run: Run, part: Part, place: int) -> dict[str, str | None]:

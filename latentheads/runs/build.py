@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from latentheads.packages import need_package
 from latentheads.pruning import fold_gates, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings
+from latentheads.selection.selector import Selector
 
 __all__ = [
     "apply_pruning",
@@ -82,7 +84,7 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
 def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None) -> Decoder:
     """Makes the network with its priors, for the vocabularies of a corpus."""
     network, smoothing = settings.network, settings.label_smoothing
-    prior, latent, types = settings.pair.make_prior(), settings.chains, len(target)
+    prior, latent, types = settings.pair.make_prior(), settings.logit_blocks, len(target)
     if network.share == "all" and source not in (None, target):
         raise ValueError("share all needs one joint vocabulary of source and target")
     if source is None and settings.adapters:
@@ -94,9 +96,8 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     chains = ATTENTION_TYPES if source is not None else ATTENTION_TYPES[1:2]
     more: dict[str, Any] = {
         "label_smoothing": smoothing,
-        "alignments": settings.alignment,
-        "selector": settings.gates.gating(network.heads, chains)
-        or settings.selecting.selector(network.heads, *tasks),
+        "alignments": settings.alignments,
+        "selector": _make_selector(settings, chains, *tasks),
     }
     model: Decoder
     if source is None:
@@ -111,18 +112,26 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     return model
 
 
+def _make_selector(
+    settings: Settings, chains: Sequence[str], sources: Sequence[str], targets: Sequence[str]
+) -> Selector | None:
+    """What selects or gates heads; None where all are active."""
+    heads = settings.network.heads
+    if settings.gates is not None:
+        return settings.gates.gating(heads, chains)
+    if settings.selection is None:
+        return None
+    return settings.selection.selector(heads, sources, targets)
+
+
 def _check_heads(settings: Settings, model: HeadModel) -> None:
     """Refuses options that would act on no head of the network."""
-    selecting, gates = settings.selecting, settings.gates.gates
-    if selecting.select != "none" and not model.selecting:
-        raise ValueError(
-            f"select {selecting.select}: this network has no heads in "
-            f"select_chains {selecting.select_chains}"
-        )
-    if gates != "none" and not model.selecting:
-        raise ValueError(f"gates {gates}: this network has no heads in these chains")
+    for name in ("selection", "gates"):
+        options = getattr(settings, name)
+        if options is not None and not model.selecting:
+            raise ValueError(f"{name}.blocks {options.blocks}: this network has no such heads")
     if settings.network.ngram_noise and not model.latent_outputs:
-        raise ValueError("ngram_noise: no chain of latent has an ngram layer in this network")
+        raise ValueError("network.ngram_noise: no ngram layer of this network is latent")
     term = settings.disagreement_term
     if term is not None and not term.blocks(model):
         raise ValueError(
@@ -180,11 +189,13 @@ def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> N
                 "all": True,
                 "adapters": ".adapters." in name,
                 "guide": module is guide,
-            }[settings.train]
+            }[settings.train_only]
             parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
     fixed = not any(p.requires_grad for p in (*model.parameters(), *guide.parameters()))
-    if fixed and settings.train != "guide":  # a guide that learns nothing is reported on as it is
-        raise ValueError(f"train {settings.train}: this guide has nothing to learn")
+    if (
+        fixed and settings.train_only != "guide"
+    ):  # a guide that learns nothing is reported on as it is
+        raise ValueError(f"train_only {settings.train_only}: this guide has nothing to learn")
 
 
 def digest_corpus(corpus: Corpus) -> str:

@@ -164,13 +164,11 @@ class CheckpointManager:
         """Which learning rates hold where a run is given more updates."""
         training = self.engine.training
         first, last = (training.learning_rate * training.rate(at) for at in (step, steps - 1))
-        kind = {"linear": "linearly to 0", "inverse-sqrt": "by the inverse square root of the step"}
-        falls = kind.get(training.decay, "along the cosine")
         course = []
         if step < training.warmup:
             course.append(f"grows until update {min(training.warmup, steps):,}")
         if training.warmup < steps:
-            course.append(f"falls {falls} over all {steps:,}")
+            course.append(f"falls {training.schedule.description} over all {steps:,}")
         return (
             f"{step:,} updates are done, and {steps - step:,} follow; the learning rate "
             f"{' and then '.join(course)}, from {first:.3g} now to {last:.3g}"

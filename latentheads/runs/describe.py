@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import Disagreement
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
-from latentheads.corpora.data import Data
 from latentheads.corpora.speech.vocabulary import bins_of
+from latentheads.data import Data, InMemory, Tasks
 from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.model import Decoder
 from latentheads.models import LanguageModel, Translation
 from latentheads.names import ATTENTION_TYPES
 from latentheads.runs.build import make_model
-from latentheads.runs.pairs import ClassSpec
-from latentheads.runs.recipes import path_of
-from latentheads.runs.settings import IN_MEMORY, Settings
-from latentheads.selection.gate_options import Gates
+from latentheads.runs.latents import LogitsOptions
+from latentheads.runs.pairs import DEFAULT_PRIOR, GuideSpec, PriorSpec, import_path
+from latentheads.runs.settings import DisagreementOptions, Settings
+from latentheads.selection.gate_options import GateOptions
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.options import SelectionOptions
-from latentheads.selection.selector import CandidateSelector
+from latentheads.selection.selector import CandidateSelector, Selector
 from latentheads.selection.strategies import STRATEGIES
 from latentheads.training.checkpoints import weights
 from latentheads.training.options import Training
@@ -40,8 +38,8 @@ def describe_run(
     guide: ModelGuide,
     corpus: Corpus,
     *,
-    training: Training,
-    decoding: Decoding,
+    train: Training,
+    decode: Decoding,
     seed: int,
     samples: int,
 ) -> Settings:
@@ -59,47 +57,50 @@ def describe_run(
     check_pair(model, guide)
     adapters = getattr(model, "adapters", None)
     return Settings(
-        guide=ClassSpec.of("guide", guide),
-        prior=ClassSpec.of("prior", model.prior),
-        latent=_name_chains(
-            model.latent, ATTENTION_TYPES if corpus.source else ATTENTION_TYPES[1:2]
-        ),
+        guide=GuideSpec.of(guide),
+        latents=tuple(_describe_latents(model, corpus)),
         data=describe_data(corpus),
         network=model.network,
-        training=training,
-        decoding=decoding,
-        selecting=_describe_selecting(model),
-        gates=_describe_gates(model, corpus.train.tokens),
-        alignment=AlignmentOptions(0) if model.alignments is None else model.alignments.options,
+        train=train,
+        decode=decode,
         seed=seed,
         samples=samples,
         label_smoothing=model.label_smoothing,
+        disagreement=_describe_disagreement(model.disagreement),
         ctc=_describe_ctc(model),
         adapters=0 if adapters is None else adapters.width,
-        **_describe_disagreement(model.disagreement),
     )
 
 
+def _describe_latents(model: Translation | LanguageModel, corpus: Corpus) -> Iterator[Any]:
+    """The options of what is random in a model."""
+    if model.alignments is not None:
+        yield model.alignments.options
+    types = ATTENTION_TYPES if corpus.source else ATTENTION_TYPES[1:2]
+    blocks, prior = _name_types(model.latent, types), PriorSpec.of(model.prior)
+    if prior.name != DEFAULT_PRIOR or blocks != "all":
+        yield LogitsOptions(prior, blocks)
+    if isinstance(model.selector, Gating):
+        yield _describe_gates(model.selector, corpus.train.tokens)
+    elif model.selector is not None:
+        yield _describe_selection(model.selector)
+
+
 def describe_data(corpus: Corpus) -> Data:
-    """The options of a corpus; of one made by hand, those that a run needs."""
+    """The options of a corpus; of one that was put together in Python, those that a run needs."""
     if corpus.data is not None:
         return corpus.data
-    data = Data(
-        data=IN_MEMORY,
+    mixture = corpus.train.mixture
+    tasks = None
+    if mixture is not None:
+        how = (mixture.temperature, mixture.one_task, mixture.apart)
+        tasks = Tasks(mixture.names, (), *how)
+    return InMemory(
         task=_name_task(corpus),
         block=corpus.train.block,
         lowercase=corpus.target.lowercase,
         tokenised=corpus.target.tokenised,
-    )
-    mixture = corpus.train.mixture
-    if mixture is None:
-        return data
-    return replace(
-        data,
-        tasks=",".join(mixture.names),
-        tell_apart=mixture.apart,
-        task_temperature=mixture.temperature,
-        one_task=mixture.one_task,
+        tasks=tasks,
     )
 
 
@@ -121,7 +122,7 @@ def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus:
         ValueError: It names the first part that is missing, or of another shape or class.
     """
     again, other = _make_again(settings, corpus)
-    if not settings.has_gates and again.selector != model.selector:
+    if settings.gates is None and again.selector != model.selector:
         raise ValueError(
             "model is not what its options make: they say nothing of the families of its static "
             "selection; make it from Settings"
@@ -162,34 +163,28 @@ def _read_shapes(kind: str, module: nn.Module) -> dict[str, list[int]]:
 
 
 def _read_classes(kind: str, module: nn.Module) -> dict[str, str]:
-    return {name: path_of(type(part)) for name, part in module.named_modules(prefix=kind)}
+    return {name: import_path(type(part)) for name, part in module.named_modules(prefix=kind)}
 
 
-def _name_chains(chains: tuple[str, ...], every: tuple[str, ...]) -> str:
+def _name_types(chains: tuple[str, ...], every: tuple[str, ...]) -> str:
     """Chains as an option names them."""
     return "all" if set(chains) >= set(every) else ",".join(chains) or "none"
 
 
-def _describe_selecting(model: Decoder) -> SelectionOptions:
-    selector = model.selector
-    if selector is None or isinstance(selector, Gating):
-        return SelectionOptions()
-    law = next(name for name, kind in STRATEGIES.items() if type(selector) is kind)
-    chains = _name_chains(selector.chains, ATTENTION_TYPES)
+def _describe_selection(selector: Selector) -> SelectionOptions:
+    strategy = next(name for name, kind in STRATEGIES.items() if type(selector) is kind)
+    blocks = _name_types(selector.chains, ATTENTION_TYPES)
     candidates = selector.candidates if isinstance(selector, CandidateSelector) else 0
-    return SelectionOptions(select=law, candidates=candidates, select_chains=chains)
+    return SelectionOptions(strategy, candidates, blocks)
 
 
-def _describe_gates(model: Decoder, tokens: int) -> Gates:
-    selector = model.selector
-    if not isinstance(selector, Gating):
-        return Gates()
-    return Gates(
-        gates=_name_chains(selector.chains, ATTENTION_TYPES),
-        gate_open=selector.gate_open,
-        gate_start=selector.gate_start,
-        gate_temperature=selector.gate_temperature,
-        gate_penalty=float(selector.pressure.value) / tokens,
+def _describe_gates(gating: Gating, tokens: int) -> GateOptions:
+    return GateOptions(
+        blocks=_name_types(gating.chains, ATTENTION_TYPES),
+        open=gating.gate_open,
+        start=gating.gate_start,
+        temperature=gating.gate_temperature,
+        penalty=float(gating.pressure.value) / tokens,
     )
 
 
@@ -198,13 +193,8 @@ def _describe_ctc(model: Decoder) -> float:
     return 0.0 if ctc is None else ctc.weight
 
 
-def _describe_disagreement(term: Disagreement | None) -> dict[str, Any]:
+def _describe_disagreement(term: Disagreement | None) -> DisagreementOptions | None:
     if term is None:
-        return {}
-    said = asdict(term)
-    return {
-        "disagreement": ",".join(said["kinds"]),
-        "disagreement_weight": said["weight"],
-        "disagreement_chains": _name_chains(term.chains or ATTENTION_TYPES, ATTENTION_TYPES),
-        "disagreement_diagonal": said["diagonal"],
-    }
+        return None
+    blocks = _name_types(term.chains or ATTENTION_TYPES, ATTENTION_TYPES)
+    return DisagreementOptions(",".join(term.kinds), term.weight, blocks, term.diagonal)

@@ -24,6 +24,7 @@ from latentheads.files import (
     remove_partial,
     write_text,
 )
+from latentheads.options import flatten
 from latentheads.runs.results import Results
 from latentheads.runs.settings import complete_options
 
@@ -193,11 +194,11 @@ class Folder:
         if not isinstance(known, dict):
             raise ValueError(f"{path} is no configuration of a run: choose another out")
         both = (known, parse_yaml(self.configuration))
-        before, now = (_flat(complete_options(each, self.trusted)) for each in both)
+        before, now = (flatten(complete_options(each, self.trusted)) for each in both)
         every = before.keys() | now.keys()
         changed = sorted(k for k in every if not _same(k, before.get(k), now.get(k)))
-        steps = before.get("steps")
-        longer = changed == ["steps"] and type(steps) is int and steps < now["steps"]
+        steps = before.get("train.steps")
+        longer = changed == ["train.steps"] and type(steps) is int and steps < now["train.steps"]
         if longer and os.path.lexists(self.last):
             self.before = steps
         elif changed:
@@ -414,8 +415,8 @@ def _same(name: str, one: Any, other: Any) -> bool:
 
     A cache changes nothing of the corpus that is in it.
     """
-    if one == other or name not in ("data", "start"):
-        return bool(one == other) or name == "cache"
+    if one == other or name not in ("data.folder", "data.path", "start"):
+        return bool(one == other) or name == "data.cache"
     with suppress(OSError, TypeError, ValueError):
         return os.path.samefile(one, other)
     return False
@@ -424,12 +425,3 @@ def _same(name: str, one: Any, other: Any) -> bool:
 def _say(value: Any) -> str:
     """A value as a line shows it; nothing is shown as such."""
     return repr(value) if value == "" else str(value)
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for key, inner in value.items():
-        flat |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
-    return flat

@@ -10,8 +10,8 @@ import numpy as np
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK, Batch
 from latentheads.corpora import Part, Vocabulary
-from latentheads.corpora.from_options import CHARACTERS
 from latentheads.corpora.multi_task import tag_of
+from latentheads.data.pairs import CHARACTERS
 from latentheads.decoding.ensemble import ensemble_search
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import Decoding, Found, Lose, texts_of, translate, work_through
@@ -301,7 +301,7 @@ def find_task(run: Run, direction: str | None) -> int | None:
     if direction is None and len(data.mixture.tasks) > 1:
         names = ", ".join(data.mixture.names)
         raise ValueError(f"{run.path} has several tasks: give direction, one of {names}")
-    return 0 if direction is None else data.mixture.find(direction, data.begin)
+    return 0 if direction is None else data.mixture.find(direction, data.default_source)
 
 
 @dataclass(frozen=True)

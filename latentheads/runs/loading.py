@@ -53,7 +53,7 @@ def load_run(
     settings = _read_settings(path, trusted)
     target, source = _read_vocabularies(path)
     if checkpoint == "reported":
-        checkpoint = "average" if settings.training.average else "best"
+        checkpoint = "average" if settings.train.average else "best"
     weights = path / "checkpoints" / f"{checkpoint}.safetensors"
     if not weights.is_file():
         names = sorted(file.stem for file in (path / "checkpoints").glob("*.safetensors"))

@@ -1,36 +1,50 @@
-"""A prior and a guide that go together: their names, their classes and their options."""
+"""A prior and a guide by name, and the pair that they make."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, NoReturn, TypeVar, get_type_hints
 
 from latentheads.arguments import WithOptions
-from latentheads.guides import GUIDES, RECIPES, ModelGuide
+from latentheads.checks import check_known
+from latentheads.guides import GUIDES, ModelGuide
 from latentheads.model import HeadModel
 from latentheads.models import PRIORS, Prior
-from latentheads.runs.recipes import (
-    DEFAULTS,
-    LOGITS,
-    NAMED,
-    OfGuide,
-    class_path,
-    fit_options,
-    name_of,
-    own_options,
-    path_of,
-    resolve,
-)
-from latentheads.values import plain
+from latentheads.options import CLASS
+from latentheads.runs.recipes import name_of
+from latentheads.values import KINDS, Word, convert, plain
 
-__all__ = ["ClassSpec", "ModelGuidePair", "join_pair"]
+__all__ = [
+    "ClassSpec",
+    "GuideSpec",
+    "ModelGuidePair",
+    "PriorSpec",
+    "import_path",
+    "join_pair",
+    "own_options",
+    "split_path",
+]
+
+S = TypeVar("S", bound="ClassSpec")
+
+DEFAULT_PRIOR = "delta"
+"""The prior of attention logits that are not latent."""
+
+
+class OfGuide(Prior):
+    """Stands for the prior that has the guide's own form; resolved before anything is built."""
+
+    def __call__(self, block: Any) -> NoReturn:
+        """Is never built."""
+        raise TypeError("prior tied must be resolved first")
 
 
 @dataclass(frozen=True)
 class ClassSpec:
-    """A prior or a guide: what it is called, and its options.
+    """A class that is named, and its options.
 
     Attributes:
         name: One of the library's, or ``module:Class``.
@@ -40,9 +54,40 @@ class ClassSpec:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    kind: ClassVar[str]
+    base: ClassVar[type]
+
     @classmethod
-    def of(cls, kind: str, made: WithOptions) -> ClassSpec:
-        """The name and the options of a prior or a guide that was made.
+    def choices(cls) -> Mapping[str, type]:
+        """The library's classes by name."""
+        raise TypeError(f"{cls.__name__} names no classes")
+
+    @classmethod
+    def from_options(
+        cls: type[S], name: str, options: Mapping[str, Any], trusted: Collection[str] = ()
+    ) -> S:
+        """Reads the name and the options.
+
+        Args:
+            name: One of the library's, or ``module:Class``.
+            options: Plain values.
+            trusted: Classes of the reader's own that may be named; nothing else is imported.
+
+        Raises:
+            ValueError: There is no such class, or it is not trusted or has no such option.
+        """
+        known = cls._find(name, trusted)
+        return cls(name_of(known, cls.choices()), _fit_options(cls.kind, known, name, options))
+
+    def to_options(self) -> dict[str, Any]:
+        """The name and all options, so that a default that changes later changes no old run."""
+        defaults = {each.name: each.default for each in own_options(self.find())}
+        given = {n: v for n, v in defaults.items() if v is not inspect.Parameter.empty}
+        return {CLASS: self.name, **given, **self.options}
+
+    @classmethod
+    def of(cls: type[S], made: WithOptions) -> S:
+        """The name and the options of an object.
 
         Raises:
             ValueError: No file can say it: an option is no plain value, or the class is not found
@@ -51,46 +96,172 @@ class ClassSpec:
         for name, value in made.options.items():
             if isinstance(value, HeadModel):
                 raise ValueError(
-                    f"{kind} {type(made).__name__} calls its model {name!r}: its first argument "
-                    "must be called model"
+                    f"{cls.kind} {type(made).__name__} calls its model {name!r}: its first "
+                    "argument must be called model"
                 )
             if not _is_plain(value):
                 raise ValueError(
-                    f"{kind} option {name!r} is of type {type(value).__name__}: a run folder holds "
-                    "numbers, texts and lists of them"
+                    f"{cls.kind} option {name!r} is of type {type(value).__name__}: a run folder "
+                    "holds numbers, texts and lists of them"
                 )
         if "." in (path := type(made).__qualname__):
             raise ValueError(
-                f"{kind} {path} is made inside another class or a function, where no run folder "
-                "finds it: define it at the top of its module"
+                f"{cls.kind} {path} is made inside another class or a function, where no run "
+                "folder finds it: define it at the top of its module"
             )
-        return cls(name_of(type(made), NAMED[kind]), made.options)
+        return cls(name_of(type(made), cls.choices()), made.options)
 
-    def find(self, kind: str) -> Any:
-        """The class."""
-        return resolve(class_path(kind, self.name))
-
-    def to_yaml(self, kind: str) -> dict[str, Any]:
-        """As a run folder says it: the import path, and every option."""
-        known = self.find(kind)
-        defaults = {each.name: each.default for each in own_options(known)}
-        said = {name: self.options.get(name, value) for name, value in defaults.items()}
-        kept = {n: plain(v) for n, v in said.items() if v is not None or defaults[n] is not None}
-        return {"class_path": path_of(known), **({"init_args": kept} if kept else {})}
+    def find(self) -> Any:
+        """The class; that of the reader's own was imported when its name was read."""
+        table = self.choices()
+        if self.name in table:
+            return table[self.name]
+        module, _, name = self.name.partition(":")
+        return getattr(importlib.import_module(module), name)
 
     @classmethod
-    def read(cls, kind: str, given: Mapping[str, Any]) -> ClassSpec:
-        """Reads what :meth:`to_yaml` writes, after :func:`read_names` has looked at it."""
-        path = given.get("class_path") or class_path(kind, DEFAULTS[kind])
-        known = resolve(path)
-        name = name_of(known, NAMED[kind])
-        return cls(name, fit_options(kind, name, known, given.get("init_args") or {}))
+    def _find(cls, name: str, trusted: Collection[str]) -> type:
+        table = cls.choices()
+        if name in table:
+            return table[name]
+        if ":" not in name and "." not in name:
+            check_known(cls.kind, name, table, more=", or module:Class for your own")
+        path = split_path(cls.kind, name)
+        for known in table.values():
+            if path == import_path(known):
+                return known
+        if path not in trusted:
+            raise ValueError(
+                f"{cls.kind} {name!r} is none of this library's, and a file may import nothing; if "
+                f"the class is yours, say so: trust {path}"
+            )
+        return _import_class(cls.kind, cls.base, path)
+
+
+@dataclass(frozen=True)
+class GuideSpec(ClassSpec):
+    """A guide and its options, which waits for its model."""
+
+    kind: ClassVar[str] = "guide"
+    base: ClassVar[type] = ModelGuide
+
+    @classmethod
+    def choices(cls) -> Mapping[str, type]:
+        """The guides by name."""
+        return GUIDES
+
+
+@dataclass(frozen=True)
+class PriorSpec(ClassSpec):
+    """A prior of logits and its options; ``tied`` stands for that of the guide's own form."""
+
+    kind: ClassVar[str] = "prior"
+    base: ClassVar[type] = Prior
+
+    @classmethod
+    def choices(cls) -> Mapping[str, type]:
+        """The priors by name."""
+        return {**PRIORS, "tied": OfGuide}
 
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return plain(value) is None or isinstance(plain(value), bool | int | float | str)
+
+
+def import_path(known: type) -> str:
+    """The name of a class as ``module:Class``."""
+    return f"{known.__module__}:{known.__qualname__}"
+
+
+def split_path(kind: str, name: str) -> str:
+    """``module:Class`` from this or from ``module.Class``.
+
+    Raises:
+        ValueError: It is none.
+    """
+    parts = str(name).replace(":", ".").split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise ValueError(f"{kind} {name!r}: expected module:Class, an import path without slashes")
+    return f"{'.'.join(parts[:-1])}:{parts[-1]}"
+
+
+def _import_class(kind: str, base: type, path: str) -> type:
+    """Imports a class of the reader's own, and checks that it is a guide or a prior."""
+    module, _, class_name = path.partition(":")
+    try:
+        known = getattr(importlib.import_module(module), class_name)
+    except Exception as reason:
+        root = module.partition(".")[0]
+        unseen = isinstance(reason, ModuleNotFoundError) and reason.name == root
+        where = f"; start in the folder of {root}.py, or name it in PYTHONPATH" if unseen else ""
+        message = " ".join(str(reason).split())
+        raise ValueError(f"{kind} {path!r} cannot be imported: {message}{where}") from reason
+    if not (isinstance(known, type) and issubclass(known, base)):
+        raise ValueError(f"{kind} {path!r} must be a subclass of {base.__module__}.{base.__name__}")
+    if inspect.isabstract(known):
+        missing = ", ".join(sorted(getattr(known, "__abstractmethods__", ())))
+        raise ValueError(f"{kind} {path!r} is abstract: it must define {missing}")
+    own = own_options(known)
+    if kind == "guide" and own and own[0] == next(iter(_parameters(known))):
+        raise ValueError(
+            f"guide {path!r}: its first argument must be called model, got {own[0].name}"
+        )
+    for option in own:
+        if option.annotation is option.empty and option.default is option.empty:
+            raise ValueError(
+                f"{kind} {path!r}: its option {option.name!r} needs a type or a default, as "
+                f"{option.name}: float = 1.0"
+            )
+    return known
+
+
+def own_options(known: type) -> list[inspect.Parameter]:
+    """The options that a guide or a prior has beside the model."""
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = (each for each in _parameters(known) if each.kind not in variable)
+    return [each for each in named if each.name != "model"]
+
+
+def _parameters(known: type) -> Iterable[inspect.Parameter]:
+    return inspect.signature(known).parameters.values()
+
+
+def _hints_of(known: type) -> dict[str, Any]:
+    """The annotations of a class's options; none where they cannot be read."""
+    try:
+        return get_type_hints(known.__init__)  # type: ignore[misc]
+    except (NameError, TypeError):
+        return {}
+
+
+def _fit_options(kind: str, known: type, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a class as its annotations want them."""
+    options = {option.name: option for option in own_options(known)}
+    for option in given:
+        if option not in options:
+            has = ", ".join(options) or "none"
+            raise ValueError(f"{kind} {name!r} has no option {option!r}; it has {has}")
+    for each in options.values():
+        if each.default is each.empty and each.name not in given:
+            raise ValueError(f"{kind} {name!r} needs {kind}.{each.name}")
+    hints = _hints_of(known)
+    values = {}
+    for option, value in given.items():
+        like = type(options[option].default)
+        untyped = option not in hints and like in (bool, int, float, str)
+        hint = hints.get(option, like if untyped else Any)
+        values[option] = convert(f"{kind}.{option}", hint, value)
+        if isinstance(values[option], Word):
+            values[option] = str(values[option])
+        elif untyped and not _is_like(like, values[option]):
+            raise ValueError(f"{kind}.{option} must be {KINDS[like]}, got {value}")
+    return values
+
+
+def _is_like(like: type, value: Any) -> bool:
+    return type(value) is like or (like, type(value)) == (float, int)
 
 
 @dataclass(frozen=True)
@@ -120,19 +291,6 @@ class ModelGuidePair:
         return name_of(self.guide_class, GUIDES)
 
     @property
-    def name(self) -> str:
-        """The recipe's name, or ``prior+guide`` where the pair has none."""
-        pair = self.prior_name, self.guide_name
-        named = [name for name, recipe in RECIPES.items() if recipe == pair]
-        return named[0] if named else self.full_name
-
-    @property
-    def full_name(self) -> str:
-        """``prior+guide``, or the guide alone where the prior has no noise."""
-        guide = self.guide_name.rpartition(":")[2]
-        return guide if self.prior_name == DEFAULTS["prior"] else f"{self.prior_name}+{guide}"
-
-    @property
     def own(self) -> bool:
         """Whether the prior or the guide is the reader's own, and not the library's."""
         return self.prior_class not in PRIORS.values() or self.guide_class not in GUIDES.values()
@@ -142,55 +300,40 @@ class ModelGuidePair:
         return self.prior_class(**self.prior_options)
 
     def make_guide(self, model: HeadModel) -> ModelGuide:
-        """Makes the guide of a model; an option that acts on nothing there is left out."""
-        idle = self.guide_class.find_idle(model, self.guide_options)
-        acting = {name: value for name, value in self.guide_options.items() if name not in idle}
-        return self.guide_class(model, **acting)
+        """Makes the guide of a model."""
+        return self.guide_class(model, **self.guide_options)
 
 
-def join_pair(prior: ClassSpec, guide: ClassSpec, aligned: bool = False) -> ModelGuidePair:
+def join_pair(prior: PriorSpec, guide: GuideSpec) -> ModelGuidePair:
     """The pair that two names stand for; a prior called tied is that of the guide's own form.
-
-    Args:
-        prior: The prior.
-        guide: The guide.
-        aligned: Whether alignments are drawn, of which a guide is where logits have no noise.
 
     Raises:
         ValueError: They do not go together.
     """
-    prior_class, guide_class = prior.find("prior"), guide.find("guide")
-    guide_options = fit_options("guide", guide.name, guide_class, guide.options)
-    prior_options = fit_options("prior", prior.name, prior_class, prior.options)
+    prior_class, guide_class = prior.find(), guide.find()
+    prior_options, guide_options = dict(prior.options), dict(guide.options)
     if prior_class is OfGuide:
         prior_class = _find_tied_prior(guide_class)
         prior_options = _keep_shared(guide_class, guide_options, prior_class)
         guide_class, guide_options = GUIDES["tied"], {}
-    if prior_class.deterministic and guide_class is not GUIDES["tied"] and not aligned:
-        raise ValueError(
-            f"prior {name_of(prior_class, PRIORS)!r} has no noise: use guide tied, or prior "
-            f"{LOGITS}, or draw alignments"
-        )
-    if guide_class is GUIDES["exact"] and not aligned:
-        raise ValueError("guide exact needs alignments that are drawn: give alignments 1 or 2")
     return ModelGuidePair(prior_class, prior_options, guide_class, guide_options)
 
 
 def _find_tied_prior(guide: type[ModelGuide]) -> type[Prior]:
     if guide.tied_prior is None:
         raise ValueError(
-            f"prior tied: guide {name_of(guide, GUIDES)!r} names no prior of its own form; "
+            f"logits.prior tied: guide {name_of(guide, GUIDES)!r} names no prior of its own form; "
             f"choose a prior from {', '.join(PRIORS)}"
         )
     return PRIORS[guide.tied_prior]
 
 
 def _keep_shared(
-    guide: type[ModelGuide], given: dict[str, Any], prior: type[Prior]
+    guide: type[ModelGuide], given: Mapping[str, Any], prior: type[Prior]
 ) -> dict[str, Any]:
     """The guide's options that its tied prior has too; a changed one that it lacks is refused."""
     defaults = {n: p.default for n, p in inspect.signature(guide).parameters.items()}
     changed = {name: value for name, value in given.items() if value != defaults[name]}
     for name in set(changed) - set(inspect.signature(prior).parameters):
-        raise ValueError(f"prior tied: the prior of this form has no option {name!r}")
+        raise ValueError(f"logits.prior tied: the prior of this form has no option {name!r}")
     return changed

@@ -10,8 +10,7 @@ import numpy as np
 
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Corpus, Part, Rows
-from latentheads.corpora.data import ENGLISH
-from latentheads.corpora.grammar import Arc
+from latentheads.corpora.grammar import ENGLISH, Arc
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.reading import Parsed, encode_parsed, grammar_arcs
 

@@ -88,7 +88,7 @@ class Reporter:
         settings, part = self.settings, self.corpus.test
         start = time.perf_counter()
         with fixed_noise(settings.seed, self.model.device):
-            target, decoding = self.corpus.target, settings.decoding
+            target, decoding = self.corpus.target, settings.decode
             written = translate_part(self.model, self.guide, target, part, decoding)
         seconds, references = time.perf_counter() - start, [*map(_in_one_line, part.references)]
         self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
@@ -125,7 +125,7 @@ class Reporter:
     def _rouge(self, written: Sequence[str]) -> dict[str, Any]:
         """ROUGE of the test part, and of the first sentence of every source, if asked."""
         part, source = self.corpus.test, self.corpus.source
-        if not self.settings.decoding.rouge or source is None or part.sources is None:
+        if not self.settings.decode.rouge or source is None or part.sources is None:
             return {}
         right = part.alternatives or [[line] for line in part.references]
         first = [lead(source.decode(row.tolist())) for row in part.sources]

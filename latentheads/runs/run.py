@@ -12,7 +12,6 @@ from latentheads.batch import Batch
 from latentheads.checks import check_least, check_seed, check_word
 from latentheads.corpora import Corpus, Part, Rows, Vocabulary
 from latentheads.corpora.batches import collate
-from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.text import PARTS
 from latentheads.decoding.translate import Decoding, translate_part
@@ -95,7 +94,7 @@ class Run:
         if self.settings.in_memory:
             raise ValueError(f"{self.path} was trained on a corpus made by hand: give corpus")
         try:
-            corpus = make_corpus(self.settings.data, keep=False)
+            corpus = self.settings.data.load(keep=False)
         except ValueError as reason:
             raise ValueError(f"{self.path}: its corpus cannot be made again: {reason}") from reason
         check_own_corpus(self, corpus)
@@ -220,7 +219,7 @@ class Run:
     def _decode_with(self, options: dict[str, Any], number: int) -> Decoding:
         """The run's own decoding with some options changed; a number of texts is of one draw."""
         anew = {"draws": 1} if number else {}
-        found = make_group(Decoding, asdict(self.settings.decoding) | anew | options)
+        found = make_group(Decoding, asdict(self.settings.decode) | anew | options)
         if options.get("draws"):
             check_draws([self], "draws", ("heads", "selections"))
         if number:
@@ -283,7 +282,7 @@ class Run:
             return collate(part, [0]).to(self.model.device)
         part = self._encode(sentence, find_task(self, direction))
         if target is None:
-            decoding = self.settings.decoding
+            decoding = self.settings.decode
             with fixed_noise(seed, self.model.device):
                 (target,) = translate_part(self.model, self.guide, self.target, part, decoding)
         told = replace(part, targets=self.target.encode_all([target]))
@@ -369,7 +368,7 @@ class Run:
         if how.draws:
             check_draws([self], "draws", ("heads", "alignments"))
         text = getattr(self.corpus, part).first(how.sentences)
-        of_grammar = self.settings.data.data == "grammar"
+        of_grammar = self.settings.data.has_parses
         parses = grammar_parses(text, self.corpus) if of_grammar else None
         return analyse_heads(self, text, how, parses)
 

@@ -57,8 +57,8 @@ def score_written(
         written: A line each.
         references: What counts as right.
     """
-    data, decoding = settings.data, settings.decoding
+    data, decoding = settings.data, settings.decode
     if data.is_recognition:
         return asdict(recognise(written, references, data.lowercase, decoding.paper_wer))
-    how = (data.words, settings.protocol, data.lowercase, decoding.accuracy)
+    how = (data.is_tokenised, settings.protocol, data.lowercase, decoding.accuracy)
     return asdict(score(written, references, *how))

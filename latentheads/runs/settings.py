@@ -3,59 +3,77 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, TypeVar
 
 import yaml
 
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import check_known, check_least, check_seed, split_items
-from latentheads.corpora.data import SPEECH_OPTIONS, TASK_OPTIONS, Data
+from latentheads.data import Data, Grammar, InMemory
 from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
+from latentheads.guides import GUIDES, Guide
 from latentheads.metrics.translation import Protocol
 from latentheads.models import Network
 from latentheads.names import parse_attention_types
-from latentheads.runs.naming import read_names
-from latentheads.runs.pairs import ClassSpec, ModelGuidePair, join_pair
-from latentheads.runs.recipes import DEFAULTS, split_path
-from latentheads.runs.trust import refuse_code
-from latentheads.selection.gate_options import Gates
+from latentheads.options import OptionError, build_fields, from_dict, merge, to_dict
+from latentheads.runs.latents import LATENTS, LogitsOptions
+from latentheads.runs.pairs import (
+    DEFAULT_PRIOR,
+    GuideSpec,
+    ModelGuidePair,
+    PriorSpec,
+    join_pair,
+    split_path,
+)
+from latentheads.runs.recipes import read_recipe, recipe_name
+from latentheads.selection.gate_options import GateOptions
 from latentheads.selection.options import SelectionOptions
 from latentheads.training.options import Training
-from latentheads.values import convert, convert_fields, plain, refuse_unknown, take_group
+from latentheads.values import convert_fields, shown
 
-__all__ = ["GROUPS", "IN_MEMORY", "Settings", "complete_options", "join_unused", "trusted_paths"]
+__all__ = ["DisagreementOptions", "Settings", "complete_options", "trusted_paths"]
 
-GROUPS: dict[str, type] = {
-    "data": Data,
-    "network": Network,
-    "training": Training,
-    "decoding": Decoding,
-    "selecting": SelectionOptions,
-    "gates": Gates,
-    "alignment": AlignmentOptions,
-}
-"""The fields of the settings whose options stand side by side in a file."""
-
-IN_MEMORY = "by hand"
-"""The name, in a run folder, of a corpus that no options describe."""
-
-OF_SPEECH = (*SPEECH_OPTIONS, "channels", "spec_augment", "paper_wer", "ctc")
-"""Options that a run folder leaves out where the source is text."""
+L = TypeVar("L")
 
 SHOWN_TASKS = 3
 """Tasks that a title names; of more it says how many."""
 
-OF_HAND = (
-    *("task", "block", "lowercase", "tokenised"),
-    *("tasks", "task_temperature", "one_task", "tell_apart"),
-)
-"""Options that a run folder has of a corpus made by hand."""
+
+@dataclass(frozen=True)
+class DisagreementOptions:
+    """A reward while training for heads that differ, as Li et al. 2018.
+
+    Attributes:
+        kinds: Some of subspace, position, output, comma between; n-gram heads have output alone.
+        weight: lambda of it, in nats a target token and block.
+        blocks: Attention types that it acts on: all, or some with commas between.
+        diagonal: Compare each head with itself too, as the paper does.
+    """
+
+    kinds: str
+    weight: float = 1.0
+    blocks: str = "all"
+    diagonal: bool = True
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        if not math.isfinite(self.weight):
+            raise ValueError(f"weight must be finite, got {self.weight}")
+        for kind in split_items(self.kinds):
+            check_known("disagreement", kind, KINDS)
+        parse_attention_types(self.blocks)
+
+    @property
+    def term(self) -> Disagreement:
+        """The term of the objective."""
+        types = parse_attention_types(self.blocks)
+        return Disagreement(tuple(split_items(self.kinds)), self.weight, types, self.diagonal)
 
 
 @dataclass(frozen=True)
@@ -63,110 +81,159 @@ class Settings:
     """Everything that says what a run is: the same settings train the same weights.
 
     Attributes:
-        guide: The posterior.
-        prior: The prior, or tied for the guide's own form.
-        latent: Chains whose heads are drawn: all, none, or some with commas between.
+        guide: The posterior of whatever is latent.
+        latents: What is random: the options of each latent.
         data: The corpus.
         network: Sizes.
-        training: How to train.
-        decoding: How to translate.
-        selecting: Which heads speak for each task.
-        gates: Which heads may close while training.
-        alignment: Blocks above the decoder that point at source positions, or at earlier words.
+        train: How to train.
+        decode: How to translate.
         seed: Of weights, data order and noise.
-        samples: Draws of each sentence in the report, K of IWAE.
-        label_smoothing: Of the likelihood while training; never of a reported figure.
-        disagreement: Reward heads for differing while training, as Li et al. 2018: none, or some of
-            subspace, position, output, of which n-gram heads have output alone; never part of a
-            reported figure.
-        disagreement_weight: lambda of it, in nats a target token and block.
-        disagreement_chains: Chains that it acts on: all, or some with commas between.
-        disagreement_diagonal: Compare each head with itself too, as the paper does.
+        samples: Samples of each sentence in the report, K of IWAE.
+        label_smoothing: Of the likelihood while training; never of a reported score.
+        disagreement: A reward while training for heads that differ; never part of a reported score.
         ctc: Factor of CTC, a second likelihood of the text by which an encoder of speech is trained
-            too; never part of a reported figure. .3 is usual.
-        adapters: Hidden width of two steps of its own for each task in every layer, or for all text
+            too; never part of a reported score. .3 is usual.
+        adapters: Hidden width of two adapter steps for each task in every layer, or for all text
             where there are no tasks; 0: none.
         start: Run folder whose weights training starts with; of a pruned one, without the heads
-            that it has lost.
+            that were removed.
         start_with: What is taken of start: all, and so the guide where it is the same; the model,
-            so that every guide starts anew; or, of speech, the encoder alone and what it selected,
-            whatever is written and however deep the decoder is, as for translation behind
-            recognition.
-        train: What is trained: all; the adapters alone, in the network of start; or the guide
+            so that every guide starts anew; or, of speech, the encoder alone and its selection,
+            whatever the target and the decoder are, as for translation after recognition.
+        train_only: What is trained: all; the adapters alone, in the network of start; or the guide
             alone, of the model of start: several guides then bound one and the same model.
-        unused: Options of a file that act on nothing here. They are written down apart, so that
-            the same file is the same run.
 
     Example:
         >>> lh.Settings().recipe
         'cascaded+alignments'
-        >>> lh.Settings.from_options({"prior": "cascaded", "guide": "tied", "steps": 100}).recipe
+        >>> lh.Settings.from_options({"recipe": "coda", "train": {"steps": 100}}).recipe
         'coda'
     """
 
-    guide: ClassSpec = field(default_factory=lambda: ClassSpec(DEFAULTS["guide"]))
-    prior: ClassSpec = field(default_factory=lambda: ClassSpec(DEFAULTS["prior"]))
-    latent: str = "all"
-    data: Data = field(default_factory=Data)
+    guide: GuideSpec = field(default_factory=lambda: GuideSpec("cascaded"))
+    latents: tuple[Any, ...] = field(default_factory=lambda: (AlignmentOptions(),))
+    data: Data = field(default_factory=Grammar)
     network: Network = field(default_factory=Network)
-    training: Training = field(default_factory=Training)
-    decoding: Decoding = field(default_factory=Decoding)
-    selecting: SelectionOptions = field(default_factory=SelectionOptions)
-    gates: Gates = field(default_factory=Gates)
-    alignment: AlignmentOptions = field(default_factory=AlignmentOptions)
+    train: Training = field(default_factory=Training)
+    decode: Decoding = field(default_factory=Decoding)
     seed: int = 0
     samples: int = 32
     label_smoothing: float = 0.0
-    disagreement: str = "none"
-    disagreement_weight: float = 1.0
-    disagreement_chains: str = "all"
-    disagreement_diagonal: bool = True
+    disagreement: DisagreementOptions | None = None
     ctc: float = 0.0
     adapters: int = 0
     start: str = ""
     start_with: Literal["all", "model", "encoder"] = "all"
-    train: Literal["all", "adapters", "guide"] = "all"
-    unused: Mapping[str, Any] = field(default_factory=dict)
+    train_only: Literal["all", "adapters", "guide"] = "all"
 
     def __post_init__(self) -> None:
         convert_fields(self)
         check_seed(self.seed)
         check_least(vars(self), samples=1, adapters=0, ctc=0.0)
-        if self.train == "adapters" and not (self.adapters and self.start):
-            raise ValueError("train adapters needs adapters WIDTH and start RUN")
-        if self.start_with == "encoder" and self.train != "all":
-            raise ValueError(f"train {self.train} needs the whole model of start, not its encoder")
-        if self.train == "guide" and not self.start:
-            raise ValueError("train guide needs start RUN, whose model stays as it is")
-        if self.train == "guide" and self.training.objective == "marginal":
+        past = self.data.is_language_model
+        settled = [
+            each.settle(past) if isinstance(each, AlignmentOptions) else each
+            for each in self.latents
+        ]
+        object.__setattr__(self, "latents", tuple(settled))
+        self._check_start()
+        self._check_latents()
+        _ = self.pair
+
+    def _check_start(self) -> None:
+        """Refuses to train a part of a model that is given nowhere."""
+        if self.train_only == "adapters" and not (self.adapters and self.start):
+            raise ValueError("train_only adapters needs adapters WIDTH and start RUN")
+        if self.start_with == "encoder" and self.train_only != "all":
             raise ValueError(
-                "objective marginal trains the model, which stays as it is with train guide: "
+                f"train_only {self.train_only} needs the whole model of start, not its encoder"
+            )
+        if self.train_only == "guide" and not self.start:
+            raise ValueError("train_only guide needs start RUN, whose model stays as it is")
+        if self.train_only == "guide" and self.train.objective == "marginal":
+            raise ValueError(
+                "objective marginal trains the model, which stays as it is with train_only guide: "
                 "drop it, and the guide is trained by its bound"
             )
-        if self.gates.gates != "none":
-            if self.selecting.select != "none":
-                raise ValueError("heads are either selected or gated: use select or gates")
-            if self.training.kl != "analytic":
-                raise ValueError(
-                    "gates are learned by the closed form of their KL: use kl analytic"
-                )
-        past = self.data.alone
-        of_logits = not self.prior.find("prior").deterministic
-        object.__setattr__(self, "alignment", self.alignment.settle(past, of_logits))
-        self.alignment.check_window(past)
-        _ = self.pair, self.chains, self.disagreement_term
-        for kind in DEFAULTS:  # what no reader would take from a folder is not trained
-            said = getattr(self, kind).to_yaml(kind)
-            refuse_code(kind, said.get("init_args"), said["class_path"])
+
+    def _check_latents(self) -> None:
+        """Refuses latents that do not go together, and a guide that has no form for any of them."""
+        if self.gates is not None:
+            if self.selection is not None:
+                raise ValueError("latents selection and gates exclude each other: name one")
+            if self.train.kl != "analytic":
+                raise ValueError("latents gates need the closed form of their KL: use kl analytic")
+        aligned = self.alignments is not None and self.alignments.is_latent
+        guide = self.guide.find()
+        if guide is GUIDES["exact"] and not aligned:
+            raise ValueError("guide exact needs latents alignments, whose posterior is known")
+        noisy = not self.prior.find().deterministic or self.network.ngram_noise > 0
+        if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or aligned):
+            raise ValueError(
+                f"guide {self.guide.name!r} is a posterior of alignments or of noisy logits, and "
+                "none of these are latent: use guide tied"
+            )
+        if aligned and not noisy and issubclass(guide, Guide) and guide.alignment_form is None:
+            raise ValueError(
+                f"guide {self.guide.name!r} has no posterior of alignments: use latents logits"
+            )
+        if self.alignments is not None:
+            self.alignments.check_window(self.data.is_language_model)
+
+    def latent(self, kind: type[L]) -> L | None:
+        """The options of a latent; None where it is not random."""
+        return next((each for each in self.latents if isinstance(each, kind)), None)
+
+    @property
+    def alignments(self) -> AlignmentOptions | None:
+        """The options of alignment heads."""
+        return self.latent(AlignmentOptions)
+
+    @property
+    def selection(self) -> SelectionOptions | None:
+        """The options of heads that are selected for each task."""
+        return self.latent(SelectionOptions)
+
+    @property
+    def gates(self) -> GateOptions | None:
+        """The options of gates."""
+        return self.latent(GateOptions)
+
+    @property
+    def logits(self) -> LogitsOptions | None:
+        """The options of latent logits."""
+        return self.latent(LogitsOptions)
+
+    @property
+    def prior(self) -> PriorSpec:
+        """The prior of the logits."""
+        return PriorSpec(DEFAULT_PRIOR) if self.logits is None else self.logits.prior
+
+    @property
+    def disagreement_term(self) -> Disagreement | None:
+        """A term of the objective that rewards heads for differing."""
+        return None if self.disagreement is None else self.disagreement.term
+
+    @property
+    def logit_blocks(self) -> tuple[str, ...] | None:
+        """The attention types whose logits are latent; None for all."""
+        return None if self.logits is None else parse_attention_types(self.logits.blocks)
+
+    @property
+    def latent_names(self) -> tuple[str, ...]:
+        """The names of what is random."""
+        return tuple(
+            name for each in self.latents for name, kind in LATENTS.items() if type(each) is kind
+        )
 
     @cached_property
     def pair(self) -> ModelGuidePair:
         """The classes of prior and guide, with their options."""
-        return join_pair(self.prior, self.guide, self.alignment.drawn)
+        return join_pair(self.prior, self.guide)
 
     @property
     def prior_name(self) -> str:
-        """What the prior is called."""
+        """What the prior of logits is called."""
         return self.pair.prior_name
 
     @property
@@ -175,29 +242,45 @@ class Settings:
         return self.pair.guide_name
 
     @property
-    def recipe(self) -> str:
-        """The name of the pair, and behind each + what is selected, gated or aligned besides."""
-        select = self.selecting.select
-        more = [*([select] if select != "none" else []), *(["gates"] if self.has_gates else [])]
-        if self.alignment.drawn:
-            return "+".join([self.pair.full_name, "alignments", *more])
-        if self.alignment.blocks:
-            more.append("soft")
-        return "+".join([self.pair.name, *more])
+    def strategy(self) -> str:
+        """The selection strategy; none where heads are not selected."""
+        return "none" if self.selection is None else self.selection.strategy
 
     @property
-    def laws(self) -> str:
-        """What prior and guide are, in a line."""
-        if not self.alignment.drawn:
-            return f"prior {self.prior_name}, guide {self.guide_name}"
-        said = f"alignments with prior {self.alignment.alignment_prior}, guide {self.guide_name}"
-        without = self.prior.find("prior").deterministic
-        return f"{said}; {'attention without noise' if without else f'logits {self.prior_name}'}"
+    def recipe(self) -> str:
+        """The name of the pair, and behind each + what is selected, gated or aligned besides."""
+        more: list[str] = [] if self.selection is None else [self.selection.strategy]
+        more += [] if self.gates is None else ["gates"]
+        if self.alignments is None or not self.alignments.is_latent:
+            soft = [] if self.alignments is None else ["soft"]
+            return "+".join([recipe_name(self.prior_name, self.guide_name), *more, *soft])
+        guide = self.guide_name.rpartition(":")[2]
+        named = [guide] if self.prior_name == DEFAULT_PRIOR else [self.prior_name, guide]
+        return "+".join([*named, "alignments", *more])
+
+    @property
+    def description(self) -> str:
+        """What is random, and its prior and guide, in a line."""
+        parts = []
+        if self.alignments is not None:
+            number = self.alignments.total_heads
+            heads = f"{number} {'latent' if self.alignments.is_latent else 'soft'} alignment head"
+            parts.append(f"{heads}{'s' * (number > 1)} (prior: {self.alignments.prior})")
+        noisy = not self.prior.find().deterministic
+        parts.append(
+            f"latent attention logits (prior: {self.prior_name})"
+            if noisy
+            else "deterministic attention"
+        )
+        if self.selection is not None:
+            parts.append(f"selection of heads ({self.selection.strategy})")
+        parts += [] if self.gates is None else ["gates"]
+        return f"model: {', '.join(parts)} · guide: {self.guide_name}"
 
     @property
     def title(self) -> str:
         """What stands above a picture of the run where its corpus is not at hand."""
-        return self.title_of("a corpus made by hand" if self.in_memory else self.data.name)
+        return self.title_of(self.data.name)
 
     def title_of(self, corpus: str) -> str:
         """What stands above a picture of the run: its recipe, corpus and seed.
@@ -211,43 +294,19 @@ class Settings:
         return f"{self.recipe}, {corpus}, seed {self.seed}"
 
     @property
-    def has_gates(self) -> bool:
-        """Whether heads have gates."""
-        return self.gates.gates != "none"
-
-    @property
-    def chains(self) -> tuple[str, ...] | None:
-        """The chains whose heads are drawn; None for all."""
-        return parse_attention_types(self.latent)
-
-    @property
     def out(self) -> Path:
         """The folder of a run by default."""
         return Path(f"runs/{self.recipe}-seed{self.seed}")
 
     @property
     def in_memory(self) -> bool:
-        """Whether no options name the corpus."""
-        return self.data.data == IN_MEMORY
+        """Whether no options make the corpus."""
+        return isinstance(self.data, InMemory)
 
     @property
     def protocol(self) -> Protocol | None:
-        """How the papers count BLEU on the corpus; None where that was not asked for."""
-        return self.data.protocol if self.decoding.paper_bleu else None
-
-    @property
-    def disagreement_term(self) -> Disagreement | None:
-        """A term of the model while training that rewards heads for differing."""
-        if self.disagreement == "none":
-            return None
-        kinds = tuple(split_items(self.disagreement))
-        for kind in kinds:
-            check_known("disagreement", kind, KINDS, more=", or none")
-        weight = self.disagreement_weight
-        if not math.isfinite(weight):
-            raise ValueError(f"disagreement_weight must be finite, got {weight}")
-        chains = parse_attention_types(self.disagreement_chains)
-        return Disagreement(kinds, weight, chains, self.disagreement_diagonal)
+        """How the papers compute BLEU on the corpus; None where that was not asked for."""
+        return self.data.protocol if self.decode.paper_bleu else None
 
     @classmethod
     def read(cls, path: str | Path, trusted: str | None = None) -> Settings:
@@ -265,43 +324,45 @@ class Settings:
             ValueError: It names an option that there is not, or another kind of value.
         """
         try:
-            said = read_yaml(Path(path))
+            options = read_yaml(Path(path))
         except ValueError as reason:
             raise ValueError(f"{path} cannot be read: {reason}") from reason
-        return cls.from_options(said, trusted)
+        return cls.from_options(options, trusted)
 
     @classmethod
-    def from_options(cls, said: Any, trusted: str | None = None) -> Settings:
-        """Makes the settings that options say, side by side as in a file; see :meth:`read`."""
-        if not isinstance(said, dict):
-            raise ValueError(f"a configuration must name options, got {said!r}")
-        known = _read_in_memory(read_names(said, trusted_paths(trusted)))
-        unused = _unused_of(known)
-        known.pop("unused", None)
-        refuse_unknown({**known, **unused}, option_names())
-        hints = get_type_hints(cls)
-        own = {n: convert(n, hints[n], known[n]) for n in _own_names() if n in known}
-        own |= {name: take_group(kind, known) for name, kind in GROUPS.items()}
-        own |= {kind: ClassSpec.read(kind, known[kind]) for kind in DEFAULTS if kind in known}
-        return cls(**own, unused=unused)
+    def from_options(cls, options: Any, trusted: str | None = None) -> Settings:
+        """Makes the settings of nested options, as in a file; see :meth:`read`."""
+        if not isinstance(options, Mapping):
+            raise ValueError(f"a configuration must name options, got {shown(options)}")
+        return from_dict(cls, options, trusted_paths(trusted))
+
+    @classmethod
+    def read_options(cls, options: Mapping[str, Any], trusted: Collection[str], path: str) -> Any:
+        """Makes the settings of nested values, in which a recipe or the latents may be named."""
+        values = expand_recipe(options)
+        names = read_latents(values.pop("latents", "alignments"))
+        latents: list[Any] = []
+        for name, kind in LATENTS.items():
+            if name in names:
+                latents.append(from_dict(kind, values.pop(name, {}) or {}, trusted, name))
+            elif values.get(name):
+                raise OptionError(name, f" is not latent: say latents {'+'.join([*names, name])}")
+            values.pop(name, None)
+        if not {"alignments", "logits"} & set(names):
+            values.setdefault("guide", "tied")
+        values["guide"] = merge({"class": "cascaded"}, values.get("guide", "cascaded"))
+        return build_fields(cls, {**values, "latents": tuple(latents)}, trusted, path)
 
     def to_options(self) -> dict[str, Any]:
-        """All options side by side, as a file says them."""
-        found: dict[str, Any] = {k: getattr(self, k).to_yaml(k) for k in DEFAULTS}
-        found["latent"] = self.latent
-        for name in GROUPS:
-            found |= asdict(getattr(self, name))
-        found |= {name: getattr(self, name) for name in _own_names()}
-        unsaid: tuple[str, ...] = () if self.data.tasks else TASK_OPTIONS
-        if not self.data.is_speech:
-            unsaid += OF_SPEECH
-        found = {name: value for name, value in found.items() if name not in unsaid}
-        if self.in_memory:
-            mine = {each.name for each in fields(Data)} - set(OF_HAND)
-            found = {"corpus": IN_MEMORY} | {n: v for n, v in found.items() if n not in mine}
-        if unused := {n: value for n, value in self.unused.items() if n not in unsaid}:
-            found["unused"] = unused
-        return {name: plain(value) for name, value in found.items()}
+        """All options as nested plain values, as a file has them."""
+        options: dict[str, Any] = {"latents": "+".join(self.latent_names) or "none"}
+        options |= {
+            n: to_dict(each) for n, each in zip(self.latent_names, self.latents, strict=True)
+        }
+        others = (each.name for each in fields(self) if each.name != "latents")
+        return {"guide": to_dict(self.guide), **options} | {
+            name: to_dict(getattr(self, name)) for name in others
+        }
 
     def to_yaml(self) -> str:
         """The settings as a file of YAML, which ``run.py --config`` reads too."""
@@ -316,56 +377,50 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _own_names() -> list[str]:
-    """The options that stand in no group."""
-    others = {*GROUPS, *DEFAULTS, "unused"}
-    return [each.name for each in fields(Settings) if each.name not in others]
+def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with what a recipe stands for in its place; others may change what goes with it.
+
+    Raises:
+        ValueError: There is no such recipe, or the guide is named beside it.
+    """
+    values = dict(options)
+    recipe = values.pop("recipe", None)
+    if recipe is None:
+        return values
+    if "guide" in values and not isinstance(values["guide"], Mapping):
+        raise ValueError(f"recipe {recipe} sets prior and guide: drop guide, or recipe")
+    below = read_recipe(str(recipe))
+    return dict(merge(below, values))
 
 
-def option_names() -> list[str]:
-    """The names of all options."""
-    grouped = [each.name for kind in GROUPS.values() for each in fields(kind)]
-    return [*DEFAULTS, *grouped, *_own_names()]
+def read_latents(names: Any) -> list[str]:
+    """The names of latents, ``+`` between, or none."""
+    given = list(names) if isinstance(names, list | tuple) else str(names).split("+")
+    found = [] if given in (["none"], ["None"]) else [str(name) for name in given]
+    for name in found:
+        check_known("latent", name, LATENTS, more=", joined by +, or none")
+    if len(set(found)) < len(found):
+        raise ValueError(f"latents must differ from each other, got {'+'.join(found)}")
+    return found
 
 
-def trusted_paths(trusted: str | None) -> Collection[str]:
-    """The import paths that ``module:Class`` stands for, commas between."""
-    if not (trusted is None or isinstance(trusted, str)):
+def trusted_paths(trusted: str | Iterable[str] | None) -> Collection[str]:
+    """The classes that ``module:Class`` stands for, commas between."""
+    if trusted is None or trusted == "":
+        return frozenset()
+    if not isinstance(trusted, str):
         raise ValueError(
             f"trusted must be a text, module:Class with commas between, got {trusted!r}"
         )
-    return frozenset(split_path("trust", name) for name in split_items(trusted)) if trusted else ()
+    return frozenset(split_path("trust", name) for name in split_items(trusted))
 
 
-def _read_in_memory(known: dict[str, Any]) -> dict[str, Any]:
-    """The options of a folder, with a corpus made by hand as one of them."""
-    if "corpus" not in known:
-        return known
-    if known["corpus"] != IN_MEMORY:
-        raise ValueError(f"corpus: choose from {IN_MEMORY}, got {known['corpus']}")
-    return {name: value for name, value in known.items() if name != "corpus"} | {"data": IN_MEMORY}
-
-
-def _unused_of(said: Mapping[str, Any]) -> dict[str, Any]:
-    unused = said.get("unused", {})
-    if not isinstance(unused, dict):
-        raise ValueError(f"unused must be options with their values, got {unused!r}")
-    return dict(unused)
-
-
-def join_unused(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Options side by side with those that act on nothing, as a command line says them."""
-    acting = {name: value for name, value in said.items() if name != "unused"}
-    return acting | _unused_of(said)
-
-
-def complete_options(said: Any, trusted: str | None = None) -> Any:
-    """What a file says with the default of all that it does not say; another thing as it is.
+def complete_options(options: Any, trusted: str | None = None) -> Any:
+    """The options of a file with the default of all others; what is none stays as it is.
 
     Two files that say the same in two ways become equal.
     """
     try:
-        settings = Settings.from_options(said, trusted)
+        return Settings.from_options(options, trusted).to_options()
     except (TypeError, ValueError):
-        return said
-    return join_unused(settings.to_options())
+        return options

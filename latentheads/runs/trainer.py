@@ -19,7 +19,6 @@ import torch
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding
 from latentheads.corpora.corpus import check_corpus
-from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import print_message
 from latentheads.guide import ModelGuide
@@ -41,7 +40,7 @@ from latentheads.runs.build import (
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
 from latentheads.runs.folder import HEADS, TENSORBOARD, TEXTS, Folder
-from latentheads.runs.recipes import path_of
+from latentheads.runs.pairs import import_path
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.sections import complete
@@ -50,7 +49,6 @@ from latentheads.runs.warm_start import begin_with, load_start, name_start
 from latentheads.selection.hard_gates import GateController
 from latentheads.training.early_stopping import check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
-from latentheads.training.needs import check_idle
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
 from latentheads.values import convert, finite, make_group, shown
@@ -115,12 +113,11 @@ class Trainer:
             model,
             guide,
             corpus,
-            training=options,
-            decoding=decoding or Decoding(),
+            train=options,
+            decode=decoding or Decoding(),
             seed=seed,
             samples=samples,
         )
-        check_idle(options, model, guide)
         check_rebuilt(settings, model, guide, corpus)
         self._place(settings, out, device, overwrite, tensorboard, None, quiet)
         self._take(settings, model, guide, corpus, None)
@@ -164,7 +161,7 @@ class Trainer:
             raise ValueError("settings are of a corpus made by hand: give corpus")
         self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
         begun = None if self.folder.resumable else load_start(settings, self.folder.trusted)
-        found = corpus or make_corpus(settings.data, tell=partial(print_message, file=sys.stdout))
+        found = corpus or settings.data.load(partial(print_message, file=sys.stdout))
         with fixed_noise(settings.seed, self.device):
             model = make_model(settings, found.target, found.source)
             guide = settings.pair.make_guide(model)
@@ -226,8 +223,8 @@ class Trainer:
     def _make_keeper(self, settings: Settings, folder: Folder) -> CheckpointManager:
         """Makes what trains, and what keeps it in the folder."""
         train = self.corpus.train
-        plan, seed = settings.training, settings.seed
-        fixed = settings.train == "guide"
+        plan, seed = settings.train, settings.seed
+        fixed = settings.train_only == "guide"
         engine = Engine(self.model, self.guide, train, plan, seed, self.accelerator, fixed)
         source, target = self.corpus.source, self.corpus.target
         texts = json.dumps(digest_parts(self.corpus), indent=2) + "\n"
@@ -249,7 +246,9 @@ class Trainer:
 
     def _make_controller(self, settings: Settings) -> GateController | None:
         """Puts gates under pressure; what moves the pressure while training, if it moves."""
-        steps, tokens = settings.training.steps, self.corpus.train.tokens
+        steps, tokens = settings.train.steps, self.corpus.train.tokens
+        if settings.gates is None:
+            return None
         return settings.gates.closing(self.model, self.guide, steps, tokens)
 
     def _probe(self) -> None:
@@ -285,10 +284,10 @@ class Trainer:
         start += "; nothing to train: reported on as it is" if self.engine.is_fixed else ""
         start = f"; resumed at step {self.engine.step:,}" if self.engine.step else start
         workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
-        train, training = self.corpus.train, settings.training
+        train, training = self.corpus.train, settings.train
         padded = padding(train, training.tokens, settings.seed)
         return (
-            f"{settings.recipe}: {settings.laws}; "
+            f"{settings.description}; "
             f"{counts['model']:,} + {counts['guide']:,} parameters; corpus {self.corpus.name}, "
             f"{self._name_direction()}{len(train):,} {train.unit}, "
             f"{padded:.1%} of a batch padding; {self.device.type}{workers}{start}"
@@ -296,9 +295,8 @@ class Trainer:
 
     def _name_direction(self) -> str:
         """From which language into which: two files alone do not say it."""
-        data = self.settings.data
-        told = data.made or data.running or data.is_speech or data.tasks or self.settings.in_memory
-        return "" if told else f"from {data.source} to {data.target}, "
+        direction = self.settings.data.direction
+        return f"{direction}, " if direction else ""
 
     def parameters(self) -> dict[str, int]:
         """Counts parameters of model and guide."""
@@ -324,9 +322,9 @@ class Trainer:
             ValueError: There are fewer steps than before.
             FloatingPointError: The objective, or on a CPU its gradient, is no longer finite.
         """
-        if steps is not None and steps != self.settings.training.steps:
-            training = replace(self.settings.training, steps=steps)
-            self._go_back(replace(self.settings, training=training))
+        if steps is not None and steps != self.settings.train.steps:
+            train = replace(self.settings.train, steps=steps)
+            self._go_back(replace(self.settings, train=train))
         elif self.results is None and self._begun:  # it was broken off, perhaps within an update
             self._go_back(self.settings)
         if self.results is not None:
@@ -390,11 +388,11 @@ class Trainer:
             self.checkpoint_manager.save_state()
         if self.accelerator is not None and self.tensorboard:
             self.accelerator.init_trackers(TENSORBOARD)
-        steps, silent = self.settings.training.steps, quiet or not self.main
+        steps, silent = self.settings.train.steps, quiet or not self.main
         if self.closing is not None:
             self.closing.quiet = silent
         if not silent:
-            note_long_warmup(self.settings.training)
+            note_long_warmup(self.settings.train)
         with ProgressDisplay(steps, self.engine.step, silent) as self.display:
             self.engine.run(self._watch, self._checkpoint, self._tick)
         if self.main:
@@ -413,7 +411,7 @@ class Trainer:
 
     def _watch(self, progress: Progress) -> bool:
         """Evaluates on validation and keeps what is worth keeping; True: stop here."""
-        metric, seed = self.settings.training.metric, self.settings.seed
+        metric, seed = self.settings.train.metric, self.settings.seed
         found = validate(self.model, self.guide, self.corpus.valid, progress, metric, seed)
         self.folder.append(finite(found.record))
         if self.display is not None:
@@ -445,6 +443,13 @@ class Trainer:
         self.folder.before = None
         return self.results
 
+    def _gate_facts(self) -> dict[str, Any] | None:
+        """How many gates are open; None where heads have none."""
+        gates = self.settings.gates
+        if gates is None:
+            return None
+        return gates.facts(self.model, self.guide, self.corpus.train.tokens)
+
     def _facts(self) -> Results:
         """What is known of the run without a report."""
         settings = self.settings
@@ -453,7 +458,7 @@ class Trainer:
         return Results(
             recipe=settings.recipe,
             guide=settings.guide_name,
-            select=settings.selecting.select,
+            select=settings.strategy,
             prior=settings.prior_name,
             corpus=self.corpus.name,
             seed=settings.seed,
@@ -462,8 +467,8 @@ class Trainer:
             averaged=self.averaged,
             parameters=sum(self.parameters().values()),
             tokens_per_second=_median(speeds),
-            decoding=asdict(settings.decoding),
-            gates=settings.gates.facts(self.model, self.guide, self.corpus.train.tokens),
+            decoding=asdict(settings.decode),
+            gates=self._gate_facts(),
             versions={"torch": torch.__version__, "device": self.device.type},
         )
 
@@ -471,7 +476,7 @@ class Trainer:
 def name_trusted(settings: Settings, trusted: str | None) -> str:
     """The classes that the reader has named, those of the run among them."""
     pair = settings.pair
-    used = [":".join(path_of(each).rsplit(".", 1)) for each in (pair.prior_class, pair.guide_class)]
+    used = [import_path(each) for each in (pair.prior_class, pair.guide_class)]
     return ",".join([*([trusted] if trusted else []), *used])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -14,6 +13,8 @@ from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, parse_attention_types
+from latentheads.options import flatten, to_dict
+from latentheads.runs.latents import LATENTS
 from latentheads.runs.loading import load_finished
 from latentheads.runs.run import Run, same_vocabulary
 from latentheads.runs.settings import Settings
@@ -21,18 +22,20 @@ from latentheads.training import checkpoints
 
 __all__ = ["begin_with", "load_start", "name_start"]
 
-OF_TRAINING = (
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "adaptive_dropout",
-    "spec_augment",
+OF_TRAINING = tuple(
+    f"network.{name}"
+    for name in (
+        "dropout",
+        "attention_dropout",
+        "activation_dropout",
+        "adaptive_dropout",
+        "spec_augment",
+    )
 )
 """Options of a network that act in training alone."""
 CTC = "model.ctc."
 """Beginning of the names of weights that act in training alone."""
-OF_TASKS = ("tasks", "tell_apart")
-OF_SELECTION = ("select", "candidates", "select_chains", "families")
+OF_TASKS = ("data.tasks.names", "data.tasks.distinguish_by")
 
 
 ENCODER = ("model.source_embedding.", "model.encoder.")
@@ -41,7 +44,9 @@ ENCODER = ("model.source_embedding.", "model.encoder.")
 CHOICES = "guide.selections.encoder_"
 """Beginning of the names of the weights that choose the encoder's heads."""
 
-NOT_OF_ENCODERS = ("decoder_layers", "share", "cutoffs", "adaptive_factor")
+NOT_OF_ENCODERS = tuple(
+    f"network.{name}" for name in ("decoder_layers", "share", "cutoffs", "adaptive_factor")
+)
 """Options of a network that do not change its encoder."""
 
 
@@ -63,9 +68,9 @@ def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
         return None
     begun = load_finished(settings.start, "reported", "cpu", trusted)
     changed = dict(_changed(begun.settings, settings))
-    alone = settings.train == "guide"  # then nothing else may differ
+    alone = settings.train_only == "guide"  # then nothing else may differ
     names = _bound_of_encoder(begun) if settings.start_with == "encoder" else _bound(begun)
-    for name in [each for each in changed if each != "guide"] if alone else names:
+    for name in [each for each in changed if not _is_of(each, "guide")] if alone else names:
         if name in changed:
             raise ValueError(f"{begun.path} has another network: {changed[name]}")
     if settings.start_with == "encoder":
@@ -127,7 +132,7 @@ def _choices(
     begun: Run, settings: Settings, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """What an encoder chose for each language that both runs hear; for others it chooses anew."""
-    selects = settings.selecting.select != "none"  # gates are the same for all
+    selects = settings.selection is not None  # gates are the same for all
     before, now = (_sources(each) if selects else ("",) for each in (begun.settings, settings))
     found = {name: wanted[name].clone() for name in wanted if name.startswith(CHOICES)}
     for name in found.keys() & given.keys():
@@ -143,7 +148,7 @@ def _sources(settings: Settings) -> tuple[str, ...]:
 
 
 def _takes_guide(begun: Run, settings: Settings) -> bool:
-    before, now = (each.guide.to_yaml("guide") for each in (begun.settings, settings))
+    before, now = (each.guide.to_options() for each in (begun.settings, settings))
     return settings.start_with == "all" and before == now
 
 
@@ -154,20 +159,19 @@ def name_start(begun: Run, settings: Settings) -> str:
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    """The options that a network's shape depends on."""
-    kept = {name: getattr(settings.data, name) for name in OF_TASKS}
-    kept |= {name: getattr(settings.selecting, name) for name in OF_SELECTION}
-    network = asdict(settings.network)
-    return {
-        **{name: value for name, value in network.items() if name not in OF_TRAINING},
-        "prior": settings.prior_name,
-        "guide": settings.guide_name,
-        "latent": settings.latent,
-        "gates": settings.gates.gates,
-        "adapters": settings.adapters,
-        **asdict(settings.alignment),
-        **kept,
+    """The options that a network's shape depends on, side by side."""
+    options = settings.to_options()
+    kept = {
+        name: options.get(name) for name in (*LATENTS, "network", "guide", "latents", "adapters")
     }
+    tasks = (options["data"].get("tasks") or {}) if "tasks" in options["data"] else {}
+    named = {name: tasks.get(name.rpartition(".")[2]) for name in OF_TASKS}
+    return {name: value for name, value in flatten(kept).items() if name not in OF_TRAINING} | named
+
+
+def _is_of(name: str, group: str) -> bool:
+    """Whether an option is one of a group, or the group itself."""
+    return name == group or name.startswith(f"{group}.")
 
 
 def _changed(before: Settings, now: Settings) -> Iterator[tuple[str, str]]:
@@ -176,9 +180,10 @@ def _changed(before: Settings, now: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in before.items():
-        if value != now[name]:
-            yield name, f"{name} {_said(value)} there, {_said(now[name])} here"
+    for name in [*before, *(name for name in now if name not in before)]:
+        mine, its = before.get(name), now.get(name)
+        if mine != its:
+            yield name, f"{name} {_said(mine)} there, {_said(its)} here"
 
 
 def _said(value: Any) -> str:
@@ -187,26 +192,29 @@ def _said(value: Any) -> str:
 
 def _bound(begun: Run) -> list[str]:
     """Options that must be the same, whether or not the weights would fit."""
-    settings = begun.settings
-    names = [name for name in asdict(settings.network) if name not in OF_TRAINING]
-    gated = begun.heads is None and settings.gates.gates != "none"
-    selects = settings.selecting.select != "none"
-    names += ["gates"] if gated else []
-    names += ["adapters"] if settings.adapters else []
-    names += OF_SELECTION if selects else []
-    return [*names, *(OF_TASKS if selects or settings.adapters else ())]
+    settings, names = begun.settings, list(_options(begun.settings))
+    bound = [name for name in names if _is_of(name, "network")]
+    if begun.heads is None and settings.gates is not None:
+        bound += ["gates", "gates.blocks"]
+    bound += ["adapters"] if settings.adapters else []
+    if settings.selection is not None:
+        bound += ["selection", *(name for name in names if _is_of(name, "selection"))]
+    tasks = settings.selection is not None or settings.adapters
+    return [*bound, *(OF_TASKS if tasks else ())]
 
 
 def _bound_of_encoder(begun: Run) -> list[str]:
     """Those of them that say something of the encoder."""
-    free = [*NOT_OF_ENCODERS, *OF_TASKS]
-    free += () if _names_encoder(begun.settings.selecting.select_chains) else OF_SELECTION
-    free += () if _names_encoder(begun.settings.gates.gates) else ("gates",)
+    settings = begun.settings
+    free = {*NOT_OF_ENCODERS, *OF_TASKS}
+    for group, options in (("selection", settings.selection), ("gates", settings.gates)):
+        if options is None or not _names_encoder(options.blocks):
+            free |= {name for name in _bound(begun) if _is_of(name, group)}
     return [name for name in _bound(begun) if name not in free]
 
 
 def _names_encoder(chains: str) -> bool:
-    """Whether a word of chains names the encoder's."""
+    """Whether attention types, comma between, hold the encoder's."""
     named = parse_attention_types(chains)
     return named is None or ATTENTION_TYPES[0] in named
 
@@ -214,8 +222,9 @@ def _names_encoder(chains: str) -> bool:
 def _refuse_others(begun: Run, settings: Settings) -> None:
     """Refuses an encoder that has weights of its own for other languages, domains or speakers."""
     before, now = _sources(begun.settings), _sources(settings)
-    selecting = begun.settings.selecting
-    static = selecting.select == "static" and _names_encoder(selecting.select_chains)
+    selection = begun.settings.selection
+    static = selection is not None and selection.strategy == "static"
+    static = static and _names_encoder(selection.blocks)  # type: ignore[union-attr]
     own = begun.settings.adapters or static
     if own and before != now:
         raise ValueError(
@@ -226,11 +235,11 @@ def _refuse_others(begun: Run, settings: Settings) -> None:
 
 def _refuse_choice(begun: Run, settings: Settings) -> None:
     """Heads of a network that has lost some cannot be chosen among."""
-    for name, value in (("select", settings.selecting.select), ("gates", settings.gates.gates)):
-        if value != "none":
+    for name in ("selection", "gates"):
+        if getattr(settings, name) is not None:
             raise ValueError(
-                f"{begun.path} has lost heads: those left are neither selected nor gated, "
-                f"got {name} {value}"
+                f"{begun.path} was pruned: the heads that are left are neither selected nor gated; "
+                f"drop {name} of latents"
             )
 
 
@@ -247,7 +256,8 @@ def _refuse_vocabulary(begun: Run, settings: Settings, corpus: Corpus) -> None:
     if same_vocabulary(begun, corpus):
         return
     # a cache changes nothing of what is in it
-    before, now = (asdict(replace(each.data, cache="")) for each in (begun.settings, settings))
+    before, now = (flatten(to_dict(each.data), "data") for each in (begun.settings, settings))
+    before.pop("data.cache", None), now.pop("data.cache", None)
     said = "; ".join(difference for _, difference in _differences(before, now))
     why = said or "its text has changed since"
     raise ValueError(f"{begun.path} has another vocabulary than this corpus: {why}")

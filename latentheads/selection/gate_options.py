@@ -1,4 +1,4 @@
-"""Gates on the command line."""
+"""Options of gates that close heads for good."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from latentheads.names import ATTENTION_TYPES, parse_attention_types
 from latentheads.selection.hard_gates import GateController, Gating
 from latentheads.values import convert_fields
 
-__all__ = ["Gates"]
+__all__ = ["GateOptions"]
 
 
 @dataclass(frozen=True)
-class Gates:
+class GateOptions:
     """Gates that close heads while training, for prune.py to remove.
 
     Attributes:
-        gates: Give every head of these chains a Hard Concrete gate, one for all sentences: none,
-            all, or some chains, comma between.
-        gate_open: Prior probability that a gate is open; the KL is counted from it.
-        gate_start: log alpha of every gate at the start; at test time a gate is wholly open from
-            2.4 on, and closed below -2.4.
-        gate_temperature: beta of the law of the gates.
-        gate_penalty: L0 penalty while training: lambda, in nats a target token for an open head.
-        gate_heads: Gated heads that are to stay open, reached by a Lagrangian that moves lambda; 0:
+        blocks: Attention types all of whose heads have a Hard Concrete gate, one for all sentences:
+            all, or some of encoder-self, decoder-self and decoder-cross, comma between.
+        open: Prior probability that a gate is open; the KL is computed from it.
+        start: log alpha of every gate at the start; at test time a gate is wholly open from 2.4
+            on, and closed below -2.4.
+        temperature: beta of the gates' distribution.
+        penalty: L0 penalty while training: lambda, in nats a target token for an open head.
+        heads: Gated heads that are to stay open, reached by a Lagrangian that moves lambda; 0:
             lambda stays as it is.
-        gate_rate: By how much an update moves lambda for one head too many.
+        rate: By how much a step moves lambda for one head too many.
     """
 
-    gates: str = "none"
-    gate_open: float = 0.5
-    gate_start: float = 3.0
-    gate_temperature: float = 0.33
-    gate_penalty: float = 0.0
-    gate_heads: int = 0
-    gate_rate: float = 1e-4
+    blocks: str = "all"
+    open: float = 0.5
+    start: float = 3.0
+    temperature: float = 0.33
+    penalty: float = 0.0
+    heads: int = 0
+    rate: float = 1e-4
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        parse_attention_types(self.gates)
-        check_least(vars(self), gate_penalty=0.0, gate_heads=0, gate_rate=0.0)
+        parse_attention_types(self.blocks)
+        check_least(vars(self), penalty=0.0, heads=0, rate=0.0)
 
     def gating(self, heads: int, chains: Collection[str] = ATTENTION_TYPES) -> Gating | None:
         """Makes the gates of a model; None where it has none."""
-        chosen = parse_attention_types(self.gates)
+        chosen = parse_attention_types(self.blocks)
         own = tuple(chain for chain in chains if chosen is None or chain in chosen)
         if not own:
             return None
-        return Gating(heads, own, self.gate_open, self.gate_start, self.gate_temperature)
+        return Gating(heads, own, self.open, self.start, self.temperature)
 
     def closing(
         self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
@@ -69,10 +69,10 @@ class Gates:
         """
         if model.pressure is None:
             return None
-        model.pressure.value.fill_(self.gate_penalty * tokens)
-        if not self.gate_heads:
+        model.pressure.value.fill_(self.penalty * tokens)
+        if not self.heads:
             return None
-        return GateController(model, guide, self.gate_heads, steps, self.gate_rate, tokens)
+        return GateController(model, guide, self.heads, steps, self.rate, tokens)
 
     @torch.no_grad()
     def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:
@@ -90,6 +90,6 @@ class Gates:
             "gated": sum(law.mode.numel() for law in laws),
             "open": sum(int((law.mode > 0).sum()) for law in laws),
             "expected": sum(float(law.open.sum()) for law in laws),
-            "wanted": self.gate_heads or None,
+            "wanted": self.heads or None,
             "lambda": float(model.pressure.value) / tokens,
         }

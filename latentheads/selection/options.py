@@ -1,4 +1,4 @@
-"""Heads selected for each task, on the command line."""
+"""Options of heads that are selected for each task."""
 
 from __future__ import annotations
 
@@ -17,49 +17,45 @@ __all__ = ["SelectionOptions"]
 
 @dataclass(frozen=True)
 class SelectionOptions:
-    """Which heads speak for each task.
+    """Which heads are active for each task.
 
     Attributes:
-        select: Each task has its own choice among more heads than it uses: every candidate on its
-            own (selection), exactly so many (subset), one of each group (group); or a fixed set of
-            heads for each task or family of tasks (static); or none. Behind a ``+`` it is part of
-            a guide's or recipe's name, as in ``cascaded+group``.
-        candidates: Heads of a block to choose from; 0: twice those that speak.
-        select_chains: Chains whose blocks select: all that there are, or some, comma between.
+        strategy: Each task selects its own heads among more candidates than it uses: every
+            candidate on its own (bernoulli), exactly as many (subset), one of each group (group);
+            or a fixed set of heads for each task or family of tasks (static).
+        candidates: Heads of a block to select from; 0: twice those that are active.
+        blocks: Attention types whose blocks select: all that there are, or some of encoder-self,
+            decoder-self and decoder-cross, comma between.
         families: With static, tasks that share a set of heads, as ``de,nl|fr,ro|cs``; empty: each
             task has its own.
     """
 
-    select: Literal["none", "selection", "subset", "group", "static"] = "none"
+    strategy: Literal["bernoulli", "subset", "group", "static"] = "bernoulli"
     candidates: int = 0
-    select_chains: str = "encoder-self,decoder-self"
+    blocks: str = "encoder-self,decoder-self"
     families: str = ""
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        if parse_attention_types(self.select_chains) == ():
+        if parse_attention_types(self.blocks) == ():
             raise ValueError(
-                f"select_chains must name a chain: all, or some of {','.join(ATTENTION_TYPES)}"
+                f"blocks must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}"
             )
 
-    def selector(
-        self, heads: int, sources: Sequence[str], targets: Sequence[str]
-    ) -> Selector | None:
-        """Makes the selector of a model; None where all heads speak.
+    def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Selector:
+        """Makes the selector of a model.
 
         Args:
             heads: Of every block.
             sources: Names of the tasks that the encoder tells apart.
             targets: The same for the decoder.
         """
-        if self.select == "none":
-            return None
         sides = {"source_sets": sources, "target_sets": targets}
         return make_selector(
-            self.select,
+            self.strategy,
             heads,
             self.candidates or 2 * heads,
-            parse_attention_types(self.select_chains) or ATTENTION_TYPES,
+            parse_attention_types(self.blocks) or ATTENTION_TYPES,
             len(sources),
             len(targets),
             **{name: self._sets_of(sources, targets, side) for name, side in sides.items()},

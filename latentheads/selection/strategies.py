@@ -14,10 +14,10 @@ from latentheads.selection.subset import SubsetSelector
 
 __all__ = ["STRATEGIES", "Strategy", "make_selector"]
 
-Strategy = Literal["selection", "subset", "group", "static"]
+Strategy = Literal["bernoulli", "subset", "group", "static"]
 
 STRATEGIES: dict[Strategy, type[TaskSelector]] = {
-    "selection": BernoulliSelector,
+    "bernoulli": BernoulliSelector,
     "subset": SubsetSelector,
     "group": GroupSelector,
     "static": StaticSelector,

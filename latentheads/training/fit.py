@@ -22,7 +22,6 @@ from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import Best, check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
-from latentheads.training.needs import check_idle
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
 from latentheads.values import make_group
@@ -112,7 +111,6 @@ def fit(
     check_seed(seed)
     options = read_options(training, isinstance(batches, Part))
     check_pair(model, guide)
-    check_idle(options, model, guide)
     engine = Engine(model, guide, _make_loader(batches, options, seed), options, seed)
     fitting = _Fitting(engine, _find_valid(batches, valid), seed, tick)
     fitting.check_bound_exists()

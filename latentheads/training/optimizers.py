@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.layers.output import Output
-from latentheads.training.options import Training
+from latentheads.training.options import MuonOptimizer, NAGOptimizer, Training
 
 __all__ = ["Muon", "Optimizers", "hidden_matrices", "make_optimizers", "state_names"]
 
@@ -182,16 +182,17 @@ def make_optimizers(module: nn.Module, training: Training) -> Optimizers:
         module: What is trained.
         training: How.
     """
-    rate, decay, momentum = training.learning_rate, training.weight_decay, training.momentum
+    rate, optimizer = training.learning_rate, training.optimizer
+    decay = optimizer.weight_decay
     parameters = list(module.parameters())
-    if training.optimiser == "nag":
-        nesterov = momentum > 0
+    if isinstance(optimizer, NAGOptimizer):
+        momentum, nesterov = optimizer.momentum, optimizer.momentum > 0
         sgd = torch.optim.SGD(
             parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True
         )
         return Optimizers([sgd])
     optimizers: list[torch.optim.Optimizer] = []
-    if training.optimiser == "muon":
+    if isinstance(optimizer, MuonOptimizer):
         matrices = {id(matrix): matrix for matrix in hidden_matrices(module)}
         parameters = [p for p in parameters if id(p) not in matrices]
         if matrices:

@@ -3,14 +3,154 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from latentheads.alignment.options import Objective
 from latentheads.checks import check_least
+from latentheads.options import from_dict
 from latentheads.values import convert_fields
 
-__all__ = ["Training"]
+__all__ = ["Optimizer", "Schedule", "Training"]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """How gradients move the weights.
+
+    Attributes:
+        weight_decay: Share of the learning rate by which weights shrink at each step.
+    """
+
+    weight_decay: float = 0.0
+
+    @classmethod
+    def choices(cls) -> Mapping[str, type[Optimizer]]:
+        """The optimizers by name."""
+        return {"muon": MuonOptimizer, "adamw": AdamWOptimizer, "nag": NAGOptimizer}
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        check_least(vars(self), weight_decay=0.0)
+
+
+@dataclass(frozen=True)
+class MuonOptimizer(Optimizer):
+    """Muon for the matrices of hidden layers, AdamW for the rest; it needs fewer steps."""
+
+
+@dataclass(frozen=True)
+class AdamWOptimizer(Optimizer):
+    """AdamW."""
+
+
+@dataclass(frozen=True)
+class NAGOptimizer(Optimizer):
+    """Nesterov's accelerated gradient, as the papers train their language models.
+
+    Attributes:
+        momentum: Momentum.
+    """
+
+    momentum: float = 0.99
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+
+
+@dataclass(frozen=True)
+class Schedule(ABC):
+    """How the learning rate falls after the warm-up."""
+
+    @classmethod
+    def choices(cls) -> Mapping[str, type[Schedule]]:
+        """The schedules by name."""
+        kinds: list[tuple[str, type[Schedule]]] = [
+            ("linear", LinearSchedule),
+            ("inverse-sqrt", InverseSqrtSchedule),
+            ("cosine", CosineSchedule),
+        ]
+        return dict(kinds)
+
+    @abstractmethod
+    def factor(self, step: int, training: Training) -> float:
+        """The factor of the learning rate at a step behind the warm-up, counted from 0."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """How it falls, in words."""
+
+
+@dataclass(frozen=True)
+class LinearSchedule(Schedule):
+    """To 0 at the last step."""
+
+    def factor(self, step: int, training: Training) -> float:
+        """A straight line."""
+        rest = max(1, training.steps - training.warmup)
+        return max(0.0, (training.steps - step) / rest)
+
+    @property
+    def description(self) -> str:
+        """How it falls, in words."""
+        return "linearly to 0"
+
+
+@dataclass(frozen=True)
+class InverseSqrtSchedule(Schedule):
+    """By the inverse square root of the step."""
+
+    def factor(self, step: int, training: Training) -> float:
+        """1 at the end of the warm-up."""
+        return math.sqrt(max(1, training.warmup) / (step + 1))
+
+    @property
+    def description(self) -> str:
+        """How it falls, in words."""
+        return "by the inverse square root of the step"
+
+
+@dataclass(frozen=True)
+class CosineSchedule(Schedule):
+    """Along half a cosine, in one cycle or in several.
+
+    Attributes:
+        period: Steps of the first cycle; 0: all that follow the warm-up.
+        growth: By how much each cycle is longer than the one before.
+        shrink: Factor of the largest and smallest rate from one cycle to the next.
+        min_rate: The learning rate at the end of the first cycle.
+    """
+
+    period: int = 0
+    growth: float = 1.0
+    shrink: float = 1.0
+    min_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        check_least(vars(self), period=0, growth=1.0, min_rate=0.0)
+        if not 0 < self.shrink <= 1:
+            raise ValueError(f"shrink must lie in (0, 1], got {self.shrink}")
+
+    def factor(self, step: int, training: Training) -> float:
+        """The factor within the cycle that a step belongs to."""
+        step -= training.warmup
+        length, scale = float(self.period or max(1, training.steps - training.warmup)), 1.0
+        while step >= length:
+            step, scale = int(step - length), scale * self.shrink
+            length *= self.growth
+        low = self.min_rate / training.learning_rate
+        return scale * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length)))
+
+    @property
+    def description(self) -> str:
+        """How it falls, in words."""
+        return "along the cosine"
 
 
 @dataclass(frozen=True)
@@ -21,22 +161,11 @@ class Training:
         steps: Updates.
         tokens: Most tokens of a batch on either side, padding included, all processes together.
         accumulate: Batches whose gradients are summed for one update.
-        optimiser: AdamW (adam); Muon for the matrices of hidden layers with AdamW for the rest
-            (muon), which needs fewer updates; or Nesterov's accelerated gradient (nag), as the
-            papers train their language models.
-        momentum: Of nag.
+        optimizer: How gradients move the weights.
         learning_rate: At the end of the warm-up.
         warmup_steps: Updates of linear growth of the learning rate; not given: a tenth of all, at
             most 200.
-        decay: How the learning rate falls afterwards: to 0 at the last step (linear), by the
-            inverse square root of the step (inverse-sqrt), or along half a cosine in each of a
-            row of cycles (cosine).
-        period: Updates of the first cosine cycle; 0: all that follow the warm-up.
-        period_growth: By how much each cycle is longer than the one before.
-        shrink: Factor of the largest and smallest rate from one cosine cycle to the next.
-        least_rate: The learning rate at the end of the first cosine cycle.
-        weight_decay: Share of the learning rate by which AdamW and Muon shrink weights at each
-            update.
+        schedule: How the learning rate falls after the warm-up.
         clip: Largest norm of the gradient; 0 for none.
         kl_warmup_steps: Updates over which the weight of the KL grows.
         min_kl_weight: Where that weight starts.
@@ -71,16 +200,10 @@ class Training:
     steps: int = 1000
     tokens: int = 1024
     accumulate: int = 1
-    optimiser: Literal["adam", "muon", "nag"] = "muon"
-    momentum: float = 0.99
+    optimizer: Optimizer = MuonOptimizer()
     learning_rate: float = 4e-3
     warmup_steps: int | None = None
-    decay: Literal["linear", "inverse-sqrt", "cosine"] = "linear"
-    period: int = 0
-    period_growth: float = 1.0
-    shrink: float = 1.0
-    least_rate: float = 0.0
-    weight_decay: float = 0.0
+    schedule: Schedule = LinearSchedule()
     clip: float = 1.0
     kl_warmup_steps: int = 0
     min_kl_weight: float = 0.0
@@ -102,6 +225,9 @@ class Training:
     average: int = 0
 
     def __post_init__(self) -> None:
+        for name, kind in (("optimizer", Optimizer), ("schedule", Schedule)):
+            if isinstance(value := getattr(self, name), str | Mapping):
+                object.__setattr__(self, name, from_dict(kind, value, path=name))
         convert_fields(self)
         said = vars(self)
         check_least(said, steps=1, tokens=1, accumulate=1, objective_draws=2)
@@ -111,12 +237,8 @@ class Training:
             warmup_steps=0,
         )
         check_least(said, kl_warmup_steps=0, min_kl_weight=0.0, max_kl_weight=0.0)
-        check_least(said, weight_decay=0.0, clip=0.0, free_bits=0.0, noise_warmup_steps=0)
-        check_least(said, checkpoint_every=0, patience=0, keep=0, average=0, period=0)
-        check_least(said, least_rate=0.0, period_growth=1.0)
-        for name, low in (("momentum", 0 <= self.momentum < 1), ("shrink", 0 < self.shrink <= 1)):
-            if not low:
-                raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
+        check_least(said, clip=0.0, free_bits=0.0, noise_warmup_steps=0)
+        check_least(said, checkpoint_every=0, patience=0, keep=0, average=0)
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
@@ -142,20 +264,7 @@ class Training:
         """The factor of the learning rate at a step counted from 0."""
         if step < self.warmup:
             return (step + 1) / self.warmup
-        if self.decay == "linear":
-            return max(0.0, (self.steps - step) / max(1, self.steps - self.warmup))
-        if self.decay == "cosine":
-            return self._cosine(step - self.warmup)
-        return math.sqrt(max(1, self.warmup) / (step + 1))
-
-    def _cosine(self, step: int) -> float:
-        """The factor within the cycle that a step after the warm-up belongs to."""
-        length, scale = float(self.period or max(1, self.steps - self.warmup)), 1.0
-        while step >= length:
-            step, scale = int(step - length), scale * self.shrink
-            length *= self.period_growth
-        low = self.least_rate / self.learning_rate
-        return scale * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length)))
+        return self.schedule.factor(step, self)
 
     def noise_factor(self, step: int) -> float:
         """The factor of the noise at a step counted from 0."""

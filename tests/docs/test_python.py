@@ -86,7 +86,7 @@ def test_a_guide_of_alignments_gains_by_reading_the_target() -> None:
     *_, aligned = snippets("docs/guides.md")
     names: dict[str, Any] = {}
     run(aligned, names)
-    options = AlignmentOptions(alignments=1, alignment_prior="independent", alignment_width=4)
+    options = AlignmentOptions(blocks=1, prior="independent", width=4)
     network = Network(width=4, feed_forward=3, heads=2, layers=1, dropout=0.0)
     model = Translation(13, 11, make_prior("delta"), network, latent=(), alignments=options)
     assert model.alignments is not None
@@ -146,7 +146,7 @@ def test_the_amortised_guide_reads_the_states_of_queries() -> None:
 def test_links_of_a_run_are_scored() -> None:
     script, _ = snippets("docs/alignments.md")
     corpus = lh.grammar(language="velu", sentences=60, held_out=5)
-    options = AlignmentOptions(alignments=1, alignment_prior="independent", alignment_width=4)
+    options = AlignmentOptions(blocks=1, prior="independent", width=4)
     sizes = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
     model = Translation.of(corpus, latent=(), alignments=options, **sizes)
 

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from latentheads.corpora.data import Data
 
 import latentheads as lh
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, batches
-from latentheads.corpora.data import Data
 from latentheads.experiments.analysis.tables import summary
 from latentheads.names import ATTENTION_TYPES
 from latentheads.reading import (

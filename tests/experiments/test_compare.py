@@ -160,10 +160,10 @@ def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: 
     )
     words = ["--config", str(tmp_path / "some.yaml")]
     plain = _plan(words, "transformer", 0, tmp_path, "compare.py")[0]
-    assert (plain.selecting.select, plain.selecting.candidates) == ("none", 0)
+    assert (plain.selection.strategy, plain.selecting.candidates) == ("none", 0)
     assert plain.training.select_gradient == "straight-through"
     drawn = _plan(words, "transformer+group", 0, tmp_path, "compare.py")[0]
-    assert (drawn.selecting.select, drawn.selecting.candidates) == ("group", 5)
+    assert (drawn.selection.strategy, drawn.selecting.candidates) == ("group", 5)
     assert drawn.training.select_gradient == "score"
     done = inside("compare.py", *words, "--recipes=transformer,codda", "--seeds=0")
     assert "unknown recipe 'codda'" in done.stderr

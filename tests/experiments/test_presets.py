@@ -110,7 +110,11 @@ def test_published_settings_of_speech(settings: Any) -> None:
     plan = settings("--preset", "mtedx", "--recipe", "transformer+group")
     assert plan.data.mixture.tags == ("ar", "de", "el", "es", "fr", "it", "pt", "ru")
     assert 4 * plan.training.tokens * plan.training.accumulate == 320_000  # frames
-    assert (plan.selecting.select, plan.network.heads, plan.selecting.candidates) == ("group", 4, 8)
+    assert (plan.selection.strategy, plan.network.heads, plan.selecting.candidates) == (
+        "group",
+        4,
+        8,
+    )
     plan = settings("--preset", "librispeech", "--recipe", "transformer", "--mixers", "ngram")
     assert 4 * plan.training.tokens * plan.training.accumulate == 320_000
     assert {mixing.window for mixing in plan.network.stack("encoder")} == {5}

@@ -75,9 +75,10 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
 
 
 def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> None:
+    from latentheads.corpora.from_options import make_corpus
+
     from latentheads.corpora import batches
     from latentheads.corpora.batches import TOKENS
-    from latentheads.corpora.from_options import make_corpus
     from latentheads.inference.evaluation import evaluate
     from latentheads.pruning import every_head
 

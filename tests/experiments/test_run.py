@@ -400,6 +400,7 @@ def test_a_whole_number_is_a_number_for_an_option_without_a_type() -> None:
 
 def test_without_options_a_run_is_the_default_that_the_help_promises() -> None:
     from latentheads.experiments.cli.names import expand_words
+
     from latentheads.experiments.cli.options import read_settings
 
     assert expand_words([]) == []

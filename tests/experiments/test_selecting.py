@@ -136,7 +136,7 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
         ("transformer+group", "group"),
     ):
         settings, _ = _plan([*words, *more], recipe, 0, out, "compare.py")
-        assert settings.selecting.select == law
+        assert settings.selection.strategy == law
     (run,) = out.iterdir()
     found = results(run)
     assert (run.name, found["select"]) == ("transformer+group-seed0", "group")

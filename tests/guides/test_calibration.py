@@ -100,7 +100,7 @@ def go_through(shape: str, model: Any, guide: Any) -> Cases:
     number = len(rows), len(places)
     batch = batch_of(rows.repeat_interleave(len(places), 0))
     value = places.repeat(len(rows), 1, 1)
-    each = SHAPES[shape].alignment_heads
+    each = SHAPES[shape].heads
     sites = [block.site("choice") for block in model.alignments.addresses]
     with SharedSamples(dict(zip(sites, value.split(each, -1), strict=True))):
         of_model, of_guide = traces(model, guide, batch)

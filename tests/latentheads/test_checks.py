@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from latentheads.corpora.data import Data
+from latentheads.experiments.cli.names import named_classes
 
 from latentheads import Block
 from latentheads.checks import check_known, check_number, check_word, check_words, whole_numbers
-from latentheads.corpora.data import Data
 from latentheads.experiments.cli.jobs import find_places
-from latentheads.experiments.cli.names import named_classes
 from latentheads.experiments.gpu import parts
 from latentheads.models.mixing import mixings
 from latentheads.names import parse_attention_types

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
 from torch import Tensor
 
 from latentheads import Batch, PlugIn, terms
 from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import batches
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import PRIORS, LanguageModel
@@ -151,7 +151,7 @@ def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, bat
 
 def test_a_language_model_of_a_corpus_takes_them_too() -> None:
     corpus = make_corpus(Data(task="language-model", sentences=9, held_out=3))
-    options = AlignmentOptions(alignments=1, alignment_width=3, alignment_window=5)
+    options = AlignmentOptions(blocks=1, width=3, window=5)
     model = LanguageModel.of(corpus, latent=(), alignments=options, width=6, heads=3)
     assert model.alignments is not None
     assert model.alignments.options == options
@@ -161,14 +161,14 @@ def test_a_language_model_of_a_corpus_takes_them_too() -> None:
 
 def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:
     with pytest.raises(ValueError, match="must be at most 2, since more heads are not summed out"):
-        AlignmentOptions(alignments=2, alignment_heads=2)
+        AlignmentOptions(blocks=2, heads=2)
     with pytest.raises(ValueError, match="alignment_prior chain is for one block of one head"):
-        AlignmentOptions(alignments=2, alignment_prior="chain")
+        AlignmentOptions(blocks=2, prior="chain")
     with pytest.raises(ValueError, match="alignments must be at least 0, got -1"):
-        AlignmentOptions(alignments=-1)
+        AlignmentOptions(blocks=-1)
     with pytest.raises(ValueError, match="which those of alignment_prior mixture do not: drop it"):
-        AlignmentOptions(alignments=1, alignment_prior="mixture", alignment_window=2)
+        AlignmentOptions(blocks=1, prior="mixture", window=2)
     with pytest.raises(ValueError, match="alignment_window is for a language model"):
-        aligned(AlignmentOptions(alignments=1, alignment_window=3))
+        aligned(AlignmentOptions(blocks=1, window=3))
     with pytest.raises(ValueError, match="soft, mixture; got 'mixtur'"):
-        AlignmentOptions(alignment_prior="mixtur")  # type: ignore[arg-type]
+        AlignmentOptions(prior="mixtur")  # type: ignore[arg-type]

@@ -19,7 +19,6 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.layers.subsampler import subsampled
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Stack
-from latentheads.selection.gate_options import Gates
 from tests.tiny import FORMS, TARGETS, attach, jiggle, sizes
 
 BINS, TYPES = 5, 13

@@ -9,8 +9,12 @@ from latentheads.corpora.grammar.languages import LANGUAGES
 from latentheads.corpora.grammar.sentences import Sentence, sample
 from latentheads.corpora.grammar.syntax import Arc, log_p_sources
 
+ENGLISH = "en"
+"""The name of the English-like side in a task."""
+
 __all__ = [
     "DOMAINS",
+    "ENGLISH",
     "LANGUAGES",
     "Arc",
     "Sentence",

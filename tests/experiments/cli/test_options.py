@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from latentheads.experiments.cli.names import load_yaml, named_classes
 
 from latentheads.experiments import prune
 from latentheads.experiments.cli import parser as parsers
-from latentheads.experiments.cli.names import load_yaml, named_classes
 from latentheads.experiments.cli.options import Parser, read_settings
 
 

@@ -288,8 +288,8 @@ def main() -> None:
     print("|---|---:|---:|---:|---:|")
     for shape, options in ALL.items():
         number, apart = farthest(shape)
-        heads = f"{options.blocks} | {options.alignment_heads}"
-        print(f"| `{options.alignment_prior}` | {heads} | {number:,} | {apart:.0e} |")
+        heads = f"{options.blocks} | {options.heads}"
+        print(f"| `{options.prior}` | {heads} | {number:,} | {apart:.0e} |")
 
 
 if __name__ == "__main__":

@@ -23,13 +23,13 @@ SOFT = {
     "two soft blocks": AlignmentOptions(2, 2, "soft", 5),
 }
 MIXTURE = {
-    "mixture": AlignmentOptions(1, 1, "mixture", 5, alignment_components=3),
-    "mixture of two heads": AlignmentOptions(1, 2, "mixture", 5, alignment_components=3),
+    "mixture": AlignmentOptions(1, 1, "mixture", 5, components=3),
+    "mixture of two heads": AlignmentOptions(1, 2, "mixture", 5, components=3),
 }
 WINDOWED = {
-    "window of two heads": AlignmentOptions(1, 2, "independent", 5, alignment_window=2),
-    "window of two blocks": AlignmentOptions(2, 1, "cascaded", 5, alignment_window=1),
-    "window of a chain": AlignmentOptions(1, 1, "chain", 5, alignment_window=2),
+    "window of two heads": AlignmentOptions(1, 2, "independent", 5, window=2),
+    "window of two blocks": AlignmentOptions(2, 1, "cascaded", 5, window=1),
+    "window of a chain": AlignmentOptions(1, 1, "chain", 5, window=2),
 }
 """Of a language model alone."""
 

@@ -18,7 +18,7 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
 from tests.tiny import TARGET_TYPES
 
-SHORT = AlignmentOptions(1, 1, "chain", 5, alignment_reach=1)
+SHORT = AlignmentOptions(1, 1, "chain", 5, reach=1)
 EXACT = {**SHAPES, **WINDOWED, "chain of short jumps": SHORT}
 every_shape = pytest.mark.parametrize("shape", EXACT)
 TEXT = torch.tensor([[5, 6, 7, 2]])
@@ -46,7 +46,7 @@ class PlainTransformer:
         self.output, self.blocks = model.output, list(model.alignments.blocks)
         self.rows = [model.alignments.null, *self.states]  # what key s is of: null, then states
         options, self.words = model.alignments.options, words[0]
-        self.window, self.reach = options.alignment_window, options.alignment_reach
+        self.window, self.reach = options.window, options.reach
 
     def keys(self, t: int) -> list[int]:
         """Null, and the states before a word's own that are near enough."""
@@ -155,7 +155,7 @@ def test_what_is_read_and_not_scored_may_be_pointed_at(shape: str) -> None:
     assert torch.allclose(
         law.summed(window.scored).log_evidence_of_words, whole[:, 2:], rtol=1e-12, atol=0
     )
-    assert law.aligned.priors[0].scores.shape[1:] == (2, EXACT[shape].alignment_heads, WORDS)
+    assert law.aligned.priors[0].scores.shape[1:] == (2, EXACT[shape].heads, WORDS)
 
 
 def test_a_chain_begins_at_the_first_word_that_is_scored() -> None:
@@ -173,7 +173,7 @@ def test_token_by_token_a_window_is_the_same(shape: str) -> None:
     wanted = model.law(text).summed(text.target).log_evidence_of_words
     state = model.begin(text)
     parts = [model.step(part, state) for part in text.fed.split([1, 2, 1, 1, 1], 1)]
-    window = model.alignments.options.alignment_window
+    window = model.alignments.options.window
     assert state.alignments._texts.hidden.memory.shape[1] == 1 + window + 1 + 1
     found = torch.cat(parts, 1).log_softmax(-1).gather(-1, text.target[..., None])[..., 0]
     assert torch.allclose(found, wanted, rtol=1e-12, atol=0)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
 
 import latentheads as lh
 from latentheads.corpora import Corpus, calls
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from tests.latentheads.corpora.folders import write_corpus, write_text
 
 CALLS = {name: getattr(calls, name) for name in calls.__all__}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
 
 from latentheads.batch import EOS
 from latentheads.corpora import Rows
-from latentheads.corpora.data import Data
 from latentheads.corpora.from_grammar import sample_pairs, sample_text_corpus
-from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.overlap import count_shared
 
 

@@ -8,6 +8,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
 
 from latentheads.batch import EOS
 from latentheads.corpora import (
@@ -21,8 +23,6 @@ from latentheads.corpora import (
     Task,
     batches,
 )
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.running_text import prose

@@ -70,7 +70,7 @@ class Everything:
         size = heads * len(self.target)
         places = torch.tensor(list(product(range(len(source)), repeat=size)))
         self.places = places.view(-1, len(self.target), heads)
-        self.each = SHAPES[shape].alignment_heads
+        self.each = SHAPES[shape].heads
         self.sites = [block.site("choice") for block in self.model.alignments.addresses]
         learned = [*self.model.named_parameters(), *self.guide.named_parameters()]
         self.names, self.parameters = zip(*learned, strict=True)

@@ -279,7 +279,7 @@ def test_alignments_that_are_drawn_are_refused(kind: Any) -> None:
     types, network = (SOURCE_TYPES, TARGET_TYPES), sizes(heads=2, layers=1)
     losses = []
     for prior in ("independent", "soft"):
-        options = AlignmentOptions(1, alignment_prior=prior, alignment_width=5)
+        options = AlignmentOptions(1, prior=prior, width=5)
         made = make_prior("delta"), network
         model: Any = Translation(*types, *made, selector=selector, alignments=options)
         losses.append(partial(kind().differentiable_loss, model, Tied(model), two_tasks()))

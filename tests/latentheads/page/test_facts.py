@@ -8,8 +8,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-
 from latentheads.corpora.data import Data
+
 from latentheads.metrics.scores import SCORES
 from latentheads.page import facts as room
 from latentheads.page.facts import find_revision, gather_facts, list_scores

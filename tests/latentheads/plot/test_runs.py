@@ -19,7 +19,6 @@ from latentheads.reading.samples import drawn_weights
 from latentheads.runs.describe import describe_data
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from latentheads.selection.gate_options import Gates
 from tests.latentheads.page.runs import write_folder
 from tests.latentheads.plot.drawn import images, ticks
 from tests.tiny import jiggle, sizes

@@ -45,7 +45,7 @@ def build(name: str, form: str = "one", size: float = 0.0, **options: Any) -> tu
     made = network(name)
     if hasattr(made, "final_logits_bias"):
         made.final_logits_bias = torch.linspace(-1, 1, TYPES)[None]
-    known = lh.AlignmentOptions(alignment_width=2, **OPTIONS[form], **options)
+    known = lh.AlignmentOptions(width=2, **OPTIONS[form], **options)
     model = lh.latent(made, alignments=known).eval()
     jiggle(model.alignments, size)
     return model, model.batch(inputs_of(made), labels_of(name))
@@ -233,7 +233,7 @@ def test_blocks_are_fitted_above_a_frozen_network() -> None:
 
 
 def test_logits_may_have_noise_beside_alignments() -> None:
-    options = lh.AlignmentOptions(1, alignment_width=2)
+    options = lh.AlignmentOptions(1, width=2)
     model = lh.latent(network("bart"), "independent", "0", alignments=options).eval()
     batch = model.batch(inputs_of(model.network), TARGETS)
     bound = lh.terms(model, Cascaded(model).eval(), batch)
@@ -249,7 +249,7 @@ def test_logits_may_have_noise_beside_alignments() -> None:
 def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     one = lh.AlignmentOptions(1)
     refuse(lambda: lh.latent(bert(), alignments=one), "BertForMaskedLM writes none")
-    window = lh.AlignmentOptions(1, alignment_window=2)
+    window = lh.AlignmentOptions(1, window=2)
     refuse(lambda: lh.latent(network("bart"), alignments=window), "alignment_window")
     capped = grouped("Gemma2", final_logit_softcapping=0.1, head_dim=2).eval()
     model = lh.latent(jiggle(capped, 0.5), alignments=one)
@@ -278,7 +278,7 @@ def test_logits_below_are_told_a_text_too(name: str, reads: str) -> None:
     made = network(name)
     if hasattr(made, "final_logits_bias"):
         made.final_logits_bias = torch.linspace(-1, 1, TYPES)[None]
-    known = lh.AlignmentOptions(alignment_width=2, **OPTIONS["one"])
+    known = lh.AlignmentOptions(width=2, **OPTIONS["one"])
     model = lh.latent(made, "independent", alignments=known).eval()
     batch = model.batch(inputs_of(made), labels_of(name))
     guide = jiggle(Cascaded(model, reads=reads), 0.1).eval()

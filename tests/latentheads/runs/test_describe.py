@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from latentheads.corpora import Corpus
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
+
+from latentheads.corpora import Corpus
 from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.metrics.translation import score
@@ -85,6 +85,6 @@ def test_what_settings_make_is_described_by_them(said: dict[str, Any]) -> None:
     pairs, heard = pets(), Positions(Filterbank(7, 3800)) if "ctc" in said else None
     corpus = replace(pairs, data=settings.data, source=heard or pairs.source)
     model = make_model(settings, corpus.target, corpus.source)
-    how = {"training": settings.training, "decoding": settings.decoding, "seed": 3, "samples": 5}
+    how = {"training": settings.train, "decoding": settings.decode, "seed": 3, "samples": 5}
     found = describe_run(model, settings.pair.make_guide(model), corpus, **how)
     assert found.to_yaml() == settings.to_yaml()

@@ -42,8 +42,9 @@ def equal(loaded: Any, model: Any, guide: Any) -> bool:
 
 
 def test_the_weights_are_those_that_the_figures_are_of(finished: Path) -> None:
-    from latentheads.corpora.batches import TOKENS
     from latentheads.corpora.from_options import make_corpus
+
+    from latentheads.corpora.batches import TOKENS
 
     loaded = load(finished)
     results = json.loads((finished / "results.json").read_text())

@@ -86,7 +86,7 @@ def test_runs_write_together_by_their_mean_law(run: Run) -> None:
     together = DeepEnsemble([each.model for each in (run, *others)], [run.guide] * 3)
     part = encode_sources(run, LINES, None, lose_nothing).part
     for beam in (1, 3):
-        decoding = replace(run.settings.decoding, beam=beam)
+        decoding = replace(run.settings.decode, beam=beam)
         written = together.write(collate(part, [0, 1]), decoding)
         expected = [run.target.decode(tokens) for tokens in written]
         assert run.translate(LINES, beam=beam, others=others) == expected
@@ -130,9 +130,9 @@ def test_vocabularies_are_compared_once_whatever_is_written(
     def refuse(_: Words) -> Any:
         raise AssertionError
 
-    check_together(run, [run], run.settings.decoding)
+    check_together(run, [run], run.settings.decode)
     monkeypatch.setattr(type(run.target), "to_json", refuse)
-    assert translate_lines(run, LINES, run.settings.decoding, others=[run]) == run.translate(LINES)
+    assert translate_lines(run, LINES, run.settings.decode, others=[run]) == run.translate(LINES)
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from unittest import mock
 
 import pytest
+from latentheads.corpora.data import Data
 
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Words
-from latentheads.corpora.data import Data
 from latentheads.guides import Tied
 from latentheads.metrics.recognition import recognise
 from latentheads.models import Translation, make_prior

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from latentheads.corpora.data import Data
 
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.corpora.data import Data
 from latentheads.runs.pairs import ClassSpec
 from latentheads.runs.recipes import class_path
 from latentheads.runs.settings import Settings, complete_options, trusted_paths
@@ -48,7 +48,11 @@ def test_what_is_written_is_read_the_same() -> None:
     assert again.training.clip == 1e-5
     assert (again.prior_name, again.guide_name) == ("cascaded", "autoregressive")
     assert again.chains == ("decoder-self", "decoder-cross")
-    assert again.disagreement_term == settings.disagreement_term is not None
+    assert (
+        again.disagreement_term
+        == (settings.disagreement and settings.disagreement.term)
+        is not None
+    )
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)

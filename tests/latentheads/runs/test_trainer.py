@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
 from torch import nn
 
 import latentheads as lh
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from latentheads.families import Identity
 from latentheads.guides import Cascaded, MeanField
 from latentheads.models import LanguageModel, Translation, make_prior
@@ -275,7 +275,7 @@ def test_the_program_gives_a_finished_run_more_updates_too(corpus: Corpus, tmp_p
     assert "falls linearly to 0 over all 4" in done.stderr
     run = lh.load_run(tmp_path / "run")
     assert run.results is not None
-    assert (run.settings.training.steps, run.results.steps) == (4, 4)
+    assert (run.settings.train.steps, run.results.steps) == (4, 4)
     refused = inside("run.py", *words, "--steps=3")
     assert refused.returncode == 2
     assert "steps 4 there, 3 here" in refused.stderr
@@ -544,7 +544,7 @@ def test_a_class_that_no_folder_can_name_is_told_where_to_stand(
 
 
 def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) -> None:
-    options = AlignmentOptions(alignments=2, alignment_prior="independent", alignment_width=4)
+    options = AlignmentOptions(blocks=2, prior="independent", width=4)
     model = Translation.of(corpus, latent=(), alignments=options, **SIZES)
     guide = Cascaded(model, reads="prefix")
     lh.Trainer(model, guide, corpus, out=tmp_path / "aligned", **SHORT).fit()

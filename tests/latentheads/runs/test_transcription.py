@@ -10,11 +10,11 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
 from torch.nn.functional import one_hot
 
 import latentheads as lh
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from latentheads.errors import UnfinishedError
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation
@@ -46,7 +46,7 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
     assert lost.call_args_list == [mock.call(place, "out of memory") for place in (0, 1)]
     heard = transcription.load_audio_files(run, [silent, good], lose=mock.Mock())
     for work in (
-        partial(transcription.transcribe_audio, run, heard, run.settings.decoding),
+        partial(transcription.transcribe_audio, run, heard, run.settings.decode),
         partial(transcription.time_words, run, heard, ["", "two"]),
     ):
         small = mock.Mock(side_effect=MemoryError)
@@ -64,7 +64,7 @@ def test_a_transcript_has_no_blanks_around_it(run: Run) -> None:
     heard = transcription.load_audio_files(run, files)
     texts = ["  ", " one two", "two"]
     with mock.patch.object(transcription.AudioInput, "translate", return_value=texts):
-        found = transcription.transcribe_audio(run, heard, run.settings.decoding)
+        found = transcription.transcribe_audio(run, heard, run.settings.decode)
     assert found == ["", "one two", "two"]
 
 

@@ -13,7 +13,6 @@ import torch
 
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.selection.gate_options import Gates
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import TINY, status_of

@@ -23,7 +23,7 @@ def corpus() -> Any:
 
 def aligned(corpus: Any) -> Any:
     torch.manual_seed(0)
-    options = lh.AlignmentOptions(alignments=1, alignment_width=4)
+    options = lh.AlignmentOptions(blocks=1, width=4)
     return Translation.of(corpus, prior="delta", alignments=options, **SIZES)
 
 

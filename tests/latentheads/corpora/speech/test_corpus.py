@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
 
 from latentheads.corpora import Corpus, batches
 from latentheads.corpora.batches import collate
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.speech.audio import load_features
 from latentheads.corpora.speech.frames import Frames, pack
 from latentheads.corpora.speech.vocabulary import POSITION, Positions

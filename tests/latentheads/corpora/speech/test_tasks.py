@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from latentheads.corpora.data import Data
+from latentheads.corpora.from_options import make_corpus
 
 import latentheads as lh
 from latentheads import WithSelection, terms
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.beam_search import beam_search

@@ -1,0 +1,226 @@
+"""The words of a command line as nested values: files, presets and short names.
+
+``--data pairs --data.folder F`` is ``{"data": {"class": "pairs", "folder": "F"}}``, the shape that
+a YAML file and :func:`latentheads.options.from_dict` have too. A preset lies below a file, and a
+file below the words.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from latentheads.checks import check_known, split_items
+from latentheads.corpora.hub import HUB, PROSE
+from latentheads.data import DATA
+from latentheads.files import read_yaml
+from latentheads.options import CLASS, merge, options_of
+from latentheads.runs.latents import LATENTS
+from latentheads.runs.pairs import split_path
+from latentheads.runs.settings import expand_recipe, read_latents
+from latentheads.values import Word
+
+__all__ = [
+    "CommandLine",
+    "drop_unused",
+    "find_own_classes",
+    "presets",
+    "read_command_line",
+    "split_words",
+]
+
+HERE = os.getcwd()
+"""Where the program was started."""
+
+PRESETS = Path(str(files("latentheads.experiments"))) / "presets"
+
+SHORT = {"loss": "train.loss"}
+"""Options that may be given without their group."""
+
+FILES = {"train.tsv": "speech", "train.txt": "running-text", "train.txt.gz": "running-text"}
+"""What a folder holds, and the data class that reads it; others hold pairs."""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What a command line and its files say.
+
+    Attributes:
+        options: All options, nested.
+        sources: Where they come from, the last one above the others; the words have no name.
+        trusted: Classes of the reader's own that he has named.
+    """
+
+    options: dict[str, Any]
+    sources: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    trusted: Collection[str] = ()
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """What the words alone say."""
+        return self.sources[-1][1]
+
+    def source_of(self, path: str) -> str:
+        """The file that an option stands in; empty where it stands on the command line."""
+        given = (name for name, values in reversed(self.sources) if _holds(values, path))
+        return next(given, "")
+
+
+def presets() -> dict[str, Path]:
+    """The presets that ship with the programs."""
+    return {path.stem: path for path in PRESETS.glob("*.yaml")}
+
+
+def read_command_line(words: Sequence[str]) -> CommandLine:
+    """Reads the words and the files that they name.
+
+    Raises:
+        ValueError: A word is no option, or a file cannot be read.
+    """
+    given = split_words(words)
+    sources = [*_read_files(given)]
+    trusted = _trusted_classes(given)
+    sources.append(("", given))
+    options: dict[str, Any] = {}
+    for number, (name, values) in enumerate(sources):
+        expanded = _expand(values)
+        sources[number] = name, expanded
+        options = merge(_keep_shared(options, expanded), expanded)
+    return CommandLine(drop_unused(options, sources), sources, trusted)
+
+
+def _keep_shared(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Options below a corpus of another class: those that this class has too stay."""
+    lower, upper = below.get("data"), above.get("data")
+    if not (isinstance(lower, Mapping) and isinstance(upper, Mapping)):
+        return below
+    kind = DATA.get(str(upper.get(CLASS)))
+    if kind is None or upper.get(CLASS) == lower.get(CLASS):
+        return below
+    shared = {name: value for name, value in lower.items() if name in options_of(kind)}
+    return below | {"data": shared | {CLASS: upper[CLASS]}}
+
+
+def split_words(words: Sequence[str]) -> dict[str, Any]:
+    """Nested values of ``--a.b value``, ``--a.b=value`` and of ``--flag``, which is true."""
+    nested: dict[str, Any] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not re.match(r"--[\w.]+(=|$)", word):
+            raise ValueError(f"unrecognized argument {word!r}: an option begins with --")
+        name, equals, value = word[2:].partition("=")
+        alone = not equals and (not rest or rest[0].startswith("--"))
+        inner: Any = Word(value) if equals else Word("true") if alone else Word(rest.pop(0))
+        for part in reversed(SHORT.get(name, name).split(".")):
+            inner = {part: inner}
+        nested = merge(nested, inner)
+    return nested
+
+
+def _read_files(given: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The options of the preset and of the file that a command line names."""
+    if (name := given.pop("preset", None)) is not None:
+        table = presets()
+        check_known("preset", name, sorted(table))
+        yield f"preset {name}", _read_file(table[name])
+    if (name := given.pop("config", None)) is not None:
+        yield str(name), _read_file(Path(name).expanduser())
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        options = read_yaml(path)
+    except (OSError, ValueError) as reason:
+        text = getattr(reason, "strerror", None) or " ".join(str(reason).split())
+        raise ValueError(f"--config {path} cannot be read: {text}") from reason
+    if not isinstance(options, dict):
+        raise ValueError(f"{path} must name options with their values, got {options!r}")
+    for name in ("preset", "config", "trust"):
+        if name in options:
+            raise ValueError(f"{path}: {name} belongs on the command line")
+    return options
+
+
+def _trusted_classes(given: dict[str, Any]) -> frozenset[str]:
+    """The classes of the reader's own that the words name: files may name these too."""
+    trust = given.pop("trust", None)
+    names = split_items(trust) if trust is not None else []
+    for group, option in (("guide", None), ("logits", "prior")):
+        value = given.get(group)
+        if option is not None:
+            value = value.get(option) if isinstance(value, Mapping) else None
+        name = value.get(CLASS) if isinstance(value, Mapping) else value
+        if name is not None and (":" in name or "." in name):
+            names.append(str(name))
+    if recipe := given.get("recipe"):
+        names += [each for each in recipe.split("+") if ":" in each or "." in each]
+    if names:
+        find_own_classes()
+    return frozenset(split_path("trust", name) for name in names)
+
+
+def find_own_classes() -> None:
+    """Lets classes of the reader's own be found where he started the program."""
+    if HERE not in sys.path:
+        sys.path.insert(0, HERE)
+
+
+def _expand(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with what a recipe, or a corpus by its name or folder, stands for."""
+    expanded = expand_recipe(values)
+    data = expanded.get("data")
+    name = data.get(CLASS) if isinstance(data, Mapping) else data
+    if name is None:
+        return expanded
+    own = dict(data) if isinstance(data, Mapping) else {}
+    return expanded | {"data": own | name_data(str(name))}
+
+
+def name_data(name: str) -> dict[str, Any]:
+    """The data class that a name or a path stands for, with the option that holds it."""
+    if name.replace("_", "-").lower() in (
+        *DATA,
+        *(kind.__name__.lower() for kind in DATA.values()),
+    ):
+        return {CLASS: name}
+    if name in HUB:
+        return {CLASS: "hub", "corpus": name}
+    if name in PROSE:
+        return {CLASS: "hub-text", "corpus": name}
+    folder = os.path.expanduser(name)
+    if not os.path.isdir(folder):
+        if os.sep in name:
+            raise ValueError(f"data must be a folder that there is, got {name!r}")
+        raise ValueError(
+            f"data must be one of {', '.join([*DATA, *HUB, *PROSE])}, or a folder; got {name!r}"
+        )
+    kind = next(
+        (kind for file, kind in FILES.items() if os.path.exists(f"{folder}/{file}")), "pairs"
+    )
+    return {CLASS: kind, "folder": name}
+
+
+def drop_unused(
+    options: dict[str, Any], sources: Sequence[tuple[str, dict[str, Any]]]
+) -> dict[str, Any]:
+    """Leaves out what files say of latents that the words have replaced by others."""
+    active = read_latents(options.get("latents", "alignments"))
+    words = sources[-1][1] if sources else {}
+    unused = [name for name in LATENTS if name in options and name not in (*active, *words)]
+    return {name: value for name, value in options.items() if name not in unused}
+
+
+def _holds(values: Any, path: str) -> bool:
+    """Whether nested values have an option."""
+    for part in path.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True

@@ -1,0 +1,184 @@
+"""Help that a person can scan: the options of a program, and its groups.
+
+``--help`` names every group; ``--data.help pairs`` prints the options of a class, ``--help all``
+those of all groups.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, is_dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from latentheads.experiments.cli.command_line import presets
+from latentheads.options import Option, choices_of, inner_kind, options_of, to_dict
+from latentheads.runs.latents import LATENTS
+from latentheads.runs.pairs import ClassSpec, own_options
+from latentheads.runs.settings import Settings
+
+__all__ = ["class_page", "find_help", "help_page", "texts_of"]
+
+WIDTH = 96
+
+FILES = {
+    "preset": "a YAML file of ours, or one of your own with --config FILE",
+    "print_config": "print all options as YAML, and end",
+    "help": "this; --help all shows all groups, --data.help pairs the options of a class",
+}
+
+LATENTS_HELP = f"what is random, + between: {', '.join(LATENTS)}, or none"
+
+
+def find_help(given: dict[str, Any], program: type) -> str | None:
+    """The page that ``--help``, ``--help all`` or ``--GROUP.help`` asks for; None where none does.
+
+    Raises:
+        ValueError: There is no such group or class.
+    """
+    for path, name in _asked(given):
+        if not path:
+            return help_page(program, everything=name == "all")
+        kind = _kind_at(path, program)
+        table = choices_of(kind)
+        if table is None:
+            return class_page(inner_kind(kind), path)
+        if name not in table:
+            raise ValueError(f"{path}.help must be one of {', '.join(table)}; got {name}")
+        return class_page(table[name], path)
+    return None
+
+
+def _asked(given: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Where help is asked for, and the name behind it."""
+    for name, value in given.items():
+        if name == "help":
+            yield path, str(value)
+        elif isinstance(value, Mapping):
+            yield from _asked(value, f"{path}.{name}" if path else name)
+
+
+def _kind_at(path: str, program: type) -> Any:
+    """The annotation of an option; of a choice of classes the first that has the option."""
+    groups: dict[str, Any] = {
+        n: o.kind for n, o in {**options_of(Settings), **options_of(program)}.items()
+    }
+    groups |= LATENTS
+    kind: Any = None
+    for part in path.split("."):
+        kinds = [kind] if kind is not None else []
+        if kind is not None and (table := choices_of(kind)) is not None:
+            kinds = list(table.values())
+        steps = [options_of(inner_kind(each)) for each in kinds if is_dataclass(inner_kind(each))]
+        options = {n: o.kind for step in steps for n, o in step.items()} if kind else groups
+        if part not in options:
+            raise ValueError(f"{path} is no group of options")
+        kind = options[part]
+    if not (is_dataclass(inner_kind(kind)) or choices_of(kind) is not None):
+        raise ValueError(f"{path} is no group of options")
+    return kind
+
+
+def help_page(program: type, everything: bool = False) -> str:
+    """The options of a program, and its groups or all that is in them.
+
+    Args:
+        program: The dataclass of its own options.
+        everything: Whether to show the options of every group.
+    """
+    lines = ["options:"]
+    lines += _option_lines(program, "")
+    lines += [_line(f"--{name}", text) for name, text in FILES.items()]
+    lines += [_wrap(f"presets: {', '.join(sorted(presets()))}")]
+    settings = {n: o for n, o in options_of(Settings).items() if n != "latents"}
+    plain = {n: o for n, o in settings.items() if not _is_group(o.kind)}
+    texts = texts_of(Settings)
+    lines += ["", "what to run:", _line("--latents", LATENTS_HELP)]
+    lines += [_line(f"--{name}", texts.get(name, ""), option) for name, option in plain.items()]
+    groups: dict[str, Any] = {n: o.kind for n, o in settings.items() if _is_group(o.kind)}
+    for name, kind in {**groups, **LATENTS}.items():
+        lines += ["", f"{name}: {texts.get(name) or _first_line(inner_kind(kind))}"]
+        lines += _group_lines(name, kind, everything)
+    return "\n".join(lines)
+
+
+def _group_lines(name: str, kind: Any, everything: bool) -> Iterator[str]:
+    """What the help shows of a group: its names, or all of its options."""
+    table = choices_of(kind)
+    if table is not None:
+        yield _line(f"--{name}", f"one of {', '.join(table)}")
+    if not everything:
+        if table is None:
+            yield _wrap(", ".join(f".{each}" for each in options_of(inner_kind(kind))))
+        return
+    for choice, known in (table or {"": inner_kind(kind)}).items():
+        if choice:
+            yield f"  {choice}:"
+        yield from _option_lines(known, name)
+
+
+def class_page(known: type, path: str) -> str:
+    """The options of a class, with what its documentation says of them."""
+    return "\n".join([f"{path}: {_first_line(known)}", *_option_lines(known, path)])
+
+
+def _option_lines(known: type, path: str) -> Iterator[str]:
+    """A line for each option of a class."""
+    texts, prefix = texts_of(known), f"--{path}." if path else "--"
+    for name, option in _options(known).items():
+        table = choices_of(option.kind)
+        more = f" One of {', '.join(table)}." if table is not None else ""
+        yield _line(f"{prefix}{name}", texts.get(name, "") + more, option)
+
+
+def _options(known: type) -> dict[str, Option]:
+    if is_dataclass(known):
+        return options_of(known)
+    return {
+        each.name: Option(each.annotation, MISSING if each.default is each.empty else each.default)
+        for each in own_options(known)
+    }
+
+
+def _is_group(kind: Any) -> bool:
+    return is_dataclass(inner_kind(kind)) or choices_of(kind) is not None
+
+
+def _first_line(known: type) -> str:
+    return (inspect.getdoc(known) or "").partition("\n")[0]
+
+
+def _line(name: str, text: str, option: Option | None = None) -> str:
+    """An option, what it does, what it takes, and its default."""
+    kind = inner_kind(option.kind) if option else None
+    literal = (
+        f" One of {', '.join(map(str, get_args(kind)))}." if get_origin(kind) is Literal else ""
+    )
+    default = ""
+    if option is not None and option.default is MISSING:
+        default = " (required)"
+    elif option is not None and option.default not in (None, "", (), False):
+        value = option.default.name if isinstance(option.default, ClassSpec) else None
+        short = value or to_dict(option.default)
+        default = f" (default: {short.get('class', '') if isinstance(short, dict) else short})"
+    return _wrap(f"{text}{literal}{default}", f"  {name:26} ", " " * 29)
+
+
+def _wrap(text: str, first: str = "  ", then: str = "  ") -> str:
+    return textwrap.fill(
+        text, WIDTH, initial_indent=first, subsequent_indent=then, break_on_hyphens=False
+    )
+
+
+def texts_of(known: type) -> dict[str, str]:
+    """What the documentation of a class and of its bases says of its options."""
+    texts: dict[str, str] = {}
+    for each in reversed(known.__mro__):
+        for page in (each.__doc__, each.__init__.__doc__):  # type: ignore[misc]
+            for title in ("Attributes", "Args"):
+                _, _, rows = inspect.cleandoc(page or "").partition(f"\n{title}:\n")
+                found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rows.split("\n\n")[0], re.M)
+                texts |= {name: " ".join(text.split()).replace("``", "") for name, text in found}
+    return texts

@@ -1,0 +1,43 @@
+"""Data classes: where a corpus is and how it is read.
+
+``lh.data.Pairs("my-texts", source="en", target="de").load()`` is what ``--data pairs --data.folder
+my-texts --data.source en --data.target de`` reads. ``DATA`` is the table of their names.
+"""
+
+from __future__ import annotations
+
+from latentheads.data.base import Data
+from latentheads.data.grammar import Grammar, GrammarText
+from latentheads.data.in_memory import InMemory
+from latentheads.data.pairs import Hub, Pairs
+from latentheads.data.running_text import HubText, PythonDocs, RunningText
+from latentheads.data.speech import Speech
+from latentheads.data.tasks import Tasks
+
+__all__ = [
+    "DATA",
+    "Data",
+    "Grammar",
+    "GrammarText",
+    "Hub",
+    "HubText",
+    "InMemory",
+    "Pairs",
+    "PythonDocs",
+    "RunningText",
+    "Speech",
+    "Tasks",
+]
+
+DATA: dict[str, type[Data]] = {
+    "grammar": Grammar,
+    "grammar-text": GrammarText,
+    "pairs": Pairs,
+    "running-text": RunningText,
+    "speech": Speech,
+    "hub": Hub,
+    "hub-text": HubText,
+    "python-docs": PythonDocs,
+    "in-memory": InMemory,
+}
+"""The data classes by name; a new corpus is a file beside these and a line here."""

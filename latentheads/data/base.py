@@ -1,0 +1,224 @@
+"""The base of every data class: where a corpus is and how it is read, as options."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from latentheads.checks import check_least, check_most
+from latentheads.metrics.protocol import Protocol
+from latentheads.values import convert_fields
+
+if TYPE_CHECKING:
+    from latentheads.corpora.corpus import Corpus
+    from latentheads.corpora.tasks import Mixture
+    from latentheads.data.tasks import Tasks
+
+__all__ = ["MOST_VOCABULARY", "Cached", "Data", "Log"]
+
+Log = Callable[[str], object]
+"""Takes a line about what was read and left out, as ``print`` does."""
+
+MOST_VOCABULARY = 2**24
+"""Largest vocabulary: above it the tokenizer ends the process."""
+
+
+@dataclass(frozen=True)
+class Data(ABC):
+    """Where a corpus is and how it is read.
+
+    A subclass is a dataclass whose fields are the options of ``--data``; what it does not change
+    of the properties below stays as it is here.
+    """
+
+    @classmethod
+    def choices(cls) -> Mapping[str, type[Data]]:
+        """The data classes by name."""
+        from latentheads.data import DATA
+
+        return DATA
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        self._check()
+
+    def _check(self) -> None:
+        """Refuses values out of range."""
+        least = {"vocab_size": 1, "min_count": 1, "max_train_samples": 0, "block": 0}
+        least |= {"max_source": 0, "max_line": 0}
+        values = {name: value for name, value in vars(self).items() if name in least}
+        check_least(values, **{name: least[name] for name in values})
+        if "vocab_size" in values:
+            check_most(values, vocab_size=MOST_VOCABULARY)
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the corpus in tables and titles."""
+
+    @abstractmethod
+    def _make(self, log: Log | None, keep: bool) -> Corpus:
+        """Makes the corpus; see :meth:`load`."""
+
+    def load(self, log: Log | None = None, keep: bool = True) -> Corpus:
+        """Makes the corpus, which remembers these options.
+
+        Args:
+            log: Called with a line about what was left out of training, and with one about held-out
+                sentences that stand in training too.
+            keep: Whether it may be put into the cache.
+
+        Raises:
+            ValueError: Its text is missing or broken; one line that names file and place.
+        """
+        corpus = replace(self._make(log, keep), data=self)
+        if log is not None and any(corpus.overlap):
+            unit = "texts" if self.is_speech else corpus.valid.unit
+            log(
+                f"{corpus.overlap.valid:,} of {len(corpus.valid):,} {unit} of valid and "
+                f"{corpus.overlap.test:,} of {len(corpus.test):,} of test stand in training too"
+            )
+        return corpus
+
+    @property
+    def tasks(self) -> Tasks | None:
+        """Its tasks; None where there is one alone."""
+        return None
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """The tasks and how they are mixed; None where there is one alone."""
+        return None if self.tasks is None else self.tasks.mixture(self.default_source)
+
+    @property
+    def default_source(self) -> str | None:
+        """The language that a task is translated from where it names none.
+
+        Empty: a task has to name it. None: the language of its target, as of recognised speech.
+        """
+        return ""
+
+    @property
+    def direction(self) -> str:
+        """Source and target language in words; empty where the name says it, or there is none."""
+        return ""
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether there is no source."""
+        return False
+
+    @property
+    def is_speech(self) -> bool:
+        """Whether the source is audio."""
+        return False
+
+    @property
+    def is_recognition(self) -> bool:
+        """Whether the target is what is spoken in the source."""
+        return False
+
+    @property
+    def has_parses(self) -> bool:
+        """Whether the dependencies between the words of a sentence are known."""
+        return False
+
+    @property
+    def block(self) -> int:
+        """Tokens of the blocks of a running text; 0: sentences."""
+        return 0
+
+    @property
+    def context(self) -> int:
+        """Least context of a token where perplexity is measured by windows; 0: by blocks alone."""
+        return 0
+
+    @property
+    def max_line(self) -> int:
+        """Most tokens of a line; 0: any."""
+        return 0
+
+    @property
+    def max_seconds(self) -> float:
+        """Longest utterance; 0: any."""
+        return 0.0
+
+    @property
+    def max_source(self) -> int:
+        """Most subwords of a source, the rest of which is cut off; 0: any."""
+        return 0
+
+    @property
+    def lowercase(self) -> bool:
+        """Whether the text is lower-cased."""
+        return False
+
+    @property
+    def is_tokenised(self) -> bool:
+        """Whether a line is its tokens, with blanks between."""
+        return False
+
+    @property
+    def protocol(self) -> Protocol:
+        """How the papers compute BLEU on it: with case unless the text has none."""
+        return "iwslt14" if self.lowercase else "wmt14"
+
+
+@dataclass(frozen=True)
+class Cached(Data):
+    """Data that may be kept encoded for the next start.
+
+    Attributes:
+        cache: Folder that keeps the encoded corpus for the next start; empty: none.
+    """
+
+    cache: str = ""
+
+    @abstractmethod
+    def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
+        """Reads the corpus.
+
+        Args:
+            log: As for :meth:`load`.
+            scratch: Where large files may wait for the cache; None: where the system puts such.
+        """
+
+    @abstractmethod
+    def _files(self) -> Iterable[Path]:
+        """The local files that it is read from, on which a kept corpus depends."""
+
+    def _make(self, log: Log | None, keep: bool) -> Corpus:
+        if not self.cache:
+            return self._read(log, None)
+        from latentheads.corpora.cache import cached
+
+        folder = Path(self.cache).expanduser()
+        scratch = folder if keep else None
+        corpus = cached(folder, self._key(), lambda: self._read(log, scratch), keep)
+        return corpus if self.mixture is None else corpus.mixed(self.mixture)
+
+    def _key(self) -> str:
+        """Everything that the encoded corpus depends on: the options, and the state of the files.
+
+        The context is of the evaluation alone, and how tasks are mixed is of training.
+        """
+        stamps = [(str(path.resolve()), *_stamp(path)) for path in self._files()]
+        options: dict[str, Any] = asdict(self) | {"class": type(self).__name__, "context": 0}
+        if self.tasks is not None:
+            options["tasks"] = self.tasks.key(self.is_speech)
+        return repr((options, hashlib.sha256(repr(stamps).encode()).hexdigest()))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns
+
+
+def name_of_folder(folder: str) -> str:
+    """The last part of a folder's path."""
+    return os.path.basename(os.path.abspath(os.path.expanduser(folder)))

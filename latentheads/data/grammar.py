@@ -1,0 +1,111 @@
+"""Sentences of a synchronous grammar whose exact log p(y | x) is known; no file is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from latentheads.checks import check_known, check_least, check_most
+from latentheads.corpora.grammar import ENGLISH, LANGUAGES
+from latentheads.data.base import Data, Log
+from latentheads.data.tasks import Tasks
+
+if TYPE_CHECKING:
+    from latentheads.corpora.corpus import Corpus
+
+__all__ = ["Grammar", "GrammarText"]
+
+MOST_SENTENCES = 1_000_000
+"""Most sentences that are sampled, in a minute or two."""
+
+
+@dataclass(frozen=True)
+class _Sampled(Data):
+    """What all sentences of the grammar share.
+
+    Attributes:
+        sentences: Training sentences, of each task where there are several.
+        held_out: Sentences of valid, and of test.
+    """
+
+    sentences: int = 20_000
+    held_out: int = 500
+
+    def _check(self) -> None:
+        check_least(vars(self), sentences=1, held_out=1)
+        check_most(vars(self), sentences=MOST_SENTENCES, held_out=MOST_SENTENCES)
+
+    @property
+    def is_tokenised(self) -> bool:
+        """A line is its tokens."""
+        return True
+
+    @property
+    def has_parses(self) -> bool:
+        """Every sentence has the tree that it was sampled with."""
+        return True
+
+
+@dataclass(frozen=True)
+class Grammar(_Sampled):
+    """Pairs sampled from a synchronous grammar whose exact log p(y | x) is known.
+
+    No held-out source sentence stands in training.
+
+    Attributes:
+        language: Target language.
+        tasks: Several directions of translation or domains in place of one language: ``velu`` (from
+            the English-like side into it), ``tamir-en``, or of a domain, ``news:velu``.
+
+    Example:
+        >>> lh.data.Grammar(language="tamir", sentences=50, held_out=5).load().test
+        Part(5 sentences, 32 target tokens)
+    """
+
+    language: str = next(iter(LANGUAGES))
+    tasks: Tasks | None = None
+
+    def _check(self) -> None:
+        super()._check()
+        check_known("language", self.language, LANGUAGES)
+        _ = self.mixture
+
+    @property
+    def default_source(self) -> str | None:
+        """The English-like side."""
+        return ENGLISH
+
+    @property
+    def name(self) -> str:
+        """``grammar-LANGUAGE``, or the tasks."""
+        if self.mixture is not None:
+            return f"grammar {','.join(self.mixture.names)}"
+        return f"grammar-{self.language}"
+
+    def _make(self, log: Log | None, keep: bool) -> Corpus:
+        from latentheads.corpora.from_grammar import sample_pairs, sample_tasks
+
+        if self.tasks is None or self.mixture is None:
+            return sample_pairs(self.sentences, self.held_out, self.language)
+        sizes = self.tasks.sizes_or(self.sentences)
+        return replace(sample_tasks(self.mixture, sizes, self.held_out), name=self.name)
+
+
+@dataclass(frozen=True)
+class GrammarText(_Sampled):
+    """The grammar's English-like side alone, for a language model; log p(x) is known."""
+
+    @property
+    def name(self) -> str:
+        """``grammar-sources``."""
+        return "grammar-sources"
+
+    @property
+    def is_language_model(self) -> bool:
+        """There is no source."""
+        return True
+
+    def _make(self, log: Log | None, keep: bool) -> Corpus:
+        from latentheads.corpora.from_grammar import sample_text_corpus
+
+        return sample_text_corpus(self.sentences, self.held_out)

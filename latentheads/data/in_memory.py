@@ -1,0 +1,73 @@
+"""A corpus that was put together in Python: what a run folder holds of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from latentheads.data.base import Data, Log
+from latentheads.data.tasks import Tasks
+
+if TYPE_CHECKING:
+    from latentheads.corpora.corpus import Corpus
+
+__all__ = ["InMemory"]
+
+
+@dataclass(frozen=True)
+class InMemory(Data):
+    """A corpus that was put together in Python; no options make it again.
+
+    Attributes:
+        task: What it is for.
+        block: Tokens of the blocks of a running text; 0: sentences.
+        lowercase: Whether its text is lower-cased.
+        tokenised: Whether a line is its tokens, with blanks between.
+        tasks: Its tasks; None where there is one alone.
+    """
+
+    task: Literal["translation", "language-model", "recognition", "speech-translation"] = (
+        "translation"
+    )
+    block: int = 0
+    lowercase: bool = False
+    tokenised: bool = False
+    tasks: Tasks | None = None
+
+    @property
+    def name(self) -> str:
+        """What stands in a title."""
+        return "a corpus in memory"
+
+    @property
+    def default_source(self) -> str | None:
+        """Recognised speech has the language of its target."""
+        return None if self.is_recognition else ""
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether there is no source."""
+        return self.task == "language-model"
+
+    @property
+    def is_speech(self) -> bool:
+        """Whether the source is audio."""
+        return self.task in ("recognition", "speech-translation")
+
+    @property
+    def is_recognition(self) -> bool:
+        """Whether the target is what is spoken in the source."""
+        return self.task == "recognition"
+
+    @property
+    def is_tokenised(self) -> bool:
+        """Whether a line is its tokens, with blanks between."""
+        return self.tokenised
+
+    @property
+    def max_seconds(self) -> float:
+        """Longest utterance."""
+        return 30.0
+
+    def _make(self, log: Log | None, keep: bool) -> Corpus:
+        raise ValueError("the corpus was put together in Python: give corpus")

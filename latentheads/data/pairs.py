@@ -1,0 +1,357 @@
+"""Pairs of texts, source and target: from a folder, or from the Hugging Face hub."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from latentheads.corpora.cleaning import Cleaning
+from latentheads.corpora.hub import HUB, load_pairs
+from latentheads.corpora.length_limits import Side, limited
+from latentheads.corpora.parallel import PairOptions, parallel, split_references
+from latentheads.corpora.tasks import Task
+from latentheads.corpora.text import PARTS, Pair, find, read_pairs
+from latentheads.data.base import Cached, Log, name_of_folder
+from latentheads.data.tasks import Tasks
+from latentheads.metrics.protocol import Protocol
+
+if TYPE_CHECKING:
+    from latentheads.corpora.corpus import Corpus
+
+__all__ = ["Hub", "Pairs"]
+
+CHARACTERS = 32
+"""Characters of a word for each token that a line may have, more than text has. A line with such a
+word is left out before subwords are learned: every merge reads the whole of a word."""
+
+
+@dataclass(frozen=True)
+class _TextPairs(Cached):
+    """What all pairs of texts share.
+
+    Attributes:
+        source: Language translated from, as files or columns are called: en, de, ...
+        target: Language translated into.
+        vocab_size: Subwords of a vocabulary, at most, learned from training by BPE.
+        joint: One vocabulary for both sides.
+        lowercase: Lower-case everything that the model reads and writes.
+        tokenised: The text is tokenised: keep its words, and score it as it is.
+        max_source: Most subwords of a source, its end counted; the rest is cut off. 0: any. Not
+            with tasks.
+        max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
+            longer one is left out, in valid and test it is refused.
+        max_length: Longest training sentence in words; 0: any.
+        max_ratio: Training pairs whose lengths differ by more than this factor are left out, as
+            the papers do with 1.5; 0: any.
+        max_train_samples: Use the first training pairs only, this many; 0: all.
+        tasks: Several directions of translation, or domains, in place of one.
+    """
+
+    source: str = "de"
+    target: str = "en"
+    vocab_size: int = 10_000
+    joint: bool = True
+    lowercase: bool = False
+    tokenised: bool = False
+    max_source: int = 0
+    max_line: int = 1024
+    max_length: int = 175
+    max_ratio: float = 0.0
+    max_train_samples: int = 0
+    tasks: Tasks | None = None
+
+    def _check(self) -> None:
+        super()._check()
+        if self.tasks is None:
+            if self.source == self.target:
+                raise ValueError(f"source and target must differ, got {self.source!r} twice")
+            return
+        if self.tasks.distinguish_by == "speaker":
+            raise ValueError("tasks.distinguish_by speaker is of speech: text has no speakers")
+        if self.max_source:
+            raise ValueError("max_source is of one direction of translation: drop it, or tasks")
+        _ = self.mixture
+
+    @property
+    def default_source(self) -> str | None:
+        """The source language."""
+        return self.source
+
+    @property
+    def is_tokenised(self) -> bool:
+        """Whether a line is its tokens, with blanks between."""
+        return self.tokenised
+
+    @property
+    def direction(self) -> str:
+        """From which language into which."""
+        return "" if self.tasks else f"from {self.source} to {self.target}"
+
+    @property
+    @abstractmethod
+    def _place_name(self) -> str:
+        """Where the pairs are, in a title."""
+
+    @property
+    def name(self) -> str:
+        """Where the pairs are, and the direction or the tasks."""
+        if self.mixture is not None:
+            return f"{self._place_name} {','.join(self.mixture.names)}"
+        return f"{self._place_name} {self.source}-{self.target}"
+
+    @property
+    def has_references(self) -> bool:
+        """Whether a held-out text may have several references."""
+        return self.has_target_lists
+
+    @property
+    def has_target_lists(self) -> bool:
+        """Whether every text, of training too, has a list of targets."""
+        return False
+
+    @abstractmethod
+    def _pairs(self, part: str, task: Task) -> Iterator[Pair]:
+        """The pairs of a part."""
+
+    @abstractmethod
+    def _location(self, part: str, side: Side, task: Task, index: int) -> str:
+        """Where a pair stands: a line of a file, or a row of the hub."""
+
+    @property
+    def _own_task(self) -> Task:
+        return Task(self.source, self.target)
+
+    @property
+    def _options(self) -> PairOptions:
+        return PairOptions(
+            types=self.vocab_size,
+            joint=self.joint,
+            lowercase=self.lowercase,
+            tokenised=self.tokenised,
+            cleaning=Cleaning(self.max_length, self.max_ratio, CHARACTERS * self.max_line),
+        )
+
+    def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
+        corpus = self._read_one(log) if self.tasks is None else self._read_tasks(log)
+        if not self.max_line:
+            return corpus
+        return limited(corpus, self.max_line, partial(self._name_location, corpus), log)
+
+    def _read_one(self, log: Log | None) -> Corpus:
+        train, valid, test = (self._pairs(part, self._own_task) for part in PARTS)
+        return parallel(
+            self.name,
+            (self._trained(pair) for pair in islice(train, self.max_train_samples or None)),
+            valid,
+            test,
+            self._options,
+            log,
+            max_source=self.max_source,
+            several=self.has_references,
+        )
+
+    def _read_tasks(self, log: Log | None) -> Corpus:
+        from latentheads.corpora.multi_task import parallel_tasks
+
+        assert self.tasks is not None
+        assert self.mixture is not None
+        sizes = dict(
+            zip(self.mixture.tasks, self.tasks.sizes_or(self.max_train_samples), strict=True)
+        )
+
+        def read(part: str, task: Task) -> Iterator[Pair]:
+            first = sizes[task] if part == "train" else 0
+            return islice(self._pairs(part, task), first or None)
+
+        return parallel_tasks(self.name, self.mixture, read, self._options, log)
+
+    def _trained(self, pair: Pair) -> Pair:
+        """The text of a pair that is learned from: of a list of targets the first."""
+        return (pair[0], split_references(pair[1])[0]) if self.has_target_lists else pair
+
+    def _name_location(self, corpus: Corpus, part: str, side: Side, index: int) -> str:
+        task = self._own_task
+        if self.mixture is not None:
+            tasks = getattr(corpus, part).task
+            task = self.mixture.tasks[tasks[index]]
+            index -= int(np.searchsorted(tasks, tasks[index]))
+        if part == "train":
+            index = self._index_read(task, index)
+        return self._location(part, side, task, index)
+
+    def _index_read(self, task: Task, index: int) -> int:
+        """The index, among all training pairs that were read, of one that was kept."""
+        fault = self._options.cleaning.fault
+        numbered = enumerate(self._pairs("train", task))
+        kept = (number for number, pair in numbered if fault(*self._trained(pair)) is None)
+        return next(islice(kept, index, None))
+
+
+@dataclass(frozen=True)
+class Pairs(_TextPairs):
+    """Pairs of texts from a folder with train.SOURCE and train.TARGET, valid.* and test.*.
+
+    Plain UTF-8, one sentence a line, .gz accepted.
+
+    Attributes:
+        folder: Where the files are.
+        references: Suffix of the held-out files of references, several on a line with tabs between:
+            ROUGE takes the nearest, all other scores are of the first. Empty: the target's own
+            files. Not with tasks.
+        train_name: Name of the training files before the dot.
+        valid_name: The same for validation; empty: valid, val or dev.
+        test_name: The same for test.
+    """
+
+    folder: str = ""
+    references: str = ""
+    train_name: str = "train"
+    valid_name: str = ""
+    test_name: str = "test"
+
+    def _check(self) -> None:
+        super()._check()
+        if not self.folder:
+            raise ValueError("folder must name a folder of texts")
+        if self.tasks and self.references:
+            raise ValueError("references is of one direction of translation: drop it, or tasks")
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return Path(self.folder).expanduser()
+
+    @property
+    def _place_name(self) -> str:
+        return name_of_folder(self.folder)
+
+    @property
+    def has_references(self) -> bool:
+        """Whether a held-out text may have several references."""
+        return bool(self.references)
+
+    def _make(self, log: Log | None, keep: bool) -> Corpus:
+        check_folder(self.folder)
+        self._refuse_other_kinds()
+        return super()._make(log, keep)
+
+    def _refuse_other_kinds(self) -> None:
+        """Says which class reads the running text or the speech that the folder holds."""
+        suffixes = {
+            path.name.removesuffix(".gz").rpartition(".")[2] for path in self.path.iterdir()
+        }
+        if self.tasks or suffixes & {self.source, self.target}:
+            return
+        for suffix, kind in (("tsv", "speech"), ("txt", "running-text")):
+            if suffix in suffixes:
+                raise ValueError(
+                    f"{self.path} has no text in {self.source} or {self.target}, but files in "
+                    f".{suffix}: use data {kind}"
+                )
+
+    def _pairs(self, part: str, task: Task) -> Iterator[Pair]:
+        stem, suffix = self._stem(part), self._suffix(part, task)
+        return iter(read_pairs(self._folder_of(task), part, task.source, suffix, stem))
+
+    def _suffix(self, part: str, task: Task) -> str:
+        """Suffix of a part's file of targets; a held-out one may hold references."""
+        return task.target if part == "train" else self.references or task.target
+
+    def _folder_of(self, task: Task) -> Path:
+        """The folder of a task's files; a direction may have its own."""
+        folder = self.path / task.domain
+        source, target = task.source, task.target
+        own = (folder / f"{source}-{target}", folder / f"{target}-{source}")
+        return next((path for path in own if self.tasks and path.is_dir()), folder)
+
+    def _stem(self, part: str) -> str | None:
+        return getattr(self, f"{part}_name") or None
+
+    def _location(self, part: str, side: Side, task: Task, index: int) -> str:
+        suffix = self._suffix(part, task) if side == "target" else task.source
+        return f"{find(self._folder_of(task), part, suffix, self._stem(part))}, line {index + 1}"
+
+    def _files(self) -> list[Path]:
+        tasks = (self._own_task,) if self.mixture is None else self.mixture.tasks
+        return [
+            find(self._folder_of(task), part, suffix, self._stem(part))
+            for part in PARTS
+            for task in tasks
+            for suffix in (task.source, self._suffix(part, task))
+        ]
+
+
+@dataclass(frozen=True)
+class Hub(_TextPairs):
+    """Pairs of texts from the Hugging Face hub, or from local files that ``datasets`` reads.
+
+    Attributes:
+        corpus: multi30k, iwslt14, iwslt17 or wmt14; texts with their summaries, gigaword,
+            cnn_dailymail or scitldr; or a name of your own with a path.
+        path: Another repository of the hub than the known one, or local files.
+        config: Its configuration.
+    """
+
+    corpus: str = "multi30k"
+    path: str = ""
+    config: str = ""
+
+    def _check(self) -> None:
+        super()._check()
+        if self.corpus not in HUB and not self.path:
+            raise ValueError(
+                f"corpus must be one of {', '.join(HUB)}, or another one with a path; "
+                f"got {self.corpus!r}"
+            )
+        if self.mixture is not None and any(task.domain for task in self.mixture.tasks):
+            raise ValueError("a domain of a task is a folder: a corpus of the hub has none")
+        if self.tasks and self.has_target_lists:
+            raise ValueError(f"{self.corpus} has several references of a text: drop tasks")
+
+    @property
+    def _place_name(self) -> str:
+        return self.corpus
+
+    @property
+    def has_target_lists(self) -> bool:
+        """Whether every text, of training too, has a list of targets."""
+        return self.corpus in HUB and HUB[self.corpus].several
+
+    @property
+    def protocol(self) -> Protocol:
+        """How the papers compute BLEU on it."""
+        cased = not self.lowercase and (self.corpus not in HUB or HUB[self.corpus].cased)
+        return "wmt14" if cased else "iwslt14"
+
+    def _pairs(self, part: str, task: Task) -> Iterator[Pair]:
+        path, config = self.path or None, self.config or None
+        return load_pairs(self.corpus, part, task.source, task.target, path, config)
+
+    def _location(self, part: str, side: Side, task: Task, index: int) -> str:
+        return f"row {index + 1} of {part} of {self.corpus}"
+
+    def _files(self) -> list[Path]:
+        return local_files(self.path, self.cache)
+
+
+def local_files(path: str, cache: str) -> list[Path]:
+    """The local files of a corpus that ``datasets`` reads, without those of the cache."""
+    from latentheads.corpora.cache import is_kept
+
+    place = Path(path or os.devnull)
+    files = (file for file in (place, *place.rglob("*")) if file.is_file())
+    return sorted(file for file in files if not is_kept(cache, file))
+
+
+def check_folder(folder: str) -> None:
+    """Refuses what is no folder."""
+    if not os.path.isdir(os.path.expanduser(folder)):
+        raise ValueError(f"data must be a folder that there is, got {folder!r}")

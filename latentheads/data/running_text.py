@@ -1,0 +1,205 @@
+"""Text of one language, for a language model: from a folder, the hub, or Python's reference."""
+
+from __future__ import annotations
+
+import pydoc_data.topics
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from latentheads.corpora import pydoc
+from latentheads.corpora.hub import PROSE, load_lines
+from latentheads.corpora.length_limits import Side, limited
+from latentheads.corpora.text import PARTS, find, lines_of
+from latentheads.corpora.vocabulary import Unit
+from latentheads.data.base import Cached, Log, name_of_folder
+from latentheads.data.pairs import check_folder, local_files
+
+if TYPE_CHECKING:
+    from latentheads.corpora.corpus import Corpus
+
+__all__ = ["HubText", "PythonDocs", "RunningText"]
+
+
+@dataclass(frozen=True)
+class _Text(Cached):
+    """What all running text shares.
+
+    Attributes:
+        block: Tokens of the blocks that the text is cut into; 0 takes every line for a sentence
+            alone.
+        context: Report perplexity by windows too, each token with at least this many before it; 0:
+            by blocks alone.
+        unit: Words, or subwords learned by BPE.
+        vocab_size: Subwords, at most, where the unit is subword.
+        min_count: A word seen less often in training is unknown, where the unit is word.
+        lowercase: Lower-case everything that the model reads and writes.
+        max_line: Most tokens of a line, its end counted; 0: any. Text in blocks has any.
+        max_train_samples: Use the first training lines only, this many; 0: all.
+    """
+
+    block: int = 0
+    context: int = 0
+    unit: Unit = "word"
+    vocab_size: int = 10_000
+    min_count: int = 1
+    lowercase: bool = False
+    max_line: int = 1024
+    max_train_samples: int = 0
+
+    def _check(self) -> None:
+        super()._check()
+        if self.context < 0 or (self.context and self.context >= self.block):
+            most = f"lie in 0 ... {self.block - 1}, a block less one" if self.block else "be 0"
+            raise ValueError(f"context must {most}, got {self.context}")
+
+    @property
+    def is_language_model(self) -> bool:
+        """There is no source."""
+        return True
+
+    @abstractmethod
+    def _lines(self, part: str) -> Iterator[str]:
+        """The lines of a part."""
+
+    @abstractmethod
+    def _location(self, part: str, side: Side, index: int) -> str:
+        """Where a line stands."""
+
+    def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
+        from latentheads.corpora.running_text import prose
+
+        train, valid, test = (partial(self._lines_used, part) for part in PARTS)
+        corpus = prose(
+            self.name,
+            train,
+            valid,
+            test,
+            block=self.block,
+            unit=self.unit,
+            types=self.vocab_size,
+            minimum=self.min_count,
+            lowercase=self.lowercase,
+            tell=log,
+        )
+        if self.block or not self.max_line:
+            return corpus
+        return limited(corpus, self.max_line, self._location, log)
+
+    def _lines_used(self, part: str) -> Iterator[str]:
+        return islice(
+            self._lines(part), (self.max_train_samples or None) if part == "train" else None
+        )
+
+
+@dataclass(frozen=True)
+class RunningText(_Text):
+    """Text of one language from a folder with train.txt, valid.txt and test.txt.
+
+    Attributes:
+        folder: Where the files are.
+        train_name: Name of the training file before the dot.
+        valid_name: The same for validation; empty: valid, val or dev.
+        test_name: The same for test.
+    """
+
+    folder: str = ""
+    train_name: str = "train"
+    valid_name: str = ""
+    test_name: str = "test"
+
+    def _check(self) -> None:
+        super()._check()
+        if not self.folder:
+            raise ValueError("folder must name a folder of texts")
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return Path(self.folder).expanduser()
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return name_of_folder(self.folder)
+
+    def _make(self, log: Log | None, keep: bool) -> Corpus:
+        check_folder(self.folder)
+        return super()._make(log, keep)
+
+    def _file(self, part: str) -> Path:
+        return find(self.path, part, "txt", getattr(self, f"{part}_name") or None)
+
+    def _lines(self, part: str) -> Iterator[str]:
+        return iter(lines_of(self._file(part)))
+
+    def _location(self, part: str, side: Side, index: int) -> str:
+        return f"{self._file(part)}, line {index + 1}"
+
+    def _files(self) -> Iterable[Path]:
+        return map(self._file, PARTS)
+
+
+@dataclass(frozen=True)
+class HubText(_Text):
+    """Text of one language from the Hugging Face hub, or from local files of ``datasets``.
+
+    Attributes:
+        corpus: wikitext-2 or wikitext-103, or a name of your own with a path.
+        path: Another repository of the hub than the known one, or local files.
+        config: Its configuration.
+    """
+
+    corpus: str = "wikitext-2"
+    path: str = ""
+    config: str = ""
+
+    def _check(self) -> None:
+        super()._check()
+        if self.corpus not in PROSE and not self.path:
+            raise ValueError(
+                f"corpus must be one of {', '.join(PROSE)}, or another one with a path; "
+                f"got {self.corpus!r}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The name of the corpus."""
+        return self.corpus
+
+    def _lines(self, part: str) -> Iterator[str]:
+        return load_lines(self.corpus, part, self.path or None, self.config or None)
+
+    def _location(self, part: str, side: Side, index: int) -> str:
+        return f"row {index + 1} of {part} of {self.corpus}"
+
+    def _files(self) -> Iterable[Path]:
+        return local_files(self.path, self.cache)
+
+
+@dataclass(frozen=True)
+class PythonDocs(_Text):
+    """The prose of Python's own reference; it needs no file."""
+
+    @property
+    def name(self) -> str:
+        """``pydoc``."""
+        return "pydoc"
+
+    @property
+    def is_tokenised(self) -> bool:
+        """A line is its tokens."""
+        return True
+
+    def _lines(self, part: str) -> Iterator[str]:
+        return map(" ".join, getattr(pydoc.split(), part))
+
+    def _location(self, part: str, side: Side, index: int) -> str:
+        return f"row {index + 1} of {part} of pydoc"
+
+    def _files(self) -> Iterable[Path]:
+        return [Path(pydoc_data.topics.__file__)]

@@ -1,0 +1,74 @@
+"""Several tasks in one corpus: which, how large, and how they are mixed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from latentheads.checks import split_items
+from latentheads.corpora.tasks import Apart, Mixture, Task
+from latentheads.values import convert_fields
+
+__all__ = ["Tasks"]
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Several directions of translation, or languages of speech, in one corpus.
+
+    Attributes:
+        names: The tasks, comma between: de (from the source language into it) or en-de, of a domain
+            as bible:de or bible:en-de, a folder in that of the data. The files of a direction may
+            stand in a folder en-de of their own. Of the grammar: en, its languages, its domains
+            news and talk. Of speech: languages, or en-de to translate, of a domain or a speaker as
+            ann:en, by the columns of its tables.
+        sizes: Training pairs of each task, the first ones; empty: the same number for all.
+        temperature: T of the share n^(1/T) that a task of n training pairs has in an epoch: 1 takes
+            every pair once, 5 is usual and gives small tasks more.
+        one_task: Make each batch of one task, not of all.
+        distinguish_by: What model and guide distinguish tasks by: language (the encoder by that of
+            the source, the decoder by that of the target), domain, or, of speech, speaker.
+    """
+
+    names: str | tuple[str, ...]
+    sizes: tuple[int, ...] = ()
+    temperature: float = 1.0
+    one_task: bool = False
+    distinguish_by: Apart = "language"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.names, str):
+            object.__setattr__(self, "names", tuple(split_items(self.names)))
+        convert_fields(self)
+        if not any(self.names):
+            raise ValueError("names must hold at least one task, as de or en-de")
+        if self.sizes and len(self.sizes) != len(self.names):
+            raise ValueError(
+                f"sizes must be one for each of the {len(self.names)} tasks, got {len(self.sizes)}"
+            )
+        if min(self.sizes, default=1) < 1:
+            raise ValueError(f"sizes must be at least 1, got {min(self.sizes)}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be positive, got {self.temperature}")
+
+    def mixture(self, source: str | None) -> Mixture:
+        """The tasks and how they are mixed.
+
+        Args:
+            source: As for :meth:`latentheads.corpora.tasks.Task.read`.
+        """
+        tasks = tuple(Task.read(name, source) for name in self.names)
+        return Mixture(tasks, self.distinguish_by, self.temperature, self.one_task)
+
+    def sizes_or(self, size: int) -> tuple[int, ...]:
+        """The training pairs of each task."""
+        return self.sizes or (size,) * len(self.names)
+
+    def key(self, is_speech: bool) -> dict[str, Any]:
+        """What an encoded corpus depends on: of speech, a speaker's or a domain's utterances."""
+        options = asdict(self)
+        return {
+            name: value
+            for name, value in options.items()
+            if name in ("names", "sizes") or (is_speech and name == "distinguish_by")
+        }

@@ -1,0 +1,266 @@
+"""Options as nested plain values, and back: one shape for Python, YAML files and command lines.
+
+A group of options is a dataclass. Where a field is one of several classes (a corpus, an optimizer,
+a guide) the plain value names it, ``{"class": "pairs", "folder": "my-texts"}``, or is the name
+alone. Nothing is imported that neither the library's own tables nor the reader names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from latentheads.values import convert, plain, shown
+
+__all__ = [
+    "CLASS",
+    "OptionError",
+    "choices_of",
+    "flatten",
+    "from_dict",
+    "inner_kind",
+    "merge",
+    "name_of_class",
+    "options_of",
+    "to_dict",
+]
+
+T = TypeVar("T")
+
+CLASS = "class"
+"""The key that names a class among its options."""
+
+NOTHING = (None, "none", "null")
+
+
+class OptionError(ValueError):
+    """A value that an option does not take; its message begins with the option's path."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path}{message}")
+        self.path = path
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a class.
+
+    Attributes:
+        kind: Its annotation.
+        default: Its value where nothing is given; ``MISSING`` where it has to be.
+    """
+
+    kind: Any
+    default: Any
+
+
+@lru_cache
+def options_of(kind: Any) -> dict[str, Option]:
+    """The options of a dataclass by name."""
+    hints = get_type_hints(kind)
+    return {
+        each.name: Option(
+            hints[each.name],
+            each.default if each.default_factory is MISSING else each.default_factory(),
+        )
+        for each in fields(kind)
+        if each.init
+    }
+
+
+def inner_kind(kind: Any) -> Any:
+    """An annotation without its ``| None``."""
+    if get_origin(kind) in (Union, UnionType):
+        inner = [each for each in get_args(kind) if each is not NoneType]
+        return inner[0] if len(inner) == 1 else kind
+    return kind
+
+
+def choices_of(kind: Any) -> Mapping[str, type] | None:
+    """The classes by name that an annotation chooses among; None where it is no such."""
+    table = getattr(inner_kind(kind), "choices", None)
+    return None if table is None else table()
+
+
+def is_group(kind: Any) -> bool:
+    """Whether an annotation is a group of options, or a choice of classes that have some."""
+    return is_dataclass(inner_kind(kind)) or choices_of(kind) is not None
+
+
+def name_of_class(value: Any) -> str:
+    """The name of an object's class among its choices."""
+    table = choices_of(type(value)) or {}
+    return next(name for name, kind in table.items() if kind is type(value))
+
+
+def to_dict(value: Any) -> Any:
+    """Options as YAML and JSON have them."""
+    if hasattr(value, "to_options"):
+        return plain(value.to_options())
+    if isinstance(value, Mapping):
+        return {name: to_dict(each) for name, each in value.items()}
+    if not is_dataclass(value):
+        return plain(value)
+    group = {} if choices_of(type(value)) is None else {CLASS: name_of_class(value)}
+    return group | {name: to_dict(getattr(value, name)) for name in options_of(type(value))}  # type: ignore[arg-type]
+
+
+def from_dict(kind: type[T], value: Any, trusted: Collection[str] = (), path: str = "") -> T:
+    """Options from nested plain values; those not given stay at their default.
+
+    Args:
+        kind: A dataclass of options.
+        value: As :func:`to_dict` gives them.
+        trusted: Classes of the reader's own that the values may name, as ``module:Class``.
+        path: Where the values stand, for messages.
+
+    Raises:
+        OptionError: The first that is no option, or has another kind of value, or is out of range.
+    """
+    return _build(kind, value, trusted, path)  # type: ignore[no-any-return]
+
+
+def merge(below: Any, above: Any) -> Any:
+    """Nested values with others laid over them; another class takes no option of the first."""
+    if not isinstance(below, Mapping) and not isinstance(above, Mapping):
+        return above
+    if not isinstance(above, Mapping) and above in NOTHING:
+        return None
+    lower, upper = _as_mapping(below), _as_mapping(above)
+    if CLASS in upper and upper[CLASS] != lower.get(CLASS, upper[CLASS]):
+        return upper
+    both = {
+        name: merge(lower[name], each) if name in lower else each for name, each in upper.items()
+    }
+    return lower | both
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """Nested values side by side, under names such as ``data.folder``."""
+    if not isinstance(value, Mapping):
+        return {path: value}
+    flat: dict[str, Any] = {}
+    for name, inner in value.items():
+        flat |= flatten(inner, f"{path}.{name}" if path else str(name))
+    return flat
+
+
+def _as_mapping(value: Any) -> dict[str, Any]:
+    """A name that stands for a class with its defaults, as a group."""
+    return {} if value is None else dict(value) if isinstance(value, Mapping) else {CLASS: value}
+
+
+def _build(kind: Any, value: Any, trusted: Collection[str], path: str) -> Any:
+    """A value as its annotation wants it."""
+    optional = NoneType in get_args(kind)
+    kind = inner_kind(kind)
+    if not is_group(kind):
+        return _convert(kind if not optional else kind | None, value, path)
+    if optional and not isinstance(value, Mapping) and value in NOTHING:
+        return None
+    if choices_of(kind) is not None:
+        return _build_choice(kind, value, trusted, path)
+    if hasattr(kind, "read_options"):
+        return kind.read_options(value, trusted, path)
+    given = _as_mapping(value)
+    if CLASS in given:  # a value alone is that of the group's first option
+        given[next(iter(options_of(kind)))] = given.pop(CLASS)
+    return build_fields(kind, given, trusted, path)
+
+
+def _build_choice(kind: Any, value: Any, trusted: Collection[str], path: str) -> Any:
+    given = _as_mapping(value)
+    name = str(given.pop(CLASS, ""))
+    if hasattr(kind, "from_options"):
+        try:
+            return kind.from_options(name, given, trusted)
+        except OptionError:
+            raise
+        except ValueError as reason:
+            raise OptionError(path, f": {reason}") from reason
+    return build_fields(_find_class(kind, name, path), given, trusted, path)
+
+
+def _find_class(kind: Any, name: str, path: str) -> type:
+    table = choices_of(kind) or {}
+    spelled = name.replace("_", "-").lower()
+    for known, found in table.items():
+        if spelled in (known, found.__name__.lower()):
+            return found
+    raise OptionError(path, f" must be one of {', '.join(table)}; got {shown(name)}")
+
+
+def build_fields(kind: Any, given: Mapping[str, Any], trusted: Collection[str], path: str) -> Any:
+    """A dataclass of some of its options; a class that is named in a choice keeps its defaults."""
+    options, values = options_of(kind), {}
+    for name, value in given.items():
+        where = f"{path}.{name}" if path else str(name)
+        if name not in options:
+            raise OptionError(where, _explain_unknown(kind, str(name), bool(path)))
+        option = options[name]
+        if choices_of(option.kind) and isinstance(value, Mapping) and CLASS not in value:
+            value = merge(to_dict(option.default), value)
+        values[name] = _build(option.kind, value, trusted, where)
+    for name, option in options.items():
+        if option.default is MISSING and name not in values:
+            raise OptionError(f"{path}.{name}" if path else name, " is missing")
+    return _make(kind, values, path)
+
+
+def _make(kind: Any, values: Mapping[str, Any], path: str) -> Any:
+    """Makes a group; its complaints begin with the path of the option that they name."""
+    try:
+        return kind(**values)
+    except OptionError:
+        raise
+    except ValueError as reason:
+        message = str(reason)
+        first = message.split(" ", 1)[0].split(".")[0]
+        if first in options_of(kind) and path:
+            raise OptionError(f"{path}.{first}", message[len(first) :]) from reason
+        raise OptionError(path, f": {message}" if path else message) from reason
+
+
+def _convert(kind: Any, value: Any, path: str) -> Any:
+    try:
+        return convert(path, kind, value)
+    except ValueError as reason:
+        raise OptionError(path, str(reason).removeprefix(path)) from reason
+
+
+def _explain_unknown(kind: Any, name: str, inner: bool) -> str:
+    """What an unknown option may have meant: of this class, or of which classes it is."""
+    names = list(options_of(kind))
+    if close := get_close_matches(name, names, 1, 0.75):
+        return f" is no option: did you mean {close[0]}?"
+    others = [
+        other
+        for other, known in (choices_of(kind) or {}).items()
+        if is_dataclass(known) and name in options_of(known)
+    ]
+    if others:
+        own = name_of_kind(kind)
+        return f" is no option of {own}, but of {', '.join(others)}"
+    below = [] if inner else list(_nested_names(kind, name))
+    if below:
+        return f" is no option: did you mean {' or '.join(below[:3])}?"
+    return f" is no option: choose from {', '.join(names) or 'none'}"
+
+
+def name_of_kind(kind: Any) -> str:
+    """The name of a class among its choices."""
+    return next((n for n, known in (choices_of(kind) or {}).items() if known is kind), "this group")
+
+
+def _nested_names(kind: Any, name: str) -> Iterator[str]:
+    """Options of groups that are called so, or nearly so."""
+    for group, option in options_of(kind).items():
+        tables = choices_of(option.kind)
+        kinds = list(tables.values()) if tables is not None else [inner_kind(option.kind)]
+        names = [each for one in kinds if is_dataclass(one) for each in options_of(one)]  # type: ignore[arg-type]
+        for close in get_close_matches(name, dict.fromkeys(names), 1, 0.75):
+            yield f"{group}.{close}"
