@@ -28,7 +28,7 @@ MOST_VOCABULARY = 2**24
 """Largest vocabulary: above it the tokenizer ends the process."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Data(ABC):
     """Where a corpus is and how it is read.
 
@@ -169,7 +169,7 @@ class Data(ABC):
         return "iwslt14" if self.lowercase else "wmt14"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cached(Data):
     """Data that may be kept encoded for the next start.
 

@@ -19,7 +19,7 @@ MOST_SENTENCES = 1_000_000
 """Most sentences that are sampled, in a minute or two."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Sampled(Data):
     """What all sentences of the grammar share.
 
@@ -46,7 +46,7 @@ class _Sampled(Data):
         return True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Grammar(_Sampled):
     """Pairs sampled from a synchronous grammar whose exact log p(y | x) is known.
 
@@ -91,7 +91,7 @@ class Grammar(_Sampled):
         return replace(sample_tasks(self.mixture, sizes, self.held_out), name=self.name)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GrammarText(_Sampled):
     """The grammar's English-like side alone, for a language model; log p(x) is known."""
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["InMemory"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InMemory(Data):
     """A corpus that was put together in Python; no options make it again.
 

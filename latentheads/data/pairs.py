@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ CHARACTERS = 32
 word is left out before subwords are learned: every merge reads the whole of a word."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _TextPairs(Cached):
     """What all pairs of texts share.
 
@@ -195,7 +195,7 @@ class _TextPairs(Cached):
         return next(islice(kept, index, None))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pairs(_TextPairs):
     """Pairs of texts from a folder with train.SOURCE and train.TARGET, valid.* and test.*.
 
@@ -211,7 +211,7 @@ class Pairs(_TextPairs):
         test_name: The same for test.
     """
 
-    folder: str = ""
+    folder: str = field(default="", kw_only=False)
     references: str = ""
     train_name: str = "train"
     valid_name: str = ""
@@ -289,7 +289,7 @@ class Pairs(_TextPairs):
         ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Hub(_TextPairs):
     """Pairs of texts from the Hugging Face hub, or from local files that ``datasets`` reads.
 
@@ -300,7 +300,7 @@ class Hub(_TextPairs):
         config: Its configuration.
     """
 
-    corpus: str = "multi30k"
+    corpus: str = field(default="multi30k", kw_only=False)
     path: str = ""
     config: str = ""
 

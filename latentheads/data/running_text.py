@@ -5,7 +5,7 @@ from __future__ import annotations
 import pydoc_data.topics
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["HubText", "PythonDocs", "RunningText"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Text(Cached):
     """What all running text shares.
 
@@ -96,7 +96,7 @@ class _Text(Cached):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunningText(_Text):
     """Text of one language from a folder with train.txt, valid.txt and test.txt.
 
@@ -107,7 +107,7 @@ class RunningText(_Text):
         test_name: The same for test.
     """
 
-    folder: str = ""
+    folder: str = field(default="", kw_only=False)
     train_name: str = "train"
     valid_name: str = ""
     test_name: str = "test"
@@ -144,7 +144,7 @@ class RunningText(_Text):
         return map(self._file, PARTS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HubText(_Text):
     """Text of one language from the Hugging Face hub, or from local files of ``datasets``.
 
@@ -154,7 +154,7 @@ class HubText(_Text):
         config: Its configuration.
     """
 
-    corpus: str = "wikitext-2"
+    corpus: str = field(default="wikitext-2", kw_only=False)
     path: str = ""
     config: str = ""
 
@@ -181,7 +181,7 @@ class HubText(_Text):
         return local_files(self.path, self.cache)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PythonDocs(_Text):
     """The prose of Python's own reference; it needs no file."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Speech"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Speech(Cached):
     """Speech from a folder with train.tsv, valid.tsv and test.tsv, or folders of these names.
 
@@ -50,7 +50,7 @@ class Speech(Cached):
         test_name: The same for test.
     """
 
-    folder: str = ""
+    folder: str = field(default="", kw_only=False)
     task: Literal["recognition", "translation"] = "recognition"
     tasks: Tasks | None = None
     vocab_size: int = 10_000
