@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.corpora import Part
-from latentheads.corpora.batches import every_batch
+from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
@@ -247,7 +247,7 @@ def readings(
     device = model.device
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
     held = SharedSamples()
-    for place, batch in enumerate(every_batch(parts, "parts")):
+    for place, batch in enumerate(iterate_batches(parts, "parts")):
         here = batch.to(device)
         heads = Recording(model)
         with evaluating(*modules), fixed_noise(seed + place, device), blocked_from_tracers(), heads:

@@ -97,7 +97,7 @@ def describe_data(corpus: Corpus) -> Data:
     return replace(
         data,
         tasks=",".join(mixture.names),
-        tell_apart=mixture.apart,
+        tell_apart=mixture.task_key,
         task_temperature=mixture.temperature,
         one_task=mixture.one_task,
     )

@@ -108,7 +108,7 @@ class Reporter:
         part, found = self.corpus.test, {}
         names = [""] * len(part)
         for place, task in enumerate(self.corpus.tasks):
-            places = part.places(place)
+            places = part.indices_of_task(place)
             if not len(places):
                 continue
             own = part.take(places)
@@ -165,7 +165,7 @@ class Reporter:
 
     def _measure(self, part: Part, parts: Iterable[Batch]) -> Report:
         samples, seed = self.settings.samples, self.settings.seed
-        return evaluate(self.model, self.guide, parts, samples, seed, part.truth)
+        return evaluate(self.model, self.guide, parts, samples, seed, part.true_log_probs)
 
     def selection(self) -> dict[str, Any]:
         """Which heads every task speaks with, and the share that two tasks have in common."""
