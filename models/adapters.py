@@ -76,7 +76,9 @@ class Adapter(nn.Module):
         """
         parts = (self.scale, self.inner, self.inner_bias, self.outer, self.outer_bias)
         if task is None or task.common:
-            scale, inner, inner_bias, outer, outer_bias = (_first(part, task) for part in parts)
+            scale, inner, inner_bias, outer, outer_bias = (
+                _of_first_task(part, task) for part in parts
+            )
         else:
             scale, inner, inner_bias, outer, outer_bias = (part[task.ids] for part in parts)
             rows = (scale, inner_bias, outer_bias)
@@ -86,6 +88,6 @@ class Adapter(nn.Module):
         return x + (torch.matmul(hidden, outer.to(hidden.dtype)) + outer_bias)
 
 
-def _first(part: Float[Tensor, task * shape], task: SentenceTasks | None) -> Tensor:
+def _of_first_task(part: Float[Tensor, task * shape], task: SentenceTasks | None) -> Tensor:
     """A part of the one task that there is; which it is stays on the device."""
     return part[0] if task is None else part.index_select(0, task.ids[:1])[0]

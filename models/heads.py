@@ -14,7 +14,7 @@ from latentheads.names import Block
 from latentheads.selection.selector import Selector
 from latentheads.values import shown
 
-__all__ = ["HeadOptions", "fill_places"]
+__all__ = ["HeadOptions", "with_selected_heads"]
 
 A = TypeVar("A", bound=LatentAttention)
 
@@ -40,11 +40,11 @@ class HeadOptions:
                 f"prior must be made, as make_prior('independent') makes one, got {given}"
             )
 
-    def family_of(self, block: Block) -> Family | None:
+    def prior_of(self, block: Block) -> Family | None:
         """The prior of a block's logits; None where its chain is not drawn."""
         return self.prior(block) if block.chain in self.latent else None
 
-    def outputs_of(self, block: Block, noise: float) -> Family | None:
+    def output_prior_of(self, block: Block, noise: float) -> Family | None:
         """The prior of what n-gram heads say; None where it is not drawn."""
         drawn = noise > 0 and block.chain in self.latent
         return self.prior.outputs(block, noise) if drawn else None
@@ -62,11 +62,11 @@ class HeadOptions:
     ) -> A:
         """Makes an attention block, latent where its chain is, with candidates where it selects."""
         selector = self.selector_of(block)
-        block = fill_places(block, selector)
-        family = self.family_of(block)
+        block = with_selected_heads(block, selector)
+        family = self.prior_of(block)
         return kind(block, network.width, family, network.attention_dropout, selector)
 
 
-def fill_places(block: Block, selector: Selector | None) -> Block:
+def with_selected_heads(block: Block, selector: Selector | None) -> Block:
     """A block with the places that its selector fills."""
     return block if selector is None else replace(block, heads=selector.places)

@@ -63,10 +63,10 @@ class LanguageModel(Decoder):
         sizes = network or Network(norm="pre")
         self.network, self.prior = sizes, prior
         heads = HeadOptions(prior, self.latent, selector)
-        _refuse_encoder(sizes)
+        _check_no_encoder_options(sizes)
         if sizes.cutoffs and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
-        table, self.output = _make_ends(vocabulary, sizes)
+        table, self.output = _make_embeddings_and_output(vocabulary, sizes)
         self.embedding = Embedding(table, sizes.dropout)
 
         def layer(depth: int) -> Layer:
@@ -136,7 +136,7 @@ class LanguageModel(Decoder):
         return self.advance(x, tokens, state)
 
 
-def _refuse_encoder(sizes: Network) -> None:
+def _check_no_encoder_options(sizes: Network) -> None:
     """Refuses what is said of an encoder."""
     for name in ("mixers", "windows", "ngram_width"):
         if STACKS[0] in named_stacks(name, str(getattr(sizes, name))):
@@ -145,7 +145,9 @@ def _refuse_encoder(sizes: Network) -> None:
         raise ValueError("ngram_context is for the encoder of a translation model")
 
 
-def _make_ends(vocabulary: int, sizes: Network) -> tuple[nn.Embedding | AdaptiveTable, Output]:
+def _make_embeddings_and_output(
+    vocabulary: int, sizes: Network
+) -> tuple[nn.Embedding | AdaptiveTable, Output]:
     """The table of input embeddings and the output layer, tied if asked."""
     if sizes.cutoffs:
         bands = AdaptiveTable(vocabulary, sizes.width, sizes.cutoffs, sizes.adaptive_factor)

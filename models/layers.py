@@ -77,20 +77,20 @@ class Layer(nn.Module):
         if state is not None and choice is not None:
             choice = choice.spread(x.ndim - 3)
         cache = state and state.cache(self.inner)
-        entered = self.inner_step.enter(x)
+        entered = self.inner_step.prepare_input(x)
         update, inner = self.inner.mix(entered, reach, below[0], cache, choice)
-        x = self._adapt_to_task(self.inner_step.leave(x, update), 0, task, state)
+        x = self._adapt_to_task(self.inner_step.add_update(x, update), 0, task, state)
         cross = None
         if self.cross is not None and self.cross_step is not None:
             if memory is None or memory_mask is None:
                 raise ValueError("cross-attention must be given memory and memory_mask")
             cache = state and state.cache(self.cross)
-            entered = self.cross_step.enter(x)
+            entered = self.cross_step.prepare_input(x)
             if state is not None:
                 entered = entered.flatten(1, -2)  # hypotheses are queries of one memory
             choice = choices.get(self.cross.block.name)
             update, cross = self.cross(entered, memory, memory_mask, below[1], cache, choice)
-            x = self.cross_step.leave(x, update if state is None else update.view(x.shape))
+            x = self.cross_step.add_update(x, update if state is None else update.view(x.shape))
         x = self.feed_forward_step(x, self.feed_forward)
         return self._adapt_to_task(x, 1, task, state), (inner, cross)
 

@@ -13,8 +13,8 @@ from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.ngram import NGram, NGramCache
 from latentheads.mask import AttentionMask
-from latentheads.models.heads import HeadOptions, fill_places
-from latentheads.models.mixing import heads_below
+from latentheads.models.heads import HeadOptions, with_selected_heads
+from latentheads.models.mixing import attention_layer_below
 from latentheads.models.network import Network
 from latentheads.names import Block, side_of
 from latentheads.selection.selector import Choice
@@ -72,7 +72,7 @@ class SelfAttention(LatentAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Attends; logits below that stand in a band are 0 elsewhere."""
         if below is not None and self.below is not None:
-            below = self.below.over_keys(below, reach.start)
+            below = self.below.to_dense(below, reach.start)
         return self(x, None, reach.mask, below, cache, choice)
 
 
@@ -106,9 +106,9 @@ class LocalAttention(LatentAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Attends to the window."""
         if below is not None and self.below is not None:
-            below = self.below.widened(below, self.band)
+            below = self.below.to_band(below, self.band)
         elif below is not None:
-            below = self.band.of_keys(below, reach.start)
+            below = self.band.from_dense(below, reach.start)
         return self(x, None, self.band.mask(reach), below, cache, choice)
 
     def cache(self) -> AttentionCache:
@@ -134,7 +134,7 @@ def make_mixer(
     if mixing.kind == "ngram":
         block = Block(chain, layer, network.ngram_heads or network.heads)
         return _make_ngram(block, mixing.head_width, band, network, heads)
-    under = heads_below(chosen, layer)
+    under = attention_layer_below(chosen, layer)
     window = 0 if under is None else chosen[under].window
     below = Band(window, causal) if window else None
     begins = next(n for n, each in enumerate(chosen) if each.kind != "ngram")
@@ -150,8 +150,8 @@ def _make_ngram(
 ) -> NGram:
     """Makes an n-gram, the outputs of its heads drawn where its chain is and there is noise."""
     selector = heads.selector_of(block)
-    selector = None if selector is None else selector.fitting(block.heads)
-    block = fill_places(block, selector)
+    selector = None if selector is None else selector.for_heads(block.heads)
+    block = with_selected_heads(block, selector)
     return NGram(
         block,
         network.width,
@@ -160,6 +160,6 @@ def _make_ngram(
         network.ngram_slices,
         network.ngram_context and not band.causal,
         network.activation_dropout,
-        heads.outputs_of(block, network.ngram_noise),
+        heads.output_prior_of(block, network.ngram_noise),
         selector,
     )

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from latentheads.checks import check_known, split_items
 
-__all__ = ["MIXERS", "STACKS", "Mixing", "heads_below", "mixings", "named_stacks", "words_by_layer"]
+__all__ = [
+    "MIXERS",
+    "STACKS",
+    "MixerConfig",
+    "attention_layer_below",
+    "named_stacks",
+    "parse_by_layer",
+    "parse_mixers",
+]
 
 MIXERS = ("attention", "local", "ngram")
 STACKS = ("encoder", "decoder")
@@ -16,7 +24,7 @@ WINDOW = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Mixing:
+class MixerConfig:
     """Which mixer one layer has, and its sizes.
 
     Attributes:
@@ -30,12 +38,14 @@ class Mixing:
     head_width: int = 0
 
 
-def heads_below(stack: tuple[Mixing, ...], layer: int) -> int | None:
+def attention_layer_below(stack: tuple[MixerConfig, ...], layer: int) -> int | None:
     """The nearest layer below that attends, whose logits a chain hands on; None for none."""
     return next((n for n in range(layer - 1, -1, -1) if stack[n].kind != "ngram"), None)
 
 
-def mixings(mixers: str, windows: str, widths: str, stack: str, layers: int) -> tuple[Mixing, ...]:
+def parse_mixers(
+    mixers: str, windows: str, widths: str, stack: str, layers: int
+) -> tuple[MixerConfig, ...]:
     """Reads which mixer every layer of a stack has.
 
     Args:
@@ -48,18 +58,18 @@ def mixings(mixers: str, windows: str, widths: str, stack: str, layers: int) -> 
     Raises:
         ValueError: What is wrong, in one line.
     """
-    kinds = words_by_layer("mixers", mixers or MIXERS[0], stack, layers) or MIXERS[:1] * layers
+    kinds = parse_by_layer("mixers", mixers or MIXERS[0], stack, layers) or MIXERS[:1] * layers
     for kind in kinds:
         check_known("mixer", kind, MIXERS)
-    spans = _read_numbers("windows", windows, 1, WINDOW, stack, layers)
-    heads = _read_numbers("ngram_width", widths, 0, 0, stack, layers)
+    spans = _parse_numbers("windows", windows, 1, WINDOW, stack, layers)
+    heads = _parse_numbers("ngram_width", widths, 0, 0, stack, layers)
     return tuple(
-        Mixing(kind, 0 if kind == "attention" else span, width if kind == "ngram" else 0)
+        MixerConfig(kind, 0 if kind == "attention" else span, width if kind == "ngram" else 0)
         for kind, span, width in zip(kinds, spans, heads, strict=True)
     )
 
 
-def words_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str, ...]:
+def parse_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str, ...]:
     """The words of a stack, one a layer; none where the text names the other stack only.
 
     ``3`` is for all layers, ``3,5*2`` for three, ``encoder=3 decoder=3,5*2`` for each stack alone.
@@ -98,10 +108,10 @@ def _by_stack(option: str, text: str) -> dict[str, str]:
     return parts
 
 
-def _read_numbers(
+def _parse_numbers(
     option: str, text: str, least: int, default: int, stack: str, layers: int
 ) -> tuple[int, ...]:
-    words = words_by_layer(option, text, stack, layers) or (str(default),) * layers
+    words = parse_by_layer(option, text, stack, layers) or (str(default),) * layers
     for word in words:
         if not word.isdecimal() or int(word) < least:
             raise ValueError(f"{option} must be whole numbers from {least} on, got {word!r}")

@@ -15,19 +15,26 @@ from latentheads.batch import PAD
 from latentheads.checks import check_least
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
-from latentheads.layers.position import positions
-from latentheads.layers.spec_augment import Hiding, Policy
+from latentheads.layers.position import sinusoidal_positions
+from latentheads.layers.spec_augment import Policy, SpecAugment
 from latentheads.layers.subsampler import Subsampler
-from latentheads.models.mixing import STACKS, Mixing, mixings, named_stacks
+from latentheads.models.mixing import STACKS, MixerConfig, named_stacks, parse_mixers
 from latentheads.values import convert_fields
 
-__all__ = ["Embedding", "FeedForward", "FrameEmbedding", "Network", "Residual", "positions"]
+__all__ = [
+    "Embedding",
+    "FeedForward",
+    "FrameEmbedding",
+    "Network",
+    "Residual",
+    "sinusoidal_positions",
+]
 
 Norm = Literal["post", "pre"]
 Share = Literal["decoder", "all", "none"]
 NGRAM = ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context", "ngram_noise")
 """Options of n-gram layers alone."""
-SAID_OF = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
+MIXERS_OF_OPTION = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
 """Options that are words for layers of some mixers, for one stack alone where it is named."""
 
 
@@ -115,19 +122,19 @@ class Network:
         for name in ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
-        self._read_numbers()
+        self._numbers_to_text()
         self._check_mixers()
 
-    def _read_numbers(self) -> None:
+    def _numbers_to_text(self) -> None:
         """Turns options that were given as whole numbers into words."""
-        for name in SAID_OF:
+        for name in MIXERS_OF_OPTION:
             object.__setattr__(self, name, str(getattr(self, name)))
 
     def _check_mixers(self) -> None:
         kinds = {mixing.kind for stack in STACKS for mixing in self.stack(stack)}
         if self.windows and kinds == {"attention"}:
             raise ValueError("windows are for local and ngram layers: mixers has none")
-        for name, acting in SAID_OF.items():
+        for name, acting in MIXERS_OF_OPTION.items():
             for stack in named_stacks(name, getattr(self, name)):
                 if not acting & {mixing.kind for mixing in self.stack(stack)}:
                     said = " and ".join(sorted(acting))
@@ -143,10 +150,10 @@ class Network:
         if self.ngram_context and all(m.kind != "ngram" for m in self.stack(STACKS[0])):
             raise ValueError("ngram_context is for ngram layers of the encoder: it has none")
 
-    def stack(self, name: str) -> tuple[Mixing, ...]:
+    def stack(self, name: str) -> tuple[MixerConfig, ...]:
         """The mixer of every layer of the encoder or the decoder."""
         numbers = str(self.windows), str(self.ngram_width)
-        return mixings(self.mixers, *numbers, name, self.depth(name))
+        return parse_mixers(self.mixers, *numbers, name, self.depth(name))
 
     def depth(self, name: str) -> int:
         """Layers of the encoder or the decoder."""
@@ -165,7 +172,7 @@ class ScaledWithPositions(nn.Module):
         self.dropout = dropout
         self._positions: Tensor | None = None
 
-    def place(
+    def add_positions(
         self, x: Float[Tensor, "*batch token dim"], start: int = 0
     ) -> Float[Tensor, "*batch token dim"]:
         """Scales states, and adds positions from ``start`` on."""
@@ -179,7 +186,7 @@ class ScaledWithPositions(nn.Module):
         fits = known is not None and (known.device, known.dtype) == (like.device, like.dtype)
         if known is None or not fits or known.shape[0] < end:
             # twice as many: a text that grows by one token asks for one more each time
-            known = positions(max(2 * end, 128), like.shape[-1], like.device, like.dtype)
+            known = sinusoidal_positions(max(2 * end, 128), like.shape[-1], like.device, like.dtype)
             self._positions = known
         return known[start:end]
 
@@ -215,7 +222,7 @@ class Embedding(ScaledWithPositions):
         self, tokens: Int[Tensor, "*batch token"], start: int = 0
     ) -> Float[Tensor, "*batch token dim"]:
         """Embeds tokens that begin at a position."""
-        return self.place(self._look_up(tokens), start)
+        return self.add_positions(self._look_up(tokens), start)
 
     def _look_up(self, tokens: Int[Tensor, "*batch token"]) -> Float[Tensor, "*batch token dim"]:
         try:
@@ -240,7 +247,7 @@ class FrameEmbedding(ScaledWithPositions):
     def __init__(self, bins: int, network: Network) -> None:
         super().__init__(network.dropout)
         self.subsampler = Subsampler(bins, network.channels, network.width)
-        self.hiding = Hiding(network.spec_augment)
+        self.hiding = SpecAugment(network.spec_augment)
 
     def forward(
         self, frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"]
@@ -251,7 +258,7 @@ class FrameEmbedding(ScaledWithPositions):
             frames: Padded behind each utterance's end.
             lengths: Frames of each utterance.
         """
-        return self.place(self.subsampler(self.hiding(frames, lengths), lengths))
+        return self.add_positions(self.subsampler(self.hiding(frames, lengths), lengths))
 
 
 class FeedForward(nn.Module):
@@ -281,15 +288,15 @@ class Residual(nn.Module):
         self.pre = network.norm == "pre"
         self.dropout = network.dropout
 
-    def enter(self, x: Tensor) -> Tensor:
+    def prepare_input(self, x: Tensor) -> Tensor:
         """What the sub-layer reads."""
         return self.norm(x) if self.pre else x
 
-    def leave(self, x: Tensor, update: Tensor) -> Tensor:
+    def add_update(self, x: Tensor, update: Tensor) -> Tensor:
         """Adds what the sub-layer wrote."""
         x = x + dropout(update, self.dropout, self.training)
         return x if self.pre else self.norm(x)
 
     def forward(self, x: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
         """Runs a sub-layer that returns only its update."""
-        return self.leave(x, step(self.enter(x)))
+        return self.add_update(x, step(self.prepare_input(x)))

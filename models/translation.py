@@ -227,7 +227,7 @@ class Translation(Decoder):
         )
         return EncoderDecoderStates(x, memory, valid.unsqueeze(-2))
 
-    def hear_by_ctc(self, batch: Batch) -> list[list[int]]:
+    def decode_ctc(self, batch: Batch) -> list[list[int]]:
         """What CTC hears in each utterance, without the decoder: tokens without EOS.
 
         Raises:
@@ -235,7 +235,7 @@ class Translation(Decoder):
         """
         if self.ctc is None:
             raise ValueError("this model has no CTC: train it with ctc")
-        return self.ctc.hear(self.encode(batch, self.choose(batch)), batch.source_valid)
+        return self.ctc.greedy_decode(self.encode(batch, self.choose(batch)), batch.source_valid)
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None

@@ -61,7 +61,7 @@ class Band:
         """Products of each of the last queries with the keys of its band."""
         queries, size = q.shape[-2], self._block_size(q.shape[-2])
         blocks = _cut_blocks(q, size)
-        dense = torch.matmul(blocks, self._reach_keys(k, queries, size))
+        dense = torch.matmul(blocks, self._unfold_keys(k, queries, size))
         return self._take_diagonals(dense).flatten(-3, -2)[..., :queries, :]
 
     def sums(
@@ -70,22 +70,22 @@ class Band:
         """Sums of the values in each query's band, weighted."""
         queries, size = weights.shape[-2], self._block_size(weights.shape[-2])
         dense = self._skew_rows(_cut_blocks(weights, size))
-        found = torch.matmul(dense, self._reach_keys(v, queries, size).mT)
+        found = torch.matmul(dense, self._unfold_keys(v, queries, size).mT)
         return found.flatten(-3, -2)[..., :queries, :]
 
-    def of_keys(
+    def from_dense(
         self, x: Float[Tensor, "*batch query key"], start: int = 0
     ) -> Float[Tensor, "*batch query offset"]:
         """Takes the band out of all pairs, zeros beyond the ends."""
         return self._take_diagonals(F.pad(x, (self.before - start, self.after)))
 
-    def over_keys(
+    def to_dense(
         self, x: Float[Tensor, "*batch query offset"], start: int = 0, fill: float = 0.0
     ) -> Float[Tensor, "*batch query key"]:
         """Puts the band among all pairs, with a constant elsewhere."""
         return F.pad(self._skew_rows(x, fill), (start - self.before, -self.after), value=fill)
 
-    def widened(
+    def to_band(
         self, x: Float[Tensor, "*batch query offset"], other: Band
     ) -> Float[Tensor, "*batch query offset2"]:
         """Turns the layout of this band into that of another, zeros where it has nothing."""
@@ -110,7 +110,7 @@ class Band:
         known = x.shape[-2] - queries
         return F.pad(x, (0, 0, self.before - known, self.after + further))
 
-    def _reach_keys(
+    def _unfold_keys(
         self, x: Tensor, queries: int, size: int
     ) -> Float[Tensor, "*batch block dim key"]:
         """The states that each block of queries reaches; a view."""
@@ -151,8 +151,8 @@ class BandMask(PairMask):
     band: Band
     start: int
 
-    def over_keys(self, logits: Tensor) -> tuple[Tensor, PairMask]:
+    def to_dense(self, logits: Tensor) -> tuple[Tensor, PairMask]:
         """Logits and mask with a column for every key: 0, and not to be read, outside the band."""
-        bias = self.band.over_keys(self.bias, self.start, -torch.inf)
-        latent = self.band.over_keys(self.latent, self.start)
-        return self.band.over_keys(logits, self.start), PairMask(bias, latent, self.pairs)
+        bias = self.band.to_dense(self.bias, self.start, -torch.inf)
+        latent = self.band.to_dense(self.latent, self.start)
+        return self.band.to_dense(logits, self.start), PairMask(bias, latent, self.pairs)

@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from latentheads.attention.band import Band
 from latentheads.distributions import HeadContext
-from latentheads.families import Family, Gaussian, HeadScale, Identity, Point, check_distribution
+from latentheads.families import (
+    Family,
+    Gaussian,
+    HeadScale,
+    Identity,
+    Point,
+    check_head_distribution,
+)
 from latentheads.names import SELECTION, Block
 from latentheads.selection.selector import Choice, Selector
 
@@ -23,8 +30,8 @@ __all__ = [
     "BlockCache",
     "HeadBlock",
     "Hook",
-    "gather_chosen",
-    "last_of",
+    "gather_selected",
+    "keep_last",
     "reorder",
     "without_hooks",
 ]
@@ -60,21 +67,21 @@ class HeadBlock(nn.Module, ABC):
         selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
             no candidates but its heads.
         latent: What is drawn of its heads: the last part of the site's name.
-        attends: Whether its heads have attention weights, and hand their logits up a chain.
+        has_attention_weights: Whether its heads have attention weights.
         band: The pairs that its heads look at; None: all.
         watchers: Functions called in every pass with the heads, and with which of them speak.
     """
 
     prior: Family | None
     latent: str
-    attends: bool = False
+    has_attention_weights: bool = False
     band: Band | None = None
 
     def __init__(self, block: Block, selector: Selector | None) -> None:
         super().__init__()
         self.block = block
         self.selector = selector
-        self.watchers: list[Hook] = []
+        self.hooks: list[Hook] = []
 
     @property
     @abstractmethod
@@ -92,14 +99,14 @@ class HeadBlock(nn.Module, ABC):
         """Width of what a head says."""
 
     @property
-    def places(self) -> list[int]:
+    def active_heads(self) -> list[int]:
         """Places of the heads that are read out: all that there are, unless some were removed."""
         return list(range(self.block.heads))
 
     @property
-    def speakers(self) -> int:
+    def num_active_heads(self) -> int:
         """Heads that are read out."""
-        return len(self.places)
+        return len(self.active_heads)
 
     @property
     def site(self) -> str:
@@ -124,7 +131,7 @@ class HeadBlock(nn.Module, ABC):
         return HeadScale(self.block.heads, start, learned=True)
 
     @property
-    def sparse(self) -> bool:
+    def can_skip_inactive(self) -> bool:
         """Whether the heads that speak may be computed without the others."""
         return False
 
@@ -151,7 +158,7 @@ class HeadBlock(nn.Module, ABC):
         assert selector is not None
         value = drawn
         if value is None:
-            value = selector.draw(self.block.site(SELECTION), chain, self.output_weight)
+            value = selector.sample(self.block.site(SELECTION), chain, self.output_weight)
         rows, tasks = value.shape[-2], selector.tasks(chain)
         if rows == tasks:
             draws = 1  # one draw for all, such as the likeliest selection
@@ -162,7 +169,12 @@ class HeadBlock(nn.Module, ABC):
             )
         choice = selector.choose(value, task, common, draws)
         own_places = choice.index is None and choice.common
-        if self.training or not own_places or value.requires_grad or not (alone and self.sparse):
+        if (
+            self.training
+            or not own_places
+            or value.requires_grad
+            or not (alone and self.can_skip_inactive)
+        ):
             return choice
         return choice.of_active()
 
@@ -193,12 +205,12 @@ class HeadBlock(nn.Module, ABC):
     def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes the weights of all other heads."""
 
-    def _draw(self, context: HeadContext) -> Tensor:
+    def _sample_heads(self, context: HeadContext) -> Tensor:
         """Draws the heads, or takes them as they were computed."""
         if self.prior is None:
             return context.scores
         law = self.prior(context)
-        check_distribution(self.site, law, context.scores.shape)
+        check_head_distribution(self.site, law, context.scores.shape)
         value: Tensor = pyro.sample(self.site, law)
         if context.states is not None:
             context.states.forget()
@@ -206,10 +218,10 @@ class HeadBlock(nn.Module, ABC):
 
     def _call_hooks(self, *heads: Any) -> None:
         """Calls the watchers."""
-        for watch in self.watchers:
+        for watch in self.hooks:
             watch(*heads)
 
-    def _find_active(
+    def _get_active_heads(
         self,
         heads: Shaped[Tensor, "*batch computed query any"],
         choice: Choice | None,
@@ -226,24 +238,24 @@ class HeadBlock(nn.Module, ABC):
         if choice is not None and choice.silent and choice.index is not None:
             silent = heard.new_zeros(*heard.shape[:-1], self.block.heads)
             heard = silent.index_copy(-1, choice.index, heard)
-        read = self.output_weight.unflatten(-1, (self.speakers, -1))
+        read = self.output_weight.unflatten(-1, (self.num_active_heads, -1))
         return heard & read.any(0).any(-1)
 
 
 @contextmanager
 def without_hooks(model: nn.Module) -> Iterator[None]:
     """Suspends the watchers of a model's blocks."""
-    watching = {m: m.watchers for m in model.modules() if isinstance(m, HeadBlock)}
+    watching = {m: m.hooks for m in model.modules() if isinstance(m, HeadBlock)}
     for block in watching:
-        block.watchers = []
+        block.hooks = []
     try:
         yield
     finally:
-        for block, watchers in watching.items():
-            block.watchers = watchers
+        for block, hooks in watching.items():
+            block.hooks = hooks
 
 
-def gather_chosen(
+def gather_selected(
     heads: Float[Tensor, "*batch candidate position dim"], choice: Choice | None
 ) -> Float[Tensor, "*out place position dim"]:
     """Takes the chosen candidates of every sentence; all of them where sentences share a choice."""
@@ -254,7 +266,7 @@ def gather_chosen(
     return torch.take_along_dim(heads[(None,) * missing], index[(None,) * -missing], -3)
 
 
-def last_of(
+def keep_last(
     held: Float[Tensor, "*batch position dim"], number: int | None
 ) -> Float[Tensor, "*batch kept dim"]:
     """The last positions, at most this many; None keeps all."""

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from latentheads.attention.block import BlockCache, last_of, reorder
+from latentheads.attention.block import BlockCache, keep_last, reorder
 
 __all__ = ["AttentionCache"]
 
@@ -21,13 +21,13 @@ class AttentionCache(BlockCache):
         keys: Of self-attention ``sentence *hypothesis head key dim``, of a memory without the
             hypotheses: all of a sentence read one memory.
         values: The same.
-        of_memory: Whether keys and values are those of a memory.
+        is_memory: Whether keys and values are those of a memory.
         last: How many of the last positions are kept; None keeps all.
     """
 
     keys: Tensor | None = None
     values: Tensor | None = None
-    of_memory: bool = False
+    is_memory: bool = False
     last: int | None = None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,12 +35,12 @@ class AttentionCache(BlockCache):
         if self.keys is not None and self.values is not None:
             keys = torch.cat([self.keys, keys], -2)
             values = torch.cat([self.values, values], -2)
-        self.keys, self.values = (last_of(held, self.last) for held in (keys, values))
+        self.keys, self.values = (keep_last(held, self.last) for held in (keys, values))
         return keys, values
 
     def hold(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keeps the keys and values of a memory, laid out to be read many times."""
-        self.keys, self.values, self.of_memory = keys.contiguous(), values.contiguous(), True
+        self.keys, self.values, self.is_memory = keys.contiguous(), values.contiguous(), True
         return self.keys, self.values
 
     def select(
@@ -51,7 +51,7 @@ class AttentionCache(BlockCache):
         """Keeps, repeats or reorders sentences; a memory has no hypotheses."""
         if self.keys is None or self.values is None:
             return
-        own = None if self.of_memory else hypotheses
+        own = None if self.is_memory else hypotheses
         self.keys, self.values = (
             reorder(held, sentences, own) for held in (self.keys, self.values)
         )

@@ -88,7 +88,7 @@ class Disagreement:
         if not self.kinds:
             raise ValueError(f"kinds must name one or more of {', '.join(KINDS)}")
 
-    def of_block(
+    def agreement_of_block(
         self,
         logits: Float[Tensor, "*batch head query key"],
         values: Tensor,
@@ -104,24 +104,24 @@ class Disagreement:
         total = logits.new_zeros(())
         for kind in self.kinds:
             if kind == "subspace":
-                total = total + _mean_counted(self._compare_unit(values, active), keys)
+                total = total + _masked_mean(self._unit_agreement(values, active), keys)
             elif kind == "output":
                 heads = torch.matmul(weights.to(values.dtype), values)
-                total = total + _mean_counted(self._compare_unit(heads, active), queries)
+                total = total + _masked_mean(self._unit_agreement(heads, active), queries)
             else:
-                total = total + _mean_counted(agreement(weights, self.diagonal, active), queries)
+                total = total + _masked_mean(agreement(weights, self.diagonal, active), queries)
         return total
 
-    def of_outputs(
+    def agreement_of_outputs(
         self,
         heads: Float[Tensor, "*batch head query dim"],
         queries: Bool[Tensor, "*mask query"],
         active: Bool[Tensor, "*batch head"] | None = None,
     ) -> Float[Tensor, "*batch"]:
         """The agreement of the outputs of a block that has no weights, its mean over queries."""
-        return _mean_counted(self._compare_unit(heads, active), queries.to(heads.dtype))
+        return _masked_mean(self._unit_agreement(heads, active), queries.to(heads.dtype))
 
-    def _compare_unit(
+    def _unit_agreement(
         self,
         x: Float[Tensor, "*batch head token dim"],
         active: Bool[Tensor, "*batch head"] | None,
@@ -129,21 +129,23 @@ class Disagreement:
         return agreement(F.normalize(full_precision(x), dim=-1), self.diagonal, active)
 
     @contextmanager
-    def heard(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    def record_agreement(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
         """Collects the agreement of every block that runs meanwhile, by its name."""
         found: dict[str, Tensor] = {}
         watching = [(block, self._make_hook(block, found)) for block in self.blocks(model)]
         for block, watch in watching:
-            block.watchers.append(watch)
+            block.hooks.append(watch)
         try:
             yield found
         finally:
             for block, watch in watching:
-                block.watchers.remove(watch)
+                block.hooks.remove(watch)
 
     def _make_hook(self, block: HeadBlock, found: dict[str, Tensor]) -> Hook:
         """Makes the watcher that keeps the agreement of every pass of a block."""
-        agree = self.of_block if block.attends else self.of_outputs
+        agree = (
+            self.agreement_of_block if block.has_attention_weights else self.agreement_of_outputs
+        )
 
         def listen(*heads: Any) -> None:
             found[block.block.name] = agree(*heads)
@@ -156,13 +158,13 @@ class Disagreement:
             module
             for module in model.modules()
             if isinstance(module, HeadBlock)
-            and module.speakers > 1
+            and module.num_active_heads > 1
             and (self.chains is None or module.block.chain in self.chains)
-            and (module.attends or "output" in self.kinds)
+            and (module.has_attention_weights or "output" in self.kinds)
         ]
 
 
-def _mean_counted(
+def _masked_mean(
     each: Float[Tensor, "*batch token"], counted: Float[Tensor, "*mask token"]
 ) -> Float[Tensor, "*batch"]:
     """The mean over the tokens that count, 0 where none does."""

@@ -36,7 +36,7 @@ class LatentAttention(HeadBlock):
     """
 
     latent = "logits"
-    attends = True
+    has_attention_weights = True
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LatentAttention(HeadBlock):
     ) -> None:
         super().__init__(block, selector)
         size = width // selector.heads if selector else None
-        candidates = selector.candidates_of(block.chain) if selector else None
+        candidates = selector.num_candidates(block.chain) if selector else None
         self.attention = MultiHeadAttention(width, block.heads, dropout, size, candidates)
         self.prior = prior
 
@@ -63,13 +63,13 @@ class LatentAttention(HeadBlock):
         return self.attention.size
 
     @property
-    def places(self) -> list[int]:
+    def active_heads(self) -> list[int]:
         """Places of the heads that are read out among those whose logits are computed."""
         active = self.attention.active
         return list(range(self.attention.heads)) if active is None else active.tolist()
 
     @property
-    def sparse(self) -> bool:
+    def can_skip_inactive(self) -> bool:
         """Whether its logits are its scores, whatever lies below."""
         point = isinstance(self.prior, Point) and isinstance(self.prior.location, Identity)
         return self.prior is None or point
@@ -102,13 +102,13 @@ class LatentAttention(HeadBlock):
         keys = memory if memory is not None else query if cache is None else None
         states = BlockStates(query, keys)
         context = HeadContext(self.attention.scores(q, k), below, mask, self.block, None, states)
-        logits = self._draw(context)
-        active = self.attention.of_active(logits)
-        if self.watchers:
-            every, over = mask.over_keys(active)
-            seen = (self.attention.placed(each, choice) for each in (every, v))
-            self._call_hooks(*seen, over, self._find_active(every, choice))
-        return self.attention.read_out(active, v, mask, choice), logits
+        logits = self._sample_heads(context)
+        active = self.attention.select_active(logits)
+        if self.hooks:
+            every, over = mask.to_dense(active)
+            seen = (self.attention.scatter_active(each, choice) for each in (every, v))
+            self._call_hooks(*seen, over, self._get_active_heads(every, choice))
+        return self.attention.attend(active, v, mask, choice), logits
 
     def cache(self) -> AttentionCache:
         """An empty cache for decoding token by token."""

@@ -19,8 +19,8 @@ from latentheads.attention.band import Band
 from latentheads.attention.block import (
     BlockCache,
     HeadBlock,
-    gather_chosen,
-    last_of,
+    gather_selected,
+    keep_last,
     reorder,
 )
 from latentheads.distributions import BlockStates, HeadContext
@@ -49,7 +49,7 @@ class NGramCache(BlockCache):
         """Appends new inputs and returns them with all that was kept."""
         if self.inputs is not None:
             x = torch.cat([self.inputs, x], -2)
-        self.inputs = last_of(x, self.last)
+        self.inputs = keep_last(x, self.last)
         return x
 
     def select(
@@ -112,7 +112,7 @@ class NGram(HeadBlock):
     ) -> None:
         super().__init__(block, selector)
         heads = selector.heads if selector else block.heads
-        candidates = selector.candidates_of(block.chain) if selector else heads
+        candidates = selector.num_candidates(block.chain) if selector else heads
         inputs, read = band.width + context, width // heads if slices else width
         head_width = head_width or max(1, round(4 * width**2 / heads / (inputs * read + width)))
         self.band, self.dropout = band, dropout
@@ -154,14 +154,14 @@ class NGram(HeadBlock):
         """Reads the window around every position; without heads, says the bias."""
         if not self.block.heads:
             return self.out.bias.expand(x.shape)
-        heads = gather_chosen(self._compute_heads(x, reach, cache, choice), choice)
+        heads = gather_selected(self._compute_heads(x, reach, cache, choice), choice)
         if self.prior is not None:
             states = BlockStates(x, x if cache is None else None)
             scores, mask = full_precision(heads), reach.outputs(self.size)
             known = HeadContext(scores, None, mask, self.block, None, states)
-            heads = self._draw(known).to(heads.dtype)
-        if self.watchers:
-            self._call_hooks(heads, reach.drawn, self._find_active(heads, choice))
+            heads = self._sample_heads(known).to(heads.dtype)
+        if self.hooks:
+            self._call_hooks(heads, reach.drawn, self._get_active_heads(heads, choice))
         if choice is not None:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         joined = heads.transpose(-2, -3).flatten(-2)
@@ -177,12 +177,14 @@ class NGram(HeadBlock):
             x = x.masked_fill(~reach.valid.unsqueeze(-1), 0.0)
         known = x if cache is None else cache.extend(x)
         windows = self.band.windows(known, x.shape[-2])
-        hidden = self._read_windows(windows, index, self.weight, self.bias)
+        hidden = self._project_windows(windows, index, self.weight, self.bias)
         if self.context is not None:
-            hidden = hidden + self._read_windows(self._read_sentence(x, reach), index, self.context)
+            hidden = hidden + self._project_windows(
+                self._max_pool_sentence(x, reach), index, self.context
+            )
         return F.relu(hidden)
 
-    def _read_windows(
+    def _project_windows(
         self,
         x: Float[Tensor, "*batch query offset dim"],
         index: Int[Tensor, " place"] | None,
@@ -197,10 +199,10 @@ class NGram(HeadBlock):
             every = None if bias is None else bias.flatten()
             hidden = F.linear(x.flatten(-2), weight.flatten(0, 1), every)
             return hidden.unflatten(-1, (len(weight), -1)).transpose(-2, -3)
-        hidden = torch.matmul(self._take_slices(x, index), weight.mT)
+        hidden = torch.matmul(self._select_slices(x, index), weight.mT)
         return hidden if bias is None else hidden + bias.unsqueeze(-2)
 
-    def _take_slices(
+    def _select_slices(
         self, x: Float[Tensor, "*batch query offset dim"], index: Int[Tensor, " place"] | None
     ) -> Float[Tensor, "*batch head query input"]:
         """The slice of the window that every head reads."""
@@ -210,7 +212,9 @@ class NGram(HeadBlock):
         reading = torch.tensor(self.reading, device=x.device)
         return slices.index_select(-3, reading if index is None else reading[index])
 
-    def _read_sentence(self, x: Tensor, reach: AttentionMask) -> Float[Tensor, "*batch 1 1 dim"]:
+    def _max_pool_sentence(
+        self, x: Tensor, reach: AttentionMask
+    ) -> Float[Tensor, "*batch 1 1 dim"]:
         """The maximum over all positions but padding."""
         if reach.valid is not None:
             x = x.masked_fill(~reach.valid.unsqueeze(-1), -torch.inf)

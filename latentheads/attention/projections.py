@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.band import Band
-from latentheads.attention.block import gather_chosen
+from latentheads.attention.block import gather_selected
 from latentheads.layers.numeric import dropout, full_precision, softmax, weighted_sum
 from latentheads.mask import PairMask
 from latentheads.selection.selector import Choice
@@ -134,7 +134,7 @@ class MultiHeadAttention(nn.Module):
     def _split_heads(self, x: Tensor, choice: Choice | None) -> Tensor:
         """Tells the heads apart; of candidates, takes the sentence's own."""
         heads = x.unflatten(-1, (x.shape[-1] // self.size, self.size)).transpose(-2, -3)
-        return gather_chosen(heads, choice)
+        return gather_selected(heads, choice)
 
     def scores(
         self,
@@ -147,11 +147,11 @@ class MultiHeadAttention(nn.Module):
             return full_precision(self.band.products(q, k))
         return full_precision(torch.matmul(q, k.transpose(-1, -2)))
 
-    def of_active(self, x: Tensor) -> Tensor:
+    def select_active(self, x: Tensor) -> Tensor:
         """Keeps, of values for every head, those of the heads that are read out."""
         return x if self.active is None else x.index_select(-3, self.active)
 
-    def read_out(
+    def attend(
         self,
         logits: Float[Tensor, "*batch head query key"],
         v: Float[Tensor, "*values head position dim"],
@@ -169,7 +169,7 @@ class MultiHeadAttention(nn.Module):
         weights = softmax(logits + mask.bias)
         heads = self.sum_values(weights, v)
         if choice is not None:
-            heads = self._weigh_chosen(heads, choice)
+            heads = self._apply_choice(heads, choice)
         return self.out(heads.transpose(-2, -3).flatten(-2))
 
     def sum_values(
@@ -182,15 +182,15 @@ class MultiHeadAttention(nn.Module):
             return self.band.sums(dropout(weights, self.dropout, self.training).to(v.dtype), v)
         return weighted_sum(weights, v, self.dropout, self.training)
 
-    def _weigh_chosen(self, heads: Tensor, choice: Choice) -> Tensor:
+    def _apply_choice(self, heads: Tensor, choice: Choice) -> Tensor:
         """Weighs the chosen heads; all others, where they have places, say nothing."""
         # a draw that fills all places weighs each by exactly one: to multiply would cost a pass
         # over the heads for nothing, unless the gradient of a relaxation goes through the weight
         if choice.index is None or choice.silent or choice.weight.requires_grad:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
-        return self.placed(heads, choice)
+        return self.scatter_active(heads, choice)
 
-    def placed(self, heads: Tensor, choice: Choice | None) -> Tensor:
+    def scatter_active(self, heads: Tensor, choice: Choice | None) -> Tensor:
         """Gives every head its place where only those who speak were computed."""
         if choice is None or not choice.silent or choice.index is None:
             return heads

@@ -22,10 +22,10 @@ __all__ = [
     "BlockStates",
     "HeadContext",
     "HeadVariable",
-    "over_heads",
-    "per_pair",
-    "spreads",
+    "is_expandable",
+    "linear_over_heads",
     "standard_normal",
+    "sum_over_latent_pairs",
 ]
 
 
@@ -111,7 +111,7 @@ class HeadContext:
         return state
 
 
-def spreads(shape: torch.Size, over: torch.Size) -> bool:
+def is_expandable(shape: torch.Size, over: torch.Size) -> bool:
     """Whether a tensor of a shape can be expanded to another."""
     sizes = zip(reversed(shape), reversed(over))
     return len(shape) <= len(over) and all(size in (1, most) for size, most in sizes)
@@ -122,14 +122,14 @@ def standard_normal(like: Tensor, shape: torch.Size | None = None) -> Tensor:
     return torch.randn(like.shape if shape is None else shape, dtype=like.dtype, device=like.device)
 
 
-def per_pair(
+def sum_over_latent_pairs(
     density: Float[Tensor, "*batch head query key"], mask: PairMask
 ) -> Float[Tensor, "*batch"]:
     """Sums an elementwise density over heads and over the pairs that carry a latent."""
     return (density.sum(-3) * mask.latent).sum((-1, -2))
 
 
-def over_heads(
+def linear_over_heads(
     weight: Float[Tensor, "outputs inputs"],
     x: Float[Tensor, "*batch inputs pair"],
     bias: Float[Tensor, " outputs"] | None = None,
@@ -159,8 +159,8 @@ class HeadVariable(TorchDistribution):
     A pair that carries no latent counts in no density, but the block above may read it, or a latent
     of the user's own. So a posterior that is restricted leaves it to the prior.
 
-    A subclass draws in ``_draw``, scores in ``_density``, and gives the same law around another
-    location in ``_relocated``; ``per_pair`` sums a density. Two facts hold for each:
+    A subclass draws in ``_from_noise``, scores in ``_log_density``, and gives the same law around another
+    location in ``_with_location``; ``sum_over_latent_pairs`` sums a density. Two facts hold for each:
     ``log_prob`` of the value it drew last reuses the noise of that draw, so that no inversion is
     needed, and the density of one value is computed once, so that a prior that is its own
     posterior gives ``log p - log q = 0`` bit for bit, in value and gradient.
@@ -179,27 +179,29 @@ class HeadVariable(TorchDistribution):
     ) -> None:
         self.location = location
         self.context = context
-        self._drawn: tuple[Tensor, Tensor] | None = None
-        self._scored: tuple[Tensor, bool, Tensor] | None = None
-        self._expanded: dict[torch.Size, HeadVariable] = {}
-        self._elsewhere: HeadVariable | None = None
+        self._cached_sample: tuple[Tensor, Tensor] | None = None
+        self._cached_log_prob: tuple[Tensor, bool, Tensor] | None = None
+        self._cached_expansions: dict[torch.Size, HeadVariable] = {}
+        self._prior_elsewhere: HeadVariable | None = None
         super().__init__(location.shape[:-3], location.shape[-3:], validate_args=False)
 
     @abstractmethod
-    def _draw(self, noise: Tensor) -> Tensor:
+    def _from_noise(self, noise: Tensor) -> Tensor:
         """Turns standard normal noise into logits."""
 
     @abstractmethod
-    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+    def _log_density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
         """Log-density of a value; ``noise`` is given when the value was drawn here from it."""
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """Draws logits, differentiable in every parameter."""
         noise = standard_normal(self.location, self._extended_shape(sample_shape))
-        value = self._draw(noise)
-        if self._elsewhere is not None:
-            value = self._elsewhere._where_latent(value, self._elsewhere._draw(noise))
-        self._drawn = (value, noise)
+        value = self._from_noise(noise)
+        if self._prior_elsewhere is not None:
+            value = self._prior_elsewhere._where_latent(
+                value, self._prior_elsewhere._from_noise(noise)
+            )
+        self._cached_sample = (value, noise)
         return value
 
     def restrict(self, prior: HeadVariable) -> None:
@@ -207,8 +209,8 @@ class HeadVariable(TorchDistribution):
 
         Their log-ratio is then 0, whatever reads them, and the sum over all others is a bound.
         """
-        self._elsewhere = prior
-        self._expanded = {}
+        self._prior_elsewhere = prior
+        self._cached_expansions = {}
 
     def complete(self, value: Tensor) -> Tensor:
         """Replaces a value at the pairs that carry no latent by a draw from this law."""
@@ -221,13 +223,17 @@ class HeadVariable(TorchDistribution):
     def log_prob(self, value: Tensor) -> Float[Tensor, "*batch"]:
         """Sums the log-density over heads and over the pairs that carry a latent."""
         graph = torch.is_grad_enabled()
-        if self._scored is not None and self._scored[0] is value and self._scored[1] == graph:
-            return self._scored[2]
+        if (
+            self._cached_log_prob is not None
+            and self._cached_log_prob[0] is value
+            and self._cached_log_prob[1] == graph
+        ):
+            return self._cached_log_prob[2]
         noise = None
-        if self._drawn is not None and self._drawn[0] is value:
-            noise = self._drawn[1] if value.requires_grad or not graph else None
-        result = self._density(value, noise)
-        self._scored = (value, graph, result)
+        if self._cached_sample is not None and self._cached_sample[0] is value:
+            noise = self._cached_sample[1] if value.requires_grad or not graph else None
+        result = self._log_density(value, noise)
+        self._cached_log_prob = (value, graph, result)
         return result
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> HeadVariable:
@@ -235,16 +241,16 @@ class HeadVariable(TorchDistribution):
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
-        if batch_shape not in self._expanded:
+        if batch_shape not in self._cached_expansions:
             location = self.location.expand(batch_shape + self.event_shape)
-            law = self._relocated(location)
-            if self._elsewhere is not None:
-                law.restrict(self._elsewhere.expand(batch_shape))
-            self._expanded[batch_shape] = law
-        return self._expanded[batch_shape]
+            law = self._with_location(location)
+            if self._prior_elsewhere is not None:
+                law.restrict(self._prior_elsewhere.expand(batch_shape))
+            self._cached_expansions[batch_shape] = law
+        return self._cached_expansions[batch_shape]
 
     @abstractmethod
-    def _relocated(self, location: Tensor) -> HeadVariable:
+    def _with_location(self, location: Tensor) -> HeadVariable:
         """The same distribution around a location with more batch dimensions."""
 
 

@@ -10,18 +10,25 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from latentheads.distributions.heads import HeadContext, HeadVariable, per_pair, spreads
+from latentheads.distributions.heads import (
+    HeadContext,
+    HeadVariable,
+    is_expandable,
+    sum_over_latent_pairs,
+)
 from latentheads.mask import PairMask
 
-__all__ = ["DeltaHeads", "NormalHeads", "Scale", "log", "total"]
+__all__ = ["DeltaHeads", "NormalHeads", "Scale", "log_of_scale", "sum_broadcast_over_pairs"]
 
-HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 Scale = float | Tensor
 """A positive number, or a tensor that broadcasts to ``head query key``."""
 
 
-def total(term: Scale, shape: Sequence[int], mask: PairMask) -> Float[Tensor, "*batch"]:
+def sum_broadcast_over_pairs(
+    term: Scale, shape: Sequence[int], mask: PairMask
+) -> Float[Tensor, "*batch"]:
     """Sum of a term that broadcasts to ``head query key`` over heads and latent pairs.
 
     A term that is constant over the pairs, ``head 1 1`` or a number, costs no elementwise pass.
@@ -32,7 +39,7 @@ def total(term: Scale, shape: Sequence[int], mask: PairMask) -> Float[Tensor, "*
     elif term.ndim == 0 or term.shape[-2:] == (1, 1):
         found = term.expand(*term.shape[:-3], shape[-3], 1, 1).sum((-3, -2, -1)) * mask.pairs
     else:
-        found = per_pair(term.expand(shape), mask)
+        found = sum_over_latent_pairs(term.expand(shape), mask)
     return found.expand(shape[:-3])
 
 
@@ -41,14 +48,14 @@ def _check_scale(scale: Scale, location: Tensor) -> None:
     if not isinstance(scale, Tensor):
         if not scale > 0:
             raise ValueError(f"scale must be positive, got {scale}")
-    elif not spreads(scale.shape, location.shape):
+    elif not is_expandable(scale.shape, location.shape):
         raise ValueError(
             f"scale must spread over heads, queries and keys {tuple(location.shape[-3:])}, such as "
             f"{(location.shape[-3], 1, 1)}, got {tuple(scale.shape)}"
         )
 
 
-def log(scale: Scale) -> Scale:
+def log_of_scale(scale: Scale) -> Scale:
     """The logarithm of a number or of a tensor."""
     return scale.log() if isinstance(scale, Tensor) else math.log(scale)
 
@@ -76,18 +83,20 @@ class NormalHeads(HeadVariable):
         self.squares = squares
         super().__init__(location, context)
 
-    def _draw(self, noise: Tensor) -> Tensor:
+    def _from_noise(self, noise: Tensor) -> Tensor:
         if isinstance(self.scale, Tensor):
             return torch.addcmul(self.location, self.scale, noise)
         return torch.add(self.location, noise, alpha=self.scale)
 
-    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+    def _log_density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
         residual = (value - self.location) / self.scale if noise is None else noise
         mask = self.context.mask
-        constant = HALF_LOG_TWO_PI + log(self.scale)
-        return -0.5 * per_pair(residual.square(), mask) - total(constant, self.location.shape, mask)
+        constant = HALF_LOG_2PI + log_of_scale(self.scale)
+        return -0.5 * sum_over_latent_pairs(residual.square(), mask) - sum_broadcast_over_pairs(
+            constant, self.location.shape, mask
+        )
 
-    def _relocated(self, location: Tensor) -> HeadVariable:
+    def _with_location(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context, self.scale)
 
     @property
@@ -110,18 +119,20 @@ class DeltaHeads(HeadVariable):
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """Returns the location; noise is needed only where a prior has its say."""
-        if self._elsewhere is not None:
+        if self._prior_elsewhere is not None:
             return super().rsample(sample_shape)
         return self.location.expand(self._extended_shape(sample_shape))
 
-    def _draw(self, noise: Tensor) -> Tensor:
+    def _from_noise(self, noise: Tensor) -> Tensor:
         return self.location.expand(noise.shape)
 
-    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
-        misses = per_pair((value != self.location).to(self.location.dtype), self.context.mask)
+    def _log_density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+        misses = sum_over_latent_pairs(
+            (value != self.location).to(self.location.dtype), self.context.mask
+        )
         return torch.where(misses == 0, 0.0, -torch.inf).to(self.location.dtype)
 
-    def _relocated(self, location: Tensor) -> HeadVariable:
+    def _with_location(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context)
 
     @property
@@ -143,7 +154,9 @@ def _kl_normal_normal(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch"]
     """
     mask = q.context.mask
     ratio = q.scale / p.scale
-    excess = total(0.5 * (ratio**2 - 1) - log(ratio), q.location.shape, mask)
+    excess = sum_broadcast_over_pairs(
+        0.5 * (ratio**2 - 1) - log_of_scale(ratio), q.location.shape, mask
+    )
     if q.location is p.location:
         return excess
     return excess + 0.5 * (_squared_shift(q, p) * mask.latent).sum((-1, -2))

@@ -17,7 +17,7 @@ from torch.distributions import constraints
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.output import GivenLogits, Output
 
-__all__ = ["SmoothedTokens", "Tokens", "tokens_of"]
+__all__ = ["SmoothedTokens", "Tokens", "make_token_distribution"]
 
 
 class Tokens(TorchDistribution):
@@ -116,7 +116,7 @@ class SmoothedTokens(Tokens):
         return type(self)(states, self.valid, self.output, self.smoothing)
 
 
-def tokens_of(
+def make_token_distribution(
     states: Float[Tensor, "*batch token dim"],
     valid: Bool[Tensor, "*valid token"],
     output: Output,

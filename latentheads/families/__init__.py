@@ -5,8 +5,8 @@ from latentheads.families.family import (
     Family,
     Gaussian,
     Point,
-    check_distribution,
     check_family,
+    check_head_distribution,
 )
 from latentheads.families.fusion import LEAK, Fusion
 from latentheads.families.location import (
@@ -41,6 +41,6 @@ __all__ = [
     "RunningSum",
     "TargetConditioned",
     "WordScores",
-    "check_distribution",
     "check_family",
+    "check_head_distribution",
 ]

@@ -17,7 +17,7 @@ from latentheads.distributions import (
     HeadVariable,
     NormalHeads,
 )
-from latentheads.distributions.heads import spreads
+from latentheads.distributions.heads import is_expandable
 from latentheads.families.location import (
     Dependence,
     Location,
@@ -62,7 +62,7 @@ def check_family(maker: str, found: Any) -> Family:
     return cast(Family, found)
 
 
-def check_distribution(site: str, law: Any, shape: Sequence[int]) -> None:
+def check_head_distribution(site: str, law: Any, shape: Sequence[int]) -> None:
     """Refuses a value that is no law of a block's heads.
 
     Args:
@@ -79,7 +79,7 @@ def check_distribution(site: str, law: Any, shape: Sequence[int]) -> None:
             f"got {type(law).__name__}"
         )
     batch, event = torch.Size(shape[:-3]), torch.Size(shape[-3:])
-    if law.event_shape != event or not spreads(torch.Size(law.batch_shape), batch):
+    if law.event_shape != event or not is_expandable(torch.Size(law.batch_shape), batch):
         raise ValueError(
             f"site {site!r}: a family must return a distribution of heads, queries and keys of "
             f"shape {tuple(event)}, sentences {tuple(batch)}; got shape "
@@ -140,7 +140,7 @@ class Correlated(Family):
     @property
     def dependence(self) -> Dependence:
         """All heads of the block, and what the location reads."""
-        return Dependence(climbs=self.location.dependence.climbs)
+        return Dependence(on_lower_logits=self.location.dependence.on_lower_logits)
 
     def forward(self, context: HeadContext) -> CholeskyHeads:
         """Builds the full Gaussian over the heads of every pair."""

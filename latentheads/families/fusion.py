@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_unary
 
-from latentheads.layers.numeric import first_derivative
+from latentheads.layers.numeric import forbid_second_derivative
 
 __all__ = ["LEAK", "Fusion"]
 
@@ -131,7 +131,7 @@ class _Fuse(torch.autograd.Function):
         return mixed, squares
 
     @staticmethod
-    @first_derivative
+    @forbid_second_derivative
     def backward(
         ctx: Any, to_mixed: Tensor | None, to_squares: Tensor | None
     ) -> tuple[Tensor | None, ...]:

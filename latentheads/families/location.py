@@ -41,8 +41,8 @@ class Dependence(NamedTuple):
         climbs: On the logits below.
     """
 
-    mixes: bool = True
-    climbs: bool = True
+    across_heads: bool = True
+    on_lower_logits: bool = True
 
 
 class Location(nn.Module, ABC):
@@ -74,7 +74,7 @@ class Location(nn.Module, ABC):
 class Identity(Location):
     """``mu = c``: what the network computes without noise."""
 
-    dependence = Dependence(mixes=False, climbs=False)
+    dependence = Dependence(across_heads=False, on_lower_logits=False)
 
     def shift(self, context: HeadContext) -> None:
         """Adds nothing."""
@@ -84,7 +84,7 @@ class Identity(Location):
 class RunningSum(Location):
     """``mu = c + below``: RealFormer's residual."""
 
-    dependence = Dependence(mixes=False)
+    dependence = Dependence(across_heads=False)
 
     def shift(self, context: HeadContext) -> Tensor | None:
         """Adds the logits below, where there are any."""
@@ -146,7 +146,7 @@ class OwnMLP(Location):
         hidden: Hidden units for each head.
     """
 
-    dependence = Dependence(climbs=False)
+    dependence = Dependence(on_lower_logits=False)
 
     def __init__(self, heads: int, hidden: int) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class Affine(Location):
         size: Width of what a head says.
     """
 
-    dependence = Dependence(mixes=False, climbs=False)
+    dependence = Dependence(across_heads=False, on_lower_logits=False)
 
     def __init__(self, heads: int, size: int) -> None:
         super().__init__()

@@ -108,7 +108,7 @@ class AdaptiveOutput(RowOutput):
         self.classes = nn.Linear(table.embedding_dim, classes, bias=False) if classes else None
 
     @property
-    def further(self) -> range:
+    def tail_bands(self) -> range:
         """The bands that have a softmax of their own, behind the first."""
         return range(1, len(self.table.bands))
 
@@ -118,28 +118,30 @@ class AdaptiveOutput(RowOutput):
         first = self.table.rows(0)
         return first if self.classes is None else torch.cat([first, self.classes.weight])
 
-    def class_of(self, band: int) -> int:
+    def cluster_index(self, band: int) -> int:
         """The place of a further band in the first softmax."""
         return self.table.ends[1] + band - 1
 
-    def first_of(self, words: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
+    def head_index(self, words: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
         """The place of each word, or of its band, in the first softmax."""
         first = words
-        for band in self.further:
-            first = torch.where(words >= self.table.ends[band], self.class_of(band), first)
+        for band in self.tail_bands:
+            first = torch.where(words >= self.table.ends[band], self.cluster_index(band), first)
         return first
 
-    def inside(self, words: Int[Tensor, "*batch"], band: int) -> Bool[Tensor, "*batch"]:
+    def in_band(self, words: Int[Tensor, "*batch"], band: int) -> Bool[Tensor, "*batch"]:
         """Which words are of a band."""
         return (words >= self.table.ends[band]) & (words < self.table.ends[band + 1])
 
-    def narrow(
+    def project_to_band(
         self, states: Float[Tensor, "*batch dim"], band: int
     ) -> Float[Tensor, "*batch narrow"]:
         """States as a further band reads them: the input's projection, backwards."""
         return F.linear(states, self.table.projection(band).T)
 
-    def drop(self, narrow: Float[Tensor, "*batch narrow"]) -> Float[Tensor, "*batch narrow"]:
+    def apply_dropout(
+        self, narrow: Float[Tensor, "*batch narrow"]
+    ) -> Float[Tensor, "*batch narrow"]:
         """Dropout of what a further band reads."""
         return dropout(narrow, self.rate, self.training)
 
@@ -156,9 +158,9 @@ class AdaptiveOutput(RowOutput):
     def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
         """Those of the first softmax, and of a further band's words those of the band besides."""
         flat = words.flatten()
-        found = self.head[self.first_of(flat)]
-        for band in self.further:
-            (rows,) = self.inside(flat, band).nonzero(as_tuple=True)
+        found = self.head[self.head_index(flat)]
+        for band in self.tail_bands:
+            (rows,) = self.in_band(flat, band).nonzero(as_tuple=True)
             own = self.table.rows(band)[flat[rows] - self.table.ends[band]]
             wide = F.linear(own, self.table.projection(band))
             found = found.index_add(0, rows, wide.to(found.dtype))
@@ -168,9 +170,11 @@ class AdaptiveOutput(RowOutput):
         """The log-probability of every type."""
         head = full_precision(F.linear(states, self.head)).log_softmax(-1)
         parts = [head[..., : self.table.ends[1]]]
-        for band in self.further:
-            inner = F.linear(self.drop(self.narrow(states, band)), self.table.rows(band))
-            into = head[..., self.class_of(band)].unsqueeze(-1)
+        for band in self.tail_bands:
+            inner = F.linear(
+                self.apply_dropout(self.project_to_band(states, band)), self.table.rows(band)
+            )
+            into = head[..., self.cluster_index(band)].unsqueeze(-1)
             parts.append(into + full_precision(inner).log_softmax(-1))
         return torch.cat(parts, -1)
 
@@ -183,11 +187,11 @@ class AdaptiveOutput(RowOutput):
         """Log-probability of each token; only the bands that occur are computed."""
         self.check_smoothing(smoothing)
         x, y = states.flatten(0, -2), tokens.flatten()
-        found = linear_log_prob(x, self.head, self.first_of(y))
-        for band in self.further:
-            (rows,) = self.inside(y, band).nonzero(as_tuple=True)
+        found = linear_log_prob(x, self.head, self.head_index(y))
+        for band in self.tail_bands:
+            (rows,) = self.in_band(y, band).nonzero(as_tuple=True)
             if len(rows):
-                narrow = self.drop(self.narrow(x[rows], band))
+                narrow = self.apply_dropout(self.project_to_band(x[rows], band))
                 own = y[rows] - self.table.ends[band]
                 inner = linear_log_prob(narrow, self.table.rows(band), own)
                 found = found.index_add(0, rows, inner.to(found.dtype))

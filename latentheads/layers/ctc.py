@@ -67,7 +67,7 @@ class CTC(nn.Module):
         return nats.view(scores.shape[:-2])
 
     @torch.no_grad()
-    def hear(
+    def greedy_decode(
         self, memory: Float[Tensor, "batch position dim"], valid: Bool[Tensor, "batch position"]
     ) -> list[list[int]]:
         """The likeliest token of every position, repetitions and silence left out."""

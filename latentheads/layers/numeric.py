@@ -15,13 +15,13 @@ from torch.nn import functional as F
 from torch.overrides import has_torch_function_variadic
 
 __all__ = [
+    "as_tensor_like",
     "dropout",
     "exp",
     "exp_",
-    "first_derivative",
+    "forbid_second_derivative",
     "full_precision",
     "log_softmax",
-    "numbers_like",
     "softmax",
     "weighted_sum",
 ]
@@ -32,7 +32,7 @@ def full_precision(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
-def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
+def forbid_second_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a gradient that is computed by hand refuse a derivative of its own.
 
     Torch's ``once_differentiable`` refuses it only where the gradient that comes in has one: that
@@ -51,7 +51,7 @@ def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
     return only
 
 
-def numbers_like(values: Sequence[Any] | np.ndarray, like: Tensor) -> Tensor:
+def as_tensor_like(values: Sequence[Any] | np.ndarray, like: Tensor) -> Tensor:
     """A tensor of Python's numbers, of the type and on the device of another tensor.
 
     ``torch.tensor(values, device=...)`` and an index that is a list wait until a GPU has done all
@@ -105,10 +105,10 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, probability)
-    return x * _factors(x, *_kept(x, probability))
+    return x * _dropout_factors(x, *_sample_keep_mask(x, probability))
 
 
-def _kept(x: Tensor, probability: float) -> tuple[Shaped[Tensor, ...], float]:
+def _sample_keep_mask(x: Tensor, probability: float) -> tuple[Shaped[Tensor, ...], float]:
     """Which elements are kept, a byte of 0 or 1 each, and the factor that makes up for the rest."""
     if x.device.type != "cpu":
         kept = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - probability)
@@ -122,7 +122,7 @@ def _kept(x: Tensor, probability: float) -> tuple[Shaped[Tensor, ...], float]:
     return kept, 2**16 / (2**16 - threshold)
 
 
-def _factors(x: Tensor, kept: Shaped[Tensor, ...], factor: float) -> Tensor:
+def _dropout_factors(x: Tensor, kept: Shaped[Tensor, ...], factor: float) -> Tensor:
     """0 for what is dropped, the factor for what is kept, in the type of ``x``."""
     return kept.to(x.dtype).mul_(factor)
 
@@ -141,18 +141,18 @@ def weighted_sum(
     if not probability or not training:
         kept, factor = None, 1.0
     else:
-        kept, factor = _kept(weights, probability)
+        kept, factor = _sample_keep_mask(weights, probability)
     plain = kept is None and weights.dtype == values.dtype
     if plain or has_torch_function_variadic(weights, values):
-        return torch.matmul(_narrowed(weights, values, kept, factor), values)
+        return torch.matmul(_dropped_weights(weights, values, kept, factor), values)
     found: Tensor = _WeightedSum.apply(weights, values, kept, factor)
     return found
 
 
-def _narrowed(weights: Tensor, values: Tensor, kept: Tensor | None, factor: float) -> Tensor:
+def _dropped_weights(weights: Tensor, values: Tensor, kept: Tensor | None, factor: float) -> Tensor:
     """The weights after dropout, in the type of the values."""
     if kept is not None:
-        weights = weights * _factors(weights, kept, factor)
+        weights = weights * _dropout_factors(weights, kept, factor)
     return weights.to(values.dtype)
 
 
@@ -165,16 +165,16 @@ class _WeightedSum(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(weights, values, kept)
         ctx.factor = factor
-        return torch.matmul(_narrowed(weights, values, kept, factor), values)
+        return torch.matmul(_dropped_weights(weights, values, kept, factor), values)
 
     @staticmethod
-    @first_derivative
+    @forbid_second_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         weights, values, kept = ctx.saved_tensors
         to_weights = torch.matmul(grad, values.mT).to(weights.dtype)
         dropped = weights
         if kept is not None:
-            factors = _factors(weights, kept, ctx.factor)
+            factors = _dropout_factors(weights, kept, ctx.factor)
             to_weights *= factors
             dropped = factors.mul_(weights)
         to_values = torch.matmul(dropped.to(values.dtype).mT, grad)

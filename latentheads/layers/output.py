@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_unary
 
-from latentheads.layers.numeric import exp_, first_derivative, full_precision
+from latentheads.layers.numeric import exp_, forbid_second_derivative, full_precision
 
 __all__ = [
     "CHUNK",
@@ -27,7 +27,7 @@ __all__ = [
     "RowOutput",
     "Slices",
     "TableOutput",
-    "for_products",
+    "cast_for_matmul",
     "linear_log_prob",
 ]
 
@@ -58,7 +58,7 @@ class Output(nn.Module, ABC):
         :math:`(1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)`, no density.
         """
 
-    def held(self) -> Output:
+    def with_current_weights(self) -> Output:
         """The same law with the weights that the layer has now, whichever it is given later.
 
         A law is scored after its pass, when ``torch.func.functional_call`` has taken back the
@@ -104,9 +104,9 @@ class RowOutput(Output):
     def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
         """The row of each word."""
 
-    def held(self) -> RowOutput:
+    def with_current_weights(self) -> RowOutput:
         """The same law with the weights that the layer has now; see :class:`Output`."""
-        return cast(RowOutput, super().held())
+        return cast(RowOutput, super().with_current_weights())
 
 
 class LinearOutput(RowOutput):
@@ -126,7 +126,7 @@ class LinearOutput(RowOutput):
         """Those of the matrix."""
         return self.weight[words]
 
-    def held(self) -> LinearOutput:
+    def with_current_weights(self) -> LinearOutput:
         """The same law with the matrix that the layer has now; see :class:`Output`."""
         return MatrixOutput(self.weight)
 
@@ -211,7 +211,7 @@ class _LinearLogProb(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, tokens: Tensor, smoothing: float
     ) -> Tensor:
-        x, w = for_products(states, weight)
+        x, w = cast_for_matmul(states, weight)
         slices = Slices(x, w)
         normaliser = torch.empty(len(x), dtype=slices.wide, device=x.device)
         chosen = torch.empty_like(normaliser)
@@ -219,7 +219,7 @@ class _LinearLogProb(torch.autograd.Function):
         sums = Gradients(slices) if at_once else None
         total = torch.empty_like(normaliser)
         for rows, narrow in slices:
-            for strip, logits in slices.widened(rows, narrow, put_back=at_once):
+            for strip, logits in slices.upcast(rows, narrow, put_back=at_once):
                 chosen[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
                 top = logits.amax(-1, keepdim=True)
                 torch.sum(exp_(logits.sub_(top)), -1, out=total[strip])
@@ -236,7 +236,7 @@ class _LinearLogProb(torch.autograd.Function):
         return found
 
     @staticmethod
-    @first_derivative
+    @forbid_second_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         states, weight, tokens, normaliser, *made = ctx.saved_tensors
         grad = grad.to(normaliser.dtype)
@@ -247,7 +247,7 @@ class _LinearLogProb(torch.autograd.Function):
             slices = Slices(states.to(ctx.kind), weight.to(ctx.kind))
             sums = Gradients(slices)
             for rows, narrow in slices:
-                for strip, logits in slices.widened(rows, narrow, put_back=True):
+                for strip, logits in slices.upcast(rows, narrow, put_back=True):
                     exp_(logits.sub_(normaliser[strip, None]))
                 sums.subtract_mean(rows, narrow, grad[rows])
             to_states, to_weight = sums.of(tokens, grad, ctx.smoothing)
@@ -266,7 +266,7 @@ class Gradients:
         x, w = slices.x, slices.w
         self.states = torch.empty(x.shape, dtype=slices.wide, device=x.device)
         self.table = torch.zeros(w.shape, dtype=slices.wide, device=w.device)
-        self._product, self._widened = torch.empty_like(w), torch.empty_like(self.table)
+        self._product, self._upcast_buffer = torch.empty_like(w), torch.empty_like(self.table)
 
     def subtract_mean(self, rows: slice, mass: Tensor, scale: Tensor | None = None) -> None:
         """Subtracts the part of a slice's softmax, whose probabilities are the mass, scaled."""
@@ -276,7 +276,7 @@ class Gradients:
         else:
             torch.mul(mass @ w, -scale[:, None], out=self.states[rows])
             x = (x * scale[:, None]).to(x.dtype)
-        self.table -= self._widened.copy_(torch.mm(mass.T, x, out=self._product))
+        self.table -= self._upcast_buffer.copy_(torch.mm(mass.T, x, out=self._product))
 
     def of(self, tokens: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         """Adds the part of the tokens and of the smoothing, and returns both gradients."""
@@ -323,9 +323,7 @@ class Slices:
             narrow = self._narrow[: rows.stop - start]
             yield rows, torch.mm(self.x[rows], self.w.T, out=narrow)
 
-    def widened(
-        self, rows: slice, narrow: Tensor, put_back: bool
-    ) -> Iterator[tuple[slice, Tensor]]:
+    def upcast(self, rows: slice, narrow: Tensor, put_back: bool) -> Iterator[tuple[slice, Tensor]]:
         """A slice in float32 or wider, a strip at a time.
 
         Args:
@@ -340,7 +338,7 @@ class Slices:
                 part.copy_(wide)
 
 
-def for_products(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def cast_for_matmul(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the type that autocast multiplies in, or in the wider of their own."""
     device = states.device.type
     if torch.is_autocast_enabled(device):

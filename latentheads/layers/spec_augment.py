@@ -1,4 +1,4 @@
-"""SpecAugment: hides bands of frequency and stretches of time while training.
+"""SpecAugmentPolicy: hides bands of frequency and stretches of time while training.
 
 Park et al. 2019, https://arxiv.org/abs/1904.08779; the time is not warped.
 """
@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-__all__ = ["POLICIES", "Hiding", "Policy", "SpecAugment", "hide"]
+__all__ = ["POLICIES", "Policy", "SpecAugmentPolicy", "apply_spec_augment"]
 
 Policy = Literal["none", "LB", "LD"]
 """The names of the paper."""
 
 
-class SpecAugment(NamedTuple):
+class SpecAugmentPolicy(NamedTuple):
     """How much is hidden of an utterance.
 
     Attributes:
@@ -33,10 +33,10 @@ class SpecAugment(NamedTuple):
     longest: int
 
 
-POLICIES: dict[Policy, SpecAugment] = {
-    "none": SpecAugment(0, 0, 0, 0),
-    "LB": SpecAugment(1, 27, 1, 100),
-    "LD": SpecAugment(2, 27, 2, 100),
+POLICIES: dict[Policy, SpecAugmentPolicy] = {
+    "none": SpecAugmentPolicy(0, 0, 0, 0),
+    "LB": SpecAugmentPolicy(1, 27, 1, 100),
+    "LD": SpecAugmentPolicy(2, 27, 2, 100),
 }
 """The policies of the paper, whose frames have 80 bins."""
 
@@ -46,8 +46,10 @@ BINS = 80
 assert set(POLICIES) == set(get_args(Policy))
 
 
-def hide(
-    frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"], policy: SpecAugment
+def apply_spec_augment(
+    frames: Float[Tensor, "batch frame bin"],
+    lengths: Int[Tensor, " batch"],
+    policy: SpecAugmentPolicy,
 ) -> Float[Tensor, "batch frame bin"]:
     """Sets bands and stretches to 0, the mean of normalised frames; each utterance its own.
 
@@ -63,16 +65,16 @@ def hide(
     bins = frames.shape[-1]
     widest = torch.full_like(lengths, policy.widest * bins // BINS)
     every = torch.full_like(lengths, bins)
-    hidden = _draw_spans(policy.bands, widest, every, bins).unsqueeze(-2)
+    hidden = _sample_spans(policy.bands, widest, every, bins).unsqueeze(-2)
     longest = lengths.clamp(max=policy.longest)
-    hidden = hidden | _draw_spans(policy.stretches, longest, lengths, frames.shape[-2]).unsqueeze(
+    hidden = hidden | _sample_spans(policy.stretches, longest, lengths, frames.shape[-2]).unsqueeze(
         -1
     )
     return frames.masked_fill(hidden, 0.0)
 
 
-class Hiding(nn.Module):
-    """Hides parts of utterances while training, and nothing in evaluation mode; see :func:`hide`.
+class SpecAugment(nn.Module):
+    """Hides parts of utterances while training, and nothing in evaluation mode; see :func:`apply_spec_augment`.
 
     Args:
         policy: How much is hidden.
@@ -87,11 +89,11 @@ class Hiding(nn.Module):
     ) -> Float[Tensor, "batch frame bin"]:
         """Hides some of the frames."""
         if self.training and any(self.policy):
-            return hide(frames, lengths, self.policy)
+            return apply_spec_augment(frames, lengths, self.policy)
         return frames
 
 
-def _draw_spans(
+def _sample_spans(
     number: int, longest: Int[Tensor, " batch"], within: Int[Tensor, " batch"], size: int
 ) -> Bool[Tensor, "batch place"]:
     """True within spans that are drawn, each of length 0 ... longest - 1, below an end."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["FACTOR", "Subsampler", "subsampled"]
+__all__ = ["FACTOR", "Subsampler", "subsampled_length"]
 
 STRIDE, WIDTH = 2, 5
 """Stride and width of both convolutions."""
@@ -27,7 +27,7 @@ FACTOR = STRIDE**2
 Lengths = TypeVar("Lengths", int, Tensor, NDArray[np.int64])
 
 
-def subsampled(lengths: Lengths) -> Lengths:
+def subsampled_length(lengths: Lengths) -> Lengths:
     """How many positions are left of each number of frames."""
     return -(-lengths // FACTOR)
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from latentheads.layers.position import positions
+from latentheads.layers.position import sinusoidal_positions
 
 __all__ = ["TargetEncoder"]
 
@@ -35,7 +35,7 @@ class TargetEncoder(nn.Module):
         """Gives each word what all others say of it."""
         x = self.words(words)
         place = (valid.cumsum(-1) - 1).clamp_min(0)  # padding, left or right, moves no word
-        x = x + positions(x.shape[1], x.shape[2], x.device, x.dtype)[place]
+        x = x + sinusoidal_positions(x.shape[1], x.shape[2], x.device, x.dtype)[place]
         read = valid | ~valid.any(-1, keepdim=True)  # of a text without a word something is read
         # a CPU's fused kernel takes several times as long for its gradient in half precision
         kernels = sdpa_kernel(SDPBackend.MATH) if x.device.type == "cpu" else nullcontext()

@@ -57,7 +57,7 @@ def find_heads(network: Any) -> list[Address]:
     # the layers of ALBERT are one module that runs many times: one site cannot be drawn twice
     if hasattr(network.config, "num_hidden_groups"):
         raise ValueError(f"{own} shares one attention module between layers: no site is one layer")
-    attending = [found for found in network.named_modules() if _chooses_attention(found[1])]
+    attending = [found for found in network.named_modules() if _uses_attention_interface(found[1])]
     if not attending or not network._can_set_attn_implementation():
         raise ValueError(
             f"{own} does not let its attention be chosen by name (AttentionInterface of "
@@ -90,7 +90,7 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
     """
     chosen: set[str] = set()
     for word in split_items(blocks):
-        named = {block.name for block in addresses if _names_block(word, block)}
+        named = {block.name for block in addresses if _matches_block(word, block)}
         if not named:
             known = ", ".join(block.name for block in addresses)
             raise ValueError(
@@ -103,7 +103,7 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
     return [replace(block, begins=begins[block.chain]) for block in found]
 
 
-def _names_block(word: str, block: Block) -> bool:
+def _matches_block(word: str, block: Block) -> bool:
     layers = re.fullmatch(r"(\d+)(?:-(\d+))?", word)
     if layers is None:
         return word in ("all", block.chain, block.name)
@@ -111,7 +111,7 @@ def _names_block(word: str, block: Block) -> bool:
     return int(first) <= block.layer <= int(last or first)
 
 
-def _chooses_attention(module: nn.Module) -> bool:
+def _uses_attention_interface(module: nn.Module) -> bool:
     """Whether a module asks the registry which attention function to call."""
     code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
     return code is not None and "get_interface" in code.co_names

@@ -60,7 +60,7 @@ class NetworkOutput(LinearOutput):
         return self._held[0]
 
     @property
-    def added_behind(self) -> Float[Tensor, "1 vocab"] | float:
+    def added_bias(self) -> Float[Tensor, "1 vocab"] | float:
         """What the network adds to the scores of its layer."""
         return self._held[1] if self.biased and self._held[1] is not None else 0.0
 
@@ -69,7 +69,7 @@ class NetworkOutput(LinearOutput):
         """The matrix, the bias its last column."""
         if not self.biased:
             return self.layer.weight
-        bias = torch.zeros_like(self.layer.weight[:, 0]) + self.added_behind
+        bias = torch.zeros_like(self.layer.weight[:, 0]) + self.added_bias
         if self.layer.bias is not None:
             bias = bias + self.layer.bias
         return torch.cat([self.layer.weight, bias.view(-1, 1)], 1)
@@ -112,7 +112,7 @@ class _Call:
 class AlignedDecoder:
     """Alignments between a decoder and its output layer, connected by hooks.
 
-    While :meth:`hearing` it keeps the states that alignments read. In any other call of the
+    While :meth:`recording` it keeps the states that alignments read. In any other call of the
     network, such as a step of ``generate``, the scores become log-probabilities, all alignments
     summed.
 
@@ -126,11 +126,11 @@ class AlignedDecoder:
         self.network, self.aligner, self.output = network, aligner, output
         self._decoder = network.get_decoder()
         self._takes = inspect.signature(self._decoder.forward)
-        self._hearing = self._checked = False
+        self._recording = self._checked = False
         self._call: _Call | None = None
         self._states: Tensor | None = None
-        self._said: Tensor | None = None
-        self._begun: tuple[Tensor, AlignmentState] | None = None
+        self._last_scores: Tensor | None = None
+        self._cached_state: tuple[Tensor, AlignmentState] | None = None
 
     @property
     def past(self) -> bool:
@@ -147,44 +147,44 @@ class AlignedDecoder:
         layer = self.output.layer
         return [
             self.network.register_forward_pre_hook(self._score_all, with_kwargs=True),
-            self._decoder.register_forward_pre_hook(self._note_call, with_kwargs=True),
-            layer.register_forward_pre_hook(self._note_states),
-            layer.register_forward_hook(self._speak),
+            self._decoder.register_forward_pre_hook(self._record_call, with_kwargs=True),
+            layer.register_forward_pre_hook(self._record_states),
+            layer.register_forward_hook(self._replace_scores),
             self.network.register_forward_hook(self._check_scores),
         ]
 
     @contextmanager
-    def hearing(self) -> Iterator[None]:
+    def recording(self) -> Iterator[None]:
         """Keeps the states of a call, for which the network scores a single position."""
-        outside = self._hearing, self._call, self._states, self._said
-        self._hearing = True
+        outside = self._recording, self._call, self._states, self._last_scores
+        self._recording = True
         try:
             yield
         finally:  # one pass may run inside another, as that of a guide
-            self._hearing, self._call, self._states, self._said = outside
+            self._recording, self._call, self._states, self._last_scores = outside
 
-    def read_hidden(
+    def recorded_states(
         self,
-        labelling: Likelihood,
+        label_likelihood: Likelihood,
         target: Bool[Tensor, "batch read"] | None,
         source: Bool[Tensor, "batch source"] | None,
     ) -> EncoderDecoderStates:
         """The hidden states of the call that was heard, as alignments read them.
 
         Args:
-            labelling: Tells which positions predict.
+            label_likelihood: Tells which positions predict.
             target: The decoder's real positions; None: all.
             source: The encoder's; None: all.
         """
         assert self._call is not None
         assert self._states is not None
-        states = self.output.widen(labelling.places(self._states))
+        states = self.output.widen(label_likelihood.places(self._states))
         if self.past:
             target = self._all_real(self._states) if target is None else target
-            return self.aligner.look_back(states, labelling.places(target))
-        return self._look_at_source(states, source)
+            return self.aligner.look_back(states, label_likelihood.places(target))
+        return self._states_with_source(states, source)
 
-    def _look_at_source(
+    def _states_with_source(
         self, states: Float[Tensor, "batch target dim"], source: Tensor | None
     ) -> EncoderDecoderStates:
         assert self._call is not None
@@ -211,26 +211,26 @@ class AlignedDecoder:
         """Has the network score every position: those before are what heads point at."""
         return (args, named | {"logits_to_keep": 0}) if "logits_to_keep" in named else None
 
-    def _note_call(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _record_call(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._call = _Call.of(self._takes.bind_partial(*args, **named).arguments)
 
-    def _note_states(self, _: nn.Module, args: tuple[Tensor]) -> tuple[Tensor] | None:
-        if not self._hearing:
+    def _record_states(self, _: nn.Module, args: tuple[Tensor]) -> tuple[Tensor] | None:
+        if not self._recording:
             return None
         self._states = args[0]
         return (args[0][:, :1],)
 
-    def _speak(self, _: nn.Module, args: tuple[Tensor], scores: Tensor) -> Tensor | None:
+    def _replace_scores(self, _: nn.Module, args: tuple[Tensor], scores: Tensor) -> Tensor | None:
         """Replaces the scores by the sum over all alignments, unless states are being kept."""
         found = None
-        if not self._hearing:
-            summed = self._score_words(args[0].detach()).to(scores.dtype)
-            found = _Spoken.apply(scores, summed - self.output.added_behind)
-        self._said = (scores if found is None else found)[:1, -1:].detach()
+        if not self._recording:
+            summed = self._score_vocabulary(args[0].detach()).to(scores.dtype)
+            found = _ReplacedScores.apply(scores, summed - self.output.added_bias)
+        self._last_scores = (scores if found is None else found)[:1, -1:].detach()
         return found
 
     @torch.no_grad()
-    def _score_words(
+    def _score_vocabulary(
         self, states: Float[Tensor, "batch read dim"]
     ) -> Float[Tensor, "batch read vocab"]:
         """Log-probabilities of the vocabulary, all alignments summed."""
@@ -238,29 +238,29 @@ class AlignedDecoder:
         assert call is not None
         tokens = torch.zeros_like(states[..., 0], dtype=torch.long)
         if self.aligner.options.chained:
-            tokens = self._find_tokens(call)
+            tokens = self._decoder_tokens(call)
         if call.before and self._needs_all:
             raise ValueError(
                 "these alignments read the states of all tokens before, and a cache has none: "
                 "generate(..., use_cache=False)"
             )
-        return self._find_state(call, states).scores(self.output.widen(states), tokens)
+        return self._alignment_state(call, states).scores(self.output.widen(states), tokens)
 
-    def _find_state(self, call: _Call, states: Tensor) -> AlignmentState:
+    def _alignment_state(self, call: _Call, states: Tensor) -> AlignmentState:
         """The state of alignments; one for as long as a text is written with a cache."""
-        if self._begun is not None and call.before and self._begun[0] is call.memory:
-            return self._begun[1]
+        if self._cached_state is not None and call.before and self._cached_state[0] is call.memory:
+            return self._cached_state[1]
         wide = self.output.widen(states)
         if self.past:
             real = self._all_real(states) if call.real is None else call.real.bool()
             hidden = self.aligner.look_back(wide, real)
         else:
-            hidden = self._look_at_source(wide, call.memory_real)
+            hidden = self._states_with_source(wide, call.memory_real)
         state = AlignmentState(self.aligner, hidden, MatrixOutput(self.output.weight))
-        self._begun = None if call.memory is None else (call.memory, state)
+        self._cached_state = None if call.memory is None else (call.memory, state)
         return state
 
-    def _find_tokens(self, call: _Call) -> Int[Tensor, "batch read"]:
+    def _decoder_tokens(self, call: _Call) -> Int[Tensor, "batch read"]:
         """What the decoder reads, from its first token on."""
         if call.tokens is None:
             raise ValueError("alignments in a chain read the tokens: give the network input_ids")
@@ -270,12 +270,12 @@ class AlignedDecoder:
 
     def _check_scores(self, _: nn.Module, args: Any, said: Any) -> None:
         """Refuses, at the first call, a network that does more than multiply with its matrix."""
-        logits, known = getattr(said, "logits", None), self._said
-        if not self._hearing:
-            self._call = self._said = None
+        logits, known = getattr(said, "logits", None), self._last_scores
+        if not self._recording:
+            self._call = self._last_scores = None
         if self._checked or known is None or logits is None:
             return
-        want, found = known + self.output.added_behind, logits[:1, -1:].to(known.dtype)
+        want, found = known + self.output.added_bias, logits[:1, -1:].to(known.dtype)
         if not torch.allclose(found, want, rtol=NEAR, atol=NEAR, equal_nan=True):
             raise ValueError(
                 f"{type(self.network).__name__} changes the scores of its output layer, by a scale "
@@ -284,7 +284,7 @@ class AlignedDecoder:
         self._checked = True
 
 
-class _Spoken(torch.autograd.Function):
+class _ReplacedScores(torch.autograd.Function):
     """Puts scores in the place of others; their gradient is refused."""
 
     @staticmethod
@@ -299,14 +299,14 @@ class _Spoken(torch.autograd.Function):
 
 
 def make_aligned(
-    network: Any, options: AlignmentOptions | None, labelling: Likelihood | None
+    network: Any, options: AlignmentOptions | None, label_likelihood: Likelihood | None
 ) -> tuple[Aligner, NetworkOutput] | None:
     """Makes the alignment blocks of a network; None where there are to be none.
 
     Args:
         network: The network.
         options: How many, and of what form.
-        labelling: What it predicts.
+        label_likelihood: What it predicts.
 
     Raises:
         ValueError: The network cannot have them.
@@ -316,7 +316,7 @@ def make_aligned(
     if settled is None or not settled.blocks:
         return None
     own = type(network).__name__
-    if not isinstance(labelling, NextToken | TargetToken):
+    if not isinstance(label_likelihood, NextToken | TargetToken):
         raise ValueError(f"alignments explain the tokens that a decoder writes: {own} writes none")
     settled.check_window(past)
     output = NetworkOutput(network)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 
-__all__ = ["IGNORED", "EncodedBatch", "read_later"]
+__all__ = ["IGNORE_INDEX", "EncodedBatch", "scored_here_or_later"]
 
-IGNORED = -100
+IGNORE_INDEX = -100
 """The label of a place that nothing is predicted of, as ``transformers`` has it."""
 
 
@@ -29,19 +29,19 @@ class EncodedBatch(Batch):
         inputs: The arguments that the network is called with.
         scored_valid: True where something is predicted.
         read: The tokens that the decoder reads, or the encoder where there is no decoder.
-        encoder_real: The encoder's positions that are no padding; None: all.
-        decoder_real: The same for the decoder; behind an encoder, where no mask names them, the
+        encoder_valid: The encoder's positions that are no padding; None: all.
+        decoder_valid: The same for the decoder; behind an encoder, where no mask names them, the
             positions that some prediction reads.
-        decoder_drawn: The decoder's positions that some prediction reads; None: all that are real.
+        decoder_latent: The decoder's positions that some prediction reads; None: all that are real.
         ends: The ids of tokens that only begin or end a sentence.
     """
 
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     scored_valid: Bool[Tensor, "batch scored"] | None = None
     read: Int[Tensor, "batch read"] | None = None
-    encoder_real: Bool[Tensor, "batch source"] | None = None
-    decoder_real: Bool[Tensor, "batch read"] | None = None
-    decoder_drawn: Bool[Tensor, "batch read"] | None = None
+    encoder_valid: Bool[Tensor, "batch source"] | None = None
+    decoder_valid: Bool[Tensor, "batch read"] | None = None
+    decoder_latent: Bool[Tensor, "batch read"] | None = None
     ends: tuple[int, ...] = ()
 
     @property
@@ -58,23 +58,23 @@ class EncodedBatch(Batch):
     @property
     def source_valid(self) -> Bool[Tensor, "batch source"]:
         """True at the encoder's real positions."""
-        return _known("source_valid", self.encoder_real)
+        return _known("source_valid", self.encoder_valid)
 
     @property
     def target_valid(self) -> Bool[Tensor, "batch read"]:
         """True at the decoder's real positions."""
-        return _known("target_valid", self.decoder_real)
+        return _known("target_valid", self.decoder_valid)
 
     @property
     def target_drawn(self) -> Bool[Tensor, "batch read"]:
         """True at the decoder's positions whose heads are drawn."""
-        return self.target_valid if self.decoder_drawn is None else self.decoder_drawn
+        return self.target_valid if self.decoder_latent is None else self.decoder_latent
 
     def queries(self, side: str) -> Bool[Tensor, "batch query"] | None:
         """The positions of a side, encoder or decoder, whose heads carry a latent; None: all."""
         if side == "encoder":
-            return self.encoder_real
-        return self.decoder_real if self.decoder_drawn is None else self.decoder_drawn
+            return self.encoder_valid
+        return self.decoder_valid if self.decoder_latent is None else self.decoder_latent
 
     def repeated(self, draws: int) -> EncodedBatch:
         """Refuses: a network of ``transformers`` does not decode under several draws at once."""
@@ -94,6 +94,6 @@ def _known(name: str, value: Tensor | None) -> Tensor:
     return value
 
 
-def read_later(scored: Bool[Tensor, "batch place"]) -> Bool[Tensor, "batch place"]:
+def scored_here_or_later(scored: Bool[Tensor, "batch place"]) -> Bool[Tensor, "batch place"]:
     """True where something is scored here or later: what a causal decoder reads for it."""
     return scored.flip(-1).to(torch.uint8).cummax(-1).values.flip(-1).bool()

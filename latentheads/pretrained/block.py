@@ -17,14 +17,14 @@ from latentheads.layers.numeric import full_precision, softmax, weighted_sum
 from latentheads.mask import PairMask, causal
 from latentheads.names import side_of
 from latentheads.pretrained.addresses import Address
-from latentheads.pretrained.removal import check_cut, cut_heads, note_kept
+from latentheads.pretrained.removal import check_prunable, prune_weights, record_kept_heads
 from latentheads.selection.selector import Choice, Selector
 
-__all__ = ["Passing", "PretrainedBlock"]
+__all__ = ["ForwardPass", "PretrainedBlock"]
 
 
 @dataclass
-class Passing:
+class ForwardPass:
     """The state of one pass of a network, which its blocks read and write.
 
     In a call of the network itself, such as a step of ``generate``, the heads of all positions are
@@ -44,11 +44,11 @@ class Passing:
     masks: dict[str, tuple[Tensor | None, torch.Size, PairMask]] = field(default_factory=dict)
 
 
-class Holder:
+class ForwardPassHolder:
     """Holds the pass that is running, for all blocks of a network."""
 
     def __init__(self) -> None:
-        self.passing = Passing()
+        self.forward_pass = ForwardPass()
 
 
 class PretrainedBlock(HeadBlock):
@@ -66,21 +66,21 @@ class PretrainedBlock(HeadBlock):
     """
 
     latent = "logits"
-    attends = True
+    has_attention_weights = True
 
     def __init__(
         self,
         address: Address,
         prior: Family | None,
         selector: Selector | None,
-        holder: Holder,
+        holder: ForwardPassHolder,
         last: bool,
         config: Any,
     ) -> None:
         super().__init__(address.block, selector)
         self.prior = prior
         self.last = last
-        self._modules_of_network = address.attention, address.projection  # not submodules
+        self._network_modules = address.attention, address.projection  # not submodules
         self._path, self._config = address.path, config
         self._holder = holder
         self._states: BlockStates | None = None
@@ -88,12 +88,12 @@ class PretrainedBlock(HeadBlock):
     @property
     def attention(self) -> nn.Module:
         """The attention module of the network; not a submodule."""
-        return self._modules_of_network[0]
+        return self._network_modules[0]
 
     @property
     def projection(self) -> nn.Module:
         """The network's output projection; not a submodule."""
-        return self._modules_of_network[1]
+        return self._network_modules[1]
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
@@ -111,7 +111,7 @@ class PretrainedBlock(HeadBlock):
         """Encoder or decoder."""
         return side_of(self.block.chain)
 
-    def note_states(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def record_states(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Keeps the states that the attention module reads, until its heads are drawn."""
         query = args[0] if args else named.get("hidden_states")
         memory = named.get("key_value_states", named.get("encoder_hidden_states"))
@@ -129,12 +129,12 @@ class PretrainedBlock(HeadBlock):
     ) -> Float[Tensor, "batch head query key"]:
         """The scores, in float32 or wider; heads in a row share the keys of their group."""
         query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-        scores = full_precision(_of_groups(torch.matmul, query, key.transpose(-1, -2)))
+        scores = full_precision(_apply_grouped(torch.matmul, query, key.transpose(-1, -2)))
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         return scores if position_bias is None else scores + full_precision(position_bias)
 
-    def read_out(
+    def attend(
         self,
         scores: Float[Tensor, "batch head query key"],
         value: Float[Tensor, "batch group key wide"],
@@ -152,7 +152,7 @@ class PretrainedBlock(HeadBlock):
         Returns:
             What the heads say, behind their gates, and their weights.
         """
-        choice = self._find_choice()
+        choice = self._get_choice()
         if attention_mask is not None:
             if attention_mask.shape[-1] > scores.shape[-1]:
                 attention_mask = attention_mask[..., : scores.shape[-1]]
@@ -160,37 +160,37 @@ class PretrainedBlock(HeadBlock):
                 # what is readable may have a bias, which belongs to the scores
                 readable = _readable(attention_mask)
                 scores = scores + full_precision(attention_mask).masked_fill(~readable, 0.0)
-        mask = self._find_mask(attention_mask, scores)
-        logits = self._draw_logits(scores, mask)
-        if self.watchers:
+        mask = self._get_mask(attention_mask, scores)
+        logits = self._sample_logits(scores, mask)
+        if self.hooks:
             wide = value.repeat_interleave(logits.shape[1] // value.shape[1], 1)
-            self._call_hooks(logits, wide, mask, self._find_active(logits, choice))
+            self._call_hooks(logits, wide, mask, self._get_active_heads(logits, choice))
         weights = softmax(logits + mask.bias).to(value.dtype)
 
         def weigh(weights: Tensor, value: Tensor) -> Tensor:
             return weighted_sum(weights, value, dropout, training=True)
 
-        heads = _of_groups(weigh, weights, value)
+        heads = _apply_grouped(weigh, weights, value)
         if choice is not None:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         return heads.transpose(1, 2).contiguous(), weights
 
-    def _find_choice(self) -> Choice | None:
+    def _get_choice(self) -> Choice | None:
         """Which heads speak: given with the pass, or drawn in a call of the network itself."""
         if self.selector is None:
             return None
-        told = self._holder.passing.choices.get(self.block.name)
+        told = self._holder.forward_pass.choices.get(self.block.name)
         return self.choose(None, True) if told is None else told
 
-    def _find_mask(self, given: Shaped[Tensor, "*pairs"] | None, scores: Tensor) -> PairMask:
+    def _get_mask(self, given: Shaped[Tensor, "*pairs"] | None, scores: Tensor) -> PairMask:
         """The mask of the pairs; blocks of a chain that are given one mask share it."""
-        passing, shape = self._holder.passing, scores.shape
-        made = passing.masks.get(self.block.chain)
+        forward_pass, shape = self._holder.forward_pass, scores.shape
+        made = forward_pass.masks.get(self.block.chain)
         if made is not None and made[0] is given and made[1] == shape:
             return made[2]
         batch, _, queries, keys = shape
-        readable = self._find_readable(given, scores).expand(batch, queries, keys)
-        drawn = passing.queries.get(self.side)
+        readable = self._make_readable(given, scores).expand(batch, queries, keys)
+        drawn = forward_pass.queries.get(self.side)
         if drawn is None:
             drawn = readable.new_ones(batch, queries)
         elif drawn.shape[-1] != queries:
@@ -199,10 +199,10 @@ class PretrainedBlock(HeadBlock):
                 f"heads read {queries}: leave it out where it is of samples of sound"
             )
         mask = PairMask.build(readable, drawn, scores.dtype)
-        passing.masks[self.block.chain] = given, shape, mask
+        forward_pass.masks[self.block.chain] = given, shape, mask
         return mask
 
-    def _find_readable(self, given: Tensor | None, scores: Tensor) -> Bool[Tensor, "#b query key"]:
+    def _make_readable(self, given: Tensor | None, scores: Tensor) -> Bool[Tensor, "#b query key"]:
         """True at the keys that every query may read, the same for all heads."""
         queries, keys = scores.shape[-2:]
         if given is None:
@@ -216,27 +216,27 @@ class PretrainedBlock(HeadBlock):
             raise ValueError(f"block {self.block.name!r}: all heads must have one attention mask")
         return readable[:, 0]
 
-    def _draw_logits(self, scores: Tensor, mask: PairMask) -> Tensor:
+    def _sample_logits(self, scores: Tensor, mask: PairMask) -> Tensor:
         """Draws the logits, and hands them up the chain."""
-        passing, chain = self._holder.passing, self.block.chain
-        below = None if self.block.first else passing.below.get(chain)
+        forward_pass, chain = self._holder.forward_pass, self.block.chain
+        below = None if self.block.first else forward_pass.below.get(chain)
         states, self._states = self._states, None
-        logits = self._draw(HeadContext(scores, below, mask, self.block, None, states))
+        logits = self._sample_heads(HeadContext(scores, below, mask, self.block, None, states))
         if logits.shape != scores.shape:
             raise ValueError(
                 f"site {self.site!r}: a pre-trained network takes one draw at a time, got shape "
                 f"{tuple(logits.shape)}: draw particles one after the other"
             )
         if self.prior is not None:
-            passing.below.pop(chain, None)
+            forward_pass.below.pop(chain, None)
             if not self.last:
-                passing.below[chain] = logits
+                forward_pass.below[chain] = logits
         return logits
 
     @property
     def address(self) -> Address:
         """Where its heads are now."""
-        return Address(self.block, *self._modules_of_network, self._path)
+        return Address(self.block, *self._network_modules, self._path)
 
     def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Refuses a removal that the network cannot take.
@@ -252,12 +252,12 @@ class PretrainedBlock(HeadBlock):
                 f"block {self.block.name!r}: prior or guide reads logits of heads that are to go, "
                 "and a pre-trained network computes none that it does not read out"
             )
-        check_cut(self.address, active)
+        check_prunable(self.address, active)
 
     def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
         if len(active) < self.block.heads:
-            cut_heads(self.address, active)
-            note_kept(self._config, self.block.name, self.block.heads, active)
+            prune_weights(self.address, active)
+            record_kept_heads(self._config, self.block.name, self.block.heads, active)
 
 
 def _readable(mask: Tensor) -> Bool[Tensor, "*pairs"]:
@@ -265,7 +265,7 @@ def _readable(mask: Tensor) -> Bool[Tensor, "*pairs"]:
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
-def _of_groups(
+def _apply_grouped(
     function: Any,
     rows: Float[Tensor, "batch head row inner"],
     shared: Float[Tensor, "batch group inner column"],

@@ -17,7 +17,7 @@ from latentheads.attention.latent import LatentAttention
 from latentheads.batch import BOS, EOS, PAD
 from latentheads.families import Identity, Point
 from latentheads.layers.output import TableOutput
-from latentheads.layers.position import positions
+from latentheads.layers.position import sinusoidal_positions
 from latentheads.models.language_model import LanguageModel
 from latentheads.models.layers import Layer
 from latentheads.models.network import Network
@@ -46,7 +46,7 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
     if not isinstance(model, LanguageModel):
         raise ValueError(f"model must be a LanguageModel, got {type(model).__name__}")
     network = model.network
-    _refuse_others(model)
+    _check_convertible(model)
     transformers = need_package("transformers")
     table = model.embedding.table.weight
     assert isinstance(table, Tensor)
@@ -68,10 +68,12 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
     )
     made = transformers.GPT2LMHeadModel(config).to(table.device, table.dtype)
     made.transformer.wte.weight.copy_(table * network.width**0.5)
-    made.transformer.wpe.weight.copy_(positions(length, network.width, table.device, table.dtype))
+    made.transformer.wpe.weight.copy_(
+        sinusoidal_positions(length, network.width, table.device, table.dtype)
+    )
     assert isinstance(model.output, TableOutput)
     made.lm_head.weight.copy_(model.output.table.weight)
-    for theirs, ours, turned in _find_twins(made, model):
+    for theirs, ours, turned in _parameter_pairs(made, model):
         theirs.copy_(ours.T if turned else ours)
     return made.train(model.training)
 
@@ -95,7 +97,7 @@ def from_gpt2(network: Any) -> LanguageModel:
         )
     kept = Network(**{**sizes, "cutoffs": tuple(sizes["cutoffs"])})
     parts, head = network.transformer, network.lm_head.weight
-    known = positions(len(parts.wpe.weight), kept.width, head.device, head.dtype)
+    known = sinusoidal_positions(len(parts.wpe.weight), kept.width, head.device, head.dtype)
     model = LanguageModel(len(head), make_prior("delta"), kept).to(head.device, head.dtype)
     tied = kept.share != "none"
     if not torch.equal(parts.wpe.weight, known):
@@ -106,12 +108,12 @@ def from_gpt2(network: Any) -> LanguageModel:
     assert isinstance(model.embedding.table, nn.Embedding)
     model.embedding.table.weight.copy_(parts.wte.weight / kept.width**0.5)
     model.output.table.weight.copy_(head)
-    for theirs, ours, turned in _find_twins(network, model):
+    for theirs, ours, turned in _parameter_pairs(network, model):
         ours.copy_(theirs.T if turned else theirs)
     return model.train(network.training)
 
 
-def _refuse_others(model: LanguageModel) -> None:
+def _check_convertible(model: LanguageModel) -> None:
     """Refuses what GPT-2 cannot say."""
     network = model.network
     other = {
@@ -121,7 +123,7 @@ def _refuse_others(model: LanguageModel) -> None:
         "cutoffs": bool(network.cutoffs),
         "alignments": model.alignments is not None,
         "a selector": model.selector is not None,
-        "a prior with noise or a residual": any(map(_draws, model.latent_blocks)),
+        "a prior with noise or a residual": any(map(_differs_from_scores, model.latent_blocks)),
         "fewer heads than it was made with": any(
             attention.attention.active is not None or attention.attention.heads != network.heads
             for attention in _attention_of(model)
@@ -131,7 +133,7 @@ def _refuse_others(model: LanguageModel) -> None:
         raise ValueError(f"only a plain pre-norm Transformer has GPT-2's form: not {found[0]}")
 
 
-def _draws(module: Any) -> bool:
+def _differs_from_scores(module: Any) -> bool:
     """Whether the logits of a block are anything but its scores."""
     return not (isinstance(module.prior, Point) and isinstance(module.prior.location, Identity))
 
@@ -140,7 +142,7 @@ def _attention_of(model: LanguageModel) -> list[LatentAttention]:
     return [module for module in model.modules() if isinstance(module, LatentAttention)]
 
 
-def _find_twins(network: Any, model: LanguageModel) -> Iterator[tuple[Tensor, Tensor, bool]]:
+def _parameter_pairs(network: Any, model: LanguageModel) -> Iterator[tuple[Tensor, Tensor, bool]]:
     """GPT-2's parameters and ours; its linear maps keep their weights turned."""
     blocks, layers = network.transformer.h, model.decoder.layers
     pairs: list[tuple[Any, Any]] = [(network.transformer.ln_f, model.decoder.norm)]

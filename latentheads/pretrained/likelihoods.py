@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from latentheads.checks import check_known
-from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
+from latentheads.pretrained.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.values import shown
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "Scores",
     "TargetToken",
     "check_labels",
-    "likelihood_of",
+    "make_likelihood",
 ]
 
 Scores = Callable[[Any, EncodedBatch], Tensor]
@@ -44,7 +44,7 @@ class Likelihood(ABC):
     def labels(
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch place"]:
-        """The label of every place, ``IGNORED`` where nothing is predicted.
+        """The label of every place, ``IGNORE_INDEX`` where nothing is predicted.
 
         Args:
             inputs: What the network is called with.
@@ -91,11 +91,11 @@ class NextToken(Likelihood):
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch place"]:
         """The tokens themselves unless labels are given, but the first and padding."""
-        found = _given(inputs.get("input_ids")) if labels is None else labels
+        found = _require_labels(inputs.get("input_ids")) if labels is None else labels
         real = inputs.get("attention_mask")
         if real is not None and real.shape == found.shape:
             # behind padding on the left the first real token is not predicted either
-            found = found.masked_fill((real == 0) | (real.cumsum(-1) == 1), IGNORED)
+            found = found.masked_fill((real == 0) | (real.cumsum(-1) == 1), IGNORE_INDEX)
         return found[:, 1:]
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
@@ -112,9 +112,9 @@ class NextToken(Likelihood):
         self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
     ) -> Bool[Tensor, "batch read"]:
         """Not the last token, and nothing behind the last that is predicted."""
-        _check_places(scored.shape, self.places(real).shape)
+        _check_shapes(scored.shape, self.places(real).shape)
         before = real.new_zeros(real.shape)
-        before[:, :-1] = read_later(scored)
+        before[:, :-1] = scored_here_or_later(scored)
         return real & before
 
 
@@ -130,7 +130,7 @@ class EveryToken(Likelihood):
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch place"]:
         """As they were given."""
-        return _given(labels)
+        return _require_labels(labels)
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
         """The network's logits."""
@@ -146,8 +146,8 @@ class TargetToken(EveryToken):
         self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
     ) -> Bool[Tensor, "batch read"]:
         """Nothing behind the last token that is predicted."""
-        _check_places(scored.shape, real.shape)
-        return real & read_later(scored)
+        _check_shapes(scored.shape, real.shape)
+        return real & scored_here_or_later(scored)
 
 
 class SentenceLabel(Likelihood):
@@ -162,7 +162,7 @@ class SentenceLabel(Likelihood):
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch place"]:
         """The label of each sentence, as its only place."""
-        given = _given(labels)
+        given = _require_labels(labels)
         if given.ndim != 1 or given.is_floating_point():
             raise ValueError(
                 "labels of a classification must be one whole number a sentence, "
@@ -192,7 +192,7 @@ class OwnLikelihood(Likelihood):
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch place"]:
         """As they were given; one number a sentence is its only place."""
-        given = _given(labels)
+        given = _require_labels(labels)
         return given[:, None] if given.ndim == 1 else given
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
@@ -209,7 +209,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 }
 
 
-def likelihood_of(network: Any, given: str | Scores | None) -> Likelihood | None:
+def make_likelihood(network: Any, given: str | Scores | None) -> Likelihood | None:
     """The likelihood that a user names, writes, or leaves to the network's class.
 
     Args:
@@ -220,7 +220,7 @@ def likelihood_of(network: Any, given: str | Scores | None) -> Likelihood | None
         The likelihood; None where there is none: the network can be run, and has no bound.
     """
     if given is None:
-        return _find_likelihood(type(network).__name__)
+        return _likelihood_of_class(type(network).__name__)
     if callable(given):
         return OwnLikelihood(given)
     if not isinstance(given, str):
@@ -241,18 +241,18 @@ def check_labels(labels: Int[Tensor, "*place"], scores: Sequence[int]) -> None:
     Raises:
         ValueError: There are other places, or another label.
     """
-    _check_places(labels.shape, scores[:-1])
+    _check_shapes(labels.shape, scores[:-1])
     if labels.device.type != "cpu":
         return  # to look at them, every pass would wait for the device
     wrong = labels[(labels < 0) | (labels >= scores[-1])]
     if len(wrong):
         raise ValueError(
-            f"labels must lie between 0 and {scores[-1] - 1}, or be {IGNORED} where nothing is "
+            f"labels must lie between 0 and {scores[-1] - 1}, or be {IGNORE_INDEX} where nothing is "
             f"predicted; got {wrong[0]}"
         )
 
 
-def _check_places(labels: Sequence[int], scored: Sequence[int]) -> None:
+def _check_shapes(labels: Sequence[int], scored: Sequence[int]) -> None:
     """Refuses labels of other sentences and places than those that are scored."""
     if tuple(labels) != tuple(scored):
         raise ValueError(
@@ -261,7 +261,7 @@ def _check_places(labels: Sequence[int], scored: Sequence[int]) -> None:
         )
 
 
-def _find_likelihood(name: str) -> Likelihood | None:
+def _likelihood_of_class(name: str) -> Likelihood | None:
     """The likelihood of a class of networks, by the tables that ``transformers`` keeps of them."""
     from transformers.models.auto import modeling_auto
 
@@ -274,7 +274,7 @@ def _find_likelihood(name: str) -> Likelihood | None:
     return None
 
 
-def _given(labels: Tensor | None) -> Tensor:
+def _require_labels(labels: Tensor | None) -> Tensor:
     if labels is None:
         raise ValueError("labels must be given: the input does not say what is predicted")
     return labels

@@ -25,13 +25,13 @@ from latentheads.names import Block
 from latentheads.packages import need_package
 from latentheads.pretrained.addresses import find_heads, parse_blocks
 from latentheads.pretrained.alignments import AlignedDecoder, make_aligned
-from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
-from latentheads.pretrained.block import Holder, Passing, PretrainedBlock
+from latentheads.pretrained.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
+from latentheads.pretrained.block import ForwardPass, ForwardPassHolder, PretrainedBlock
 from latentheads.pretrained.likelihoods import (
     Likelihood,
     Scores,
     check_labels,
-    likelihood_of,
+    make_likelihood,
 )
 from latentheads.pretrained.registry import NAME, OWNER, register
 from latentheads.selection.hard_gates import Gating
@@ -40,7 +40,7 @@ from latentheads.values import shown
 
 __all__ = ["Pretrained", "latent", "plain"]
 
-OWN_PLACES = "create_position_ids_from_input_ids"
+POSITIONS_FROM_TOKENS = "create_position_ids_from_input_ids"
 """An attribute of embeddings that find padding, and so all positions, in the tokens."""
 
 ENDS = ("bos", "eos", "cls", "sep", "decoder_start")
@@ -81,13 +81,13 @@ class Pretrained(HeadModel):
         _check_gates(gates, sorted(chains))
         latent_chains = {block.chain for block in chosen.values()}
         super().__init__(sorted(chains), sorted(latent_chains), selector=gates)
-        self.network, self.labelling, self.prior = network, likelihood, prior
+        self.network, self.label_likelihood, self.prior = network, likelihood, prior
         self.output = GivenLogits()
-        self._holder = Holder()
-        self._above: AlignedDecoder | None = None
+        self._holder = ForwardPassHolder()
+        self._aligned_decoder: AlignedDecoder | None = None
         if (aligned := make_aligned(network, alignments, likelihood)) is not None:
             self.alignments, self.output = aligned
-            self._above = AlignedDecoder(network, *aligned)
+            self._aligned_decoder = AlignedDecoder(network, *aligned)
         highest = {
             chain: max(b.layer for b in chosen.values() if b.chain == chain)
             for chain in latent_chains
@@ -97,29 +97,31 @@ class Pretrained(HeadModel):
             PretrainedBlock(
                 address if block is None else replace(address, block=block),
                 None if block is None else check_family("prior must make", prior(block)),
-                _gates_of(address.block, gates),
+                _selector_of_block(address.block, gates),
                 self._holder,
                 block is not None and block.layer == highest[block.chain],
                 network.config,
             )
             for address, block in parts
         ).to(network.device, torch.promote_types(network.dtype, torch.float32))
-        self._before = _read_attention(network)
+        self._original_attention = _attention_implementations(network)
         self._hooks: list[Any] = []
         self._attach()
 
     def _attach(self) -> None:
         """Has every attention module call its block."""
-        for block in self._own_blocks():
+        for block in self._pretrained_blocks():
             setattr(block.attention, OWNER, (block,))
-            hook = block.attention.register_forward_pre_hook(block.note_states, with_kwargs=True)
+            hook = block.attention.register_forward_pre_hook(block.record_states, with_kwargs=True)
             self._hooks.append(hook)
-        if self._above is not None:
-            self._hooks += self._above.attach()
+        if self._aligned_decoder is not None:
+            self._hooks += self._aligned_decoder.attach()
         self._hooks.append(self.network.register_forward_pre_hook(self._begin_call))
         setattr(self.network, OWNER, (self,))
         self.network.set_attn_implementation(NAME)
-        self._calling = [part for part in self._before if _attention_of(part) == NAME]
+        self._latent_parts = [
+            part for part in self._original_attention if _attention_implementation(part) == NAME
+        ]
 
     def _begin_call(self, *_: Any) -> None:
         """Forgets the last call of the network itself: where it dropped layers, logits are left."""
@@ -127,8 +129,8 @@ class Pretrained(HeadModel):
             raise ValueError(
                 "heads are drawn again for a gradient: activation_checkpointing_disable() first"
             )
-        if not self._holder.passing.queries:
-            self._holder.passing = Passing()
+        if not self._holder.forward_pass.queries:
+            self._holder.forward_pass = ForwardPass()
 
     @property
     def _attached(self) -> bool:
@@ -140,9 +142,9 @@ class Pretrained(HeadModel):
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        for module in (self.network, *(block.attention for block in self._own_blocks())):
+        for module in (self.network, *(block.attention for block in self._pretrained_blocks())):
             delattr(module, OWNER)
-        for part, name in self._before.items():
+        for part, name in self._original_attention.items():
             part.set_attn_implementation(name)
 
     def train(self, mode: bool = True) -> Pretrained:
@@ -177,16 +179,16 @@ class Pretrained(HeadModel):
         if not isinstance(labels, Tensor | None):
             raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
         index = None if index is None else torch.as_tensor(index)
-        if self.labelling is None:
+        if self.label_likelihood is None:
             raise ValueError(
                 f"{type(self.network).__name__} predicts nothing by itself: give latent() a "
                 "likelihood, a name or a function of outputs and batch"
             )
         inputs = dict(inputs)
         collated = inputs.pop("labels", None)
-        known = self.labelling.labels(inputs, collated if labels is None else labels)
-        valid = known != IGNORED
-        if self._chained and not torch.equal(valid, read_later(valid)):
+        known = self.label_likelihood.labels(inputs, collated if labels is None else labels)
+        valid = known != IGNORE_INDEX
+        if self._chained and not torch.equal(valid, scored_here_or_later(valid)):
             raise ValueError(
                 "alignments in a chain read every token from the first on: pad on the right, and "
                 "give no label -100 before one that is predicted"
@@ -203,15 +205,15 @@ class Pretrained(HeadModel):
             corpus_size,
             inputs=inputs,
             scored_valid=valid,
-            ends=_find_ends(self.network.config),
+            ends=_boundary_ids(self.network.config),
         )
-        return self._tell_sides(told, tokens, real)
+        return self._add_sides(told, tokens, real)
 
-    def _tell_sides(
+    def _add_sides(
         self, told: EncodedBatch, tokens: Tensor | None, real: Tensor | None
     ) -> EncodedBatch:
         """Says what the encoder and the decoder read, and which positions are real."""
-        assert self.labelling is not None
+        assert self.label_likelihood is not None
         assert told.scored_valid is not None
         inputs, valid = dict(told.inputs), told.scored_valid
         if self.network.config.is_encoder_decoder:
@@ -220,18 +222,18 @@ class Pretrained(HeadModel):
             read = inputs["decoder_input_ids"]
             mask = inputs.get("decoder_attention_mask")
             known = torch.ones_like(read) if mask is None else mask
-            drawn = self.labelling.drawn(valid, known.bool())
+            drawn = self.label_likelihood.drawn(valid, known.bool())
             mine = drawn if mask is None else mask.bool()  # what nothing predicted reads is padding
-            told = replace(told, source=tokens, encoder_real=real)
-            return replace(told, inputs=inputs, read=read, decoder_real=mine, decoder_drawn=drawn)
-        if any(block.side == "encoder" for block in self._own_blocks()):
-            return replace(told, source=tokens, read=tokens, encoder_real=real, decoder_real=real)
+            told = replace(told, source=tokens, encoder_valid=real)
+            return replace(told, inputs=inputs, read=read, decoder_valid=mine, decoder_latent=drawn)
+        if any(block.side == "encoder" for block in self._pretrained_blocks()):
+            return replace(told, source=tokens, read=tokens, encoder_valid=real, decoder_valid=real)
         if real is None:
             return replace(told, read=tokens)
         if not real[:, 0].all():
-            inputs = self._place_tokens(inputs, real)
-        drawn = self.labelling.drawn(valid, real)
-        return replace(told, inputs=inputs, read=tokens, decoder_real=real, decoder_drawn=drawn)
+            inputs = self._add_position_ids(inputs, real)
+        drawn = self.label_likelihood.drawn(valid, real)
+        return replace(told, inputs=inputs, read=tokens, decoder_valid=real, decoder_latent=drawn)
 
     def _shift_right(self, told: EncodedBatch) -> Tensor:
         """What the decoder reads: the labels behind a start, as the network shifts them."""
@@ -240,12 +242,12 @@ class Pretrained(HeadModel):
             raise ValueError(
                 "inputs must hold decoder_input_ids: the network does not shift labels"
             )
-        return shift(labels=told.target.masked_fill(~told.scored_valid, IGNORED))
+        return shift(labels=told.target.masked_fill(~told.scored_valid, IGNORE_INDEX))
 
-    def _place_tokens(self, inputs: dict[str, Tensor], real: Tensor) -> dict[str, Tensor]:
+    def _add_position_ids(self, inputs: dict[str, Tensor], real: Tensor) -> dict[str, Tensor]:
         """Counts positions from the first real token, as ``generate`` does, behind left padding."""
         # RoBERTa and those like it count by themselves, and from another number than 0
-        counts = any(hasattr(part, OWN_PLACES) for part in self.network.modules())
+        counts = any(hasattr(part, POSITIONS_FROM_TOKENS) for part in self.network.modules())
         if counts or "position_ids" in inputs or not self._takes("position_ids"):
             return inputs
         return inputs | {"position_ids": (real.long().cumsum(-1) - 1).clamp_min(0)}
@@ -260,7 +262,7 @@ class Pretrained(HeadModel):
         aligner = self.alignments
         return aligner is not None and aligner.options.chained
 
-    def _own_blocks(self) -> list[PretrainedBlock]:
+    def _pretrained_blocks(self) -> list[PretrainedBlock]:
         return [module for module in self.heads if isinstance(module, PretrainedBlock)]
 
     def run(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Any:
@@ -274,8 +276,8 @@ class Pretrained(HeadModel):
             raise ValueError("a pre-trained network takes the batches that its method batch makes")
         if not self._attached:
             raise ValueError("plain gave its network back: take what a new latent(network) returns")
-        for part in self._calling:
-            if (called := _attention_of(part)) != NAME:
+        for part in self._latent_parts:
+            if (called := _attention_implementation(part)) != NAME:
                 raise ValueError(
                     f"the network was told to call {called} attention, and no longer its latent "
                     f"heads: network.set_attn_implementation({NAME!r}) undoes it"
@@ -284,19 +286,21 @@ class Pretrained(HeadModel):
         options: dict[str, Any] = {"return_dict": True}
         if self._takes("use_cache"):
             options["use_cache"] = False
-        with self._passing(batch, choices):
+        with self._run_forward_pass(batch, choices):
             return self.network(**{**batch.inputs, **options})
 
     @contextmanager
-    def _passing(self, batch: EncodedBatch, choices: Mapping[str, Choice]) -> Iterator[None]:
+    def _run_forward_pass(
+        self, batch: EncodedBatch, choices: Mapping[str, Choice]
+    ) -> Iterator[None]:
         """Tells the blocks of a pass; one may run inside another, as that of a guide."""
-        outside = self._holder.passing
+        outside = self._holder.forward_pass
         queries = {side: batch.queries(side) for side in ("encoder", "decoder")}
-        self._holder.passing = Passing(queries, choices)
+        self._holder.forward_pass = ForwardPass(queries, choices)
         try:
             yield
         finally:
-            self._holder.passing = outside
+            self._holder.forward_pass = outside
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
@@ -305,12 +309,12 @@ class Pretrained(HeadModel):
 
         Below alignments they are the states that predict each token, before anything is added.
         """
-        if self._above is not None:
+        if self._aligned_decoder is not None:
             return self.hidden(batch, choices).states
         outputs = self.run(batch, choices)
         assert isinstance(batch, EncodedBatch)
-        assert self.labelling is not None
-        scores = self.labelling.scores(outputs, batch)
+        assert self.label_likelihood is not None
+        scores = self.label_likelihood.scores(outputs, batch)
         check_labels(batch.target, scores.shape)
         return scores
 
@@ -318,14 +322,14 @@ class Pretrained(HeadModel):
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> EncoderDecoderStates:
         """What alignments know of a batch: the states that are scored, and what they point at."""
-        assert self._above is not None
-        assert self.labelling is not None
-        with self._above.hearing():
+        assert self._aligned_decoder is not None
+        assert self.label_likelihood is not None
+        with self._aligned_decoder.recording():
             self.run(batch, choices)
             assert isinstance(batch, EncodedBatch)
-            sides = batch.decoder_real, batch.encoder_real
-            hidden = self._above.read_hidden(self.labelling, *sides)
-        types = len(self._above.output.layer.weight)
+            sides = batch.decoder_valid, batch.encoder_valid
+            hidden = self._aligned_decoder.recorded_states(self.label_likelihood, *sides)
+        types = len(self._aligned_decoder.output.layer.weight)
         check_labels(batch.target, (*hidden.states.shape[:-1], types))
         return hidden
 
@@ -394,8 +398,8 @@ def latent(
     if not callable(family):
         raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")
     register()
-    _own_configurations(model, transformers.PretrainedConfig)
-    predicted = likelihood_of(model, likelihood)
+    _copy_configurations(model, transformers.PretrainedConfig)
+    predicted = make_likelihood(model, likelihood)
     made = Pretrained(model, family, blocks, predicted, gates, alignments)
     return made if model.training else made.eval()
 
@@ -471,7 +475,7 @@ def _check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
             )
 
 
-def _find_ends(config: Any) -> tuple[int, ...]:
+def _boundary_ids(config: Any) -> tuple[int, ...]:
     """The ids that a configuration names of tokens that only begin or end a sentence."""
     named = [getattr(config, f"{name}_token_id", None) for name in ENDS]
     several = [each if isinstance(each, list) else [each] for each in named if each is not None]
@@ -488,22 +492,24 @@ def _check_gates(gates: Selector | None, chains: Sequence[str]) -> None:
             )
 
 
-def _gates_of(block: Block, gates: Selector | None) -> Selector | None:
-    return gates.fitting(block.heads) if gates is not None and block.chain in gates.chains else None
+def _selector_of_block(block: Block, gates: Selector | None) -> Selector | None:
+    return (
+        gates.for_heads(block.heads) if gates is not None and block.chain in gates.chains else None
+    )
 
 
-def _read_attention(network: Any) -> dict[Any, str]:
+def _attention_implementations(network: Any) -> dict[Any, str]:
     """The attention function that a network and each of its parts call, the whole first."""
     parts = [module for module in network.modules() if hasattr(module, "set_attn_implementation")]
-    return {part: _attention_of(part) for part in parts}
+    return {part: _attention_implementation(part) for part in parts}
 
 
-def _attention_of(part: Any) -> str:
+def _attention_implementation(part: Any) -> str:
     """The attention function that a part of a network calls, by name."""
     return str(part.config._attn_implementation)
 
 
-def _own_configurations(network: Any, kind: type) -> None:
+def _copy_configurations(network: Any, kind: type) -> None:
     """Gives a network configurations of its own: another may read them, and have other attention.
 
     Args:

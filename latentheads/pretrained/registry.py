@@ -21,7 +21,7 @@ NAME = "latentheads"
 OWNER = "latentheads_block"
 """Where an attention module keeps the block of its heads."""
 
-REFUSED = {
+UNSUPPORTED = {
     "s_aux": "attention sinks",
     "head_mask": "a mask of heads",
     "cache": "a paged cache",
@@ -29,7 +29,7 @@ REFUSED = {
 }
 """Features that would change the law of the heads, by the argument that asks for them."""
 
-UNREAD = (
+WITHOUT_EFFECT = (
     *("position_ids", "cache_position", "num_items_in_batch"),
     *("token_type_ids", "special_tokens_mask", "length"),  # what tokenizers make
 )
@@ -88,13 +88,13 @@ def attend(
         raise ValueError(
             f"{type(module).__name__} has no latent heads: call latentheads.latent(model)"
         )
-    for name, what in REFUSED.items():
+    for name, what in UNSUPPORTED.items():
         if options.get(name) is not None:
             raise ValueError(f"block {block.block.name!r}: latent heads know no {what} ({name})")
     for name, option in options.items():
-        if isinstance(option, Tensor) and name not in UNREAD:
+        if isinstance(option, Tensor) and name not in WITHOUT_EFFECT:
             raise ValueError(
                 f"block {block.block.name!r}: latent heads do not know what {name} would change"
             )
     scores = block.score(query, key, scaling, position_bias, softcap)
-    return block.read_out(scores, value, attention_mask, dropout)
+    return block.attend(scores, value, attention_mask, dropout)

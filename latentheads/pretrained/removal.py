@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from latentheads.packages import need_package
 from latentheads.pretrained.addresses import Address, find_heads
 
-__all__ = ["check_cut", "cut_heads", "from_pretrained", "note_kept"]
+__all__ = ["check_prunable", "from_pretrained", "prune_weights", "record_kept_heads"]
 
 KEPT = "kept_heads"
 """Where a configuration keeps, by block, the places of the heads that stayed."""
 
-OF_FILES = ("subfolder", "revision", "cache_dir", "token", "local_files_only", "force_download")
+FILE_OPTIONS = ("subfolder", "revision", "cache_dir", "token", "local_files_only", "force_download")
 """Options of opening that say where files are: of the configuration as of the weights."""
 
 SEPARATE = (
@@ -44,7 +44,7 @@ BIASES = ("use_relative_position_bias", "use_shared_relative_position_bias")
 """What configurations call a bias of positions for each head that stands outside the module."""
 
 
-def check_cut(address: Address, kept: Sequence[int]) -> None:
+def check_prunable(address: Address, kept: Sequence[int]) -> None:
     """Refuses a removal that would change what the network computes; nothing is changed.
 
     Args:
@@ -71,11 +71,11 @@ def check_cut(address: Address, kept: Sequence[int]) -> None:
     outside = any(getattr(module.config, bias, False) for bias in BIASES)
     if outside or hasattr(module, "has_relative_attention_bias"):
         raise ValueError(f"{said}: positions have a bias for each head, no head can go")
-    _keep_groups(said, heads, _count_groups(module, heads), kept)
+    _kept_groups(said, heads, _count_groups(module, heads), kept)
 
 
 @torch.no_grad()
-def cut_heads(address: Address, kept: Sequence[int]) -> None:
+def prune_weights(address: Address, kept: Sequence[int]) -> None:
     """Removes the weights of all other heads; of a block that keeps none one stays, silent.
 
     Args:
@@ -84,17 +84,17 @@ def cut_heads(address: Address, kept: Sequence[int]) -> None:
     """
     module, heads = address.attention, address.block.heads
     groups, left = _count_groups(module, heads), list(kept) or [0]
-    shared = _keep_groups("", heads, groups, left)
-    rows = _places_of(left, _width_of(address.projection) // heads)
+    shared = _kept_groups("", heads, groups, left)
+    rows = _rows_of_heads(left, _width_of(address.projection) // heads)
     projections = _find_projections(module)
     assert projections is not None
     if len(projections) == 3:
         for part, count, places in zip(
             projections, (heads, groups, groups), (left, shared, shared), strict=True
         ):
-            _keep_outputs(part, _places_of(places, _outputs_of(part) // count))
+            _keep_outputs(part, _rows_of_heads(places, _outputs_of(part) // count))
     else:
-        _cut_fused(projections, rows)
+        _prune_fused(projections, rows)
     _keep_inputs(address.projection, rows)
     if not kept:
         _weight_of(address.projection).zero_()
@@ -109,7 +109,7 @@ def cut_heads(address: Address, kept: Sequence[int]) -> None:
         module.num_key_value_groups = len(left) // len(shared)  # type: ignore[assignment]
 
 
-def note_kept(config: Any, name: str, heads: int, kept: Sequence[int]) -> None:
+def record_kept_heads(config: Any, name: str, heads: int, kept: Sequence[int]) -> None:
     """Writes into a configuration which of the heads that a block was made with are left.
 
     Args:
@@ -142,7 +142,7 @@ def from_pretrained(folder: str | Path, **options: Any) -> Any:
         if name in options:
             raise ValueError(f"{name} cannot be given: the folder says what its network is")
     transformers = need_package("transformers")
-    where = {name: value for name, value in options.items() if name in OF_FILES}
+    where = {name: value for name, value in options.items() if name in FILE_OPTIONS}
     config = transformers.AutoConfig.from_pretrained(folder, **where)
     kind = getattr(transformers, config.architectures[0])
 
@@ -151,7 +151,7 @@ def from_pretrained(folder: str | Path, **options: Any) -> Any:
 
         def __init__(self, config: Any, *args: Any, **own: Any) -> None:
             super().__init__(config, *args, **own)
-            _cut_network(self, getattr(config, KEPT, None) or {})
+            _prune_network(self, getattr(config, KEPT, None) or {})
 
     # by both names transformers finds out how a folder calls the weights
     Smaller.__name__, Smaller.__module__ = kind.__name__, kind.__module__
@@ -160,10 +160,10 @@ def from_pretrained(folder: str | Path, **options: Any) -> Any:
     return network
 
 
-def _cut_network(network: Any, kept: Mapping[str, Sequence[int]]) -> None:
+def _prune_network(network: Any, kept: Mapping[str, Sequence[int]]) -> None:
     for address in find_heads(network) if kept else ():
         if address.block.name in kept:
-            cut_heads(address, kept[address.block.name])
+            prune_weights(address, kept[address.block.name])
 
 
 def _find_projections(module: nn.Module) -> tuple[nn.Module, ...] | None:
@@ -182,7 +182,7 @@ def _count_groups(module: nn.Module, heads: int) -> int:
     return heads // int(getattr(module, "num_key_value_groups", 1))
 
 
-def _keep_groups(said: str, heads: int, groups: int, kept: Sequence[int]) -> list[int]:
+def _kept_groups(said: str, heads: int, groups: int, kept: Sequence[int]) -> list[int]:
     """The keys that some head still reads; each must be read by as many heads."""
     readers = [sum(place * groups // heads == group for place in kept) for group in range(groups)]
     if len(set(readers) - {0}) > 1:
@@ -193,7 +193,7 @@ def _keep_groups(said: str, heads: int, groups: int, kept: Sequence[int]) -> lis
     return [group for group, number in enumerate(readers) if number]
 
 
-def _cut_fused(projections: Sequence[nn.Module], rows: Tensor) -> None:
+def _prune_fused(projections: Sequence[nn.Module], rows: Tensor) -> None:
     """Cuts queries, keys and values that stand side by side in one projection."""
     fused, *alone = projections
     parts = 3 - len(alone)
@@ -203,7 +203,7 @@ def _cut_fused(projections: Sequence[nn.Module], rows: Tensor) -> None:
         _keep_outputs(queries, rows)
 
 
-def _places_of(heads: Sequence[int], size: int) -> Tensor:
+def _rows_of_heads(heads: Sequence[int], size: int) -> Tensor:
     """The rows of some heads."""
     return (torch.tensor(list(heads))[:, None] * size + torch.arange(size)).flatten()
 

@@ -17,21 +17,21 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-from latentheads.selection.distribution import Countable, draw_uniform
+from latentheads.selection.distribution import EnumerableSelection, sample_uniform
 from latentheads.selection.selector import CandidateSelector, Choice
 
 __all__ = ["BernoulliSelector", "Bernoullis"]
 
 
-class Bernoullis(Countable):
+class Bernoullis(EnumerableSelection):
     """Every candidate on its own."""
 
     @property
-    def number(self) -> int:
+    def num_choices(self) -> int:
         """All sets of candidates."""
         return int(2 ** self.logits.shape[-1])
 
-    def _every(self) -> Iterator[tuple[int, ...]]:
+    def _enumerate_choices(self) -> Iterator[tuple[int, ...]]:
         candidates = range(self.logits.shape[-1])
         return chain.from_iterable(combinations(candidates, n) for n in range(len(candidates) + 1))
 
@@ -49,12 +49,12 @@ class Bernoullis(Countable):
         """Sums the log-probabilities of all candidates."""
         return (value * self.logits - F.softplus(self.logits)).sum(-1)
 
-    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        u = draw_uniform(logits)
+    def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        u = sample_uniform(logits)
         noisy = logits + u.log() - torch.log1p(-u.clamp(max=1 - torch.finfo(u.dtype).eps))
         return (noisy > 0).to(logits), (noisy / self.temperature).sigmoid()
 
-    def _like(self, logits: Tensor) -> Bernoullis:
+    def _with_logits(self, logits: Tensor) -> Bernoullis:
         return Bernoullis(logits, self._relaxation)
 
 
@@ -86,6 +86,6 @@ class BernoulliSelector(CandidateSelector):
         odds = math.log(share / (1 - share))
         return like.new_full((self.tasks(chain), self.candidates), odds)
 
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
         """Every candidate stands in its own place."""
         return Choice(value)

@@ -17,9 +17,9 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from latentheads.layers.numeric import numbers_like
+from latentheads.layers.numeric import as_tensor_like
 
-__all__ = ["Countable", "Selection", "draw_uniform"]
+__all__ = ["EnumerableSelection", "Selection", "sample_uniform"]
 
 
 class Selection(TorchDistribution):
@@ -60,7 +60,7 @@ class Selection(TorchDistribution):
         """Log-probability of a choice."""
 
     @abstractmethod
-    def _like(self, logits: Float[Tensor, "*batch candidate"]) -> Selection:
+    def _with_logits(self, logits: Float[Tensor, "*batch candidate"]) -> Selection:
         """The same law with other logits."""
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Selection:
@@ -68,16 +68,16 @@ class Selection(TorchDistribution):
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
-        return self._like(self.logits.expand(batch_shape + self.event_shape))
+        return self._with_logits(self.logits.expand(batch_shape + self.event_shape))
 
 
-def draw_uniform(like: Tensor) -> Tensor:
+def sample_uniform(like: Tensor) -> Tensor:
     """Uniform noise inside (0, 1)."""
     tiny = torch.finfo(like.dtype).tiny
     return torch.rand(like.shape, dtype=like.dtype, device=like.device).clamp_min(tiny)
 
 
-class Countable(Selection):
+class EnumerableSelection(Selection):
     """A law of zeros and ones, whose choices can all be gone through; abstract.
 
     Args:
@@ -97,28 +97,30 @@ class Countable(Selection):
 
     @property
     @abstractmethod
-    def number(self) -> int:
+    def num_choices(self) -> int:
         """How many choices there are."""
 
     @abstractmethod
-    def _every(self) -> Iterable[tuple[int, ...]]:
+    def _enumerate_choices(self) -> Iterable[tuple[int, ...]]:
         """The candidates of every choice."""
 
     def enumerate_support(self, expand: bool = True) -> Float[Tensor, "choice *batch candidate"]:
         """Every choice once."""
         candidates = range(self.logits.shape[-1])
-        rows = [[float(each in chosen) for each in candidates] for chosen in self._every()]
-        every = numbers_like(rows, self.logits)
+        rows = [
+            [float(each in chosen) for each in candidates] for chosen in self._enumerate_choices()
+        ]
+        every = as_tensor_like(rows, self.logits)
         every = every.reshape(-1, *(1 for _ in self.batch_shape), every.shape[-1])
         return every.expand(-1, *self.batch_shape, -1) if expand else every
 
     @abstractmethod
-    def _draw(self, logits: Float[Tensor, "*batch candidate"]) -> tuple[Tensor, Tensor]:
+    def _sample(self, logits: Float[Tensor, "*batch candidate"]) -> tuple[Tensor, Tensor]:
         """Draws a choice, and the relaxation whose gradient it takes."""
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """Draws choices with a straight-through gradient, or with none."""
-        hard, soft = self._draw(self.logits.expand(self._extended_shape(sample_shape)))
+        hard, soft = self._sample(self.logits.expand(self._extended_shape(sample_shape)))
         return hard + (soft - soft.detach()) if self.has_rsample else hard
 
     @property

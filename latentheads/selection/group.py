@@ -17,19 +17,19 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from latentheads.selection.distribution import Countable, draw_uniform
+from latentheads.selection.distribution import EnumerableSelection, sample_uniform
 from latentheads.selection.selector import CandidateSelector, Choice
 
 __all__ = ["Group", "GroupSelector"]
 
 
-class Group(Countable):
+class Group(EnumerableSelection):
     """One candidate of each group; group g holds the candidates g, g + H, g + 2H, ...
 
     Args:
         logits: One number a candidate.
         groups: Number of groups H; it divides the candidates.
-        temperature: As in :class:`Countable`.
+        temperature: As in :class:`EnumerableSelection`.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Group(Countable):
         super().__init__(logits, temperature)
 
     @property
-    def number(self) -> int:
+    def num_choices(self) -> int:
         """One of each group."""
         return int((self.logits.shape[-1] // self.groups) ** self.groups)
 
-    def _every(self) -> Iterator[tuple[int, ...]]:
+    def _enumerate_choices(self) -> Iterator[tuple[int, ...]]:
         candidates = range(self.logits.shape[-1])
         return product(*(candidates[group :: self.groups] for group in range(self.groups)))
 
@@ -79,12 +79,12 @@ class Group(Countable):
         found = (chosen * self._log_softmax()).sum((-1, -2))
         return found.masked_fill((chosen.sum(-2) != 1).any(-1), -torch.inf)
 
-    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        noisy = logits - (-draw_uniform(logits).log()).log()
+    def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        noisy = logits - (-sample_uniform(logits).log()).log()
         soft = (self._in_groups(noisy) / self.temperature).softmax(-2).flatten(-2)
         return self._best_of_groups(noisy), soft
 
-    def _like(self, logits: Tensor) -> Group:
+    def _with_logits(self, logits: Tensor) -> Group:
         return Group(logits, self.groups, self._relaxation)
 
 
@@ -115,7 +115,7 @@ class GroupSelector(CandidateSelector):
         """The law with some logits."""
         return Group(logits, self.heads, temperature)
 
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
         """The chosen of every group in its place."""
         chosen = value.detach()
         member = chosen.unflatten(-1, (-1, self.heads)).argmax(-2)

@@ -23,7 +23,7 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-from latentheads.layers.numeric import numbers_like
+from latentheads.layers.numeric import as_tensor_like
 from latentheads.selection.distribution import Selection
 
 __all__ = ["HIGH", "LOW", "HardConcrete"]
@@ -74,8 +74,8 @@ class HardConcrete(Selection):
     @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
         r""":math:`E z = \int_0^1 P(z > v) dv`, by quadrature."""
-        nodes = numbers_like(0.5 * (NODES + 1), self.logits)
-        weights = numbers_like(0.5 * WEIGHTS, self.logits)
+        nodes = as_tensor_like(0.5 * (NODES + 1), self.logits)
+        weights = as_tensor_like(0.5 * WEIGHTS, self.logits)
         odds = ((nodes - LOW) / (HIGH - nodes)).log()
         return ((self.logits[..., None] - self.temperature * odds).sigmoid() * weights).sum(-1)
 
@@ -85,7 +85,7 @@ class HardConcrete(Selection):
 
         .. math:: \min(1, \max(0, \gamma + (\zeta - \gamma)\,\mathrm{sigmoid}(\log\alpha)))
         """
-        return _cut_off(self.logits.sigmoid())
+        return _stretch_and_clamp(self.logits.sigmoid())
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """Draws gates; the gradient is that of the draw."""
@@ -93,7 +93,7 @@ class HardConcrete(Selection):
         tiny = torch.finfo(logits.dtype).eps
         u = torch.rand(logits.shape, dtype=logits.dtype, device=logits.device)
         noise = u.clamp(tiny, 1 - tiny).logit()
-        return _cut_off(((noise + logits) / self.temperature).sigmoid())
+        return _stretch_and_clamp(((noise + logits) / self.temperature).sigmoid())
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
         """Log-probability of which gates are open: the slab is the same in prior and posterior.
@@ -112,11 +112,11 @@ class HardConcrete(Selection):
         opened = (value > 0).to(self.open_logit)
         return (opened * self.open_logit - F.softplus(self.open_logit)).sum(-1)
 
-    def _like(self, logits: Tensor) -> HardConcrete:
+    def _with_logits(self, logits: Tensor) -> HardConcrete:
         return HardConcrete(logits, self.temperature)
 
 
-def _cut_off(s: Tensor) -> Tensor:
+def _stretch_and_clamp(s: Tensor) -> Tensor:
     stretched: Tensor = LOW + (HIGH - LOW) * s
     return stretched.clamp(0, 1)
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from latentheads.errors import print_message
 from latentheads.selection.hard_concrete import HardConcrete
-from latentheads.selection.selector import Choice, DrawnSelector
+from latentheads.selection.selector import Choice, LatentSelector
 
 __all__ = ["GateController", "Gating", "L0Penalty"]
 
@@ -48,7 +48,7 @@ class L0Penalty(nn.Module):
 
 
 @dataclass(frozen=True)
-class Gating(DrawnSelector):
+class Gating(LatentSelector):
     """How a model's heads are gated: each has a place of its own and a gate in it, for all tasks.
 
     Args:
@@ -76,11 +76,11 @@ class Gating(DrawnSelector):
         if not math.isfinite(self.gate_start):
             raise ValueError(f"gate_start must be finite, got {self.gate_start}")
 
-    def fitting(self, heads: int) -> Gating:
+    def for_heads(self, heads: int) -> Gating:
         """The same gates for a block with a number of heads, under the same pressure."""
         return self if heads == self.heads else replace(self, heads=heads)
 
-    def candidates_of(self, chain: str) -> int:
+    def num_candidates(self, chain: str) -> int:
         """Every head has a gate."""
         return self.heads
 
@@ -116,7 +116,7 @@ class Gating(DrawnSelector):
         # several draws need to know the sentences, but a draw has the row of one task alone
         return super().choose(value, None if task is None else torch.zeros_like(task), False, draws)
 
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
         """Every head stands in its own place, behind its gate."""
         return Choice(value)
 
@@ -163,7 +163,7 @@ class GateController:
         self.gate_heads, self.steps = gate_heads, steps
         self.gate_rate, self.tokens, self.quiet = gate_rate, tokens, quiet
 
-    def wanted(self, step: int) -> float:
+    def target_heads(self, step: int) -> float:
         """Heads that are to be open after some updates."""
         share = min(1.0, 2 * step / self.steps)
         return self.gated + share * (self.gate_heads - self.gated)
@@ -176,7 +176,7 @@ class GateController:
     @torch.no_grad()
     def __call__(self, step: int) -> None:
         """Moves the pressure after an update."""
-        excess = self.expected() - self.wanted(step)
+        excess = self.expected() - self.target_heads(step)
         self.pressure.value += self.gate_rate * self.tokens * excess
         self.pressure.value.clamp_(min=0)
         if step >= self.steps and not self.quiet:

@@ -22,10 +22,10 @@ from latentheads.selection.posterior import SelectionFamily
 __all__ = [
     "CandidateSelector",
     "Choice",
-    "DrawnSelector",
+    "LatentSelector",
     "Selector",
     "TaskSelector",
-    "in_order",
+    "choose_in_order",
 ]
 
 
@@ -97,7 +97,7 @@ class Selector(ABC):
         return self.heads
 
     @abstractmethod
-    def fitting(self, heads: int) -> Selector:
+    def for_heads(self, heads: int) -> Selector:
         """The selector of a block with a number of heads.
 
         Raises:
@@ -105,7 +105,7 @@ class Selector(ABC):
         """
 
     @abstractmethod
-    def candidates_of(self, chain: str) -> int:
+    def num_candidates(self, chain: str) -> int:
         """Heads with weights of their own in a block of a chain."""
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Selector(ABC):
         """A new posterior, with parameters of its own; None: nothing is drawn."""
 
     @abstractmethod
-    def draw(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "*draw task candidate"]:
+    def sample(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "*draw task candidate"]:
         """Says which candidates speak, zeros and ones for every task: drawn at a site, or given."""
 
     def choose(
@@ -149,21 +149,21 @@ class Selector(ABC):
             ValueError: There are several draws, and they do not fit the sentences.
         """
         if draws > 1:
-            return self.fill_places(_of_draws(value, task, draws))
+            return self.make_choice(_choices_of_samples(value, task, draws))
         if value.ndim > 2 and (task is None or common):
             # particles stand in front, so that sentences must not lose their dimension
             task = value.new_zeros(1, dtype=torch.long) if task is None else task[:1]
         elif task is None or common:
             one = value[:1] if task is None else value.index_select(0, task[:1])
-            return self.fill_places(one[0])
-        return self.fill_places(value[..., task, :])
+            return self.make_choice(one[0])
+        return self.make_choice(value[..., task, :])
 
     @abstractmethod
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
         """The heads that stand in the places, given who speaks."""
 
 
-def _of_draws(
+def _choices_of_samples(
     value: Float[Tensor, "row candidate"], task: Int[Tensor, " sentence"] | None, draws: int
 ) -> Float[Tensor, "sentence candidate"]:
     """The choice of each sentence by its draw and task; all draws have as many sentences."""
@@ -173,14 +173,14 @@ def _of_draws(
     return value.unflatten(0, (draws, -1))[draw, task]
 
 
-def in_order(value: Float[Tensor, "*sentences candidate"], number: int) -> Choice:
+def choose_in_order(value: Float[Tensor, "*sentences candidate"], number: int) -> Choice:
     """The chosen, of which every row has the number, in the order of the candidates."""
     index = value.detach().topk(number, -1).indices.sort(-1).values
     return Choice(value.gather(-1, index), index)
 
 
 @dataclass(frozen=True)
-class DrawnSelector(Selector):
+class LatentSelector(Selector):
     """One that draws: its law has logits, and its posterior has logits to learn.
 
     Attributes:
@@ -207,7 +207,7 @@ class DrawnSelector(Selector):
         """A new posterior, with parameters of its own."""
         return SelectionFamily(self.distribution, self.start(chain, like.detach()), self.gain)
 
-    def draw(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "*draw task candidate"]:
+    def sample(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "*draw task candidate"]:
         """Draws which candidates speak."""
         value: Tensor = pyro.sample(site, self.prior(chain, like))
         return value
@@ -232,7 +232,7 @@ class TaskSelector(Selector):
         if min(self.sources, self.targets) < 1:
             raise ValueError(f"tasks must be at least 1, got {min(self.sources, self.targets)}")
 
-    def fitting(self, heads: int) -> TaskSelector:
+    def for_heads(self, heads: int) -> TaskSelector:
         """The selector itself, if a block has as many heads as all others."""
         if heads != self.heads:
             raise ValueError(
@@ -247,7 +247,7 @@ class TaskSelector(Selector):
 
 
 @dataclass(frozen=True)
-class CandidateSelector(TaskSelector, DrawnSelector):
+class CandidateSelector(TaskSelector, LatentSelector):
     """One that draws among H' candidates, each with queries, keys and values of its own.
 
     What is chosen fills the H places of a block, so that the output projection and all that reads
@@ -270,7 +270,7 @@ class CandidateSelector(TaskSelector, DrawnSelector):
             )
         super().__post_init__()
 
-    def candidates_of(self, chain: str) -> int:
+    def num_candidates(self, chain: str) -> int:
         """The same in every block."""
         return self.candidates
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from latentheads.guide import ModelGuide
 
-__all__ = ["chosen_heads", "selection_probabilities", "sharing"]
+__all__ = ["chosen_heads", "overlap_coefficient", "selection_probabilities"]
 
 
 @torch.no_grad()
@@ -24,7 +24,7 @@ def chosen_heads(guide: ModelGuide) -> dict[str, Float[Tensor, "task candidate"]
     return {block: (mode > 0).to(mode) for block, mode in modes.items()}
 
 
-def sharing(chosen: Float[Tensor, "task candidate"]) -> Float[Tensor, "task other"]:
+def overlap_coefficient(chosen: Float[Tensor, "task candidate"]) -> Float[Tensor, "task other"]:
     r"""The share of two tasks' heads that they have in common.
 
     .. math:: |S_s \cap S_t| / \min(|S_s|, |S_t|)

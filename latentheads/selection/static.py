@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.layers.numeric import numbers_like
+from latentheads.layers.numeric import as_tensor_like
 from latentheads.names import side_of
-from latentheads.selection.selector import Choice, TaskSelector, in_order
+from latentheads.selection.selector import Choice, TaskSelector, choose_in_order
 
 __all__ = ["StaticSelector"]
 
@@ -45,7 +45,7 @@ class StaticSelector(TaskSelector):
             if sets and (len(sets) != tasks or min(sets) < 0):
                 raise ValueError(f"{side}_sets must name the set of each of {tasks} tasks")
 
-    def candidates_of(self, chain: str) -> int:
+    def num_candidates(self, chain: str) -> int:
         """H for every set."""
         return self.heads * (max(self._sets_of(chain)) + 1)
 
@@ -61,12 +61,12 @@ class StaticSelector(TaskSelector):
         """Nothing is drawn."""
         return None
 
-    def draw(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+    def sample(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
         """Ones at the heads of each task's set, without a site."""
-        owner = torch.arange(self.candidates_of(chain), device=like.device) // self.heads
-        own = numbers_like(self._sets_of(chain), owner)
+        owner = torch.arange(self.num_candidates(chain), device=like.device) // self.heads
+        own = as_tensor_like(self._sets_of(chain), owner)
         return (own[:, None] == owner).to(like.dtype)
 
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
         """The heads of the set, in their order."""
-        return in_order(value, self.heads)
+        return choose_in_order(value, self.heads)

@@ -20,13 +20,13 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-from latentheads.selection.distribution import Countable, draw_uniform
-from latentheads.selection.selector import CandidateSelector, Choice, in_order
+from latentheads.selection.distribution import EnumerableSelection, sample_uniform
+from latentheads.selection.selector import CandidateSelector, Choice, choose_in_order
 
 __all__ = ["Subset", "SubsetSelector"]
 
 
-class Subset(Countable):
+class Subset(EnumerableSelection):
     """Exactly ``size`` candidates: the conditional Bernoulli law.
 
     The relaxation of a draw is its marginal probability at the temperature.
@@ -34,7 +34,7 @@ class Subset(Countable):
     Args:
         logits: One number a candidate.
         size: Candidates chosen, H.
-        temperature: As in :class:`Countable`.
+        temperature: As in :class:`EnumerableSelection`.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class Subset(Countable):
         super().__init__(logits, temperature)
 
     @property
-    def number(self) -> int:
+    def num_choices(self) -> int:
         """All subsets of the size."""
         return math.comb(self.logits.shape[-1], self.size)
 
-    def _every(self) -> Iterator[tuple[int, ...]]:
+    def _enumerate_choices(self) -> Iterator[tuple[int, ...]]:
         return combinations(range(self.logits.shape[-1]), self.size)
 
     @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
         """The exact marginals."""
-        return _marginals_of(self.logits, self.size)
+        return _marginals(self.logits, self.size)
 
     @property
     def mode(self) -> Float[Tensor, "*batch candidate"]:
@@ -77,17 +77,17 @@ class Subset(Countable):
         found = (value * self.logits).sum(-1) - self.log_normaliser
         return found.masked_fill(value.sum(-1) != self.size, -torch.inf)
 
-    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        return self._draw_exactly(logits.detach()), _marginals_of(
+    def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        return self._sample_exactly(logits.detach()), _marginals(
             logits / self.temperature, self.size
         )
 
-    def _draw_exactly(self, logits: Tensor) -> Tensor:
+    def _sample_exactly(self, logits: Tensor) -> Tensor:
         """Takes or leaves one candidate after the other, given how many are still to be taken."""
         rest = _symmetric_sums(logits.flip(-1), self.size)
         left = torch.full(logits.shape[:-1], self.size, device=logits.device)
         chosen = []
-        for place, u in enumerate(draw_uniform(logits).unbind(-1)):
+        for place, u in enumerate(sample_uniform(logits).unbind(-1)):
             further = logits.shape[-1] - place - 1
             without = rest[further].gather(-1, (left - 1).clamp_min(0)[..., None]).squeeze(-1)
             of_all = rest[further + 1].gather(-1, left[..., None]).squeeze(-1)
@@ -96,7 +96,7 @@ class Subset(Countable):
             chosen.append(take)
         return torch.stack(chosen, -1).to(logits)
 
-    def _like(self, logits: Tensor) -> Subset:
+    def _with_logits(self, logits: Tensor) -> Subset:
         return Subset(logits, self.size, self._relaxation)
 
 
@@ -113,7 +113,7 @@ def _symmetric_sums(logits: Tensor, size: int) -> list[Float[Tensor, "*batch ord
     return rows
 
 
-def _marginals_of(logits: Tensor, size: int) -> Float[Tensor, "*batch candidate"]:
+def _marginals(logits: Tensor, size: int) -> Float[Tensor, "*batch candidate"]:
     r"""``P(h in S) = w_h e_{H-1}(all others) / e_H``, the others before h times those behind it."""
     before, behind = _symmetric_sums(logits, size), _symmetric_sums(logits.flip(-1), size)
     found = []
@@ -142,6 +142,6 @@ class SubsetSelector(CandidateSelector):
         """The law with some logits."""
         return Subset(logits, self.heads, temperature)
 
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
         """The chosen, in their order."""
-        return in_order(value, self.heads)
+        return choose_in_order(value, self.heads)

@@ -182,7 +182,12 @@ def test_a_candidate_that_is_not_computed_is_told_as_silent() -> None:
     model, batch = make("selection"), alone(two_tasks(), 1)
     guide, term, told = jiggle(Tied(model).double(), 1.0), Disagreement(KINDS, diagonal=False), []
     for chosen in (batch, replace(batch, one_task=False)):
-        with PlugIn(), WithSelection(guide), Recording(model) as heads, term.heard(model) as found:
+        with (
+            PlugIn(),
+            WithSelection(guide),
+            Recording(model) as heads,
+            term.record_agreement(model) as found,
+        ):
             model.states(chosen)
         told.append((heads, found))
     (fast, agreed), (slow, expected) = told

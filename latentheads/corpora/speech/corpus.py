@@ -24,7 +24,7 @@ from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
-from latentheads.layers.subsampler import subsampled
+from latentheads.layers.subsampler import subsampled_length
 from latentheads.packages import MissingPackageError
 
 __all__ = ["FEWEST_FRAMES", "speech"]
@@ -305,7 +305,7 @@ def _known_lengths(
     utterances: Sequence[Utterance], frames: Frames, types: int, lowercase: bool
 ) -> NDArray[np.int64]:
     """Tokens of both sides before anything is learned; those of subwords are not known then."""
-    positions = subsampled(frames.lengths)
+    positions = subsampled_length(frames.lengths)
     if types:
         return np.stack([positions, np.zeros_like(positions)])
     lines = [each.text for each in utterances]

@@ -435,7 +435,12 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
 def test_heads_behind_closed_gates_are_not_compared(batch: Batch) -> None:
     model = gated("language-model", heads=4)
     guide, term = spread(model), Disagreement(("output",), diagonal=False)
-    with PlugIn(), WithSelection(guide), Recording(model) as heads, term.heard(model) as found:
+    with (
+        PlugIn(),
+        WithSelection(guide),
+        Recording(model) as heads,
+        term.record_agreement(model) as found,
+    ):
         model.states(batch)
     said = normalize(heads["decoder.0.self"].outputs[:, 1:], dim=-1)
     each = agreement(said, diagonal=False) * batch.target_valid
@@ -746,7 +751,7 @@ def test_similarity_takes_what_ngram_heads_say(batch: Batch) -> None:
 def test_disagreement_takes_what_ngram_heads_say(batch: Batch) -> None:
     model = noisy("language-model")
     term = Disagreement(("output", "subspace"))
-    with term.heard(model) as found, poutine.trace() as traced:
+    with term.record_agreement(model) as found, poutine.trace() as traced:
         model.states(batch)
     said = traced.trace.nodes["decoder.0.self.outputs"]["value"]
     each = agreement(normalize(said, dim=-1)) * batch.target_valid

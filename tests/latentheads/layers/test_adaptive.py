@@ -105,7 +105,7 @@ def test_smoothing_and_wrong_bands_are_refused() -> None:
 def test_what_is_held_keeps_its_weights() -> None:
     output = layer()
     states, tokens = torch.randn(5, WIDTH), torch.arange(5) * 4
-    expected, held = output.log_prob(states, tokens), output.held()
+    expected, held = output.log_prob(states, tokens), output.with_current_weights()
     assert all(
         one is other for one, other in zip(held.parameters(), output.parameters(), strict=True)
     )

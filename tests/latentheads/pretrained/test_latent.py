@@ -419,9 +419,9 @@ def test_a_bias_for_each_head_in_the_mask_belongs_to_the_scores() -> None:
     torch.testing.assert_close(model.network(**pixels).logits, before, rtol=0, atol=1e-12)
     mask = torch.zeros(1, 3, 5, 5)
     mask[:, 1, :, 2] = -torch.inf
-    block = model._own_blocks()[0]
+    block = model._pretrained_blocks()[0]
     given = torch.randn(1, 3, 5, 5), torch.randn(1, 3, 5, 2), mask, 0.0
-    refuse(lambda: block.read_out(*given), "encoder.0.self", "one attention mask")
+    refuse(lambda: block.attend(*given), "encoder.0.self", "one attention mask")
 
 
 def test_what_cannot_be_latent_is_refused_in_a_line() -> None:

@@ -40,7 +40,7 @@ KEPT: dict[str, dict[str, list[int]]] = {
 
 def silence(model: Any, kept: dict[str, list[int]]) -> None:
     """Has the heads that are to go say nothing."""
-    for block in model._own_blocks():
+    for block in model._pretrained_blocks():
         gone = set(range(block.block.heads)) - set(kept.get(block.block.name, range(9)))
         with torch.no_grad():
             weight = block.output_weight.unflatten(1, (block.block.heads, -1))

@@ -198,7 +198,7 @@ def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
     closing = GateController(model, guide, gate_heads=2, steps=300, gate_rate=0.02, tokens=10)
     worth = torch.tensor([0.1, 3.0, 0.3, 2.0, 0.2, 0.4]).view(2, 1, 3)
     optimiser = torch.optim.Adam(guide.parameters(), 0.02)
-    assert closing.wanted(0) == 6
+    assert closing.target_heads(0) == 6
     for step in range(300):
         optimiser.zero_grad()
         loss = torch.zeros(())
@@ -211,7 +211,7 @@ def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
         loss.backward()
         optimiser.step()
         closing(step + 1)
-    assert closing.wanted(200) == closing.wanted(300) == 2
+    assert closing.target_heads(200) == closing.target_heads(300) == 2
     kept = torch.stack([family().open[0] for family in guide.selections.values()]) > 0.5
     assert kept.tolist() == [[False, True, False], [True, False, False]]
     assert float(closing.expected()) == pytest.approx(2, abs=0.3)

@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from latentheads.selection.bernoulli import Bernoullis
-from latentheads.selection.distribution import Countable, Selection
+from latentheads.selection.distribution import EnumerableSelection, Selection
 from latentheads.selection.group import Group
 from latentheads.selection.subset import Subset
 
 TASKS, CANDIDATES = 2, 6
 
 
-def make(kind: str, logits: Tensor, temperature: float | None = 1.0) -> Countable:
+def make(kind: str, logits: Tensor, temperature: float | None = 1.0) -> EnumerableSelection:
     if kind == "gates":
         return Bernoullis(logits, temperature)
     if kind == "group":
