@@ -83,8 +83,8 @@ class Adapter(nn.Module):
             scale, inner, inner_bias, outer, outer_bias = (part[task.ids] for part in parts)
             rows = (scale, inner_bias, outer_bias)
             scale, inner_bias, outer_bias = (row.unsqueeze(-2) for row in rows)
-        normal = F.layer_norm(x, x.shape[-1:]) * scale
-        hidden = F.relu(torch.matmul(normal, inner.to(normal.dtype)) + inner_bias)
+        normalised = F.layer_norm(x, x.shape[-1:]) * scale
+        hidden = F.relu(torch.matmul(normalised, inner.to(normalised.dtype)) + inner_bias)
         return x + (torch.matmul(hidden, outer.to(hidden.dtype)) + outer_bias)
 
 

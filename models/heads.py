@@ -35,9 +35,9 @@ class HeadOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.prior, Prior):
-            given = shown(self.prior)
+            value = shown(self.prior)
             raise ValueError(
-                f"prior must be made, as make_prior('independent') makes one, got {given}"
+                f"prior must be made, as make_prior('independent') makes one, got {value}"
             )
 
     def prior_of(self, block: Block) -> Family | None:
@@ -46,8 +46,8 @@ class HeadOptions:
 
     def output_prior_of(self, block: Block, noise: float) -> Family | None:
         """The prior of what n-gram heads say; None where it is not drawn."""
-        drawn = noise > 0 and block.chain in self.latent
-        return self.prior.outputs(block, noise) if drawn else None
+        is_latent = noise > 0 and block.chain in self.latent
+        return self.prior.outputs(block, noise) if is_latent else None
 
     def selector_of(self, block: Block) -> Selector | None:
         """The selector of a block; None where its chain does not select."""

@@ -50,7 +50,7 @@ class LanguageModel(Decoder):
 
     def __init__(
         self,
-        vocabulary: int,
+        vocab_size: int,
         prior: Prior,
         network: Network | None = None,
         latent: Collection[str] | None = None,
@@ -58,19 +58,19 @@ class LanguageModel(Decoder):
         selector: Selector | None = None,
         alignments: AlignmentOptions | None = None,
     ) -> None:
-        chain = ATTENTION_TYPES[1]
-        super().__init__((chain,), latent, label_smoothing, selector)
+        attention_type = ATTENTION_TYPES[1]
+        super().__init__((attention_type,), latent, label_smoothing, selector)
         sizes = network or Network(norm="pre")
         self.network, self.prior = sizes, prior
         heads = HeadOptions(prior, self.latent, selector)
         _check_no_encoder_options(sizes)
         if sizes.cutoffs and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
-        table, self.output = _make_embeddings_and_output(vocabulary, sizes)
+        table, self.output = _make_embeddings_and_output(vocab_size, sizes)
         self.embedding = Embedding(table, sizes.dropout)
 
         def layer(depth: int) -> Layer:
-            return Layer(sizes, make_mixer(chain, depth, sizes, heads))
+            return Layer(sizes, make_mixer(attention_type, depth, sizes, heads))
 
         self.decoder = Stack(sizes, sizes.depth("decoder"), layer)
         self.alignments = make_aligner(alignments, sizes, past=True)
@@ -100,9 +100,9 @@ class LanguageModel(Decoder):
         if corpus.source is not None:
             raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
         network = Network(**{"norm": "pre", **sizes})
-        law = make_prior(prior) if isinstance(prior, str) else prior
-        types, smoothing = len(corpus.target), label_smoothing
-        return cls(types, law, network, latent, smoothing, alignments=alignments)
+        prior_object = make_prior(prior) if isinstance(prior, str) else prior
+        vocab_size, smoothing = len(corpus.target), label_smoothing
+        return cls(vocab_size, prior_object, network, latent, smoothing, alignments=alignments)
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
@@ -114,8 +114,8 @@ class LanguageModel(Decoder):
     ) -> Float[Tensor, "*batch target dim"]:
         """Runs the stack on whole sentences."""
         choices = self.choose(batch) if choices is None else choices
-        x, reach = self.embedding(batch.fed), self.reach(batch.target_drawn)
-        return self.decoder(x, reach, choices=choices)
+        x, attention_mask = self.embedding(batch.fed), self.reach(batch.target_drawn)
+        return self.decoder(x, attention_mask, choices=choices)
 
     def begin(self, batch: Batch) -> DecodingState:
         """Starts empty."""
@@ -129,30 +129,33 @@ class LanguageModel(Decoder):
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further tokens and scores the vocabulary after each."""
-        reach = self.step_mask(tokens, state.position)
+        attention_mask = self.step_mask(tokens, state.position)
         x = self.decoder(
-            self.embedding(tokens, state.position), reach, state=state, choices=state.choices
+            self.embedding(tokens, state.position),
+            attention_mask,
+            state=state,
+            choices=state.choices,
         )
         return self.advance(x, tokens, state)
 
 
-def _check_no_encoder_options(sizes: Network) -> None:
+def _check_no_encoder_options(network: Network) -> None:
     """Refuses what is said of an encoder."""
     for name in ("mixers", "windows", "ngram_width"):
-        if STACKS[0] in named_stacks(name, str(getattr(sizes, name))):
+        if STACKS[0] in named_stacks(name, str(getattr(network, name))):
             raise ValueError(f"{name} of an encoder is for a translation model")
-    if sizes.ngram_context:
+    if network.ngram_context:
         raise ValueError("ngram_context is for the encoder of a translation model")
 
 
 def _make_embeddings_and_output(
-    vocabulary: int, sizes: Network
+    vocab_size: int, network: Network
 ) -> tuple[nn.Embedding | AdaptiveTable, Output]:
     """The table of input embeddings and the output layer, tied if asked."""
-    if sizes.cutoffs:
-        bands = AdaptiveTable(vocabulary, sizes.width, sizes.cutoffs, sizes.adaptive_factor)
-        return bands, AdaptiveOutput(bands, sizes.adaptive_dropout)
-    table = Embedding.new_table(vocabulary, sizes.width)
-    untied = sizes.share == "none"
-    last = Embedding.new_table(vocabulary, sizes.width) if untied else table
-    return table, TableOutput(last)
+    if network.cutoffs:
+        bands = AdaptiveTable(vocab_size, network.width, network.cutoffs, network.adaptive_factor)
+        return bands, AdaptiveOutput(bands, network.adaptive_dropout)
+    table = Embedding.new_table(vocab_size, network.width)
+    untied = network.share == "none"
+    output_table = Embedding.new_table(vocab_size, network.width) if untied else table
+    return table, TableOutput(output_table)

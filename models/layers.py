@@ -50,7 +50,7 @@ class Layer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         below: tuple[Tensor | None, Tensor | None],
         memory: Float[Tensor, "*memory key dim"] | None = None,
         memory_mask: PairMask | None = None,
@@ -62,7 +62,7 @@ class Layer(nn.Module):
 
         Args:
             x: States.
-            reach: What positions may read of each other.
+            attention_mask: What positions may read of each other.
             below: Logits of the nearest blocks below: self, cross.
             memory: The states that cross-attention reads; None where there is none.
             memory_mask: Validity of its pairs.
@@ -77,31 +77,31 @@ class Layer(nn.Module):
         if state is not None and choice is not None:
             choice = choice.spread(x.ndim - 3)
         cache = state and state.cache(self.inner)
-        entered = self.inner_step.prepare_input(x)
-        update, inner = self.inner.mix(entered, reach, below[0], cache, choice)
+        normalised = self.inner_step.prepare_input(x)
+        update, inner = self.inner.mix(normalised, attention_mask, below[0], cache, choice)
         x = self._adapt_to_task(self.inner_step.add_update(x, update), 0, task, state)
         cross = None
         if self.cross is not None and self.cross_step is not None:
             if memory is None or memory_mask is None:
                 raise ValueError("cross-attention must be given memory and memory_mask")
             cache = state and state.cache(self.cross)
-            entered = self.cross_step.prepare_input(x)
+            normalised = self.cross_step.prepare_input(x)
             if state is not None:
-                entered = entered.flatten(1, -2)  # hypotheses are queries of one memory
+                normalised = normalised.flatten(1, -2)  # hypotheses are queries of one memory
             choice = choices.get(self.cross.block.name)
-            update, cross = self.cross(entered, memory, memory_mask, below[1], cache, choice)
+            update, cross = self.cross(normalised, memory, memory_mask, below[1], cache, choice)
             x = self.cross_step.add_update(x, update if state is None else update.view(x.shape))
         x = self.feed_forward_step(x, self.feed_forward)
         return self._adapt_to_task(x, 1, task, state), (inner, cross)
 
     def _adapt_to_task(
-        self, x: Tensor, place: int, task: SentenceTasks | None, state: DecodingState | None
+        self, x: Tensor, index: int, task: SentenceTasks | None, state: DecodingState | None
     ) -> Tensor:
         if self.adapters is None:
             return x
         if state is None:
-            return self.adapters[place](x, task)
-        return self.adapters[place](x.flatten(1, -2), task).view(x.shape)
+            return self.adapters[index](x, task)
+        return self.adapters[index](x.flatten(1, -2), task).view(x.shape)
 
 
 class Stack(nn.Module):
@@ -116,13 +116,13 @@ class Stack(nn.Module):
     def __init__(self, network: Network, layers: int, make_layer: Callable[[int], Layer]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(make_layer(depth) for depth in range(layers))
-        ends = network.norm == "pre" and network.final_norm
-        self.norm = nn.LayerNorm(network.width) if ends else nn.Identity()
+        has_final_norm = network.norm == "pre" and network.final_norm
+        self.norm = nn.LayerNorm(network.width) if has_final_norm else nn.Identity()
 
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         memory: Float[Tensor, "*memory key dim"] | None = None,
         memory_mask: PairMask | None = None,
         state: DecodingState | None = None,
@@ -133,5 +133,5 @@ class Stack(nn.Module):
         below: tuple[Tensor | None, Tensor | None] = (None, None)
         layers: Iterable[nn.Module] = self.layers
         for layer in layers:
-            x, below = layer(x, reach, below, memory, memory_mask, state, choices, task)
+            x, below = layer(x, attention_mask, below, memory, memory_mask, state, choices, task)
         return self.norm(x)

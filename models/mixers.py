@@ -31,7 +31,7 @@ class Mixer(Protocol):
     def mix(
         self,
         x: Tensor,
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         below: Tensor | None,
         cache: Any = None,
         choice: Choice | None = None,
@@ -40,7 +40,7 @@ class Mixer(Protocol):
 
         Args:
             x: States.
-            reach: What positions may read of each other.
+            attention_mask: What positions may read of each other.
             below: The logits drawn in the nearest block below that draws any.
             cache: The cache of earlier positions, when decoding token by token.
             choice: The selected heads of a block that selects.
@@ -65,15 +65,15 @@ class SelfAttention(LatentAttention):
     def mix(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         below: Tensor | None,
         cache: AttentionCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends; logits below that stand in a band are 0 elsewhere."""
         if below is not None and self.below is not None:
-            below = self.below.to_dense(below, reach.start)
-        return self(x, None, reach.mask, below, cache, choice)
+            below = self.below.to_dense(below, attention_mask.start)
+        return self(x, None, attention_mask.mask, below, cache, choice)
 
 
 class LocalAttention(LatentAttention):
@@ -99,7 +99,7 @@ class LocalAttention(LatentAttention):
     def mix(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         below: Tensor | None,
         cache: AttentionCache | None = None,
         choice: Choice | None = None,
@@ -108,8 +108,8 @@ class LocalAttention(LatentAttention):
         if below is not None and self.below is not None:
             below = self.below.to_band(below, self.band)
         elif below is not None:
-            below = self.band.from_dense(below, reach.start)
-        return self(x, None, self.band.mask(reach), below, cache, choice)
+            below = self.band.from_dense(below, attention_mask.start)
+        return self(x, None, self.band.mask(attention_mask), below, cache, choice)
 
     def cache(self) -> AttentionCache:
         """Keeps the keys and values of the last n - 1 positions."""
@@ -117,29 +117,29 @@ class LocalAttention(LatentAttention):
 
 
 def make_mixer(
-    chain: str, layer: int, network: Network, heads: HeadOptions
+    attention_type: str, layer: int, network: Network, heads: HeadOptions
 ) -> SelfAttention | LocalAttention | NGram:
     """Makes the mixer of a layer of a stack, latent where its chain is.
 
     Args:
-        chain: encoder-self or decoder-self.
+        attention_type: encoder-self or decoder-self.
         layer: Layer of the stack.
         network: Sizes, and what is chosen for each layer.
         heads: What is random about them.
     """
-    stack = side_of(chain)
-    chosen, causal = network.stack(stack), stack == "decoder"
-    mixing = chosen[layer]
-    band = Band(mixing.window, causal)
-    if mixing.kind == "ngram":
-        block = Block(chain, layer, network.ngram_heads or network.heads)
-        return _make_ngram(block, mixing.head_width, band, network, heads)
-    under = attention_layer_below(chosen, layer)
-    window = 0 if under is None else chosen[under].window
+    stack = side_of(attention_type)
+    configs, causal = network.stack(stack), stack == "decoder"
+    config = configs[layer]
+    band = Band(config.window, causal)
+    if config.kind == "ngram":
+        block = Block(attention_type, layer, network.ngram_heads or network.heads)
+        return _make_ngram(block, config.head_width, band, network, heads)
+    layer_below = attention_layer_below(configs, layer)
+    window = 0 if layer_below is None else configs[layer_below].window
     below = Band(window, causal) if window else None
-    begins = next(n for n, each in enumerate(chosen) if each.kind != "ngram")
-    block = Block(chain, layer, network.heads, begins)
-    if mixing.kind == "local":
+    first_layer = next(n for n, mixer in enumerate(configs) if mixer.kind != "ngram")
+    block = Block(attention_type, layer, network.heads, first_layer)
+    if config.kind == "local":
         local = partial(LocalAttention, band=band, below=below)
         return heads.make_attention(block, network, local)
     return heads.make_attention(block, network, partial(SelfAttention, below=below))

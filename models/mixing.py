@@ -75,19 +75,19 @@ def parse_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str
     ``3`` is for all layers, ``3,5*2`` for three, ``encoder=3 decoder=3,5*2`` for each stack alone.
     """
     parts = _by_stack(option, text)
-    said = parts.get(stack, parts.get("", ""))
-    if not said:
+    own_text = parts.get(stack, parts.get("", ""))
+    if not own_text:
         return ()
     words: list[str] = []
-    for item in split_items(said):
-        found = re.fullmatch(r"([^*]+?)(?:\*([1-9]\d{0,3}))?", item)
-        if found is None:
+    for item in split_items(own_text):
+        match = re.fullmatch(r"([^*]+?)(?:\*([1-9]\d{0,3}))?", item)
+        if match is None:
             raise ValueError(f"{option} {item!r}: expected WORD or WORD*TIMES with commas between")
-        words += [found[1]] * int(found[2] or 1)
-    if "," not in said and "*" not in said:
+        words += [match[1]] * int(match[2] or 1)
+    if "," not in own_text and "*" not in own_text:
         return tuple(words * layers)
     if len(words) != layers:
-        raise ValueError(f"{option} {said!r} is for {len(words)} layers: a stack has {layers}")
+        raise ValueError(f"{option} {own_text!r} is for {len(words)} layers: a stack has {layers}")
     return tuple(words)
 
 
@@ -99,12 +99,12 @@ def named_stacks(option: str, text: str) -> list[str]:
 def _by_stack(option: str, text: str) -> dict[str, str]:
     parts: dict[str, str] = {}
     for part in ",".join(split_items(text)).split():
-        stack, named, said = part.rpartition("=")
+        stack, named, value = part.rpartition("=")
         if named:
             check_known("stack", stack, STACKS, option, ", with a blank between two")
         if stack in parts or (parts and "" in (stack, *parts)):
             raise ValueError(f"{option} {text!r}: say it once for each stack, or once for both")
-        parts[stack] = said
+        parts[stack] = value
     return parts
 
 

@@ -134,11 +134,11 @@ class Network:
         kinds = {mixing.kind for stack in STACKS for mixing in self.stack(stack)}
         if self.windows and kinds == {"attention"}:
             raise ValueError("windows are for local and ngram layers: mixers has none")
-        for name, acting in MIXERS_OF_OPTION.items():
+        for name, mixers in MIXERS_OF_OPTION.items():
             for stack in named_stacks(name, getattr(self, name)):
-                if not acting & {mixing.kind for mixing in self.stack(stack)}:
-                    said = " and ".join(sorted(acting))
-                    raise ValueError(f"{name} is for {said} layers: the {stack} has none")
+                if not mixers & {mixing.kind for mixing in self.stack(stack)}:
+                    names = " and ".join(sorted(mixers))
+                    raise ValueError(f"{name} is for {names} layers: the {stack} has none")
         for name in NGRAM:
             if getattr(self, name) and "ngram" not in kinds:
                 raise ValueError(f"{name} is for ngram layers: mixers has none")
@@ -181,14 +181,16 @@ class ScaledWithPositions(nn.Module):
         return dropout(x, self.dropout, self.training)
 
     def _positions_at(self, start: int, length: int, like: Tensor) -> Tensor:
-        known = self._positions
+        cached = self._positions
         end = start + length
-        fits = known is not None and (known.device, known.dtype) == (like.device, like.dtype)
-        if known is None or not fits or known.shape[0] < end:
+        fits = cached is not None and (cached.device, cached.dtype) == (like.device, like.dtype)
+        if cached is None or not fits or cached.shape[0] < end:
             # twice as many: a text that grows by one token asks for one more each time
-            known = sinusoidal_positions(max(2 * end, 128), like.shape[-1], like.device, like.dtype)
-            self._positions = known
-        return known[start:end]
+            cached = sinusoidal_positions(
+                max(2 * end, 128), like.shape[-1], like.device, like.dtype
+            )
+            self._positions = cached
+        return cached[start:end]
 
 
 class Embedding(ScaledWithPositions):
@@ -204,9 +206,9 @@ class Embedding(ScaledWithPositions):
         self.table = table
 
     @staticmethod
-    def new_table(vocabulary: int, width: int) -> nn.Embedding:
+    def new_table(vocab_size: int, width: int) -> nn.Embedding:
         """Makes a table with the padding row at zero."""
-        table = nn.Embedding(vocabulary, width, padding_idx=PAD)
+        table = nn.Embedding(vocab_size, width, padding_idx=PAD)
         nn.init.normal_(table.weight, std=width**-0.5)
         with torch.no_grad():
             table.weight[PAD].zero_()

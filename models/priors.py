@@ -54,8 +54,8 @@ class Prior(WithOptions, ABC):
         return Gaussian(Identity(), HeadScale(block.heads, scale))
 
     def __repr__(self) -> str:
-        said = (f"{name}={value!r}" for name, value in self.options.items())
-        return f"{type(self).__name__}({', '.join(said)})"
+        arguments = (f"{name}={value!r}" for name, value in self.options.items())
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 class Delta(Prior):

@@ -83,8 +83,8 @@ class Translation(Decoder):
 
     def __init__(
         self,
-        source_vocabulary: int,
-        target_vocabulary: int,
+        source_vocab_size: int,
+        target_vocab_size: int,
         prior: Prior,
         network: Network | None = None,
         latent: Collection[str] | None = None,
@@ -97,48 +97,56 @@ class Translation(Decoder):
     ) -> None:
         super().__init__(ATTENTION_TYPES, latent, label_smoothing, selector)
         sizes = network or Network()
-        _check_source(sizes, source_vocabulary, target_vocabulary, bins)
+        _check_source(sizes, source_vocab_size, target_vocab_size, bins)
         _check_ctc(ctc, bins)
         self.network, self.prior, self.adapters = sizes, prior, adapters
         heads, width = HeadOptions(prior, self.latent, selector), sizes.width
-        self._make_embeddings(source_vocabulary, target_vocabulary, bins)
+        self._make_embeddings(source_vocab_size, target_vocab_size, bins)
 
-        def mixing(chain: str, layer: int) -> Mixer:
+        def make_self_attention(chain: str, layer: int) -> Mixer:
             return make_mixer(chain, layer, sizes, heads)
 
-        def reading(layer: int) -> LatentAttention:
+        def make_cross_attention(layer: int) -> LatentAttention:
             return heads.make_attention(Block(ATTENTION_TYPES[2], layer, sizes.heads), sizes)
 
-        def own(side: str) -> nn.ModuleList | None:
+        def make_adapters(side: str) -> nn.ModuleList | None:
             return None if adapters is None else adapters.make(side, width)
 
         self.encoder = Stack(
             sizes,
             sizes.depth("encoder"),
-            lambda depth: Layer(sizes, mixing(ATTENTION_TYPES[0], depth), None, own("encoder")),
+            lambda depth: Layer(
+                sizes,
+                make_self_attention(ATTENTION_TYPES[0], depth),
+                None,
+                make_adapters("encoder"),
+            ),
         )
         self.decoder = Stack(
             sizes,
             sizes.depth("decoder"),
             lambda depth: Layer(
-                sizes, mixing(ATTENTION_TYPES[1], depth), reading(depth), own("decoder")
+                sizes,
+                make_self_attention(ATTENTION_TYPES[1], depth),
+                make_cross_attention(depth),
+                make_adapters("decoder"),
             ),
         )
         self.alignments = make_aligner(alignments, sizes)
-        self.ctc = CTC(width, target_vocabulary, ctc) if ctc else None
+        self.ctc = CTC(width, target_vocab_size, ctc) if ctc else None
 
-    def _make_embeddings(self, source_types: int, target_types: int, bins: int) -> None:
+    def _make_embeddings(self, source_vocab_size: int, target_vocab_size: int, bins: int) -> None:
         """Makes what reads the tokens of both sides, and what writes those of the target.
 
         In this order: with a seed, each takes its weights from the noise that is left.
         """
         sizes = self.network
-        source = None if bins else Embedding.new_table(source_types, sizes.width)
-        both = source if sizes.share == "all" else None
-        target = Embedding.new_table(target_types, sizes.width) if both is None else both
+        source = None if bins else Embedding.new_table(source_vocab_size, sizes.width)
+        shared = source if sizes.share == "all" else None
+        target = Embedding.new_table(target_vocab_size, sizes.width) if shared is None else shared
         untied = sizes.share == "none"
         self.output = TableOutput(
-            Embedding.new_table(target_types, sizes.width) if untied else target
+            Embedding.new_table(target_vocab_size, sizes.width) if untied else target
         )
         self.source_embedding = (
             FrameEmbedding(bins, sizes) if source is None else Embedding(source, sizes.dropout)
@@ -173,11 +181,11 @@ class Translation(Decoder):
         network = Network(**sizes)
         if network.share == "all" and corpus.source is not corpus.target:
             raise ValueError("share='all' needs one joint vocabulary of source and target")
-        types = len(corpus.source), len(corpus.target)
-        law = make_prior(prior) if isinstance(prior, str) else prior
+        vocab_sizes = len(corpus.source), len(corpus.target)
+        prior_object = make_prior(prior) if isinstance(prior, str) else prior
         return cls(
-            *types,
-            law,
+            *vocab_sizes,
+            prior_object,
             network,
             latent,
             label_smoothing=label_smoothing,
@@ -199,8 +207,8 @@ class Translation(Decoder):
     ) -> Float[Tensor, "*batch source dim"]:
         """Runs the encoder."""
         valid, task = batch.source_valid, batch.tasks("encoder")
-        reach = AttentionMask(valid, valid, dtype=self.density_dtype)
-        return self.encoder(self._embed_source(batch), reach, choices=choices, task=task)
+        attention_mask = AttentionMask(valid, valid, dtype=self.density_dtype)
+        return self.encoder(self._embed_source(batch), attention_mask, choices=choices, task=task)
 
     def _embed_source(self, batch: Batch) -> Float[Tensor, "batch source dim"]:
         if isinstance(self.source_embedding, Embedding):
@@ -250,18 +258,18 @@ class Translation(Decoder):
     def begin(self, batch: Batch) -> DecodingState:
         """Encodes the source."""
         valid = batch.source_valid
-        one = valid.new_ones(len(batch), 1)
+        first_query = valid.new_ones(len(batch), 1)
         choices = self.choose(batch)
         memory = self.encode(batch, choices)
         alignments = None
         if self.alignments is not None:
-            known = EncoderDecoderStates(memory[..., :0, :], memory, valid.unsqueeze(-2))
-            alignments = AlignmentState(self.alignments, known, self.output)
+            states = EncoderDecoderStates(memory[..., :0, :], memory, valid.unsqueeze(-2))
+            alignments = AlignmentState(self.alignments, states, self.output)
         return _TranslationState(
             choices=choices,
             task=batch.tasks("decoder"),
             memory=memory,
-            memory_mask=self._cross_mask(valid, one),
+            memory_mask=self._cross_mask(valid, first_query),
             alignments=alignments,
         )
 
@@ -270,25 +278,27 @@ class Translation(Decoder):
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further target tokens and scores the vocabulary after each."""
         assert isinstance(state, _TranslationState)
-        reach = self.step_mask(tokens, state.position)
+        attention_mask = self.step_mask(tokens, state.position)
         x = self.target_embedding(tokens, state.position)
         x = self.decoder(
-            x, reach, state.memory, state.memory_mask, state, state.choices, state.task
+            x, attention_mask, state.memory, state.memory_mask, state, state.choices, state.task
         )
         return self.advance(x, tokens, state)
 
 
-def _check_source(sizes: Network, source_types: int, target_types: int, bins: int) -> None:
+def _check_source(
+    network: Network, source_vocab_size: int, target_vocab_size: int, bins: int
+) -> None:
     """Refuses sizes that a translation with this source cannot have."""
-    if sizes.cutoffs:
+    if network.cutoffs:
         raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
-    joint = sizes.share == "all"
+    joint = network.share == "all"
     if joint and bins:
         raise ValueError("share='all' is of text: speech has no embeddings to share")
-    if joint and source_types != target_types:
+    if joint and source_vocab_size != target_vocab_size:
         raise ValueError(
             "share='all' needs one joint vocabulary, "
-            f"got {source_types} source and {target_types} target types"
+            f"got {source_vocab_size} source and {target_vocab_size} target types"
         )
 
 

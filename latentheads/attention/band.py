@@ -70,8 +70,8 @@ class Band:
         """Sums of the values in each query's band, weighted."""
         queries, size = weights.shape[-2], self._block_size(weights.shape[-2])
         dense = self._skew_rows(_cut_blocks(weights, size))
-        found = torch.matmul(dense, self._unfold_keys(v, queries, size).mT)
-        return found.flatten(-3, -2)[..., :queries, :]
+        sums = torch.matmul(dense, self._unfold_keys(v, queries, size).mT)
+        return sums.flatten(-3, -2)[..., :queries, :]
 
     def from_dense(
         self, x: Float[Tensor, "*batch query key"], start: int = 0
@@ -86,29 +86,29 @@ class Band:
         return F.pad(self._skew_rows(x, fill), (start - self.before, -self.after), value=fill)
 
     def to_band(
-        self, x: Float[Tensor, "*batch query offset"], other: Band
+        self, x: Float[Tensor, "*batch query offset"], target: Band
     ) -> Float[Tensor, "*batch query offset2"]:
         """Turns the layout of this band into that of another, zeros where it has nothing."""
-        return F.pad(x, (other.before - self.before, other.after - self.after))
+        return F.pad(x, (target.before - self.before, target.after - self.after))
 
-    def mask(self, reach: AttentionMask) -> BandMask:
+    def mask(self, attention_mask: AttentionMask) -> BandMask:
         """The mask of the band's pairs."""
-        queries = reach.drawn.shape[-1]
-        valid = reach.valid
+        queries = attention_mask.drawn.shape[-1]
+        valid = attention_mask.valid
         if valid is None:
-            valid = reach.drawn.new_ones(reach.start + queries)
-        near = F.pad(valid, (self.before, self.after))[..., reach.start :]
-        readable = near.unfold(-1, self.width, 1).expand(*reach.drawn.shape, self.width)
-        mask = PairMask.build(readable, reach.drawn, reach.dtype)
-        return BandMask(mask.bias, mask.latent, mask.pairs, self, reach.start)
+            valid = attention_mask.drawn.new_ones(attention_mask.start + queries)
+        padded = F.pad(valid, (self.before, self.after))[..., attention_mask.start :]
+        readable = padded.unfold(-1, self.width, 1).expand(*attention_mask.drawn.shape, self.width)
+        mask = PairMask.build(readable, attention_mask.drawn, attention_mask.dtype)
+        return BandMask(mask.bias, mask.latent, mask.pairs, self, attention_mask.start)
 
     def _block_size(self, queries: int) -> int:
         return min(queries, max(self.width, BLOCK))
 
-    def _pad_ends(self, x: Tensor, queries: int, further: int = 0) -> Tensor:
+    def _pad_ends(self, x: Tensor, queries: int, extra: int = 0) -> Tensor:
         """Zeros before the first and behind the last position that a query reaches."""
-        known = x.shape[-2] - queries
-        return F.pad(x, (0, 0, self.before - known, self.after + further))
+        past = x.shape[-2] - queries
+        return F.pad(x, (0, 0, self.before - past, self.after + extra))
 
     def _unfold_keys(
         self, x: Tensor, queries: int, size: int

@@ -139,9 +139,9 @@ class HeadBlock(nn.Module, ABC):
         self,
         task: Int[Tensor, " sentence"] | None,
         common: bool,
-        drawn: Tensor | None = None,
-        draws: int = 1,
-        alone: bool = False,
+        sampled: Tensor | None = None,
+        num_samples: int = 1,
+        skip_inactive: bool = False,
     ) -> Choice:
         """Draws which candidates fill the places, of every task, and takes the sentences' own.
 
@@ -150,30 +150,30 @@ class HeadBlock(nn.Module, ABC):
         Args:
             task: The task of every sentence; None: all have the first.
             common: Whether all sentences have one task.
-            drawn: What was drawn before; None draws it.
-            draws: Draws that the sentences stand for, one behind the other.
-            alone: Whether no block above looks at its heads, so that those that speak suffice.
+            sampled: What was drawn before; None draws it.
+            num_samples: Draws that the sentences stand for, one behind the other.
+            skip_inactive: Whether no block above looks at its heads, so that those that speak suffice.
         """
         selector, chain = self.selector, self.block.chain
         assert selector is not None
-        value = drawn
+        value = sampled
         if value is None:
             value = selector.sample(self.block.site(SELECTION), chain, self.output_weight)
         rows, tasks = value.shape[-2], selector.tasks(chain)
         if rows == tasks:
-            draws = 1  # one draw for all, such as the likeliest selection
-        elif rows != draws * tasks:
+            num_samples = 1  # one draw for all, such as the likeliest selection
+        elif rows != num_samples * tasks:
             raise ValueError(
                 f"site {self.block.site('selection')!r}: {rows} rows for {tasks} tasks and "
-                f"{draws} draws: a batch says how many draws its sentences stand for"
+                f"{num_samples} draws: a batch says how many draws its sentences stand for"
             )
-        choice = selector.choose(value, task, common, draws)
+        choice = selector.choose(value, task, common, num_samples)
         own_places = choice.index is None and choice.common
         if (
             self.training
             or not own_places
             or value.requires_grad
-            or not (alone and self.can_skip_inactive)
+            or not (skip_inactive and self.can_skip_inactive)
         ):
             return choice
         return choice.of_active()
@@ -209,17 +209,17 @@ class HeadBlock(nn.Module, ABC):
         """Draws the heads, or takes them as they were computed."""
         if self.prior is None:
             return context.scores
-        law = self.prior(context)
-        check_head_distribution(self.site, law, context.scores.shape)
-        value: Tensor = pyro.sample(self.site, law)
+        distribution = self.prior(context)
+        check_head_distribution(self.site, distribution, context.scores.shape)
+        value: Tensor = pyro.sample(self.site, distribution)
         if context.states is not None:
             context.states.forget()
         return value
 
     def _call_hooks(self, *heads: Any) -> None:
         """Calls the watchers."""
-        for watch in self.hooks:
-            watch(*heads)
+        for hook in self.hooks:
+            hook(*heads)
 
     def _get_active_heads(
         self,
@@ -232,26 +232,26 @@ class HeadBlock(nn.Module, ABC):
             heads: Something about every query of the heads that were computed.
             choice: The heads in the places.
         """
-        heard = heads.new_ones(heads.shape[:-2], dtype=torch.bool)
+        active = heads.new_ones(heads.shape[:-2], dtype=torch.bool)
         if choice is not None:
-            heard = heard & (choice.weight != 0)
+            active = active & (choice.weight != 0)
         if choice is not None and choice.silent and choice.index is not None:
-            silent = heard.new_zeros(*heard.shape[:-1], self.block.heads)
-            heard = silent.index_copy(-1, choice.index, heard)
-        read = self.output_weight.unflatten(-1, (self.num_active_heads, -1))
-        return heard & read.any(0).any(-1)
+            inactive = active.new_zeros(*active.shape[:-1], self.block.heads)
+            active = inactive.index_copy(-1, choice.index, active)
+        read_out = self.output_weight.unflatten(-1, (self.num_active_heads, -1))
+        return active & read_out.any(0).any(-1)
 
 
 @contextmanager
 def without_hooks(model: nn.Module) -> Iterator[None]:
     """Suspends the watchers of a model's blocks."""
-    watching = {m: m.hooks for m in model.modules() if isinstance(m, HeadBlock)}
-    for block in watching:
+    hooks_of_blocks = {m: m.hooks for m in model.modules() if isinstance(m, HeadBlock)}
+    for block in hooks_of_blocks:
         block.hooks = []
     try:
         yield
     finally:
-        for block, hooks in watching.items():
+        for block, hooks in hooks_of_blocks.items():
             block.hooks = hooks
 
 
@@ -267,21 +267,21 @@ def gather_selected(
 
 
 def keep_last(
-    held: Float[Tensor, "*batch position dim"], number: int | None
+    states: Float[Tensor, "*batch position dim"], number: int | None
 ) -> Float[Tensor, "*batch kept dim"]:
     """The last positions, at most this many; None keeps all."""
-    return held if number is None else held[..., max(0, held.shape[-2] - number) :, :]
+    return states if number is None else states[..., max(0, states.shape[-2] - number) :, :]
 
 
 def reorder(
-    held: Shaped[Tensor, "sentence ..."],
+    cached: Shaped[Tensor, "sentence ..."],
     sentences: Int[Tensor, " kept"] | None,
     hypotheses: Int[Tensor, "kept hypothesis"] | None,
 ) -> Shaped[Tensor, "kept ..."]:
     """Keeps, repeats or reorders what is held of sentences and hypotheses; None for all."""
     if hypotheses is None:
-        return held if sentences is None else held.index_select(0, sentences)
+        return cached if sentences is None else cached.index_select(0, sentences)
     if sentences is None:
         sentences = torch.arange(len(hypotheses), device=hypotheses.device)
-    rows = sentences[:, None] * held.shape[1] + hypotheses
-    return held.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)
+    rows = sentences[:, None] * cached.shape[1] + hypotheses
+    return cached.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)

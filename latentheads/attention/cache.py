@@ -35,7 +35,7 @@ class AttentionCache(BlockCache):
         if self.keys is not None and self.values is not None:
             keys = torch.cat([self.keys, keys], -2)
             values = torch.cat([self.values, values], -2)
-        self.keys, self.values = (keep_last(held, self.last) for held in (keys, values))
+        self.keys, self.values = (keep_last(states, self.last) for states in (keys, values))
         return keys, values
 
     def hold(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,7 +51,7 @@ class AttentionCache(BlockCache):
         """Keeps, repeats or reorders sentences; a memory has no hypotheses."""
         if self.keys is None or self.values is None:
             return
-        own = None if self.is_memory else hypotheses
+        own_hypotheses = None if self.is_memory else hypotheses
         self.keys, self.values = (
-            reorder(held, sentences, own) for held in (self.keys, self.values)
+            reorder(states, sentences, own_hypotheses) for states in (self.keys, self.values)
         )

@@ -58,8 +58,8 @@ def agreement(
     products = x.sum(-3).square().sum(-1)
     if diagonal:
         return products / heads.square().clamp_min(1)
-    alone = x.square().sum(-1).sum(-2)
-    return (products - alone) / (heads * (heads - 1)).clamp_min(1)
+    self_products = x.square().sum(-1).sum(-2)
+    return (products - self_products) / (heads * (heads - 1)).clamp_min(1)
 
 
 @dataclass(frozen=True)
@@ -131,26 +131,26 @@ class Disagreement:
     @contextmanager
     def record_agreement(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
         """Collects the agreement of every block that runs meanwhile, by its name."""
-        found: dict[str, Tensor] = {}
-        watching = [(block, self._make_hook(block, found)) for block in self.blocks(model)]
-        for block, watch in watching:
-            block.hooks.append(watch)
+        agreements: dict[str, Tensor] = {}
+        block_hooks = [(block, self._make_hook(block, agreements)) for block in self.blocks(model)]
+        for block, hook in block_hooks:
+            block.hooks.append(hook)
         try:
-            yield found
+            yield agreements
         finally:
-            for block, watch in watching:
-                block.hooks.remove(watch)
+            for block, hook in block_hooks:
+                block.hooks.remove(hook)
 
-    def _make_hook(self, block: HeadBlock, found: dict[str, Tensor]) -> Hook:
+    def _make_hook(self, block: HeadBlock, agreements: dict[str, Tensor]) -> Hook:
         """Makes the watcher that keeps the agreement of every pass of a block."""
-        agree = (
+        compute_agreement = (
             self.agreement_of_block if block.has_attention_weights else self.agreement_of_outputs
         )
 
-        def listen(*heads: Any) -> None:
-            found[block.block.name] = agree(*heads)
+        def hook(*heads: Any) -> None:
+            agreements[block.block.name] = compute_agreement(*heads)
 
-        return listen
+        return hook
 
     def blocks(self, model: nn.Module) -> list[HeadBlock]:
         """The blocks whose heads are compared: those with two heads or more, and what it takes."""
@@ -165,7 +165,7 @@ class Disagreement:
 
 
 def _masked_mean(
-    each: Float[Tensor, "*batch token"], counted: Float[Tensor, "*mask token"]
+    values: Float[Tensor, "*batch token"], mask: Float[Tensor, "*mask token"]
 ) -> Float[Tensor, "*batch"]:
     """The mean over the tokens that count, 0 where none does."""
-    return (each * counted).sum(-1) / counted.sum(-1).clamp_min(1)
+    return (values * mask).sum(-1) / mask.sum(-1).clamp_min(1)

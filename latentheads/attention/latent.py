@@ -103,12 +103,14 @@ class LatentAttention(HeadBlock):
         states = BlockStates(query, keys)
         context = HeadContext(self.attention.scores(q, k), below, mask, self.block, None, states)
         logits = self._sample_heads(context)
-        active = self.attention.select_active(logits)
+        active_logits = self.attention.select_active(logits)
         if self.hooks:
-            every, over = mask.to_dense(active)
-            seen = (self.attention.scatter_active(each, choice) for each in (every, v))
-            self._call_hooks(*seen, over, self._get_active_heads(every, choice))
-        return self.attention.attend(active, v, mask, choice), logits
+            dense_logits, dense_mask = mask.to_dense(active_logits)
+            all_heads = (
+                self.attention.scatter_active(heads, choice) for heads in (dense_logits, v)
+            )
+            self._call_hooks(*all_heads, dense_mask, self._get_active_heads(dense_logits, choice))
+        return self.attention.attend(active_logits, v, mask, choice), logits
 
     def cache(self) -> AttentionCache:
         """An empty cache for decoding token by token."""

@@ -113,20 +113,24 @@ class NGram(HeadBlock):
         super().__init__(block, selector)
         heads = selector.heads if selector else block.heads
         candidates = selector.num_candidates(block.chain) if selector else heads
-        inputs, read = band.width + context, width // heads if slices else width
-        head_width = head_width or max(1, round(4 * width**2 / heads / (inputs * read + width)))
+        inputs, input_width = band.width + context, width // heads if slices else width
+        head_width = head_width or max(
+            1, round(4 * width**2 / heads / (inputs * input_width + width))
+        )
         self.band, self.dropout = band, dropout
         self.slices = heads if slices else 0
-        self.reading = [place % heads for place in range(candidates)]
-        self.weight = nn.Parameter(torch.empty(candidates, head_width, band.width * read))
-        self.context = nn.Parameter(torch.empty(candidates, head_width, read)) if context else None
+        self.reading = [candidate % heads for candidate in range(candidates)]
+        self.weight = nn.Parameter(torch.empty(candidates, head_width, band.width * input_width))
+        self.context = (
+            nn.Parameter(torch.empty(candidates, head_width, input_width)) if context else None
+        )
         self.bias = nn.Parameter(torch.zeros(candidates, head_width))
         self.out = nn.Linear(block.heads * head_width, width)
         self.prior = prior
-        fans = inputs * read + head_width * (1 if slices else heads)
+        fan_sum = inputs * input_width + head_width * (1 if slices else heads)
         for weight in (self.weight, self.context):
             if weight is not None:
-                nn.init.uniform_(weight, -math.sqrt(6 / fans), math.sqrt(6 / fans))
+                nn.init.uniform_(weight, -math.sqrt(6 / fan_sum), math.sqrt(6 / fan_sum))
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
@@ -147,40 +151,44 @@ class NGram(HeadBlock):
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         cache: NGramCache | None = None,
         choice: Choice | None = None,
     ) -> Float[Tensor, "*out query dim"]:
         """Reads the window around every position; without heads, says the bias."""
         if not self.block.heads:
             return self.out.bias.expand(x.shape)
-        heads = gather_selected(self._compute_heads(x, reach, cache, choice), choice)
+        heads = gather_selected(self._compute_heads(x, attention_mask, cache, choice), choice)
         if self.prior is not None:
             states = BlockStates(x, x if cache is None else None)
-            scores, mask = full_precision(heads), reach.outputs(self.size)
-            known = HeadContext(scores, None, mask, self.block, None, states)
-            heads = self._sample_heads(known).to(heads.dtype)
+            scores, mask = full_precision(heads), attention_mask.outputs(self.size)
+            context = HeadContext(scores, None, mask, self.block, None, states)
+            heads = self._sample_heads(context).to(heads.dtype)
         if self.hooks:
-            self._call_hooks(heads, reach.drawn, self._get_active_heads(heads, choice))
+            self._call_hooks(heads, attention_mask.drawn, self._get_active_heads(heads, choice))
         if choice is not None:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         joined = heads.transpose(-2, -3).flatten(-2)
         return self.out(dropout(joined, self.dropout, self.training))
 
     def _compute_heads(
-        self, x: Tensor, reach: AttentionMask, cache: NGramCache | None, choice: Choice | None
+        self,
+        x: Tensor,
+        attention_mask: AttentionMask,
+        cache: NGramCache | None,
+        choice: Choice | None,
     ) -> Float[Tensor, "*batch head query hidden"]:
         """The outputs of the heads before a draw, of all candidates or of the chosen."""
         shared = choice is not None and choice.common
         index = choice.index if shared and choice is not None else None
-        if reach.valid is not None:
-            x = x.masked_fill(~reach.valid.unsqueeze(-1), 0.0)
-        known = x if cache is None else cache.extend(x)
-        windows = self.band.windows(known, x.shape[-2])
+        if attention_mask.valid is not None:
+            x = x.masked_fill(~attention_mask.valid.unsqueeze(-1), 0.0)
+        inputs = x if cache is None else cache.extend(x)
+        windows = self.band.windows(inputs, x.shape[-2])
         hidden = self._project_windows(windows, index, self.weight, self.bias)
         if self.context is not None:
             hidden = hidden + self._project_windows(
-                self._max_pool_sentence(x, reach), index, self.context
+                self._max_pool_sentence(x, attention_mask), index, self.context
             )
         return F.relu(hidden)
 
@@ -196,8 +204,8 @@ class NGram(HeadBlock):
             weight = weight.index_select(0, index)
             bias = None if bias is None else bias.index_select(0, index)
         if not self.slices:
-            every = None if bias is None else bias.flatten()
-            hidden = F.linear(x.flatten(-2), weight.flatten(0, 1), every)
+            joint_bias = None if bias is None else bias.flatten()
+            hidden = F.linear(x.flatten(-2), weight.flatten(0, 1), joint_bias)
             return hidden.unflatten(-1, (len(weight), -1)).transpose(-2, -3)
         hidden = torch.matmul(self._select_slices(x, index), weight.mT)
         return hidden if bias is None else hidden + bias.unsqueeze(-2)
@@ -209,27 +217,27 @@ class NGram(HeadBlock):
         slices = x.unflatten(-1, (self.slices, -1)).movedim(-2, -4).flatten(-2)
         if index is None and self.reading == list(range(self.slices)):
             return slices
-        reading = torch.tensor(self.reading, device=x.device)
-        return slices.index_select(-3, reading if index is None else reading[index])
+        slice_index = torch.tensor(self.reading, device=x.device)
+        return slices.index_select(-3, slice_index if index is None else slice_index[index])
 
     def _max_pool_sentence(
-        self, x: Tensor, reach: AttentionMask
+        self, x: Tensor, attention_mask: AttentionMask
     ) -> Float[Tensor, "*batch 1 1 dim"]:
         """The maximum over all positions but padding."""
-        if reach.valid is not None:
-            x = x.masked_fill(~reach.valid.unsqueeze(-1), -torch.inf)
+        if attention_mask.valid is not None:
+            x = x.masked_fill(~attention_mask.valid.unsqueeze(-1), -torch.inf)
         return x.amax(-2, keepdim=True).unsqueeze(-2)
 
     def mix(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         below: Tensor | None,
         cache: NGramCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Reads the windows; the logits below go on to the next block that attends."""
-        return self(x, reach, cache, choice), below
+        return self(x, attention_mask, cache, choice), below
 
     def cache(self) -> NGramCache:
         """Keeps the last n - 1 inputs."""
@@ -250,12 +258,12 @@ class NGram(HeadBlock):
     @torch.no_grad()
     def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes the weights of all other heads: those that speak are those that are computed."""
-        places = list(active)
-        columns = self.out.weight.unflatten(-1, (self.block.heads, self.size))[:, places]
+        kept = list(active)
+        columns = self.out.weight.unflatten(-1, (self.block.heads, self.size))[:, kept]
         self.out.weight = nn.Parameter(columns.flatten(-2))
-        self.out.in_features = len(places) * self.size
-        self.weight = nn.Parameter(self.weight[places])
-        self.bias = nn.Parameter(self.bias[places])
+        self.out.in_features = len(kept) * self.size
+        self.weight = nn.Parameter(self.weight[kept])
+        self.bias = nn.Parameter(self.bias[kept])
         if self.context is not None:
-            self.context = nn.Parameter(self.context[places])
-        self.reading = [self.reading[place] for place in places]
+            self.context = nn.Parameter(self.context[kept])
+        self.reading = [self.reading[head] for head in kept]

@@ -70,19 +70,19 @@ class MultiHeadAttention(nn.Module):
             computed: Places of the heads whose queries and keys stay: something reads their logits.
             active: Those of them whose values and outputs stay too.
         """
-        spoke = list(range(self.heads)) if self.active is None else self.active.tolist()
+        value_heads = list(range(self.heads)) if self.active is None else self.active.tolist()
         rows = torch.arange(len(self.in_weight), device=self.in_weight.device)
-        q, k, v = rows.view(-1, self.size).split([self.heads, self.heads, len(spoke)])
-        read = [spoke.index(head) for head in active]
-        rows = torch.cat([q[computed], k[computed], v[read]]).flatten()
-        columns = (v[read] - 2 * self.heads * self.size).flatten()
+        q, k, v = rows.view(-1, self.size).split([self.heads, self.heads, len(value_heads)])
+        kept_values = [value_heads.index(head) for head in active]
+        rows = torch.cat([q[computed], k[computed], v[kept_values]]).flatten()
+        columns = (v[kept_values] - 2 * self.heads * self.size).flatten()
         self.in_weight = nn.Parameter(self.in_weight[rows])
         self.in_bias = nn.Parameter(self.in_bias[rows])
         self.out.weight = nn.Parameter(self.out.weight[:, columns])
         self.out.in_features = len(columns)
         self.heads = self.candidates = len(computed)
-        places = rows.new_tensor([list(computed).index(head) for head in active])
-        self.active = None if len(places) == self.heads else places
+        active_index = rows.new_tensor([list(computed).index(head) for head in active])
+        self.active = None if len(active_index) == self.heads else active_index
 
     def project(
         self,
@@ -194,5 +194,5 @@ class MultiHeadAttention(nn.Module):
         """Gives every head its place where only those who speak were computed."""
         if choice is None or not choice.silent or choice.index is None:
             return heads
-        silence = heads.new_zeros(*heads.shape[:-3], self.heads, *heads.shape[-2:])
-        return silence.index_copy(-3, choice.index, heads)
+        padded = heads.new_zeros(*heads.shape[:-3], self.heads, *heads.shape[-2:])
+        return padded.index_copy(-3, choice.index, heads)

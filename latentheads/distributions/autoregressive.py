@@ -110,9 +110,9 @@ class _ConditionedHeads(HeadVariable):
     def _with_location(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context, self.conditioner)
 
-    def _sum_log_density(self, white: Tensor, log_scale: Tensor) -> Float[Tensor, "*batch"]:
+    def _sum_log_density(self, whitened: Tensor, log_scale: Tensor) -> Float[Tensor, "*batch"]:
         return sum_over_latent_pairs(
-            -0.5 * white.square() - log_scale - HALF_LOG_2PI, self.context.mask
+            -0.5 * whitened.square() - log_scale - HALF_LOG_2PI, self.context.mask
         )
 
 
@@ -171,7 +171,7 @@ def _kl_cholesky_normal(q: CholeskyHeads, p: NormalHeads) -> Float[Tensor, "*bat
     marginal = q.factor.square().sum(-1)[:, None, None]
     log_diagonal = q.factor.diagonal().log()[:, None, None]
     shift = (q.location - p.location) / p.scale
-    excess = 0.5 * (marginal / p.scale**2 - 1) - log_diagonal + log_of_scale(p.scale)
+    scale_terms = 0.5 * (marginal / p.scale**2 - 1) - log_diagonal + log_of_scale(p.scale)
     return 0.5 * sum_over_latent_pairs(shift.square(), mask) + sum_broadcast_over_pairs(
-        excess, shape, mask
+        scale_terms, shape, mask
     )

@@ -111,10 +111,12 @@ class HeadContext:
         return state
 
 
-def is_expandable(shape: torch.Size, over: torch.Size) -> bool:
+def is_expandable(shape: torch.Size, target: torch.Size) -> bool:
     """Whether a tensor of a shape can be expanded to another."""
-    sizes = zip(reversed(shape), reversed(over))
-    return len(shape) <= len(over) and all(size in (1, most) for size, most in sizes)
+    sizes = zip(reversed(shape), reversed(target))
+    return len(shape) <= len(target) and all(
+        size in (1, target_size) for size, target_size in sizes
+    )
 
 
 def standard_normal(like: Tensor, shape: torch.Size | None = None) -> Tensor:
@@ -139,11 +141,11 @@ def linear_over_heads(
     The map may be of another type: it is applied in that of the pairs.
     """
     flat = x.flatten(0, -3) if x.ndim > 3 else x
-    stretched = weight.to(x.dtype).expand(flat.shape[0], -1, -1)
+    batch_weight = weight.to(x.dtype).expand(flat.shape[0], -1, -1)
     mapped = (
-        torch.bmm(stretched, flat)
+        torch.bmm(batch_weight, flat)
         if bias is None
-        else torch.baddbmm(bias.to(x.dtype)[:, None], stretched, flat)
+        else torch.baddbmm(bias.to(x.dtype)[:, None], batch_weight, flat)
     )
     return mapped.view(*x.shape[:-2], *mapped.shape[-2:])
 
@@ -216,9 +218,9 @@ class HeadVariable(TorchDistribution):
         """Replaces a value at the pairs that carry no latent by a draw from this law."""
         return self._where_latent(value, self.rsample())
 
-    def _where_latent(self, counted: Tensor, other: Tensor) -> Tensor:
+    def _where_latent(self, latent: Tensor, other: Tensor) -> Tensor:
         """One value where a pair carries a latent, the other elsewhere."""
-        return torch.where(self.context.mask.latent.unsqueeze(-3) > 0, counted, other)
+        return torch.where(self.context.mask.latent.unsqueeze(-3) > 0, latent, other)
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "*batch"]:
         """Sums the log-density over heads and over the pairs that carry a latent."""
@@ -243,10 +245,10 @@ class HeadVariable(TorchDistribution):
             return self
         if batch_shape not in self._cached_expansions:
             location = self.location.expand(batch_shape + self.event_shape)
-            law = self._with_location(location)
+            expanded = self._with_location(location)
             if self._prior_elsewhere is not None:
-                law.restrict(self._prior_elsewhere.expand(batch_shape))
-            self._cached_expansions[batch_shape] = law
+                expanded.restrict(self._prior_elsewhere.expand(batch_shape))
+            self._cached_expansions[batch_shape] = expanded
         return self._cached_expansions[batch_shape]
 
     @abstractmethod

@@ -35,12 +35,12 @@ def sum_broadcast_over_pairs(
     Particles in front of the shape, of which the mask knows nothing, have a sum each.
     """
     if not isinstance(term, Tensor):
-        found = shape[-3] * term * mask.pairs
+        result = shape[-3] * term * mask.pairs
     elif term.ndim == 0 or term.shape[-2:] == (1, 1):
-        found = term.expand(*term.shape[:-3], shape[-3], 1, 1).sum((-3, -2, -1)) * mask.pairs
+        result = term.expand(*term.shape[:-3], shape[-3], 1, 1).sum((-3, -2, -1)) * mask.pairs
     else:
-        found = sum_over_latent_pairs(term.expand(shape), mask)
-    return found.expand(shape[:-3])
+        result = sum_over_latent_pairs(term.expand(shape), mask)
+    return result.expand(shape[:-3])
 
 
 def _check_scale(scale: Scale, location: Tensor) -> None:
@@ -154,18 +154,18 @@ def _kl_normal_normal(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch"]
     """
     mask = q.context.mask
     ratio = q.scale / p.scale
-    excess = sum_broadcast_over_pairs(
+    scale_terms = sum_broadcast_over_pairs(
         0.5 * (ratio**2 - 1) - log_of_scale(ratio), q.location.shape, mask
     )
     if q.location is p.location:
-        return excess
-    return excess + 0.5 * (_squared_shift(q, p) * mask.latent).sum((-1, -2))
+        return scale_terms
+    return scale_terms + 0.5 * (_squared_shift(q, p) * mask.latent).sum((-1, -2))
 
 
 def _squared_shift(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch query key"]:
     r""":math:`\sum_h (m_h - \mu_h)^2 / \sigma_{0h}^2` of every pair."""
-    one_scale = not isinstance(p.scale, Tensor)
-    if q.squares is not None and one_scale and p.location is q.context.scores:
+    scalar_scale = not isinstance(p.scale, Tensor)
+    if q.squares is not None and scalar_scale and p.location is q.context.scores:
         return q.squares / p.scale**2
     shift = q.location - p.location
     if isinstance(p.scale, Tensor) or p.scale != 1.0:

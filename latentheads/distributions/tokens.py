@@ -58,13 +58,13 @@ class Tokens(TorchDistribution):
     def token_log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch token"]:
         """Log-probability of every token, 0 at padding."""
         tokens = value.expand(self.states.shape[:-1])
-        enabled, kind = self.autocast
-        with torch.autocast(self.states.device.type, kind, enabled):
+        enabled, dtype = self.autocast
+        with torch.autocast(self.states.device.type, dtype, enabled):
             if self.states.device.type != "cpu":  # where padding is would have to be waited for
                 return self.output.log_prob(self.states, tokens, self.smoothing) * self.valid
             valid = self.valid.expand(tokens.shape)
-            found = self.output.log_prob(self.states[valid], tokens[valid], self.smoothing)
-        return found.new_zeros(tokens.shape).masked_scatter(valid, found)
+            log_probs = self.output.log_prob(self.states[valid], tokens[valid], self.smoothing)
+        return log_probs.new_zeros(tokens.shape).masked_scatter(valid, log_probs)
 
     def log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch"]:
         """Sums the log-probability of the real tokens of each sentence."""

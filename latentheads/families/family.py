@@ -44,46 +44,48 @@ class Family(nn.Module, ABC):
         """Builds the distribution of the logits of all heads."""
 
 
-def check_family(maker: str, found: Any) -> Family:
+def check_family(maker: str, family: Any) -> Family:
     """Refuses what is no family.
 
     Args:
         maker: What made it, with its verb, for the message.
-        found: What it made.
+        family: What it made.
 
     Raises:
         ValueError: It is none.
     """
-    if not isinstance(found, nn.Module):
+    if not isinstance(family, nn.Module):
         raise ValueError(
             f"{maker} a Family, such as Gaussian(Identity(), HeadScale(block.heads, 0.5, "
-            f"learned=True)), got {shown(found)}"
+            f"learned=True)), got {shown(family)}"
         )
-    return cast(Family, found)
+    return cast(Family, family)
 
 
-def check_head_distribution(site: str, law: Any, shape: Sequence[int]) -> None:
+def check_head_distribution(site: str, distribution: Any, shape: Sequence[int]) -> None:
     """Refuses a value that is no law of a block's heads.
 
     Args:
         site: Of the heads, for the message.
-        law: What a family returned.
+        distribution: What a family returned.
         shape: Of what is drawn: ``*batch head query key``.
 
     Raises:
         ValueError: It is no distribution, or one of another shape.
     """
-    if not isinstance(law, TorchDistributionMixin):
+    if not isinstance(distribution, TorchDistributionMixin):
         raise ValueError(
             f"site {site!r}: a family must return a distribution of heads, such as NormalHeads, "
-            f"got {type(law).__name__}"
+            f"got {type(distribution).__name__}"
         )
     batch, event = torch.Size(shape[:-3]), torch.Size(shape[-3:])
-    if law.event_shape != event or not is_expandable(torch.Size(law.batch_shape), batch):
+    if distribution.event_shape != event or not is_expandable(
+        torch.Size(distribution.batch_shape), batch
+    ):
         raise ValueError(
             f"site {site!r}: a family must return a distribution of heads, queries and keys of "
             f"shape {tuple(event)}, sentences {tuple(batch)}; got shape "
-            f"{tuple(law.event_shape)}, sentences {tuple(law.batch_shape)}"
+            f"{tuple(distribution.event_shape)}, sentences {tuple(distribution.batch_shape)}"
         )
 
 

@@ -70,25 +70,27 @@ class Fusion(nn.Module):
         self,
         logits: Float[Tensor, "*batch head query key"],
         link: bool = False,
-        tell: Callable[[Float[Tensor, "*batch query key"]], object] | None = None,
+        on_squares: Callable[[Float[Tensor, "*batch query key"]], object] | None = None,
     ) -> Float[Tensor, "*batch head query key"]:
         """Mixes the heads at every pair, in full precision: in the type of the logits.
 
         Args:
             logits: What is mixed.
             link: Add the logits to the result, ``z + MLP(z)``.
-            tell: Is told the squares of the result, summed over the heads of every pair.
+            on_squares: Is told the squares of the result, summed over the heads of every pair.
         """
         *batch, heads, queries, keys = logits.shape
         with torch.autocast(logits.device.type, enabled=False):
             x = logits.reshape(math.prod(batch), heads, queries * keys)
             layers = [cast(nn.Linear, layer) for layer in self.layers]
-            own = (parameter for layer in layers for parameter in (layer.weight, layer.bias))
-            parameters = [parameter.to(x.dtype) for parameter in own]
-            keep = self.keeps or has_torch_function_unary(x)
-            mixed, squares = (_fuse_at_once if keep else _Fuse.apply)(x, link, *parameters)
-        if tell is not None:
-            tell(squares.view(*batch, queries, keys))
+            own_parameters = (
+                parameter for layer in layers for parameter in (layer.weight, layer.bias)
+            )
+            parameters = [parameter.to(x.dtype) for parameter in own_parameters]
+            unsliced = self.keeps or has_torch_function_unary(x)
+            mixed, squares = (_fuse_at_once if unsliced else _Fuse.apply)(x, link, *parameters)
+        if on_squares is not None:
+            on_squares(squares.view(*batch, queries, keys))
         return mixed.view(logits.shape)
 
     def measured(
@@ -121,10 +123,10 @@ class _Fuse(torch.autograd.Function):
         mlp = _MLP(parameters[::2], parameters[1::2], link)
         mixed = x.new_empty(x.shape)
         squares = x.new_empty(x.shape[0], 1, x.shape[2])
-        for part in mlp.slices(x):
-            y = mlp.output(x[part], mlp.hidden(x[part])[-1])
-            mixed[part] = y
-            squares[part] = y.square().sum(1, keepdim=True)
+        for pairs in mlp.slices(x):
+            y = mlp.output(x[pairs], mlp.hidden(x[pairs])[-1])
+            mixed[pairs] = y
+            squares[pairs] = y.square().sum(1, keepdim=True)
         ctx.save_for_backward(x, *parameters)
         ctx.link = link
         ctx.set_materialize_grads(False)
@@ -133,22 +135,22 @@ class _Fuse(torch.autograd.Function):
     @staticmethod
     @forbid_second_derivative
     def backward(
-        ctx: Any, to_mixed: Tensor | None, to_squares: Tensor | None
+        ctx: Any, grad_mixed: Tensor | None, grad_squares: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         x, *parameters = ctx.saved_tensors
         mlp = _MLP(parameters[::2], parameters[1::2], ctx.link)
-        if to_mixed is None:
-            to_mixed = x.new_zeros(()).expand(x.shape)
-        to_x = x.new_empty(x.shape)
-        to_parameters = [torch.zeros_like(parameter) for parameter in parameters]
+        if grad_mixed is None:
+            grad_mixed = x.new_zeros(()).expand(x.shape)
+        grad_x = x.new_empty(x.shape)
+        parameter_grads = [torch.zeros_like(parameter) for parameter in parameters]
         with torch.autocast(x.device.type, enabled=False):
-            for part in mlp.slices(x):
-                hidden, grad = mlp.hidden(x[part]), to_mixed[part]
-                if to_squares is not None:
-                    y = mlp.output(x[part], hidden[-1])
-                    grad = torch.addcmul(grad, y, to_squares[part], value=2)
-                to_x[part] = mlp.pull_back(x[part], hidden, grad, to_parameters)
-        return to_x, None, *to_parameters
+            for pairs in mlp.slices(x):
+                hidden, grad = mlp.hidden(x[pairs]), grad_mixed[pairs]
+                if grad_squares is not None:
+                    y = mlp.output(x[pairs], hidden[-1])
+                    grad = torch.addcmul(grad, y, grad_squares[pairs], value=2)
+                grad_x[pairs] = mlp.pull_back(x[pairs], hidden, grad, parameter_grads)
+        return grad_x, None, *parameter_grads
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,23 +199,23 @@ class _MLP:
         x: Float[Tensor, "batch head pair"],
         hidden: list[Float[Tensor, "batch pair unit"]],
         grad: Float[Tensor, "batch head pair"],
-        to_parameters: list[Tensor],
+        parameter_grads: list[Tensor],
     ) -> Float[Tensor, "batch head pair"]:
         """Gradient of the input; those of the parameters are added up."""
-        to_weights, to_biases = to_parameters[::2], to_parameters[1::2]
-        to_weights[-1] += _sum_over_pairs(grad, hidden[-1])
-        to_biases[-1] += grad.sum((0, 2))
-        down = torch.bmm(grad.mT, _expand_to(self.weights[-1], x))
-        for place in range(len(hidden) - 1, 0, -1):
-            _leaky_backward(down, hidden[place], LEAK, True, grad_input=down)
-            to_weights[place] += down.flatten(0, 1).T @ hidden[place - 1].flatten(0, 1)
-            to_biases[place] += down.sum((0, 1))
-            down = down @ self.weights[place]
-        _leaky_backward(down, hidden[0], LEAK, True, grad_input=down)
-        to_weights[0] += _sum_over_pairs(x, down).T
-        to_biases[0] += down.sum((0, 1))
-        to_x = torch.bmm(_expand_to(self.weights[0].T, x), down.mT)
-        return to_x.add_(grad) if self.link else to_x
+        weight_grads, bias_grads = parameter_grads[::2], parameter_grads[1::2]
+        weight_grads[-1] += _sum_over_pairs(grad, hidden[-1])
+        bias_grads[-1] += grad.sum((0, 2))
+        grad_hidden = torch.bmm(grad.mT, _expand_to(self.weights[-1], x))
+        for layer in range(len(hidden) - 1, 0, -1):
+            _leaky_backward(grad_hidden, hidden[layer], LEAK, True, grad_input=grad_hidden)
+            weight_grads[layer] += grad_hidden.flatten(0, 1).T @ hidden[layer - 1].flatten(0, 1)
+            bias_grads[layer] += grad_hidden.sum((0, 1))
+            grad_hidden = grad_hidden @ self.weights[layer]
+        _leaky_backward(grad_hidden, hidden[0], LEAK, True, grad_input=grad_hidden)
+        weight_grads[0] += _sum_over_pairs(x, grad_hidden).T
+        bias_grads[0] += grad_hidden.sum((0, 1))
+        grad_x = torch.bmm(_expand_to(self.weights[0].T, x), grad_hidden.mT)
+        return grad_x.add_(grad) if self.link else grad_x
 
 
 def _sum_over_pairs(

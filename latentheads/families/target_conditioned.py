@@ -64,23 +64,27 @@ class WordScores(nn.Module):
 
     def forward(self, context: HeadContext) -> Float[Tensor, "*batch head query key"]:
         """What the scores are moved by."""
-        like = self.state.weight
-        known = self.state(context.query.detach().to(like.dtype))
+        weight = self.state.weight
+        states = self.state(context.query.detach().to(weight.dtype))
         if self.target is not None:
             batch = context.batch
             assert batch is not None
             with torch.no_grad():
-                words = self._output[0].rows_of(batch.target).to(known.dtype)
-            before = batch.target[:, : batch.context] != PAD  # read, and not scored
-            said = self.target(words, torch.cat([before, batch.counted], 1))
+                target_embeddings = self._output[0].rows_of(batch.target).to(states.dtype)
+            is_context = batch.target[:, : batch.context] != PAD  # read, and not scored
+            target_states = self.target(
+                target_embeddings, torch.cat([is_context, batch.counted], 1)
+            )
             # behind the last token a decoder may read one more, which predicts nothing
-            known = known + F.pad(said, (0, 0, 0, known.shape[-2] - said.shape[-2]))
-        word = self._split(self.word(torch.tanh(known)))
-        position = self._split(self.position(context.key.detach().to(like.dtype)))
+            states = states + F.pad(
+                target_states, (0, 0, 0, states.shape[-2] - target_states.shape[-2])
+            )
+        word_factors = self._split(self.word(torch.tanh(states)))
+        position_factors = self._split(self.position(context.key.detach().to(weight.dtype)))
         latent = context.mask.latent.unsqueeze(-3)
-        moved = (word @ position.mT).to(context.scores.dtype) * latent
-        mean = moved.sum(-1, keepdim=True) / latent.sum(-1, keepdim=True).clamp_min(1)
-        return (moved - mean) * latent
+        shift = (word_factors @ position_factors.mT).to(context.scores.dtype) * latent
+        mean = shift.sum(-1, keepdim=True) / latent.sum(-1, keepdim=True).clamp_min(1)
+        return (shift - mean) * latent
 
     def _split(
         self, states: Float[Tensor, "*batch place number"]
@@ -91,9 +95,9 @@ class WordScores(nn.Module):
     def prune(self, heads: Sequence[int]) -> None:
         """Forgets what belongs to other heads."""
         for layer in (self.word, self.position):
-            for name, each in list(layer.named_parameters()):
-                own = each.unflatten(0, (-1, self.rank))[list(heads)].flatten(0, 1)
-                setattr(layer, name, nn.Parameter(own))
+            for name, parameter in list(layer.named_parameters()):
+                kept = parameter.unflatten(0, (-1, self.rank))[list(heads)].flatten(0, 1)
+                setattr(layer, name, nn.Parameter(kept))
             layer.out_features = len(layer.bias)
 
 

@@ -40,13 +40,13 @@ class AdaptiveTable(nn.Module):
     """
 
     def __init__(
-        self, vocabulary: int, width: int, cutoffs: Sequence[int], factor: int = 4
+        self, vocab_size: int, width: int, cutoffs: Sequence[int], factor: int = 4
     ) -> None:
         super().__init__()
-        ends = [0, *cutoffs, vocabulary]
+        ends = [0, *cutoffs, vocab_size]
         if any(low >= high for low, high in pairwise(ends)):
             raise ValueError(
-                f"cutoffs must rise between 0 and the {vocabulary:,} types, got {list(cutoffs)}"
+                f"cutoffs must rise between 0 and the {vocab_size:,} types, got {list(cutoffs)}"
             )
         if factor < 1 or width < factor ** len(cutoffs):
             raise ValueError(
@@ -57,10 +57,12 @@ class AdaptiveTable(nn.Module):
         self.embedding_dim = width
         widths = [width // factor**band for band in range(len(ends) - 1)]
         self.bands = nn.ModuleList(
-            nn.Embedding(high - low, narrow, padding_idx=PAD if low == 0 else None)
-            for (low, high), narrow in zip(pairwise(ends), widths, strict=True)
+            nn.Embedding(high - low, band_width, padding_idx=PAD if low == 0 else None)
+            for (low, high), band_width in zip(pairwise(ends), widths, strict=True)
         )
-        self.projections = nn.ModuleList(nn.Linear(n, width, bias=False) for n in widths)
+        self.projections = nn.ModuleList(
+            nn.Linear(band_width, width, bias=False) for band_width in widths
+        )
         self._start()
 
     @torch.no_grad()
@@ -81,13 +83,13 @@ class AdaptiveTable(nn.Module):
     def forward(self, tokens: Int[Tensor, "*batch token"]) -> Float[Tensor, "*batch token dim"]:
         """Embeds tokens."""
         flat = tokens.flatten()
-        found = self.projection(0).new_zeros(len(flat), self.embedding_dim)
-        for place, (low, high) in enumerate(pairwise(self.ends)):
+        embeddings = self.projection(0).new_zeros(len(flat), self.embedding_dim)
+        for band, (low, high) in enumerate(pairwise(self.ends)):
             # a GPU is waited for: how many tokens a band has is known when they are counted
             (rows,) = ((flat >= low) & (flat < high)).nonzero(as_tuple=True)
-            x = self.projections[place](self.bands[place](flat[rows] - low))
-            found = found.index_add(0, rows, x.to(found.dtype))
-        return found.view(*tokens.shape, self.embedding_dim)
+            x = self.projections[band](self.bands[band](flat[rows] - low))
+            embeddings = embeddings.index_add(0, rows, x.to(embeddings.dtype))
+        return embeddings.view(*tokens.shape, self.embedding_dim)
 
 
 class AdaptiveOutput(RowOutput):
@@ -100,12 +102,12 @@ class AdaptiveOutput(RowOutput):
         rate: Dropout of the states projected to a further band.
     """
 
-    def __init__(self, table: AdaptiveTable, rate: float = 0.0) -> None:
+    def __init__(self, table: AdaptiveTable, dropout_rate: float = 0.0) -> None:
         super().__init__()
         self.table = table
-        self.rate = rate
-        classes = len(table.bands) - 1
-        self.classes = nn.Linear(table.embedding_dim, classes, bias=False) if classes else None
+        self.rate = dropout_rate
+        num_tails = len(table.bands) - 1
+        self.classes = nn.Linear(table.embedding_dim, num_tails, bias=False) if num_tails else None
 
     @property
     def tail_bands(self) -> range:
@@ -122,16 +124,16 @@ class AdaptiveOutput(RowOutput):
         """The place of a further band in the first softmax."""
         return self.table.ends[1] + band - 1
 
-    def head_index(self, words: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
+    def head_index(self, tokens: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
         """The place of each word, or of its band, in the first softmax."""
-        first = words
+        index = tokens
         for band in self.tail_bands:
-            first = torch.where(words >= self.table.ends[band], self.cluster_index(band), first)
-        return first
+            index = torch.where(tokens >= self.table.ends[band], self.cluster_index(band), index)
+        return index
 
-    def in_band(self, words: Int[Tensor, "*batch"], band: int) -> Bool[Tensor, "*batch"]:
+    def in_band(self, tokens: Int[Tensor, "*batch"], band: int) -> Bool[Tensor, "*batch"]:
         """Which words are of a band."""
-        return (words >= self.table.ends[band]) & (words < self.table.ends[band + 1])
+        return (tokens >= self.table.ends[band]) & (tokens < self.table.ends[band + 1])
 
     def project_to_band(
         self, states: Float[Tensor, "*batch dim"], band: int
@@ -155,28 +157,28 @@ class AdaptiveOutput(RowOutput):
         """That of the input."""
         return self.table.embedding_dim
 
-    def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
+    def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
         """Those of the first softmax, and of a further band's words those of the band besides."""
-        flat = words.flatten()
-        found = self.head[self.head_index(flat)]
+        flat = tokens.flatten()
+        vectors = self.head[self.head_index(flat)]
         for band in self.tail_bands:
             (rows,) = self.in_band(flat, band).nonzero(as_tuple=True)
-            own = self.table.rows(band)[flat[rows] - self.table.ends[band]]
-            wide = F.linear(own, self.table.projection(band))
-            found = found.index_add(0, rows, wide.to(found.dtype))
-        return found.view(*words.shape, self.width)
+            band_rows = self.table.rows(band)[flat[rows] - self.table.ends[band]]
+            projected = F.linear(band_rows, self.table.projection(band))
+            vectors = vectors.index_add(0, rows, projected.to(vectors.dtype))
+        return vectors.view(*tokens.shape, self.width)
 
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
         """The log-probability of every type."""
         head = full_precision(F.linear(states, self.head)).log_softmax(-1)
-        parts = [head[..., : self.table.ends[1]]]
+        log_probs = [head[..., : self.table.ends[1]]]
         for band in self.tail_bands:
-            inner = F.linear(
+            logits = F.linear(
                 self.apply_dropout(self.project_to_band(states, band)), self.table.rows(band)
             )
-            into = head[..., self.cluster_index(band)].unsqueeze(-1)
-            parts.append(into + full_precision(inner).log_softmax(-1))
-        return torch.cat(parts, -1)
+            band_log_prob = head[..., self.cluster_index(band)].unsqueeze(-1)
+            log_probs.append(band_log_prob + full_precision(logits).log_softmax(-1))
+        return torch.cat(log_probs, -1)
 
     def log_prob(
         self,
@@ -187,12 +189,12 @@ class AdaptiveOutput(RowOutput):
         """Log-probability of each token; only the bands that occur are computed."""
         self.check_smoothing(smoothing)
         x, y = states.flatten(0, -2), tokens.flatten()
-        found = linear_log_prob(x, self.head, self.head_index(y))
+        log_probs = linear_log_prob(x, self.head, self.head_index(y))
         for band in self.tail_bands:
             (rows,) = self.in_band(y, band).nonzero(as_tuple=True)
             if len(rows):
-                narrow = self.apply_dropout(self.project_to_band(x[rows], band))
-                own = y[rows] - self.table.ends[band]
-                inner = linear_log_prob(narrow, self.table.rows(band), own)
-                found = found.index_add(0, rows, inner.to(found.dtype))
-        return found.view(tokens.shape)
+                band_states = self.apply_dropout(self.project_to_band(x[rows], band))
+                band_tokens = y[rows] - self.table.ends[band]
+                within_band = linear_log_prob(band_states, self.table.rows(band), band_tokens)
+                log_probs = log_probs.index_add(0, rows, within_band.to(log_probs.dtype))
+        return log_probs.view(tokens.shape)

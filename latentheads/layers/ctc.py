@@ -31,9 +31,9 @@ class CTC(nn.Module):
         weight: Factor of its nats beside those of the bound, while training.
     """
 
-    def __init__(self, width: int, types: int, weight: float) -> None:
+    def __init__(self, width: int, vocab_size: int, weight: float) -> None:
         super().__init__()
-        self.head = nn.Linear(width, types)
+        self.head = nn.Linear(width, vocab_size)
         self.weight = weight
 
     def forward(
@@ -51,20 +51,22 @@ class CTC(nn.Module):
             valid: The positions that are no padding.
             target: The texts, each ended by EOS, padded.
         """
-        words = (target != PAD) & (target != EOS)
-        target = target.masked_fill(~words, PAD)
-        scores = torch.log_softmax(full_precision(self.head(memory)), -1)
-        draws = scores.flatten(0, -3).shape[0] // len(target)  # draws stand before the sentences
+        is_word = (target != PAD) & (target != EOS)
+        target = target.masked_fill(~is_word, PAD)
+        log_probs = torch.log_softmax(full_precision(self.head(memory)), -1)
+        num_samples = log_probs.flatten(0, -3).shape[0] // len(
+            target
+        )  # draws stand before the sentences
         nats = F.ctc_loss(
-            scores.flatten(0, -3).transpose(0, 1),
-            target.repeat(draws, 1),
-            valid.sum(-1).repeat(draws),
-            words.sum(-1).repeat(draws),
+            log_probs.flatten(0, -3).transpose(0, 1),
+            target.repeat(num_samples, 1),
+            valid.sum(-1).repeat(num_samples),
+            is_word.sum(-1).repeat(num_samples),
             blank=PAD,
             reduction="none",
             zero_infinity=True,
         )
-        return nats.view(scores.shape[:-2])
+        return nats.view(log_probs.shape[:-2])
 
     @torch.no_grad()
     def greedy_decode(

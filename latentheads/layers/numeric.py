@@ -40,7 +40,7 @@ def forbid_second_derivative(backward: Callable[..., Any]) -> Callable[..., Any]
     """
 
     @wraps(backward)
-    def only(ctx: Any, *gradients: Tensor | None) -> Any:
+    def checked_backward(ctx: Any, *gradients: Tensor | None) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "a network of heads has no second derivatives, since its gradients are made by "
@@ -48,7 +48,7 @@ def forbid_second_derivative(backward: Callable[..., Any]) -> Callable[..., Any]
             )
         return backward(ctx, *gradients)
 
-    return only
+    return checked_backward
 
 
 def as_tensor_like(values: Sequence[Any] | np.ndarray, like: Tensor) -> Tensor:
@@ -75,10 +75,10 @@ def _fill_vectors(x: Tensor) -> Tensor:
 
     PyTorch goes element by element through a row that does not fill one.
     """
-    lacking = 64 // x.element_size() - x.shape[-1]
-    if x.device.type != "cpu" or lacking <= 0:
+    missing = 64 // x.element_size() - x.shape[-1]
+    if x.device.type != "cpu" or missing <= 0:
         return x
-    return F.pad(x, (0, lacking), value=-math.inf)
+    return F.pad(x, (0, missing), value=-math.inf)
 
 
 def exp(x: Tensor) -> Tensor:
@@ -114,8 +114,8 @@ def _sample_keep_mask(x: Tensor, probability: float) -> tuple[Shaped[Tensor, ...
         kept = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - probability)
         return kept, 1 / (1 - probability)
     threshold = min(max(1, round(probability * 2**16)), 2**16 - 1)
-    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+    random_words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    bits = random_words.view(torch.int16)[: x.numel()].view(x.shape)
     below = threshold - 2**15 - 1
     # bits > below, as 0 or 1: to compare, and to turn truth values into numbers, costs far more
     kept = bits.clamp_(below, below + 1).sub_(below).to(torch.int8)
@@ -142,11 +142,11 @@ def weighted_sum(
         kept, factor = None, 1.0
     else:
         kept, factor = _sample_keep_mask(weights, probability)
-    plain = kept is None and weights.dtype == values.dtype
-    if plain or has_torch_function_variadic(weights, values):
+    no_dropout_or_cast = kept is None and weights.dtype == values.dtype
+    if no_dropout_or_cast or has_torch_function_variadic(weights, values):
         return torch.matmul(_dropped_weights(weights, values, kept, factor), values)
-    found: Tensor = _WeightedSum.apply(weights, values, kept, factor)
-    return found
+    result: Tensor = _WeightedSum.apply(weights, values, kept, factor)
+    return result
 
 
 def _dropped_weights(weights: Tensor, values: Tensor, kept: Tensor | None, factor: float) -> Tensor:
@@ -171,16 +171,16 @@ class _WeightedSum(torch.autograd.Function):
     @forbid_second_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         weights, values, kept = ctx.saved_tensors
-        to_weights = torch.matmul(grad, values.mT).to(weights.dtype)
+        grad_weights = torch.matmul(grad, values.mT).to(weights.dtype)
         dropped = weights
         if kept is not None:
             factors = _dropout_factors(weights, kept, ctx.factor)
-            to_weights *= factors
+            grad_weights *= factors
             dropped = factors.mul_(weights)
-        to_values = torch.matmul(dropped.to(values.dtype).mT, grad)
+        grad_values = torch.matmul(dropped.to(values.dtype).mT, grad)
         return (
-            to_weights.sum_to_size(weights.shape),
-            to_values.sum_to_size(values.shape),
+            grad_weights.sum_to_size(weights.shape),
+            grad_values.sum_to_size(values.shape),
             None,
             None,
         )

@@ -65,7 +65,7 @@ class Output(nn.Module, ABC):
         weights that it lent for the pass.
         """
         weights = (*self.parameters(), *self.buffers())
-        return deepcopy(self, {id(each): each for each in weights})
+        return deepcopy(self, {id(weight): weight for weight in weights})
 
 
 class GivenLogits(Output):
@@ -101,7 +101,7 @@ class RowOutput(Output):
         """The width of a state."""
 
     @abstractmethod
-    def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
+    def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
         """The row of each word."""
 
     def with_current_weights(self) -> RowOutput:
@@ -122,9 +122,9 @@ class LinearOutput(RowOutput):
         """That of the matrix."""
         return self.weight.shape[-1]
 
-    def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
+    def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
         """Those of the matrix."""
-        return self.weight[words]
+        return self.weight[tokens]
 
     def with_current_weights(self) -> LinearOutput:
         """The same law with the matrix that the layer has now; see :class:`Output`."""
@@ -142,8 +142,8 @@ class LinearOutput(RowOutput):
     ) -> Float[Tensor, "*batch"]:
         """Log-probability of each token; see :class:`Output`."""
         flat = states.flatten(0, -2)
-        found = linear_log_prob(flat, self.weight, tokens.flatten(), smoothing)
-        return found.view(tokens.shape)
+        log_probs = linear_log_prob(flat, self.weight, tokens.flatten(), smoothing)
+        return log_probs.view(tokens.shape)
 
 
 class TableOutput(LinearOutput):
@@ -192,8 +192,8 @@ def linear_log_prob(
     """
     if has_torch_function_unary(states):
         return GivenLogits().log_prob(F.linear(states, weight), tokens, smoothing)
-    found: Tensor = _LinearLogProb.apply(states, weight, tokens, smoothing)
-    return found
+    log_probs: Tensor = _LinearLogProb.apply(states, weight, tokens, smoothing)
+    return log_probs
 
 
 class _LinearLogProb(torch.autograd.Function):
@@ -214,44 +214,46 @@ class _LinearLogProb(torch.autograd.Function):
         x, w = cast_for_matmul(states, weight)
         slices = Slices(x, w)
         normaliser = torch.empty(len(x), dtype=slices.wide, device=x.device)
-        chosen = torch.empty_like(normaliser)
-        at_once = x.device.type == "cpu" and any(ctx.needs_input_grad)
-        sums = Gradients(slices) if at_once else None
+        token_logits = torch.empty_like(normaliser)
+        grad_in_forward = x.device.type == "cpu" and any(ctx.needs_input_grad)
+        gradients = Gradients(slices) if grad_in_forward else None
         total = torch.empty_like(normaliser)
-        for rows, narrow in slices:
-            for strip, logits in slices.upcast(rows, narrow, put_back=at_once):
-                chosen[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
-                top = logits.amax(-1, keepdim=True)
-                torch.sum(exp_(logits.sub_(top)), -1, out=total[strip])
-                normaliser[strip] = top.squeeze(-1)
-            if sums:
-                sums.subtract_mean(rows, narrow, total[rows].reciprocal())
+        for rows, logits_slice in slices:
+            for strip, logits in slices.upcast(rows, logits_slice, put_back=grad_in_forward):
+                token_logits[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
+                maximum = logits.amax(-1, keepdim=True)
+                torch.sum(exp_(logits.sub_(maximum)), -1, out=total[strip])
+                normaliser[strip] = maximum.squeeze(-1)
+            if gradients:
+                gradients.subtract_mean(rows, logits_slice, total[rows].reciprocal())
         normaliser += total.log_()
         ctx.smoothing, ctx.kind = smoothing, w.dtype
-        made = sums.of(tokens, torch.ones_like(chosen), smoothing) if sums else ()
-        ctx.save_for_backward(states, weight, tokens, normaliser, *made)
-        found = chosen * (1 - smoothing) - normaliser
+        cached_grads = (
+            gradients.of(tokens, torch.ones_like(token_logits), smoothing) if gradients else ()
+        )
+        ctx.save_for_backward(states, weight, tokens, normaliser, *cached_grads)
+        log_probs = token_logits * (1 - smoothing) - normaliser
         if smoothing:
-            found = found + smoothing * (full_precision(x) @ full_precision(w).mean(0))
-        return found
+            log_probs = log_probs + smoothing * (full_precision(x) @ full_precision(w).mean(0))
+        return log_probs
 
     @staticmethod
     @forbid_second_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        states, weight, tokens, normaliser, *made = ctx.saved_tensors
+        states, weight, tokens, normaliser, *cached_grads = ctx.saved_tensors
         grad = grad.to(normaliser.dtype)
-        alike = bool(made) and torch.equal(grad, grad[:1].expand_as(grad))
-        if made and len(grad) and (alike or not ctx.needs_input_grad[1]):
-            to_states, to_weight = made[0] * grad[:, None], made[1] * grad[:1]
+        uniform_grad = bool(cached_grads) and torch.equal(grad, grad[:1].expand_as(grad))
+        if cached_grads and len(grad) and (uniform_grad or not ctx.needs_input_grad[1]):
+            grad_states, grad_weight = cached_grads[0] * grad[:, None], cached_grads[1] * grad[:1]
         else:
             slices = Slices(states.to(ctx.kind), weight.to(ctx.kind))
-            sums = Gradients(slices)
-            for rows, narrow in slices:
-                for strip, logits in slices.upcast(rows, narrow, put_back=True):
+            gradients = Gradients(slices)
+            for rows, logits_slice in slices:
+                for strip, logits in slices.upcast(rows, logits_slice, put_back=True):
                     exp_(logits.sub_(normaliser[strip, None]))
-                sums.subtract_mean(rows, narrow, grad[rows])
-            to_states, to_weight = sums.of(tokens, grad, ctx.smoothing)
-        return to_states.to(states.dtype), to_weight.to(weight.dtype), None, None
+                gradients.subtract_mean(rows, logits_slice, grad[rows])
+            grad_states, grad_weight = gradients.of(tokens, grad, ctx.smoothing)
+        return grad_states.to(states.dtype), grad_weight.to(weight.dtype), None, None
 
 
 class Gradients:
@@ -268,26 +270,28 @@ class Gradients:
         self.table = torch.zeros(w.shape, dtype=slices.wide, device=w.device)
         self._product, self._upcast_buffer = torch.empty_like(w), torch.empty_like(self.table)
 
-    def subtract_mean(self, rows: slice, mass: Tensor, scale: Tensor | None = None) -> None:
+    def subtract_mean(
+        self, rows: slice, probabilities: Tensor, scale: Tensor | None = None
+    ) -> None:
         """Subtracts the part of a slice's softmax, whose probabilities are the mass, scaled."""
         x, w = self.slices.x[rows], self.slices.w
         if scale is None:
-            self.states[rows] = -(mass @ w)
+            self.states[rows] = -(probabilities @ w)
         else:
-            torch.mul(mass @ w, -scale[:, None], out=self.states[rows])
+            torch.mul(probabilities @ w, -scale[:, None], out=self.states[rows])
             x = (x * scale[:, None]).to(x.dtype)
-        self.table -= self._upcast_buffer.copy_(torch.mm(mass.T, x, out=self._product))
+        self.table -= self._upcast_buffer.copy_(torch.mm(probabilities.T, x, out=self._product))
 
     def of(self, tokens: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         """Adds the part of the tokens and of the smoothing, and returns both gradients."""
         x, w = full_precision(self.slices.x), full_precision(self.slices.w)
-        sure = (1 - smoothing) * weights
-        self.states.addcmul_(w[tokens], sure[:, None])
-        self.table.index_add_(0, tokens, x * sure[:, None])
+        token_weights = (1 - smoothing) * weights
+        self.states.addcmul_(w[tokens], token_weights[:, None])
+        self.table.index_add_(0, tokens, x * token_weights[:, None])
         if smoothing:
-            share = smoothing * weights
-            self.states += share[:, None] * w.mean(0)
-            self.table += (share @ x) / len(w)
+            smoothing_weights = smoothing * weights
+            self.states += smoothing_weights[:, None] * w.mean(0)
+            self.table += (smoothing_weights @ x) / len(w)
         return self.states, self.table
 
 
@@ -320,18 +324,20 @@ class Slices:
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
         for start in range(0, len(self.x), self._height):
             rows = slice(start, min(start + self._height, len(self.x)))
-            narrow = self._narrow[: rows.stop - start]
-            yield rows, torch.mm(self.x[rows], self.w.T, out=narrow)
+            logits_slice = self._narrow[: rows.stop - start]
+            yield rows, torch.mm(self.x[rows], self.w.T, out=logits_slice)
 
-    def upcast(self, rows: slice, narrow: Tensor, put_back: bool) -> Iterator[tuple[slice, Tensor]]:
+    def upcast(
+        self, rows: slice, logits_slice: Tensor, put_back: bool
+    ) -> Iterator[tuple[slice, Tensor]]:
         """A slice in float32 or wider, a strip at a time.
 
         Args:
             rows: Where the slice stands.
-            narrow: Its logits.
+            logits_slice: Its logits.
             put_back: Whether the strip, as the caller has changed it, is copied back.
         """
-        for start, part in zip(count(rows.start, self._strip), narrow.split(self._strip)):
+        for start, part in zip(count(rows.start, self._strip), logits_slice.split(self._strip)):
             wide = part if self.same else self._wide[: len(part)].copy_(part)
             yield slice(start, start + len(part)), wide
             if put_back and not self.same:
@@ -342,7 +348,7 @@ def cast_for_matmul(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the type that autocast multiplies in, or in the wider of their own."""
     device = states.device.type
     if torch.is_autocast_enabled(device):
-        kind = torch.get_autocast_dtype(device)
+        dtype = torch.get_autocast_dtype(device)
     else:
-        kind = torch.promote_types(states.dtype, weight.dtype)
-    return states.to(kind), weight.to(kind)
+        dtype = torch.promote_types(states.dtype, weight.dtype)
+    return states.to(dtype), weight.to(dtype)

@@ -64,13 +64,13 @@ def apply_spec_augment(
     """
     bins = frames.shape[-1]
     widest = torch.full_like(lengths, policy.widest * bins // BINS)
-    every = torch.full_like(lengths, bins)
-    hidden = _sample_spans(policy.bands, widest, every, bins).unsqueeze(-2)
+    all_bins = torch.full_like(lengths, bins)
+    masked = _sample_spans(policy.bands, widest, all_bins, bins).unsqueeze(-2)
     longest = lengths.clamp(max=policy.longest)
-    hidden = hidden | _sample_spans(policy.stretches, longest, lengths, frames.shape[-2]).unsqueeze(
+    masked = masked | _sample_spans(policy.stretches, longest, lengths, frames.shape[-2]).unsqueeze(
         -1
     )
-    return frames.masked_fill(hidden, 0.0)
+    return frames.masked_fill(masked, 0.0)
 
 
 class SpecAugment(nn.Module):
@@ -94,13 +94,13 @@ class SpecAugment(nn.Module):
 
 
 def _sample_spans(
-    number: int, longest: Int[Tensor, " batch"], within: Int[Tensor, " batch"], size: int
+    num_spans: int, longest: Int[Tensor, " batch"], limit: Int[Tensor, " batch"], size: int
 ) -> Bool[Tensor, "batch place"]:
     """True within spans that are drawn, each of length 0 ... longest - 1, below an end."""
-    shape = (*longest.shape, number)
+    shape = (*longest.shape, num_spans)
     length = (torch.rand(shape, device=longest.device) * longest.unsqueeze(-1)).long()
-    room = within.unsqueeze(-1) - length + 1
-    start = (torch.rand(shape, device=longest.device) * room).long()
-    place = torch.arange(size, device=longest.device)
-    inside = (place >= start.unsqueeze(-1)) & (place < (start + length).unsqueeze(-1))
-    return inside.any(-2)
+    num_starts = limit.unsqueeze(-1) - length + 1
+    start = (torch.rand(shape, device=longest.device) * num_starts).long()
+    position = torch.arange(size, device=longest.device)
+    in_span = (position >= start.unsqueeze(-1)) & (position < (start + length).unsqueeze(-1))
+    return in_span.any(-2)

@@ -58,7 +58,7 @@ class Subsampler(nn.Module):
         """
         x = frames.to(self.first.weight.dtype).transpose(-1, -2)
         for convolution in (self.first, self.second):
-            inside = torch.arange(x.shape[-1], device=x.device) < lengths.unsqueeze(-1)
-            x = F.glu(convolution(x * inside.unsqueeze(-2)), dim=-2)
+            valid = torch.arange(x.shape[-1], device=x.device) < lengths.unsqueeze(-1)
+            x = F.glu(convolution(x * valid.unsqueeze(-2)), dim=-2)
             lengths = -(-lengths // STRIDE)
         return x.transpose(-1, -2)

@@ -34,11 +34,13 @@ class TargetEncoder(nn.Module):
     ) -> Float[Tensor, "sentence target size"]:
         """Gives each word what all others say of it."""
         x = self.words(words)
-        place = (valid.cumsum(-1) - 1).clamp_min(0)  # padding, left or right, moves no word
-        x = x + sinusoidal_positions(x.shape[1], x.shape[2], x.device, x.dtype)[place]
-        read = valid | ~valid.any(-1, keepdim=True)  # of a text without a word something is read
+        position = (valid.cumsum(-1) - 1).clamp_min(0)  # padding, left or right, moves no word
+        x = x + sinusoidal_positions(x.shape[1], x.shape[2], x.device, x.dtype)[position]
+        attended = valid | ~valid.any(
+            -1, keepdim=True
+        )  # of a text without a word something is read
         # a CPU's fused kernel takes several times as long for its gradient in half precision
         kernels = sdpa_kernel(SDPBackend.MATH) if x.device.type == "cpu" else nullcontext()
         with kernels:
-            found: Tensor = self.stack(x, src_key_padding_mask=~read)
-        return found
+            states: Tensor = self.stack(x, src_key_padding_mask=~attended)
+        return states

@@ -50,9 +50,11 @@ class NetworkOutput(LinearOutput):
             raise ValueError(
                 f"{type(network).__name__} has no linear output layer: alignments need one"
             )
-        behind = getattr(network, "final_logits_bias", None)
-        self._held = layer, behind  # not submodules
-        self.biased = layer.bias is not None or (behind is not None and bool(behind.any()))
+        logits_bias = getattr(network, "final_logits_bias", None)
+        self._held = layer, logits_bias  # not submodules
+        self.biased = layer.bias is not None or (
+            logits_bias is not None and bool(logits_bias.any())
+        )
 
     @property
     def layer(self) -> nn.Linear:
@@ -98,13 +100,13 @@ class _Call:
     before: int
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> _Call:
-        cache = told.get("past_key_values")
+    def of(cls, arguments: dict[str, Any]) -> _Call:
+        cache = arguments.get("past_key_values")
         return cls(
-            told.get("input_ids"),
-            told.get("attention_mask"),
-            told.get("encoder_hidden_states"),
-            told.get("encoder_attention_mask"),
+            arguments.get("input_ids"),
+            arguments.get("attention_mask"),
+            arguments.get("encoder_hidden_states"),
+            arguments.get("encoder_attention_mask"),
             0 if cache is None else int(cache.get_seq_length()),
         )
 
@@ -156,12 +158,12 @@ class AlignedDecoder:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Keeps the states of a call, for which the network scores a single position."""
-        outside = self._recording, self._call, self._states, self._last_scores
+        outer = self._recording, self._call, self._states, self._last_scores
         self._recording = True
         try:
             yield
         finally:  # one pass may run inside another, as that of a guide
-            self._recording, self._call, self._states, self._last_scores = outside
+            self._recording, self._call, self._states, self._last_scores = outer
 
     def recorded_states(
         self,
@@ -189,30 +191,30 @@ class AlignedDecoder:
     ) -> EncoderDecoderStates:
         assert self._call is not None
         memory = self._call.memory
-        own = f"{type(self.network).__name__}: alignments need"
+        prefix = f"{type(self.network).__name__}: alignments need"
         if memory is None:
-            raise ValueError(f"{own} the states of the encoder, which the decoder is not told")
+            raise ValueError(f"{prefix} the states of the encoder, which the decoder is not told")
         memory = self.output.widen(memory)
-        real = self._all_real(memory) if source is None else source.bool()
+        valid = self._all_real(memory) if source is None else source.bool()
         if memory.shape[-1] != states.shape[-1]:
-            raise ValueError(f"{own} states of encoder and decoder of one width")
-        if real.shape != memory.shape[:2]:
+            raise ValueError(f"{prefix} states of encoder and decoder of one width")
+        if valid.shape != memory.shape[:2]:
             raise ValueError(
-                f"{own} a mask of the encoder's states, {tuple(memory.shape[:2])}, "
-                f"got one of {tuple(real.shape)}"
+                f"{prefix} a mask of the encoder's states, {tuple(memory.shape[:2])}, "
+                f"got one of {tuple(valid.shape)}"
             )
-        return EncoderDecoderStates(states, memory, real.unsqueeze(-2))
+        return EncoderDecoderStates(states, memory, valid.unsqueeze(-2))
 
     @staticmethod
     def _all_real(states: Tensor) -> Bool[Tensor, "batch position"]:
         return states.new_ones(states.shape[:2], dtype=torch.bool)
 
-    def _score_all(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _score_all(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Has the network score every position: those before are what heads point at."""
-        return (args, named | {"logits_to_keep": 0}) if "logits_to_keep" in named else None
+        return (args, kwargs | {"logits_to_keep": 0}) if "logits_to_keep" in kwargs else None
 
-    def _record_call(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self._call = _Call.of(self._takes.bind_partial(*args, **named).arguments)
+    def _record_call(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._call = _Call.of(self._takes.bind_partial(*args, **kwargs).arguments)
 
     def _record_states(self, _: nn.Module, args: tuple[Tensor]) -> tuple[Tensor] | None:
         if not self._recording:
@@ -222,12 +224,12 @@ class AlignedDecoder:
 
     def _replace_scores(self, _: nn.Module, args: tuple[Tensor], scores: Tensor) -> Tensor | None:
         """Replaces the scores by the sum over all alignments, unless states are being kept."""
-        found = None
+        replaced = None
         if not self._recording:
-            summed = self._score_vocabulary(args[0].detach()).to(scores.dtype)
-            found = _ReplacedScores.apply(scores, summed - self.output.added_bias)
-        self._last_scores = (scores if found is None else found)[:1, -1:].detach()
-        return found
+            log_probs = self._score_vocabulary(args[0].detach()).to(scores.dtype)
+            replaced = _ReplacedScores.apply(scores, log_probs - self.output.added_bias)
+        self._last_scores = (scores if replaced is None else replaced)[:1, -1:].detach()
+        return replaced
 
     @torch.no_grad()
     def _score_vocabulary(
@@ -250,12 +252,12 @@ class AlignedDecoder:
         """The state of alignments; one for as long as a text is written with a cache."""
         if self._cached_state is not None and call.before and self._cached_state[0] is call.memory:
             return self._cached_state[1]
-        wide = self.output.widen(states)
+        wide_states = self.output.widen(states)
         if self.past:
-            real = self._all_real(states) if call.real is None else call.real.bool()
-            hidden = self.aligner.look_back(wide, real)
+            valid = self._all_real(states) if call.real is None else call.real.bool()
+            hidden = self.aligner.look_back(wide_states, valid)
         else:
-            hidden = self._states_with_source(wide, call.memory_real)
+            hidden = self._states_with_source(wide_states, call.memory_real)
         state = AlignmentState(self.aligner, hidden, MatrixOutput(self.output.weight))
         self._cached_state = None if call.memory is None else (call.memory, state)
         return state
@@ -268,15 +270,18 @@ class AlignedDecoder:
             raise ValueError("alignments in a chain begin at the first token: pad on the right")
         return call.tokens
 
-    def _check_scores(self, _: nn.Module, args: Any, said: Any) -> None:
+    def _check_scores(self, _: nn.Module, args: Any, outputs: Any) -> None:
         """Refuses, at the first call, a network that does more than multiply with its matrix."""
-        logits, known = getattr(said, "logits", None), self._last_scores
+        logits, expected_scores = getattr(outputs, "logits", None), self._last_scores
         if not self._recording:
             self._call = self._last_scores = None
-        if self._checked or known is None or logits is None:
+        if self._checked or expected_scores is None or logits is None:
             return
-        want, found = known + self.output.added_bias, logits[:1, -1:].to(known.dtype)
-        if not torch.allclose(found, want, rtol=NEAR, atol=NEAR, equal_nan=True):
+        expected, actual = (
+            expected_scores + self.output.added_bias,
+            logits[:1, -1:].to(expected_scores.dtype),
+        )
+        if not torch.allclose(actual, expected, rtol=NEAR, atol=NEAR, equal_nan=True):
             raise ValueError(
                 f"{type(self.network).__name__} changes the scores of its output layer, by a scale "
                 "or a softcap: alignments cannot stand above it"
@@ -288,8 +293,8 @@ class _ReplacedScores(torch.autograd.Function):
     """Puts scores in the place of others; their gradient is refused."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, spoken: Tensor) -> Tensor:
-        return spoken.clone()
+    def forward(ctx: Any, scores: Tensor, replacement: Tensor) -> Tensor:
+        return replacement.clone()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -311,15 +316,17 @@ def make_aligned(
     Raises:
         ValueError: The network cannot have them.
     """
-    past = not network.config.is_encoder_decoder
-    settled = None if options is None else options.settle(past)
-    if settled is None or not settled.blocks:
+    decoder_only = not network.config.is_encoder_decoder
+    settled_options = None if options is None else options.settle(decoder_only)
+    if settled_options is None or not settled_options.blocks:
         return None
-    own = type(network).__name__
+    network_name = type(network).__name__
     if not isinstance(label_likelihood, NextToken | TargetToken):
-        raise ValueError(f"alignments explain the tokens that a decoder writes: {own} writes none")
-    settled.check_window(past)
+        raise ValueError(
+            f"alignments explain the tokens that a decoder writes: {network_name} writes none"
+        )
+    settled_options.check_window(decoder_only)
     output = NetworkOutput(network)
     width = output.weight.shape[1]
-    aligner = Aligner(settled, width, past=past).to(network.device, network.dtype)
+    aligner = Aligner(settled_options, width, past=decoder_only).to(network.device, network.dtype)
     return aligner, output

@@ -76,13 +76,13 @@ class EncodedBatch(Batch):
             return self.encoder_valid
         return self.decoder_valid if self.decoder_latent is None else self.decoder_latent
 
-    def repeated(self, draws: int) -> EncodedBatch:
+    def repeated(self, num_samples: int) -> EncodedBatch:
         """Refuses: a network of ``transformers`` does not decode under several draws at once."""
         raise ValueError("the batch of a pre-trained network cannot be repeated: draw one by one")
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> EncodedBatch:
-        inputs = {name: change(value) for name, value in self.inputs.items()}
-        return replace(cast(EncodedBatch, super()._map(change)), inputs=inputs)
+    def _map(self, function: Callable[[Tensor], Tensor]) -> EncodedBatch:
+        inputs = {name: function(value) for name, value in self.inputs.items()}
+        return replace(cast(EncodedBatch, super()._map(function)), inputs=inputs)
 
 
 def _known(name: str, value: Tensor | None) -> Tensor:

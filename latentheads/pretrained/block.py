@@ -111,12 +111,12 @@ class PretrainedBlock(HeadBlock):
         """Encoder or decoder."""
         return side_of(self.block.chain)
 
-    def record_states(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def record_states(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keeps the states that the attention module reads, until its heads are drawn."""
-        query = args[0] if args else named.get("hidden_states")
-        memory = named.get("key_value_states", named.get("encoder_hidden_states"))
+        query = args[0] if args else kwargs.get("hidden_states")
+        memory = kwargs.get("key_value_states", kwargs.get("encoder_hidden_states"))
         if memory is None and self.block.chain.endswith("self"):
-            memory = query if named.get("past_key_values") is None else None
+            memory = query if kwargs.get("past_key_values") is None else None
         self._states = BlockStates(query, memory)
 
     def score(
@@ -163,8 +163,8 @@ class PretrainedBlock(HeadBlock):
         mask = self._get_mask(attention_mask, scores)
         logits = self._sample_logits(scores, mask)
         if self.hooks:
-            wide = value.repeat_interleave(logits.shape[1] // value.shape[1], 1)
-            self._call_hooks(logits, wide, mask, self._get_active_heads(logits, choice))
+            values_of_heads = value.repeat_interleave(logits.shape[1] // value.shape[1], 1)
+            self._call_hooks(logits, values_of_heads, mask, self._get_active_heads(logits, choice))
         weights = softmax(logits + mask.bias).to(value.dtype)
 
         def weigh(weights: Tensor, value: Tensor) -> Tensor:
@@ -179,47 +179,53 @@ class PretrainedBlock(HeadBlock):
         """Which heads speak: given with the pass, or drawn in a call of the network itself."""
         if self.selector is None:
             return None
-        told = self._holder.forward_pass.choices.get(self.block.name)
-        return self.choose(None, True) if told is None else told
+        choice = self._holder.forward_pass.choices.get(self.block.name)
+        return self.choose(None, True) if choice is None else choice
 
-    def _get_mask(self, given: Shaped[Tensor, "*pairs"] | None, scores: Tensor) -> PairMask:
+    def _get_mask(
+        self, attention_mask: Shaped[Tensor, "*pairs"] | None, scores: Tensor
+    ) -> PairMask:
         """The mask of the pairs; blocks of a chain that are given one mask share it."""
         forward_pass, shape = self._holder.forward_pass, scores.shape
-        made = forward_pass.masks.get(self.block.chain)
-        if made is not None and made[0] is given and made[1] == shape:
-            return made[2]
+        cached = forward_pass.masks.get(self.block.chain)
+        if cached is not None and cached[0] is attention_mask and cached[1] == shape:
+            return cached[2]
         batch, _, queries, keys = shape
-        readable = self._make_readable(given, scores).expand(batch, queries, keys)
-        drawn = forward_pass.queries.get(self.side)
-        if drawn is None:
-            drawn = readable.new_ones(batch, queries)
-        elif drawn.shape[-1] != queries:
+        readable = self._make_readable(attention_mask, scores).expand(batch, queries, keys)
+        latent_queries = forward_pass.queries.get(self.side)
+        if latent_queries is None:
+            latent_queries = readable.new_ones(batch, queries)
+        elif latent_queries.shape[-1] != queries:
             raise ValueError(
-                f"block {self.block.name!r}: attention_mask speaks of {drawn.shape[-1]} positions, "
+                f"block {self.block.name!r}: attention_mask speaks of {latent_queries.shape[-1]} positions, "
                 f"heads read {queries}: leave it out where it is of samples of sound"
             )
-        mask = PairMask.build(readable, drawn, scores.dtype)
-        forward_pass.masks[self.block.chain] = given, shape, mask
+        mask = PairMask.build(readable, latent_queries, scores.dtype)
+        forward_pass.masks[self.block.chain] = attention_mask, shape, mask
         return mask
 
-    def _make_readable(self, given: Tensor | None, scores: Tensor) -> Bool[Tensor, "#b query key"]:
+    def _make_readable(
+        self, attention_mask: Tensor | None, scores: Tensor
+    ) -> Bool[Tensor, "#b query key"]:
         """True at the keys that every query may read, the same for all heads."""
         queries, keys = scores.shape[-2:]
-        if given is None:
-            later = getattr(self.attention, "is_causal", False) and self.block.chain.endswith(
+        if attention_mask is None:
+            is_causal = getattr(self.attention, "is_causal", False) and self.block.chain.endswith(
                 "self"
             )
-            whole = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
-            return (causal(keys, scores.device, keys - queries) if later else whole)[None]
-        readable = _readable(given)
-        if given.shape[1] != 1 and (readable != readable[:, :1]).any():
+            all_readable = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
+            return (causal(keys, scores.device, keys - queries) if is_causal else all_readable)[
+                None
+            ]
+        readable = _readable(attention_mask)
+        if attention_mask.shape[1] != 1 and (readable != readable[:, :1]).any():
             raise ValueError(f"block {self.block.name!r}: all heads must have one attention mask")
         return readable[:, 0]
 
     def _sample_logits(self, scores: Tensor, mask: PairMask) -> Tensor:
         """Draws the logits, and hands them up the chain."""
-        forward_pass, chain = self._holder.forward_pass, self.block.chain
-        below = None if self.block.first else forward_pass.below.get(chain)
+        forward_pass, attention_type = self._holder.forward_pass, self.block.chain
+        below = None if self.block.first else forward_pass.below.get(attention_type)
         states, self._states = self._states, None
         logits = self._sample_heads(HeadContext(scores, below, mask, self.block, None, states))
         if logits.shape != scores.shape:
@@ -228,9 +234,9 @@ class PretrainedBlock(HeadBlock):
                 f"{tuple(logits.shape)}: draw particles one after the other"
             )
         if self.prior is not None:
-            forward_pass.below.pop(chain, None)
+            forward_pass.below.pop(attention_type, None)
             if not self.last:
-                forward_pass.below[chain] = logits
+                forward_pass.below[attention_type] = logits
         return logits
 
     @property
@@ -271,7 +277,7 @@ def _apply_grouped(
     shared: Float[Tensor, "batch group inner column"],
 ) -> Float[Tensor, "batch head row column"]:
     """Applies a product to heads that share one matrix in groups; it is not copied for each."""
-    batch, heads, number, inner = rows.shape
+    batch, heads, num_rows, inner = rows.shape
     groups = shared.shape[1]
-    joined = rows.reshape(batch, groups, heads // groups * number, inner)
-    return function(joined, shared).view(batch, heads, number, shared.shape[-1])
+    grouped_rows = rows.reshape(batch, groups, heads // groups * num_rows, inner)
+    return function(grouped_rows, shared).view(batch, heads, num_rows, shared.shape[-1])

@@ -51,7 +51,7 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
     table = model.embedding.table.weight
     assert isinstance(table, Tensor)
     sizes = {"n_embd": network.width, "n_layer": network.layers, "n_head": network.heads}
-    drops = {"resid_pdrop": network.dropout, "embd_pdrop": network.dropout}
+    dropout_rates = {"resid_pdrop": network.dropout, "embd_pdrop": network.dropout}
     config = transformers.GPT2Config(
         vocab_size=len(table),
         n_positions=length,
@@ -63,19 +63,19 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
         eos_token_id=EOS,
         pad_token_id=PAD,
         **sizes,
-        **drops,
+        **dropout_rates,
         **{SIZES: asdict(network)},
     )
-    made = transformers.GPT2LMHeadModel(config).to(table.device, table.dtype)
-    made.transformer.wte.weight.copy_(table * network.width**0.5)
-    made.transformer.wpe.weight.copy_(
+    gpt2 = transformers.GPT2LMHeadModel(config).to(table.device, table.dtype)
+    gpt2.transformer.wte.weight.copy_(table * network.width**0.5)
+    gpt2.transformer.wpe.weight.copy_(
         sinusoidal_positions(length, network.width, table.device, table.dtype)
     )
     assert isinstance(model.output, TableOutput)
-    made.lm_head.weight.copy_(model.output.table.weight)
-    for theirs, ours, turned in _parameter_pairs(made, model):
-        theirs.copy_(ours.T if turned else ours)
-    return made.train(model.training)
+    gpt2.lm_head.weight.copy_(model.output.table.weight)
+    for theirs, ours, transposed in _parameter_pairs(gpt2, model):
+        theirs.copy_(ours.T if transposed else ours)
+    return gpt2.train(model.training)
 
 
 @torch.no_grad()
@@ -95,28 +95,32 @@ def from_gpt2(network: Any) -> LanguageModel:
             f"{type(network).__name__} was not made by to_gpt2: its positions are a table, and the "
             "library's are computed"
         )
-    kept = Network(**{**sizes, "cutoffs": tuple(sizes["cutoffs"])})
-    parts, head = network.transformer, network.lm_head.weight
-    known = sinusoidal_positions(len(parts.wpe.weight), kept.width, head.device, head.dtype)
-    model = LanguageModel(len(head), make_prior("delta"), kept).to(head.device, head.dtype)
-    tied = kept.share != "none"
-    if not torch.equal(parts.wpe.weight, known):
+    sizes_of_network = Network(**{**sizes, "cutoffs": tuple(sizes["cutoffs"])})
+    transformer, head = network.transformer, network.lm_head.weight
+    expected_positions = sinusoidal_positions(
+        len(transformer.wpe.weight), sizes_of_network.width, head.device, head.dtype
+    )
+    model = LanguageModel(len(head), make_prior("delta"), sizes_of_network).to(
+        head.device, head.dtype
+    )
+    tied = sizes_of_network.share != "none"
+    if not torch.equal(transformer.wpe.weight, expected_positions):
         raise ValueError("the positions of this network were trained: the library's are computed")
-    if tied and not torch.equal(parts.wte.weight, head * kept.width**0.5):
+    if tied and not torch.equal(transformer.wte.weight, head * sizes_of_network.width**0.5):
         raise ValueError("the tables of input and output were trained apart: the library's are one")
     assert isinstance(model.output, TableOutput)
     assert isinstance(model.embedding.table, nn.Embedding)
-    model.embedding.table.weight.copy_(parts.wte.weight / kept.width**0.5)
+    model.embedding.table.weight.copy_(transformer.wte.weight / sizes_of_network.width**0.5)
     model.output.table.weight.copy_(head)
-    for theirs, ours, turned in _parameter_pairs(network, model):
-        ours.copy_(theirs.T if turned else theirs)
+    for theirs, ours, transposed in _parameter_pairs(network, model):
+        ours.copy_(theirs.T if transposed else theirs)
     return model.train(network.training)
 
 
 def _check_convertible(model: LanguageModel) -> None:
     """Refuses what GPT-2 cannot say."""
     network = model.network
-    other = {
+    unsupported = {
         "norm post": network.norm != "pre",
         "no final_norm": not network.final_norm,
         f"mixers {network.mixers}": network.mixers != "attention",
@@ -129,8 +133,8 @@ def _check_convertible(model: LanguageModel) -> None:
             for attention in _attention_of(model)
         ),
     }
-    if found := [name for name, there in other.items() if there]:
-        raise ValueError(f"only a plain pre-norm Transformer has GPT-2's form: not {found[0]}")
+    if present := [name for name, is_present in unsupported.items() if is_present]:
+        raise ValueError(f"only a plain pre-norm Transformer has GPT-2's form: not {present[0]}")
 
 
 def _differs_from_scores(module: Any) -> bool:
@@ -155,6 +159,6 @@ def _parameter_pairs(network: Any, model: LanguageModel) -> Iterator[tuple[Tenso
         pairs += [(block.ln_1, layer.inner_step.norm), (block.ln_2, layer.feed_forward_step.norm)]
         pairs += [(block.attn.c_proj, attention.out), (block.mlp.c_fc, layer.feed_forward.inner)]
         pairs += [(block.mlp.c_proj, layer.feed_forward.outer)]
-    for theirs, ours in pairs:
-        yield theirs.weight, ours.weight, isinstance(ours, nn.Linear)
-        yield theirs.bias, ours.bias, False
+    for gpt2_module, own_module in pairs:
+        yield gpt2_module.weight, own_module.weight, isinstance(own_module, nn.Linear)
+        yield gpt2_module.bias, own_module.bias, False

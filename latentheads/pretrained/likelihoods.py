@@ -71,15 +71,15 @@ class Likelihood(ABC):
         return read
 
     def drawn(
-        self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
+        self, is_scored: Bool[Tensor, "batch place"], valid: Bool[Tensor, "batch read"]
     ) -> Bool[Tensor, "batch read"]:
         """The decoder's positions that some prediction reads; all real ones unless overridden.
 
         Args:
-            scored: True where something is predicted.
-            real: The decoder's positions that are no padding.
+            is_scored: True where something is predicted.
+            valid: The decoder's positions that are no padding.
         """
-        return real
+        return valid
 
 
 class NextToken(Likelihood):
@@ -91,12 +91,14 @@ class NextToken(Likelihood):
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch place"]:
         """The tokens themselves unless labels are given, but the first and padding."""
-        found = _require_labels(inputs.get("input_ids")) if labels is None else labels
-        real = inputs.get("attention_mask")
-        if real is not None and real.shape == found.shape:
+        targets = _require_labels(inputs.get("input_ids")) if labels is None else labels
+        attention_mask = inputs.get("attention_mask")
+        if attention_mask is not None and attention_mask.shape == targets.shape:
             # behind padding on the left the first real token is not predicted either
-            found = found.masked_fill((real == 0) | (real.cumsum(-1) == 1), IGNORE_INDEX)
-        return found[:, 1:]
+            targets = targets.masked_fill(
+                (attention_mask == 0) | (attention_mask.cumsum(-1) == 1), IGNORE_INDEX
+            )
+        return targets[:, 1:]
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
         """Those of the next token, at every position but the last."""
@@ -109,13 +111,13 @@ class NextToken(Likelihood):
         return read[:, :-1]
 
     def drawn(
-        self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
+        self, is_scored: Bool[Tensor, "batch place"], valid: Bool[Tensor, "batch read"]
     ) -> Bool[Tensor, "batch read"]:
         """Not the last token, and nothing behind the last that is predicted."""
-        _check_shapes(scored.shape, self.places(real).shape)
-        before = real.new_zeros(real.shape)
-        before[:, :-1] = scored_here_or_later(scored)
-        return real & before
+        _check_shapes(is_scored.shape, self.places(valid).shape)
+        before = valid.new_zeros(valid.shape)
+        before[:, :-1] = scored_here_or_later(is_scored)
+        return valid & before
 
 
 class EveryToken(Likelihood):
@@ -143,11 +145,11 @@ class TargetToken(EveryToken):
     families = ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",)
 
     def drawn(
-        self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
+        self, is_scored: Bool[Tensor, "batch place"], valid: Bool[Tensor, "batch read"]
     ) -> Bool[Tensor, "batch read"]:
         """Nothing behind the last token that is predicted."""
-        _check_shapes(scored.shape, real.shape)
-        return real & scored_here_or_later(scored)
+        _check_shapes(is_scored.shape, valid.shape)
+        return valid & scored_here_or_later(is_scored)
 
 
 class SentenceLabel(Likelihood):
@@ -162,13 +164,13 @@ class SentenceLabel(Likelihood):
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch place"]:
         """The label of each sentence, as its only place."""
-        given = _require_labels(labels)
-        if given.ndim != 1 or given.is_floating_point():
+        sentence_labels = _require_labels(labels)
+        if sentence_labels.ndim != 1 or sentence_labels.is_floating_point():
             raise ValueError(
                 "labels of a classification must be one whole number a sentence, "
-                f"got shape {tuple(given.shape)} of {given.dtype}"
+                f"got shape {tuple(sentence_labels.shape)} of {sentence_labels.dtype}"
             )
-        return given[:, None]
+        return sentence_labels[:, None]
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch 1 label"]:
         """The network's logits."""
@@ -192,13 +194,13 @@ class OwnLikelihood(Likelihood):
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch place"]:
         """As they were given; one number a sentence is its only place."""
-        given = _require_labels(labels)
-        return given[:, None] if given.ndim == 1 else given
+        own_labels = _require_labels(labels)
+        return own_labels[:, None] if own_labels.ndim == 1 else own_labels
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
         """What the function says; one row of scores a sentence is of its only place."""
-        found = self.function(outputs, batch)
-        return found[:, None] if found.ndim == 2 else found
+        scores = self.function(outputs, batch)
+        return scores[:, None] if scores.ndim == 2 else scores
 
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
@@ -209,24 +211,24 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 }
 
 
-def make_likelihood(network: Any, given: str | Scores | None) -> Likelihood | None:
+def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood | None:
     """The likelihood that a user names, writes, or leaves to the network's class.
 
     Args:
         network: A ``PreTrainedModel``.
-        given: A name, a function, or None.
+        likelihood: A name, a function, or None.
 
     Returns:
         The likelihood; None where there is none: the network can be run, and has no bound.
     """
-    if given is None:
+    if likelihood is None:
         return _likelihood_of_class(type(network).__name__)
-    if callable(given):
-        return OwnLikelihood(given)
-    if not isinstance(given, str):
-        raise ValueError(f"likelihood must be a name or a function, got {shown(given)}")
-    check_known("likelihood", given, LIKELIHOODS)
-    return LIKELIHOODS[given]()
+    if callable(likelihood):
+        return OwnLikelihood(likelihood)
+    if not isinstance(likelihood, str):
+        raise ValueError(f"likelihood must be a name or a function, got {shown(likelihood)}")
+    check_known("likelihood", likelihood, LIKELIHOODS)
+    return LIKELIHOODS[likelihood]()
 
 
 def check_labels(labels: Int[Tensor, "*place"], scores: Sequence[int]) -> None:
@@ -244,20 +246,20 @@ def check_labels(labels: Int[Tensor, "*place"], scores: Sequence[int]) -> None:
     _check_shapes(labels.shape, scores[:-1])
     if labels.device.type != "cpu":
         return  # to look at them, every pass would wait for the device
-    wrong = labels[(labels < 0) | (labels >= scores[-1])]
-    if len(wrong):
+    out_of_range = labels[(labels < 0) | (labels >= scores[-1])]
+    if len(out_of_range):
         raise ValueError(
             f"labels must lie between 0 and {scores[-1] - 1}, or be {IGNORE_INDEX} where nothing is "
-            f"predicted; got {wrong[0]}"
+            f"predicted; got {out_of_range[0]}"
         )
 
 
-def _check_shapes(labels: Sequence[int], scored: Sequence[int]) -> None:
+def _check_shapes(labels: Sequence[int], is_scored: Sequence[int]) -> None:
     """Refuses labels of other sentences and places than those that are scored."""
-    if tuple(labels) != tuple(scored):
+    if tuple(labels) != tuple(is_scored):
         raise ValueError(
             f"labels are given for sentences and places {tuple(labels)}, and scores for "
-            f"{tuple(scored)}: both must be the same"
+            f"{tuple(is_scored)}: both must be the same"
         )
 
 
@@ -266,11 +268,13 @@ def _likelihood_of_class(name: str) -> Likelihood | None:
     from transformers.models.auto import modeling_auto
 
     # a network that reads a source stands in the table of language models too
-    for kind in (TargetToken, NextToken, EveryToken, SentenceLabel):
-        for table in kind.families:
+    for likelihood_class in (TargetToken, NextToken, EveryToken, SentenceLabel):
+        for table in likelihood_class.families:
             names = getattr(modeling_auto, table).values()
-            if name in names or any(name in each for each in names if isinstance(each, tuple)):
-                return kind()
+            if name in names or any(
+                name in name_or_names for name_or_names in names if isinstance(name_or_names, tuple)
+            ):
+                return likelihood_class()
     return None
 
 

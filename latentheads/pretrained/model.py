@@ -77,22 +77,22 @@ class Pretrained(HeadModel):
     ) -> None:
         addresses = find_heads(network)
         chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
-        chains = {address.block.chain for address in addresses}
-        _check_gates(gates, sorted(chains))
-        latent_chains = {block.chain for block in chosen.values()}
-        super().__init__(sorted(chains), sorted(latent_chains), selector=gates)
+        attention_types = {address.block.chain for address in addresses}
+        _check_gates(gates, sorted(attention_types))
+        latent_types = {block.chain for block in chosen.values()}
+        super().__init__(sorted(attention_types), sorted(latent_types), selector=gates)
         self.network, self.label_likelihood, self.prior = network, likelihood, prior
         self.output = GivenLogits()
         self._holder = ForwardPassHolder()
         self._aligned_decoder: AlignedDecoder | None = None
-        if (aligned := make_aligned(network, alignments, likelihood)) is not None:
-            self.alignments, self.output = aligned
-            self._aligned_decoder = AlignedDecoder(network, *aligned)
+        if (aligner_and_output := make_aligned(network, alignments, likelihood)) is not None:
+            self.alignments, self.output = aligner_and_output
+            self._aligned_decoder = AlignedDecoder(network, *aligner_and_output)
         highest = {
-            chain: max(b.layer for b in chosen.values() if b.chain == chain)
-            for chain in latent_chains
+            attention_type: max(b.layer for b in chosen.values() if b.chain == attention_type)
+            for attention_type in latent_types
         }
-        parts = [(a, chosen.get(a.block.name)) for a in addresses]
+        addresses_and_blocks = [(a, chosen.get(a.block.name)) for a in addresses]
         self.heads = nn.ModuleList(
             PretrainedBlock(
                 address if block is None else replace(address, block=block),
@@ -102,7 +102,7 @@ class Pretrained(HeadModel):
                 block is not None and block.layer == highest[block.chain],
                 network.config,
             )
-            for address, block in parts
+            for address, block in addresses_and_blocks
         ).to(network.device, torch.promote_types(network.dtype, torch.float32))
         self._original_attention = _attention_implementations(network)
         self._hooks: list[Any] = []
@@ -185,20 +185,22 @@ class Pretrained(HeadModel):
                 "likelihood, a name or a function of outputs and batch"
             )
         inputs = dict(inputs)
-        collated = inputs.pop("labels", None)
-        known = self.label_likelihood.labels(inputs, collated if labels is None else labels)
-        valid = known != IGNORE_INDEX
+        collated_labels = inputs.pop("labels", None)
+        targets = self.label_likelihood.labels(
+            inputs, collated_labels if labels is None else labels
+        )
+        valid = targets != IGNORE_INDEX
         if self._chained and not torch.equal(valid, scored_here_or_later(valid)):
             raise ValueError(
                 "alignments in a chain read every token from the first on: pad on the right, and "
                 "give no label -100 before one that is predicted"
             )
-        target = known.masked_fill(~valid, 0)
+        target = targets.masked_fill(~valid, 0)
         tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
-        real = None if mask is None else mask.bool()
-        if real is None and tokens is not None:
-            real = torch.ones_like(tokens, dtype=torch.bool)
-        told = EncodedBatch(
+        attention_valid = None if mask is None else mask.bool()
+        if attention_valid is None and tokens is not None:
+            attention_valid = torch.ones_like(tokens, dtype=torch.bool)
+        batch = EncodedBatch(
             target,
             None,
             index,
@@ -207,50 +209,70 @@ class Pretrained(HeadModel):
             scored_valid=valid,
             ends=_boundary_ids(self.network.config),
         )
-        return self._add_sides(told, tokens, real)
+        return self._add_sides(batch, tokens, attention_valid)
 
     def _add_sides(
-        self, told: EncodedBatch, tokens: Tensor | None, real: Tensor | None
+        self, batch: EncodedBatch, tokens: Tensor | None, attention_valid: Tensor | None
     ) -> EncodedBatch:
         """Says what the encoder and the decoder read, and which positions are real."""
         assert self.label_likelihood is not None
-        assert told.scored_valid is not None
-        inputs, valid = dict(told.inputs), told.scored_valid
+        assert batch.scored_valid is not None
+        inputs, valid = dict(batch.inputs), batch.scored_valid
         if self.network.config.is_encoder_decoder:
             if "decoder_input_ids" not in inputs:
-                inputs["decoder_input_ids"] = self._shift_right(told)
-            read = inputs["decoder_input_ids"]
+                inputs["decoder_input_ids"] = self._shift_right(batch)
+            decoder_inputs = inputs["decoder_input_ids"]
             mask = inputs.get("decoder_attention_mask")
-            known = torch.ones_like(read) if mask is None else mask
-            drawn = self.label_likelihood.drawn(valid, known.bool())
-            mine = drawn if mask is None else mask.bool()  # what nothing predicted reads is padding
-            told = replace(told, source=tokens, encoder_valid=real)
-            return replace(told, inputs=inputs, read=read, decoder_valid=mine, decoder_latent=drawn)
+            decoder_mask = torch.ones_like(decoder_inputs) if mask is None else mask
+            latent = self.label_likelihood.drawn(valid, decoder_mask.bool())
+            decoder_valid = (
+                latent if mask is None else mask.bool()
+            )  # what nothing predicted reads is padding
+            batch = replace(batch, source=tokens, encoder_valid=attention_valid)
+            return replace(
+                batch,
+                inputs=inputs,
+                read=decoder_inputs,
+                decoder_valid=decoder_valid,
+                decoder_latent=latent,
+            )
         if any(block.side == "encoder" for block in self._pretrained_blocks()):
-            return replace(told, source=tokens, read=tokens, encoder_valid=real, decoder_valid=real)
-        if real is None:
-            return replace(told, read=tokens)
-        if not real[:, 0].all():
-            inputs = self._add_position_ids(inputs, real)
-        drawn = self.label_likelihood.drawn(valid, real)
-        return replace(told, inputs=inputs, read=tokens, decoder_valid=real, decoder_latent=drawn)
+            return replace(
+                batch,
+                source=tokens,
+                read=tokens,
+                encoder_valid=attention_valid,
+                decoder_valid=attention_valid,
+            )
+        if attention_valid is None:
+            return replace(batch, read=tokens)
+        if not attention_valid[:, 0].all():
+            inputs = self._add_position_ids(inputs, attention_valid)
+        latent = self.label_likelihood.drawn(valid, attention_valid)
+        return replace(
+            batch, inputs=inputs, read=tokens, decoder_valid=attention_valid, decoder_latent=latent
+        )
 
-    def _shift_right(self, told: EncodedBatch) -> Tensor:
+    def _shift_right(self, batch: EncodedBatch) -> Tensor:
         """What the decoder reads: the labels behind a start, as the network shifts them."""
         shift = getattr(self.network, "prepare_decoder_input_ids_from_labels", None)
-        if shift is None or told.scored_valid is None:
+        if shift is None or batch.scored_valid is None:
             raise ValueError(
                 "inputs must hold decoder_input_ids: the network does not shift labels"
             )
-        return shift(labels=told.target.masked_fill(~told.scored_valid, IGNORE_INDEX))
+        return shift(labels=batch.target.masked_fill(~batch.scored_valid, IGNORE_INDEX))
 
-    def _add_position_ids(self, inputs: dict[str, Tensor], real: Tensor) -> dict[str, Tensor]:
+    def _add_position_ids(
+        self, inputs: dict[str, Tensor], attention_valid: Tensor
+    ) -> dict[str, Tensor]:
         """Counts positions from the first real token, as ``generate`` does, behind left padding."""
         # RoBERTa and those like it count by themselves, and from another number than 0
-        counts = any(hasattr(part, POSITIONS_FROM_TOKENS) for part in self.network.modules())
-        if counts or "position_ids" in inputs or not self._takes("position_ids"):
+        computes_own_positions = any(
+            hasattr(part, POSITIONS_FROM_TOKENS) for part in self.network.modules()
+        )
+        if computes_own_positions or "position_ids" in inputs or not self._takes("position_ids"):
             return inputs
-        return inputs | {"position_ids": (real.long().cumsum(-1) - 1).clamp_min(0)}
+        return inputs | {"position_ids": (attention_valid.long().cumsum(-1) - 1).clamp_min(0)}
 
     def _takes(self, name: str) -> bool:
         """Whether the network has an argument of a name."""
@@ -277,9 +299,9 @@ class Pretrained(HeadModel):
         if not self._attached:
             raise ValueError("plain gave its network back: take what a new latent(network) returns")
         for part in self._latent_parts:
-            if (called := _attention_implementation(part)) != NAME:
+            if (implementation := _attention_implementation(part)) != NAME:
                 raise ValueError(
-                    f"the network was told to call {called} attention, and no longer its latent "
+                    f"the network was told to call {implementation} attention, and no longer its latent "
                     f"heads: network.set_attn_implementation({NAME!r}) undoes it"
                 )
         choices = self.choose(batch) if choices is None else choices
@@ -294,13 +316,13 @@ class Pretrained(HeadModel):
         self, batch: EncodedBatch, choices: Mapping[str, Choice]
     ) -> Iterator[None]:
         """Tells the blocks of a pass; one may run inside another, as that of a guide."""
-        outside = self._holder.forward_pass
+        outer = self._holder.forward_pass
         queries = {side: batch.queries(side) for side in ("encoder", "decoder")}
         self._holder.forward_pass = ForwardPass(queries, choices)
         try:
             yield
         finally:
-            self._holder.forward_pass = outside
+            self._holder.forward_pass = outer
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
@@ -329,8 +351,8 @@ class Pretrained(HeadModel):
             assert isinstance(batch, EncodedBatch)
             sides = batch.decoder_valid, batch.encoder_valid
             hidden = self._aligned_decoder.recorded_states(self.label_likelihood, *sides)
-        types = len(self._aligned_decoder.output.layer.weight)
-        check_labels(batch.target, (*hidden.states.shape[:-1], types))
+        vocab_size = len(self._aligned_decoder.output.layer.weight)
+        check_labels(batch.target, (*hidden.states.shape[:-1], vocab_size))
         return hidden
 
     def likelihood(self, states: Float[Tensor, "batch place label"], batch: Batch) -> Tokens:
@@ -399,9 +421,9 @@ def latent(
         raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")
     register()
     _copy_configurations(model, transformers.PretrainedConfig)
-    predicted = make_likelihood(model, likelihood)
-    made = Pretrained(model, family, blocks, predicted, gates, alignments)
-    return made if model.training else made.eval()
+    label_likelihood = make_likelihood(model, likelihood)
+    pretrained = Pretrained(model, family, blocks, label_likelihood, gates, alignments)
+    return pretrained if model.training else pretrained.eval()
 
 
 def plain(model: Any) -> Any:
@@ -425,13 +447,13 @@ def plain(model: Any) -> Any:
 
 def _check_inputs(inputs: Any) -> None:
     """Refuses what a tokenizer gives unless it is asked for tensors, and masks of pairs."""
-    named = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
-    others = [name for name, value in named.items() if not isinstance(value, Tensor)]
-    if others or named is not inputs:
-        name = next(iter(others), "inputs")
+    by_name = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
+    not_tensors = [name for name, value in by_name.items() if not isinstance(value, Tensor)]
+    if not_tensors or by_name is not inputs:
+        name = next(iter(not_tensors), "inputs")
         raise ValueError(
             "inputs must be tensors by name, as a tokenizer gives with return_tensors='pt', got "
-            f"{name} of type {type(named[name]).__name__}"
+            f"{name} of type {type(by_name[name]).__name__}"
         )
     for name in ("input_ids", "attention_mask"):
         if name in inputs and inputs[name].ndim != 2:
@@ -477,18 +499,22 @@ def _check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
 
 def _boundary_ids(config: Any) -> tuple[int, ...]:
     """The ids that a configuration names of tokens that only begin or end a sentence."""
-    named = [getattr(config, f"{name}_token_id", None) for name in ENDS]
-    several = [each if isinstance(each, list) else [each] for each in named if each is not None]
-    return tuple(dict.fromkeys(number for each in several for number in each))
+    ids = [getattr(config, f"{name}_token_id", None) for name in ENDS]
+    id_lists = [
+        token_ids if isinstance(token_ids, list) else [token_ids]
+        for token_ids in ids
+        if token_ids is not None
+    ]
+    return tuple(dict.fromkeys(token_id for token_ids in id_lists for token_id in token_ids))
 
 
-def _check_gates(gates: Selector | None, chains: Sequence[str]) -> None:
+def _check_gates(gates: Selector | None, attention_types: Sequence[str]) -> None:
     """Refuses gates of heads that a network does not have."""
-    for chain in () if gates is None else gates.chains:
-        if chain not in chains:
+    for attention_type in () if gates is None else gates.chains:
+        if attention_type not in attention_types:
             raise ValueError(
-                f"gates name the chain {chain!r}, which no block of this network is in: it has "
-                f"{', '.join(chains)}"
+                f"gates name the chain {attention_type!r}, which no block of this network is in: it has "
+                f"{', '.join(attention_types)}"
             )
 
 
@@ -509,14 +535,16 @@ def _attention_implementation(part: Any) -> str:
     return str(part.config._attn_implementation)
 
 
-def _copy_configurations(network: Any, kind: type) -> None:
+def _copy_configurations(network: Any, config_class: type) -> None:
     """Gives a network configurations of its own: another may read them, and have other attention.
 
     Args:
         network: The network.
-        kind: The class of configurations.
+        config_class: The class of configurations.
     """
     copies: dict[int, Any] = {}
     for module in network.modules():
-        held = {name: value for name, value in vars(module).items() if isinstance(value, kind)}
-        vars(module).update(copy.deepcopy(held, copies))
+        configurations = {
+            name: value for name, value in vars(module).items() if isinstance(value, config_class)
+        }
+        vars(module).update(copy.deepcopy(configurations, copies))

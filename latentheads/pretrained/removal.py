@@ -56,22 +56,24 @@ def check_prunable(address: Address, kept: Sequence[int]) -> None:
             be cut, or groups of heads that share a key would be of several sizes.
     """
     module, heads, name = address.attention, address.block.heads, address.block.name
-    said = f"block {name!r} ({type(module).__name__})"
-    used = type(module).forward.__code__.co_names
-    known = _find_projections(module)
-    if known is None or any(width in used for width in WHOLE_WIDTH):
-        raise ValueError(f"{said}: how its weights are laid out is not known, no head can go")
+    prefix = f"block {name!r} ({type(module).__name__})"
+    names_in_code = type(module).forward.__code__.co_names
+    projections = _find_projections(module)
+    if projections is None or any(width in names_in_code for width in WHOLE_WIDTH):
+        raise ValueError(f"{prefix}: how its weights are laid out is not known, no head can go")
     size = _width_of(address.projection) // heads
-    own = (*known, address.projection)
-    mine = {id(parameter) for part in own for parameter in part.parameters()}
+    own_modules = (*projections, address.projection)
+    own_parameters = {id(parameter) for part in own_modules for parameter in part.parameters()}
     for label, parameter in module.named_parameters():
-        norm = label.count(".") == 1 and parameter.shape == (size,)  # the same for every head
-        if id(parameter) not in mine and not norm:
-            raise ValueError(f"{said}: how its heads read {label} is not known, no head can go")
-    outside = any(getattr(module.config, bias, False) for bias in BIASES)
-    if outside or hasattr(module, "has_relative_attention_bias"):
-        raise ValueError(f"{said}: positions have a bias for each head, no head can go")
-    _kept_groups(said, heads, _count_groups(module, heads), kept)
+        is_head_norm = label.count(".") == 1 and parameter.shape == (
+            size,
+        )  # the same for every head
+        if id(parameter) not in own_parameters and not is_head_norm:
+            raise ValueError(f"{prefix}: how its heads read {label} is not known, no head can go")
+    has_position_bias = any(getattr(module.config, bias, False) for bias in BIASES)
+    if has_position_bias or hasattr(module, "has_relative_attention_bias"):
+        raise ValueError(f"{prefix}: positions have a bias for each head, no head can go")
+    _kept_groups(prefix, heads, _count_groups(module, heads), kept)
 
 
 @torch.no_grad()
@@ -83,30 +85,32 @@ def prune_weights(address: Address, kept: Sequence[int]) -> None:
         kept: Places of the heads that stay.
     """
     module, heads = address.attention, address.block.heads
-    groups, left = _count_groups(module, heads), list(kept) or [0]
-    shared = _kept_groups("", heads, groups, left)
-    rows = _rows_of_heads(left, _width_of(address.projection) // heads)
+    groups, kept_heads = _count_groups(module, heads), list(kept) or [0]
+    shared = _kept_groups("", heads, groups, kept_heads)
+    rows = _rows_of_heads(kept_heads, _width_of(address.projection) // heads)
     projections = _find_projections(module)
     assert projections is not None
     if len(projections) == 3:
-        for part, count, places in zip(
-            projections, (heads, groups, groups), (left, shared, shared), strict=True
+        for projection, num_heads, heads_of_part in zip(
+            projections, (heads, groups, groups), (kept_heads, shared, shared), strict=True
         ):
-            _keep_outputs(part, _rows_of_heads(places, _outputs_of(part) // count))
+            _keep_outputs(
+                projection, _rows_of_heads(heads_of_part, _outputs_of(projection) // num_heads)
+            )
     else:
         _prune_fused(projections, rows)
     _keep_inputs(address.projection, rows)
     if not kept:
         _weight_of(address.projection).zero_()
-    module.num_heads = len(left)  # type: ignore[assignment]  # Llama's leaves it to the configuration
+    module.num_heads = len(kept_heads)  # type: ignore[assignment]  # Llama's leaves it to the configuration
     for name in COUNTS:
         if hasattr(module, name):
-            setattr(module, name, len(left))
+            setattr(module, name, len(kept_heads))
     for name in WIDTHS:
         if hasattr(module, name):
             setattr(module, name, len(rows))
     if hasattr(module, "num_key_value_groups"):
-        module.num_key_value_groups = len(left) // len(shared)  # type: ignore[assignment]
+        module.num_key_value_groups = len(kept_heads) // len(shared)  # type: ignore[assignment]
 
 
 def record_kept_heads(config: Any, name: str, heads: int, kept: Sequence[int]) -> None:
@@ -118,10 +122,10 @@ def record_kept_heads(config: Any, name: str, heads: int, kept: Sequence[int]) -
         heads: Heads that it had until now.
         kept: Places of those that stay.
     """
-    known = dict(getattr(config, KEPT, None) or {})
-    before = known.get(name, list(range(heads)))
-    known[name] = [before[place] for place in kept]
-    setattr(config, KEPT, known)
+    kept_by_block = dict(getattr(config, KEPT, None) or {})
+    previous = kept_by_block.get(name, list(range(heads)))
+    kept_by_block[name] = [previous[head] for head in kept]
+    setattr(config, KEPT, kept_by_block)
 
 
 def from_pretrained(folder: str | Path, **options: Any) -> Any:
@@ -142,21 +146,21 @@ def from_pretrained(folder: str | Path, **options: Any) -> Any:
         if name in options:
             raise ValueError(f"{name} cannot be given: the folder says what its network is")
     transformers = need_package("transformers")
-    where = {name: value for name, value in options.items() if name in FILE_OPTIONS}
-    config = transformers.AutoConfig.from_pretrained(folder, **where)
-    kind = getattr(transformers, config.architectures[0])
+    file_options = {name: value for name, value in options.items() if name in FILE_OPTIONS}
+    config = transformers.AutoConfig.from_pretrained(folder, **file_options)
+    network_class = getattr(transformers, config.architectures[0])
 
-    class Smaller(kind):  # type: ignore[misc, valid-type]
+    class Smaller(network_class):  # type: ignore[misc, valid-type]
         """The network, cut before its weights are read."""
 
-        def __init__(self, config: Any, *args: Any, **own: Any) -> None:
-            super().__init__(config, *args, **own)
+        def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(config, *args, **kwargs)
             _prune_network(self, getattr(config, KEPT, None) or {})
 
     # by both names transformers finds out how a folder calls the weights
-    Smaller.__name__, Smaller.__module__ = kind.__name__, kind.__module__
+    Smaller.__name__, Smaller.__module__ = network_class.__name__, network_class.__module__
     network = Smaller.from_pretrained(folder, config=config, **options)
-    network.__class__ = kind
+    network.__class__ = network_class
     return network
 
 
@@ -182,12 +186,12 @@ def _count_groups(module: nn.Module, heads: int) -> int:
     return heads // int(getattr(module, "num_key_value_groups", 1))
 
 
-def _kept_groups(said: str, heads: int, groups: int, kept: Sequence[int]) -> list[int]:
+def _kept_groups(prefix: str, heads: int, groups: int, kept: Sequence[int]) -> list[int]:
     """The keys that some head still reads; each must be read by as many heads."""
-    readers = [sum(place * groups // heads == group for place in kept) for group in range(groups)]
+    readers = [sum(head * groups // heads == group for head in kept) for group in range(groups)]
     if len(set(readers) - {0}) > 1:
         raise ValueError(
-            f"{said}: heads share keys in groups of {heads // groups}, and as many of each group "
+            f"{prefix}: heads share keys in groups of {heads // groups}, and as many of each group "
             "must stay, or none"
         )
     return [group for group, number in enumerate(readers) if number]
@@ -195,12 +199,12 @@ def _kept_groups(said: str, heads: int, groups: int, kept: Sequence[int]) -> lis
 
 def _prune_fused(projections: Sequence[nn.Module], rows: Tensor) -> None:
     """Cuts queries, keys and values that stand side by side in one projection."""
-    fused, *alone = projections
-    parts = 3 - len(alone)
+    fused, *query_projection = projections
+    parts = 3 - len(query_projection)
     width = _outputs_of(fused) // parts
     _keep_outputs(fused, torch.cat([rows + part * width for part in range(parts)]))
-    for queries in alone:
-        _keep_outputs(queries, rows)
+    for projection in query_projection:
+        _keep_outputs(projection, rows)
 
 
 def _rows_of_heads(heads: Sequence[int], size: int) -> Tensor:
@@ -235,11 +239,11 @@ def _keep_inputs(part: nn.Module, columns: Tensor) -> None:
 
 def _set_weight(part: nn.Module, weight: Tensor) -> None:
     """Replaces the weight of a linear map, and says how large it is."""
-    learned = next(part.parameters()).requires_grad
+    requires_grad = next(part.parameters()).requires_grad
     outputs, inputs = weight.shape
-    turned = weight if isinstance(part, nn.Linear) else weight.T.contiguous()
-    part.weight = nn.Parameter(turned, learned)
+    stored = weight if isinstance(part, nn.Linear) else weight.T.contiguous()
+    part.weight = nn.Parameter(stored, requires_grad)
     sizes = {"out_features": outputs, "in_features": inputs, "nf": outputs, "nx": inputs}
-    for name, number in sizes.items():
+    for name, size in sizes.items():
         if hasattr(part, name):
-            setattr(part, name, number)
+            setattr(part, name, size)

@@ -61,8 +61,8 @@ class Bernoullis(EnumerableSelection):
 @register_kl(Bernoullis, Bernoullis)
 def _kl_bernoullis(q: Bernoullis, p: Bernoullis) -> Float[Tensor, "*batch"]:
     r""":math:`\sum_h q_h (\varphi_h - \psi_h) - \log(1 + e^{\varphi_h}) + \log(1 + e^{\psi_h})`."""
-    apart = q.mean * (q.logits - p.logits)
-    return (apart - F.softplus(q.logits) + F.softplus(p.logits)).sum(-1)
+    expected_shift = q.mean * (q.logits - p.logits)
+    return (expected_shift - F.softplus(q.logits) + F.softplus(p.logits)).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class BernoulliSelector(CandidateSelector):
         """The law with some logits."""
         return Bernoullis(logits, temperature)
 
-    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+    def start(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
         """Every candidate with probability H/H'."""
-        share = self.heads / self.candidates
-        odds = math.log(share / (1 - share))
-        return like.new_full((self.tasks(chain), self.candidates), odds)
+        probability = self.heads / self.candidates
+        logit = math.log(probability / (1 - probability))
+        return like.new_full((self.tasks(attention_type), self.candidates), logit)
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
         """Every candidate stands in its own place."""

@@ -108,11 +108,12 @@ class EnumerableSelection(Selection):
         """Every choice once."""
         candidates = range(self.logits.shape[-1])
         rows = [
-            [float(each in chosen) for each in candidates] for chosen in self._enumerate_choices()
+            [float(candidate in chosen) for candidate in candidates]
+            for chosen in self._enumerate_choices()
         ]
-        every = as_tensor_like(rows, self.logits)
-        every = every.reshape(-1, *(1 for _ in self.batch_shape), every.shape[-1])
-        return every.expand(-1, *self.batch_shape, -1) if expand else every
+        choices = as_tensor_like(rows, self.logits)
+        choices = choices.reshape(-1, *(1 for _ in self.batch_shape), choices.shape[-1])
+        return choices.expand(-1, *self.batch_shape, -1) if expand else choices
 
     @abstractmethod
     def _sample(self, logits: Float[Tensor, "*batch candidate"]) -> tuple[Tensor, Tensor]:

@@ -76,8 +76,8 @@ class Group(EnumerableSelection):
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
         """Sums the log-probabilities of the groups; -inf where one has not exactly one."""
         chosen = self._in_groups(value)
-        found = (chosen * self._log_softmax()).sum((-1, -2))
-        return found.masked_fill((chosen.sum(-2) != 1).any(-1), -torch.inf)
+        log_prob = (chosen * self._log_softmax()).sum((-1, -2))
+        return log_prob.masked_fill((chosen.sum(-2) != 1).any(-1), -torch.inf)
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         noisy = logits - (-sample_uniform(logits).log()).log()
@@ -93,8 +93,8 @@ def _kl_group(q: Group, p: Group) -> Float[Tensor, "*batch"]:
     """That of one categorical law a group; from a uniform prior, ``log r`` less the entropy."""
     if q.groups != p.groups:
         raise NotImplementedError(f"no closed form from {q.groups} groups to {p.groups}")
-    mine, other = q._log_softmax(), p._log_softmax()
-    return (mine.exp() * (mine - other)).sum((-1, -2))
+    q_log_probs, p_log_probs = q._log_softmax(), p._log_softmax()
+    return (q_log_probs.exp() * (q_log_probs - p_log_probs)).sum((-1, -2))
 
 
 @dataclass(frozen=True)

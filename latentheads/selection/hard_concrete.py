@@ -90,9 +90,9 @@ class HardConcrete(Selection):
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """Draws gates; the gradient is that of the draw."""
         logits = self.logits.expand(self._extended_shape(sample_shape))
-        tiny = torch.finfo(logits.dtype).eps
+        eps = torch.finfo(logits.dtype).eps
         u = torch.rand(logits.shape, dtype=logits.dtype, device=logits.device)
-        noise = u.clamp(tiny, 1 - tiny).logit()
+        noise = u.clamp(eps, 1 - eps).logit()
         return _stretch_and_clamp(((noise + logits) / self.temperature).sigmoid())
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
@@ -109,8 +109,8 @@ class HardConcrete(Selection):
                 "analytic, in Pyro's SVI Head_ELBO(analytic=True) under "
                 "pyro.validation_enabled(False)"
             )
-        opened = (value > 0).to(self.open_logit)
-        return (opened * self.open_logit - F.softplus(self.open_logit)).sum(-1)
+        is_open = (value > 0).to(self.open_logit)
+        return (is_open * self.open_logit - F.softplus(self.open_logit)).sum(-1)
 
     def _with_logits(self, logits: Tensor) -> HardConcrete:
         return HardConcrete(logits, self.temperature)
@@ -124,5 +124,5 @@ def _stretch_and_clamp(s: Tensor) -> Tensor:
 @register_kl(HardConcrete, HardConcrete)
 def _kl_hard_concrete(q: HardConcrete, p: HardConcrete) -> Float[Tensor, "*batch"]:
     """That of open and closed alone."""
-    apart = q.open * (q.open_logit - p.open_logit)
-    return (apart - F.softplus(q.open_logit) + F.softplus(p.open_logit)).sum(-1)
+    expected_shift = q.open * (q.open_logit - p.open_logit)
+    return (expected_shift - F.softplus(q.open_logit) + F.softplus(p.open_logit)).sum(-1)

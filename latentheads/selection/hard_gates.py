@@ -80,11 +80,11 @@ class Gating(LatentSelector):
         """The same gates for a block with a number of heads, under the same pressure."""
         return self if heads == self.heads else replace(self, heads=heads)
 
-    def num_candidates(self, chain: str) -> int:
+    def num_candidates(self, attention_type: str) -> int:
         """Every head has a gate."""
         return self.heads
 
-    def tasks(self, chain: str) -> int:
+    def tasks(self, attention_type: str) -> int:
         """All tasks share the gates."""
         return 1
 
@@ -94,12 +94,12 @@ class Gating(LatentSelector):
         """The law of the gates, with a temperature of its own: it needs no relaxation."""
         return HardConcrete(logits, self.gate_temperature)
 
-    def prior(self, chain: str, like: Tensor) -> HardConcrete:
+    def prior(self, attention_type: str, like: Tensor) -> HardConcrete:
         """Every gate open with probability pi, less under pressure."""
         logit = like.new_full((1, self.heads), math.log(self.gate_open / (1 - self.gate_open)))
         return HardConcrete.with_open(logit - self.pressure(), self.gate_temperature)
 
-    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+    def start(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
         """Where a posterior starts: every gate at the same place."""
         return like.new_full((1, self.heads), self.gate_start)
 
@@ -108,13 +108,15 @@ class Gating(LatentSelector):
         value: Float[Tensor, "*draw task candidate"],
         task: Int[Tensor, " sentence"] | None,
         common: bool = False,
-        draws: int = 1,
+        num_samples: int = 1,
     ) -> Choice:
         """The gates, whatever the task."""
-        if draws == 1:
+        if num_samples == 1:
             return super().choose(value, None, True)
         # several draws need to know the sentences, but a draw has the row of one task alone
-        return super().choose(value, None if task is None else torch.zeros_like(task), False, draws)
+        return super().choose(
+            value, None if task is None else torch.zeros_like(task), False, num_samples
+        )
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
         """Every head stands in its own place, behind its gate."""
@@ -184,10 +186,10 @@ class GateController:
 
     def _warn_missed(self) -> None:
         """Notes at the end of training that another number of heads is open than was wanted."""
-        left = sum(int((family().mode > 0).sum()) for family in self.families)
-        if left != self.gate_heads:
+        num_open = sum(int((family().mode > 0).sum()) for family in self.families)
+        if num_open != self.gate_heads:
             print_message(
-                f"note: {left} of {self.gated} gated heads stay open, where gate_heads wanted "
+                f"note: {num_open} of {self.gated} gated heads stay open, where gate_heads wanted "
                 f"{self.gate_heads}: train longer, on more text, or with another gate_rate",
                 sys.stderr,
             )

@@ -33,12 +33,12 @@ class SelectionFamily(nn.Module):
 
     def __init__(
         self,
-        law: Callable[[Tensor, float | None], Selection],
+        make_distribution: Callable[[Tensor, float | None], Selection],
         start: Float[Tensor, "task candidate"],
         gain: float,
     ) -> None:
         super().__init__()
-        self.law, self.gain = law, gain
+        self.law, self.gain = make_distribution, gain
         self.temperature: float | None = 1.0
         self.weight = nn.Parameter(start / gain + START * torch.randn_like(start))
 

@@ -105,28 +105,30 @@ class Selector(ABC):
         """
 
     @abstractmethod
-    def num_candidates(self, chain: str) -> int:
+    def num_candidates(self, attention_type: str) -> int:
         """Heads with weights of their own in a block of a chain."""
 
     @abstractmethod
-    def tasks(self, chain: str) -> int:
+    def tasks(self, attention_type: str) -> int:
         """Tasks that a chain tells apart: rows of a draw."""
 
     @abstractmethod
-    def prior(self, chain: str, like: Tensor) -> Selection | None:
+    def prior(self, attention_type: str, like: Tensor) -> Selection | None:
         """The law of a draw for every task of a chain; None: nothing is drawn.
 
         Args:
-            chain: The block's.
+            attention_type: The block's.
             like: A tensor of the model, for type and device.
         """
 
     @abstractmethod
-    def posterior(self, chain: str, like: Tensor) -> SelectionFamily | None:
+    def posterior(self, attention_type: str, like: Tensor) -> SelectionFamily | None:
         """A new posterior, with parameters of its own; None: nothing is drawn."""
 
     @abstractmethod
-    def sample(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "*draw task candidate"]:
+    def sample(
+        self, site: str, attention_type: str, like: Tensor
+    ) -> Float[Tensor, "*draw task candidate"]:
         """Says which candidates speak, zeros and ones for every task: drawn at a site, or given."""
 
     def choose(
@@ -134,7 +136,7 @@ class Selector(ABC):
         value: Float[Tensor, "*draw task candidate"],
         task: Int[Tensor, " sentence"] | None,
         common: bool = False,
-        draws: int = 1,
+        num_samples: int = 1,
     ) -> Choice:
         """Turns a draw into the choice of every sentence.
 
@@ -142,20 +144,20 @@ class Selector(ABC):
             value: Zeros and ones.
             task: The task of every sentence; None: all have the only one.
             common: Whether all sentences have one task.
-            draws: How many draws stand behind each other in ``value``, each for its equal part of
+            num_samples: How many draws stand behind each other in ``value``, each for its equal part of
                 the sentences, whose tasks must then be told.
 
         Raises:
             ValueError: There are several draws, and they do not fit the sentences.
         """
-        if draws > 1:
-            return self.make_choice(_choices_of_samples(value, task, draws))
+        if num_samples > 1:
+            return self.make_choice(_choices_of_samples(value, task, num_samples))
         if value.ndim > 2 and (task is None or common):
             # particles stand in front, so that sentences must not lose their dimension
             task = value.new_zeros(1, dtype=torch.long) if task is None else task[:1]
         elif task is None or common:
-            one = value[:1] if task is None else value.index_select(0, task[:1])
-            return self.make_choice(one[0])
+            of_task = value[:1] if task is None else value.index_select(0, task[:1])
+            return self.make_choice(of_task[0])
         return self.make_choice(value[..., task, :])
 
     @abstractmethod
@@ -164,13 +166,17 @@ class Selector(ABC):
 
 
 def _choices_of_samples(
-    value: Float[Tensor, "row candidate"], task: Int[Tensor, " sentence"] | None, draws: int
+    value: Float[Tensor, "row candidate"], task: Int[Tensor, " sentence"] | None, num_samples: int
 ) -> Float[Tensor, "sentence candidate"]:
     """The choice of each sentence by its draw and task; all draws have as many sentences."""
-    if task is None or len(task) % draws or len(value) % draws:
-        raise ValueError(f"{draws} draws need the task of every sentence, each {draws} times")
-    draw = torch.arange(draws, device=task.device).repeat_interleave(len(task) // draws)
-    return value.unflatten(0, (draws, -1))[draw, task]
+    if task is None or len(task) % num_samples or len(value) % num_samples:
+        raise ValueError(
+            f"{num_samples} draws need the task of every sentence, each {num_samples} times"
+        )
+    sample_index = torch.arange(num_samples, device=task.device).repeat_interleave(
+        len(task) // num_samples
+    )
+    return value.unflatten(0, (num_samples, -1))[sample_index, task]
 
 
 def choose_in_order(value: Float[Tensor, "*sentences candidate"], number: int) -> Choice:
@@ -196,20 +202,24 @@ class LatentSelector(Selector):
         """The law with some logits; without a temperature its draws have no gradient."""
 
     @abstractmethod
-    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+    def start(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
         """Logits that a posterior starts near: the prior's, unless a subclass says otherwise."""
 
-    def prior(self, chain: str, like: Tensor) -> Selection:
+    def prior(self, attention_type: str, like: Tensor) -> Selection:
         """The law of a draw for every task of a chain."""
-        return self.distribution(self.start(chain, like))
+        return self.distribution(self.start(attention_type, like))
 
-    def posterior(self, chain: str, like: Tensor) -> SelectionFamily:
+    def posterior(self, attention_type: str, like: Tensor) -> SelectionFamily:
         """A new posterior, with parameters of its own."""
-        return SelectionFamily(self.distribution, self.start(chain, like.detach()), self.gain)
+        return SelectionFamily(
+            self.distribution, self.start(attention_type, like.detach()), self.gain
+        )
 
-    def sample(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "*draw task candidate"]:
+    def sample(
+        self, site: str, attention_type: str, like: Tensor
+    ) -> Float[Tensor, "*draw task candidate"]:
         """Draws which candidates speak."""
-        value: Tensor = pyro.sample(site, self.prior(chain, like))
+        value: Tensor = pyro.sample(site, self.prior(attention_type, like))
         return value
 
 
@@ -241,9 +251,9 @@ class TaskSelector(Selector):
             )
         return self
 
-    def tasks(self, chain: str) -> int:
+    def tasks(self, attention_type: str) -> int:
         """Those of the encoder, or of the decoder."""
-        return self.sources if side_of(chain) == "encoder" else self.targets
+        return self.sources if side_of(attention_type) == "encoder" else self.targets
 
 
 @dataclass(frozen=True)
@@ -270,10 +280,10 @@ class CandidateSelector(TaskSelector, LatentSelector):
             )
         super().__post_init__()
 
-    def num_candidates(self, chain: str) -> int:
+    def num_candidates(self, attention_type: str) -> int:
         """The same in every block."""
         return self.candidates
 
-    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+    def start(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
         """Zeros: every candidate is as likely as any other."""
-        return like.new_zeros(self.tasks(chain), self.candidates)
+        return like.new_zeros(self.tasks(attention_type), self.candidates)

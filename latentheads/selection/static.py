@@ -45,27 +45,29 @@ class StaticSelector(TaskSelector):
             if sets and (len(sets) != tasks or min(sets) < 0):
                 raise ValueError(f"{side}_sets must name the set of each of {tasks} tasks")
 
-    def num_candidates(self, chain: str) -> int:
+    def num_candidates(self, attention_type: str) -> int:
         """H for every set."""
-        return self.heads * (max(self._sets_of(chain)) + 1)
+        return self.heads * (max(self._sets_of(attention_type)) + 1)
 
-    def _sets_of(self, chain: str) -> tuple[int, ...]:
-        given = self.source_sets if side_of(chain) == "encoder" else self.target_sets
-        return given or tuple(range(self.tasks(chain)))
+    def _sets_of(self, attention_type: str) -> tuple[int, ...]:
+        sets = self.source_sets if side_of(attention_type) == "encoder" else self.target_sets
+        return sets or tuple(range(self.tasks(attention_type)))
 
-    def prior(self, chain: str, like: Tensor) -> None:
+    def prior(self, attention_type: str, like: Tensor) -> None:
         """Nothing is drawn."""
         return None
 
-    def posterior(self, chain: str, like: Tensor) -> None:
+    def posterior(self, attention_type: str, like: Tensor) -> None:
         """Nothing is drawn."""
         return None
 
-    def sample(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+    def sample(
+        self, site: str, attention_type: str, like: Tensor
+    ) -> Float[Tensor, "task candidate"]:
         """Ones at the heads of each task's set, without a site."""
-        owner = torch.arange(self.num_candidates(chain), device=like.device) // self.heads
-        own = as_tensor_like(self._sets_of(chain), owner)
-        return (own[:, None] == owner).to(like.dtype)
+        owner = torch.arange(self.num_candidates(attention_type), device=like.device) // self.heads
+        set_index = as_tensor_like(self._sets_of(attention_type), owner)
+        return (set_index[:, None] == owner).to(like.dtype)
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
         """The heads of the set, in their order."""

@@ -74,8 +74,8 @@ class Subset(EnumerableSelection):
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
         """Log-probability of a subset; -inf for one of another size."""
-        found = (value * self.logits).sum(-1) - self.log_normaliser
-        return found.masked_fill(value.sum(-1) != self.size, -torch.inf)
+        log_prob = (value * self.logits).sum(-1) - self.log_normaliser
+        return log_prob.masked_fill(value.sum(-1) != self.size, -torch.inf)
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         return self._sample_exactly(logits.detach()), _marginals(
@@ -84,15 +84,17 @@ class Subset(EnumerableSelection):
 
     def _sample_exactly(self, logits: Tensor) -> Tensor:
         """Takes or leaves one candidate after the other, given how many are still to be taken."""
-        rest = _symmetric_sums(logits.flip(-1), self.size)
-        left = torch.full(logits.shape[:-1], self.size, device=logits.device)
+        log_sums = _symmetric_sums(logits.flip(-1), self.size)
+        num_left = torch.full(logits.shape[:-1], self.size, device=logits.device)
         chosen = []
-        for place, u in enumerate(sample_uniform(logits).unbind(-1)):
-            further = logits.shape[-1] - place - 1
-            without = rest[further].gather(-1, (left - 1).clamp_min(0)[..., None]).squeeze(-1)
-            of_all = rest[further + 1].gather(-1, left[..., None]).squeeze(-1)
-            take = (u.log() < logits[..., place] + without - of_all) & (left > 0)
-            left = left - take.long()
+        for candidate, u in enumerate(sample_uniform(logits).unbind(-1)):
+            num_later = logits.shape[-1] - candidate - 1
+            log_without = (
+                log_sums[num_later].gather(-1, (num_left - 1).clamp_min(0)[..., None]).squeeze(-1)
+            )
+            of_all = log_sums[num_later + 1].gather(-1, num_left[..., None]).squeeze(-1)
+            take = (u.log() < logits[..., candidate] + log_without - of_all) & (num_left > 0)
+            num_left = num_left - take.long()
             chosen.append(take)
         return torch.stack(chosen, -1).to(logits)
 
@@ -102,12 +104,12 @@ class Subset(EnumerableSelection):
 
 def _symmetric_sums(logits: Tensor, size: int) -> list[Float[Tensor, "*batch order"]]:
     """``log e_k`` of the first n candidates for k = 0 ... size, for every n from 0."""
-    nothing = torch.finfo(logits.dtype).min / 4
-    row = logits.new_full((*logits.shape[:-1], size + 1), nothing)
+    log_zero = torch.finfo(logits.dtype).min / 4
+    row = logits.new_full((*logits.shape[:-1], size + 1), log_zero)
     row[..., 0] = 0.0
     rows = [row]
     for logit in logits.unbind(-1):
-        shifted = F.pad(row[..., :-1] + logit[..., None], (1, 0), value=nothing)
+        shifted = F.pad(row[..., :-1] + logit[..., None], (1, 0), value=log_zero)
         row = torch.logaddexp(row, shifted)
         rows.append(row)
     return rows
@@ -116,11 +118,11 @@ def _symmetric_sums(logits: Tensor, size: int) -> list[Float[Tensor, "*batch ord
 def _marginals(logits: Tensor, size: int) -> Float[Tensor, "*batch candidate"]:
     r"""``P(h in S) = w_h e_{H-1}(all others) / e_H``, the others before h times those behind it."""
     before, behind = _symmetric_sums(logits, size), _symmetric_sums(logits.flip(-1), size)
-    found = []
-    for place, logit in enumerate(logits.unbind(-1)):
-        others = before[place][..., :size] + behind[-place - 2][..., :size].flip(-1)
-        found.append(logit + others.logsumexp(-1) - before[-1][..., -1])
-    return torch.stack(found, -1).exp()
+    log_marginals = []
+    for candidate, logit in enumerate(logits.unbind(-1)):
+        others = before[candidate][..., :size] + behind[-candidate - 2][..., :size].flip(-1)
+        log_marginals.append(logit + others.logsumexp(-1) - before[-1][..., -1])
+    return torch.stack(log_marginals, -1).exp()
 
 
 @register_kl(Subset, Subset)
@@ -128,8 +130,8 @@ def _kl_subset(q: Subset, p: Subset) -> Float[Tensor, "*batch"]:
     r""":math:`\sum_h q(h \in S)(\varphi_h - \psi_h) - \log e_H(\varphi) + \log e_H(\psi)`."""
     if q.size != p.size:
         return q.logits.new_full(q.batch_shape, math.inf)
-    apart = (q.mean * (q.logits - p.logits)).sum(-1)
-    return apart - q.log_normaliser + p.log_normaliser
+    expected_shift = (q.mean * (q.logits - p.logits)).sum(-1)
+    return expected_shift - q.log_normaliser + p.log_normaliser
 
 
 @dataclass(frozen=True)
