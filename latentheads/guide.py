@@ -31,8 +31,8 @@ from latentheads.families import (
     Family,
     TargetConditioned,
     WordScores,
-    check_head_distribution,
     check_family,
+    check_head_distribution,
 )
 from latentheads.handlers import register_parameters
 from latentheads.layers.output import RowOutput

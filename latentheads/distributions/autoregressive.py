@@ -1,4 +1,4 @@
-"""Heads that depend on each other: every head given the heads before it.
+"""Autoregressive distributions of heads: each head given the heads before it.
 
 Kingma et al. 2016 (inverse), https://arxiv.org/abs/1606.04934; Papamakarios, Pavlakou and Murray
 2017 (masked), https://arxiv.org/abs/1705.07057.
@@ -29,26 +29,26 @@ from latentheads.distributions.normal import (
 __all__ = ["CholeskyHeads", "Conditioner", "InverseHeads", "MaskedHeads"]
 
 Conditioner = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Maps ``head query key`` to a shift and a log-scale; head h reads only the heads before it."""
+"""Maps ``head query key`` to a shift and a log-scale; those of head h depend on heads before h."""
 
 
 def _mix_heads(
     factor: Float[Tensor, "head head"], values: Float[Tensor, "*batch head query key"]
 ) -> Float[Tensor, "*batch head query key"]:
-    """Multiplies a matrix over heads into every pair."""
+    """Multiplies the heads of every pair by a matrix."""
     with torch.autocast(values.device.type, enabled=False):
         return linear_over_heads(factor, values.flatten(-2)).unflatten(-1, values.shape[-2:])
 
 
 class CholeskyHeads(HeadVariable):
-    r"""The linear case, drawn in one shot: ``z = location + L noise`` with L lower triangular.
+    r"""The linear case: ``z = location + L noise`` with L lower triangular.
 
-    Equal in law to :math:`z_h \mid z_{<h}` with a mean linear in :math:`z_{<h}`; the covariance
-    over heads is :math:`L L^\top`, at every pair the same.
+    Equal in distribution to :math:`z_h \mid z_{<h}` with a mean linear in :math:`z_{<h}`; the
+    covariance over heads is :math:`L L^\top`, at every pair the same.
 
     Args:
         location: The mean logits.
-        context: What the block knew.
+        context: The context that the heads are conditioned on.
         factor: L, lower triangular with a positive diagonal.
     """
 
@@ -90,12 +90,12 @@ class CholeskyHeads(HeadVariable):
 
 
 class _ConditionedHeads(HeadVariable):
-    """The non-linear cases: a shift and a scale that read the heads before.
+    """The non-linear cases: shift and scale are functions of the heads before.
 
     Args:
         location: The logits at zero shift; not the mean.
-        context: What the block knew.
-        conditioner: Gives the shift m and the log-scale r.
+        context: The context that the heads are conditioned on.
+        conditioner: Computes the shift m and the log-scale r.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class _ConditionedHeads(HeadVariable):
 
 
 class InverseHeads(_ConditionedHeads):
-    r"""The non-linear case, drawn in one shot from the noise of the heads before.
+    r"""Inverse autoregressive heads: shift and scale are functions of the noise of the heads before.
 
     .. math:: z_h = \mu_h + m_h(\epsilon_{<h}) + e^{r_h(\epsilon_{<h})} \epsilon_h
 
-    Its own sample is scored in the same single sweep, since the noise is known; a foreign value is
-    inverted head after head.
+    Sampling takes one pass, and so does the log-probability of its own sample, whose noise is
+    cached. Any other value is inverted head by head.
     """
 
     def _from_noise(self, noise: Tensor) -> Tensor:
@@ -140,11 +140,11 @@ class InverseHeads(_ConditionedHeads):
 
 
 class MaskedHeads(_ConditionedHeads):
-    r"""The non-linear case, drawn head after head from the logits of the heads before.
+    r"""Masked autoregressive heads: shift and scale are functions of the logits of the heads before.
 
     .. math:: z_h = \mu_h + m_h(z_{<h} - \mu_{<h}) + e^{r_h(z_{<h} - \mu_{<h})} \epsilon_h
 
-    Any value is scored in a single sweep; drawing takes one sweep a head.
+    The log-probability of any value takes one pass; sampling takes one pass per head.
     """
 
     def _from_noise(self, noise: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ class MaskedHeads(_ConditionedHeads):
 
 @register_kl(CholeskyHeads, NormalHeads)
 def _kl_cholesky_normal(q: CholeskyHeads, p: NormalHeads) -> Float[Tensor, "*batch"]:
-    r"""Sum over latent pairs of a full Gaussian against a diagonal one.
+    r"""KL from a full-covariance Gaussian to a diagonal one, summed over latent pairs.
 
     .. math:: \tfrac12 \sum_h \left[ \frac{(L L^\top)_{hh} + (m_h - \mu_h)^2}{\sigma_h^2} - 1
               - 2 \log L_{hh} + 2 \log \sigma_h \right]

@@ -1,4 +1,4 @@
-"""Heads that are independent given their location: a Gaussian, and its limit without noise."""
+"""Heads that are independent given their location: normal, and the delta (no noise)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Scale = float | Tensor
 def sum_broadcast_over_pairs(
     term: Scale, shape: Sequence[int], mask: PairMask
 ) -> Float[Tensor, "*batch"]:
-    """Sum of a term that broadcasts to ``head query key`` over heads and latent pairs.
+    """Sums a term that broadcasts to ``head query key`` over heads and latent pairs.
 
     A term that is constant over the pairs, ``head 1 1`` or a number, costs no elementwise pass.
-    Particles in front of the shape, of which the mask knows nothing, have a sum each.
+    Particle dimensions in front, which the mask does not have, are kept.
     """
     if not isinstance(term, Tensor):
         result = shape[-3] * term * mask.pairs
@@ -44,7 +44,7 @@ def sum_broadcast_over_pairs(
 
 
 def _check_scale(scale: Scale, location: Tensor) -> None:
-    """Refuses a number that is not positive, and a shape of no pairs; looks into no tensor."""
+    """Checks that a number is positive and that a tensor broadcasts; tensor values are not checked."""
     if not isinstance(scale, Tensor):
         if not scale > 0:
             raise ValueError(f"scale must be positive, got {scale}")
@@ -61,14 +61,14 @@ def log_of_scale(scale: Scale) -> Scale:
 
 
 class NormalHeads(HeadVariable):
-    """``z ~ N(location, scale^2)``, every head and pair on its own.
+    """``z ~ N(location, scale^2)``, independent for every head and pair.
 
     Args:
         location: The mean logits.
-        context: What the block knew.
+        context: The context that the heads are conditioned on.
         scale: The standard deviation.
-        squares: Squares of what the location adds to the scores, summed over the heads of every
-            pair, where that is known: a divergence from the scores then needs no copy of it.
+        squares: Squares of location minus scores, summed over the heads of every pair, if they are
+            already computed: the KL to a prior at the scores then needs no copy of the location.
     """
 
     def __init__(
@@ -115,10 +115,10 @@ class NormalHeads(HeadVariable):
 
 
 class DeltaHeads(HeadVariable):
-    """Heads without noise: all mass at the location. Its only posterior is itself."""
+    """Deterministic heads: all mass at the location. Its only posterior is itself."""
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Returns the location; noise is needed only where a prior has its say."""
+        """Returns the location; where the prior samples pairs without a latent, noise is needed."""
         if self._prior_elsewhere is not None:
             return super().rsample(sample_shape)
         return self.location.expand(self._extended_shape(sample_shape))
@@ -148,7 +148,7 @@ class DeltaHeads(HeadVariable):
 
 @register_kl(NormalHeads, NormalHeads)
 def _kl_normal_normal(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch"]:
-    r"""Sum over heads and latent pairs of the elementwise divergence.
+    r"""Sums the elementwise KL over heads and latent pairs.
 
     .. math:: \log(\sigma_0/s) + (s^2 + (m - \mu)^2) / (2 \sigma_0^2) - 1/2
     """

@@ -1,4 +1,4 @@
-"""The likelihood of a sentence: its tokens, and the smoothed stand-in used to train.
+"""The likelihood of a sentence's tokens, and the label-smoothed surrogate used in training.
 
 Label smoothing is that of Szegedy et al. 2016, https://arxiv.org/abs/1512.00567.
 """
@@ -21,16 +21,16 @@ __all__ = ["SmoothedTokens", "Tokens", "make_token_distribution"]
 
 
 class Tokens(TorchDistribution):
-    """The tokens of a sentence given everything before each: an exact likelihood.
+    """The tokens of a sentence, each given its prefix: an exact likelihood.
 
     Args:
-        states: What predicts each token; the logits themselves where there is no output layer.
-        valid: True at real tokens; padding counts nothing.
-        output: The layer that turns states into tokens.
+        states: The state that predicts each token; the logits themselves without an output layer.
+        valid: True at real tokens; padding has log-probability 0.
+        output: The output layer.
 
     Attributes:
-        autocast: Whether the law was made under autocast, and its type; it is scored so wherever
-            that happens.
+        autocast: Whether the distribution was made under autocast, and the dtype; ``log_prob``
+            uses the same setting.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012
@@ -52,7 +52,7 @@ class Tokens(TorchDistribution):
 
     @property
     def logits(self) -> Float[Tensor, "*batch token vocab"]:
-        """Scores of the vocabulary at every position, made when asked for."""
+        """Scores of the vocabulary at every position, computed at each access."""
         return self.output(self.states)
 
     def token_log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch token"]:
@@ -60,7 +60,7 @@ class Tokens(TorchDistribution):
         tokens = value.expand(self.states.shape[:-1])
         enabled, dtype = self.autocast
         with torch.autocast(self.states.device.type, dtype, enabled):
-            if self.states.device.type != "cpu":  # where padding is would have to be waited for
+            if self.states.device.type != "cpu":  # indexing by a mask would synchronise
                 return self.output.log_prob(self.states, tokens, self.smoothing) * self.valid
             valid = self.valid.expand(tokens.shape)
             log_probs = self.output.log_prob(self.states[valid], tokens[valid], self.smoothing)
@@ -71,13 +71,13 @@ class Tokens(TorchDistribution):
         return self.token_log_prob(value).sum(-1)
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Draws every token given the tokens that were fed in; padding becomes token 0."""
+        """Samples every token given the tokens that were fed in; padding becomes token 0."""
         with torch.no_grad():
             categorical = torch.distributions.Categorical(logits=full_precision(self.logits))
             return categorical.sample(sample_shape) * self.valid
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Tokens:
-        """Puts batch dimensions in front."""
+        """Adds batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
@@ -86,14 +86,14 @@ class Tokens(TorchDistribution):
 
 
 class SmoothedTokens(Tokens):
-    r"""Label smoothing as a stand-in for the likelihood while training; not a density.
+    r"""Label smoothing, a surrogate of the likelihood in training; not a density.
 
     .. math:: (1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)
 
     Args:
-        states: What predicts each token.
+        states: The state that predicts each token.
         valid: True at real tokens.
-        output: The layer that turns states into tokens.
+        output: The output layer.
         smoothing: :math:`\epsilon`.
     """
 
@@ -108,7 +108,7 @@ class SmoothedTokens(Tokens):
         self.smoothing = smoothing
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> SmoothedTokens:
-        """Puts batch dimensions in front."""
+        """Adds batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
@@ -122,7 +122,7 @@ def make_token_distribution(
     output: Output,
     smoothing: float = 0.0,
 ) -> Tokens:
-    """The law of tokens: the stand-in where it is smoothed, exact otherwise."""
+    """Makes the distribution of tokens: label-smoothed if asked, exact otherwise."""
     if smoothing:
         return SmoothedTokens(states, valid, output, smoothing)
     return Tokens(states, valid, output)

@@ -1,4 +1,4 @@
-"""Families: conditional distributions of heads, of which priors and posteriors are made."""
+"""Families: conditional distributions of heads; priors and posteriors are built from them."""
 
 from latentheads.families.family import (
     Correlated,

@@ -1,5 +1,4 @@
-"""The fusion: a small MLP over the heads of every pair, which keeps nothing but its input.
-
+"""The fusion: a small MLP over the heads of every (query, key) pair, with recomputed activations.
 It is the sigma of Zheng, Wu and Kong 2021, App. A, https://aclanthology.org/2021.acl-long.45.
 """
 
@@ -24,7 +23,7 @@ __all__ = ["LEAK", "Fusion"]
 LEAK = 0.2
 
 CHUNK = {"cpu": 2**17, "cuda": 2**25}
-"""Hidden activations that are in memory at a time: on a CPU they stay in a core's cache."""
+"""Hidden activations in memory at a time, by device: on a CPU they fit into a core's cache."""
 
 _leaky_backward = torch.ops.aten.leaky_relu_backward.grad_input
 
@@ -35,21 +34,21 @@ class Fusion(nn.Module):
     The paper's sigma (App. A): ``layers=2``, LeakyReLU, hidden width ``alpha * H``. The released
     code: ``layers=3``, ``hidden=4``, ``24 H^2 + 9 H`` parameters.
 
-    Hidden activations are ``alpha`` times as large as the logits. They are never whole in memory: a
-    slice of pairs goes through all layers, is forgotten, and goes through them again for the
-    gradient. On a CPU that is also faster than to keep them: four times at 512 tokens.
+    Hidden activations are ``alpha`` times as large as the logits. They are never all in memory:
+    one slice of pairs at a time passes through all layers, and the backward pass recomputes its
+    activations. On a CPU this is also four times as fast as storing them (at 512 tokens).
 
     Args:
         heads: Number of heads H.
         hidden: Hidden units for each head, the paper's alpha.
         layers: Number of linear layers.
-        zero: Start at zero, so that a posterior starts at its prior.
+        zero: Initialise the output at zero, so that a posterior starts at its prior.
 
     Attributes:
-        keeps: Keep all hidden activations for the gradient; it is there to be compared with.
+        store_activations: Store all hidden activations for the gradient; only for comparison.
     """
 
-    keeps = False
+    store_activations = False
 
     def __init__(self, heads: int, hidden: int = 4, layers: int = 2, zero: bool = False) -> None:
         super().__init__()
@@ -75,9 +74,9 @@ class Fusion(nn.Module):
         """Mixes the heads at every pair, in full precision: in the type of the logits.
 
         Args:
-            logits: What is mixed.
+            logits: The logits.
             link: Add the logits to the result, ``z + MLP(z)``.
-            on_squares: Is told the squares of the result, summed over the heads of every pair.
+            on_squares: Called with the squares of the result, summed over the heads of every pair.
         """
         *batch, heads, queries, keys = logits.shape
         with torch.autocast(logits.device.type, enabled=False):
@@ -87,26 +86,26 @@ class Fusion(nn.Module):
                 parameter for layer in layers for parameter in (layer.weight, layer.bias)
             )
             parameters = [parameter.to(x.dtype) for parameter in own_parameters]
-            unsliced = self.keeps or has_torch_function_unary(x)
-            mixed, squares = (_fuse_at_once if unsliced else _Fuse.apply)(x, link, *parameters)
+            unsliced = self.store_activations or has_torch_function_unary(x)
+            mixed, squares = (_fuse_unsliced if unsliced else _Fuse.apply)(x, link, *parameters)
         if on_squares is not None:
             on_squares(squares.view(*batch, queries, keys))
         return mixed.view(logits.shape)
 
-    def measured(
+    def forward_and_squares(
         self, logits: Float[Tensor, "*batch head query key"], link: bool = False
     ) -> tuple[Float[Tensor, "*batch head query key"], Float[Tensor, "*batch query key"]]:
         """Mixes the heads, and sums the squares of the result over the heads of every pair.
 
-        A divergence that reads these squares keeps no copy of the result for its gradient.
+        A KL that is computed from these squares stores no copy of the result for its gradient.
         """
         squares: list[Tensor] = []
         mixed = self(logits, link, squares.append)
         return mixed, squares[0]
 
 
-def _fuse_at_once(x: Tensor, link: bool, *parameters: Tensor) -> tuple[Tensor, Tensor]:
-    """What :class:`_Fuse` computes, all at once and kept: for tensors that record operations."""
+def _fuse_unsliced(x: Tensor, link: bool, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+    """What :class:`_Fuse` computes, by plain operations that autograd or a tracer can record."""
     mlp = _MLP(parameters[::2], parameters[1::2], link)
     y = mlp.output(x, mlp.hidden(x)[-1])
     return y, y.square().sum(1, keepdim=True)
@@ -115,7 +114,7 @@ def _fuse_at_once(x: Tensor, link: bool, *parameters: Tensor) -> tuple[Tensor, T
 class _Fuse(torch.autograd.Function):
     """``x -> y = MLP(x)`` or ``x + MLP(x)``, and ``sum_h y_h^2``, a slice of pairs at a time.
 
-    Saved are the input and the parameters alone. Weights and biases alternate among the latter.
+    Only the input and the parameters are saved. Weights and biases alternate in ``parameters``.
     """
 
     @staticmethod
@@ -149,19 +148,19 @@ class _Fuse(torch.autograd.Function):
                 if grad_squares is not None:
                     y = mlp.output(x[pairs], hidden[-1])
                     grad = torch.addcmul(grad, y, grad_squares[pairs], value=2)
-                grad_x[pairs] = mlp.pull_back(x[pairs], hidden, grad, parameter_grads)
+                grad_x[pairs] = mlp.backward(x[pairs], hidden, grad, parameter_grads)
         return grad_x, None, *parameter_grads
 
 
 @dataclass(frozen=True, slots=True)
 class _MLP:
-    """The layers at work on a slice.
+    """The layers, applied to one slice.
 
-    Inside, the units of a pair stand next to each other: such products are nearly twice as fast.
+    Hidden activations are laid out ``pair unit``: such products are nearly twice as fast.
 
     Attributes:
-        weights: Of every layer, ``output input``.
-        biases: Of every layer.
+        weights: The weight of every layer, ``output input``.
+        biases: The bias of every layer.
         link: Whether the input is added to the output.
     """
 
@@ -170,7 +169,7 @@ class _MLP:
     link: bool
 
     def slices(self, x: Float[Tensor, "batch head pair"]) -> Iterator[tuple[slice, slice, slice]]:
-        """Cuts sentences into runs of pairs, or gathers sentences that are short."""
+        """Cuts long sentences into runs of pairs, and groups short sentences."""
         sentences, _, pairs = x.shape
         limit = CHUNK.get(x.device.type, CHUNK["cuda"])
         run = max(1, limit // len(self.biases[0]))
@@ -180,7 +179,7 @@ class _MLP:
                 yield slice(first, first + group), slice(None), slice(start, start + run)
 
     def hidden(self, x: Float[Tensor, "batch head pair"]) -> list[Float[Tensor, "batch pair unit"]]:
-        """Activations of every hidden layer."""
+        """Computes the activations of every hidden layer."""
         first = torch.baddbmm(self.biases[0], x.mT, _expand_to(self.weights[0].T, x))
         activations = [F.leaky_relu_(first, LEAK)]
         for weight, bias in zip(self.weights[1:-1], self.biases[1:-1], strict=True):
@@ -190,18 +189,18 @@ class _MLP:
     def output(
         self, x: Float[Tensor, "batch head pair"], hidden: Float[Tensor, "batch pair unit"]
     ) -> Float[Tensor, "batch head pair"]:
-        """The last layer, and the link."""
+        """Applies the last layer and the residual link."""
         y = torch.baddbmm(self.biases[-1][:, None], _expand_to(self.weights[-1], x), hidden.mT)
         return y.add_(x) if self.link else y
 
-    def pull_back(
+    def backward(
         self,
         x: Float[Tensor, "batch head pair"],
         hidden: list[Float[Tensor, "batch pair unit"]],
         grad: Float[Tensor, "batch head pair"],
         parameter_grads: list[Tensor],
     ) -> Float[Tensor, "batch head pair"]:
-        """Gradient of the input; those of the parameters are added up."""
+        """Returns the gradient of the input; adds those of the parameters to ``parameter_grads``."""
         weight_grads, bias_grads = parameter_grads[::2], parameter_grads[1::2]
         weight_grads[-1] += _sum_over_pairs(grad, hidden[-1])
         bias_grads[-1] += grad.sum((0, 2))
@@ -221,16 +220,16 @@ class _MLP:
 def _sum_over_pairs(
     x: Float[Tensor, "batch head pair"], y: Float[Tensor, "batch pair unit"]
 ) -> Float[Tensor, "head unit"]:
-    """The products of all heads with all units, summed over pairs and sentences."""
+    """Sums the products of all heads with all units over pairs and sentences."""
     if x.device.type == "cpu":
         return torch.bmm(x, y).sum(0)
-    # for a batch of products with few rows and 262,144 terms cuBLAS takes a kernel that is 25 times
-    # as slow as that of one product over all sentences
+    # one product over all sentences: for a batch of products with few rows and 262,144 terms cuBLAS
+    # picks a kernel that is 25 times as slow
     return torch.einsum("bhp,bpu->hu", x, y)
 
 
 def _expand_to(
     weight: Float[Tensor, "rows columns"], x: Tensor
 ) -> Float[Tensor, "batch rows columns"]:
-    """One matrix for every sentence of a slice."""
+    """Expands a matrix to the sentences of a slice."""
     return weight.expand(len(x), -1, -1)

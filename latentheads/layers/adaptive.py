@@ -1,14 +1,16 @@
-r"""Adaptive input and softmax: frequent words in a wide band, rare ones in narrower bands.
+r"""Adaptive input and softmax: wide embeddings of frequent tokens, narrower ones of rare tokens.
 
 Grave et al. 2017, https://arxiv.org/abs/1609.04309; Baevski and Auli 2019,
 https://arxiv.org/abs/1809.10853.
 
-With bands :math:`B_0, B_1, \dots` of types ordered by frequency, the law of a token stays exact:
+With bands :math:`B_0, B_1, \dots` of the vocabulary ordered by frequency, the probability of a token
+is exact:
 
 .. math:: p(y \mid s) = \begin{cases} p_0(y \mid s) & y \in B_0 \\
           p_0(\text{band } i \mid s)\, p_i(y \mid s) & y \in B_i \end{cases}
 
-where :math:`p_0` is a softmax over the types of :math:`B_0` and one class a further band.
+where :math:`p_0` is a softmax over the tokens of :math:`B_0`, the head, and one class for each
+further band, the tails.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ __all__ = ["AdaptiveOutput", "AdaptiveTable"]
 
 
 class AdaptiveTable(nn.Module):
-    """Embeddings of a width that falls by a factor from band to band, each projected to one width.
+    """Embeddings whose width decreases by a factor from band to band, projected to one width.
 
     Args:
-        vocabulary: Number of types, special tokens included.
+        vocab_size: Vocabulary size, including special tokens.
         width: Model width d.
-        cutoffs: Where a new band begins; the first types are the most frequent.
-        factor: By how much a band is narrower than the one before.
+        cutoffs: First token id of each band after the first; low ids are the most frequent.
+        factor: Ratio of the widths of successive bands.
     """
 
     def __init__(
@@ -46,7 +48,8 @@ class AdaptiveTable(nn.Module):
         ends = [0, *cutoffs, vocab_size]
         if any(low >= high for low, high in pairwise(ends)):
             raise ValueError(
-                f"cutoffs must rise between 0 and the {vocab_size:,} types, got {list(cutoffs)}"
+                f"cutoffs must rise between 0 and the vocabulary size {vocab_size:,}, "
+                f"got {list(cutoffs)}"
             )
         if factor < 1 or width < factor ** len(cutoffs):
             raise ValueError(
@@ -63,21 +66,21 @@ class AdaptiveTable(nn.Module):
         self.projections = nn.ModuleList(
             nn.Linear(band_width, width, bias=False) for band_width in widths
         )
-        self._start()
+        self._initialise()
 
     @torch.no_grad()
-    def _start(self) -> None:
+    def _initialise(self) -> None:
         for band in range(len(self.bands)):
             nn.init.normal_(self.rows(band), std=self.rows(band).shape[1] ** -0.5)
             nn.init.xavier_uniform_(self.projection(band))
         self.rows(0)[PAD].zero_()
 
-    def rows(self, band: int) -> Float[Tensor, "type narrow"]:
-        """The embeddings of a band's types."""
+    def rows(self, band: int) -> Float[Tensor, "token narrow"]:
+        """The embeddings of a band's tokens."""
         return cast(nn.Embedding, self.bands[band]).weight
 
     def projection(self, band: int) -> Float[Tensor, "dim narrow"]:
-        """The matrix that widens a band's embeddings."""
+        """The matrix that projects a band's embeddings to the model width."""
         return cast(nn.Linear, self.projections[band]).weight
 
     def forward(self, tokens: Int[Tensor, "*batch token"]) -> Float[Tensor, "*batch token dim"]:
@@ -85,7 +88,7 @@ class AdaptiveTable(nn.Module):
         flat = tokens.flatten()
         embeddings = self.projection(0).new_zeros(len(flat), self.embedding_dim)
         for band, (low, high) in enumerate(pairwise(self.ends)):
-            # a GPU is waited for: how many tokens a band has is known when they are counted
+            # nonzero synchronises with a GPU: the number of tokens of a band depends on the data
             (rows,) = ((flat >= low) & (flat < high)).nonzero(as_tuple=True)
             x = self.projections[band](self.bands[band](flat[rows] - low))
             embeddings = embeddings.index_add(0, rows, x.to(embeddings.dtype))
@@ -93,72 +96,72 @@ class AdaptiveTable(nn.Module):
 
 
 class AdaptiveOutput(RowOutput):
-    """Softmax over the first band and one class a further band, and a softmax within each band.
+    """Softmax over the first band and one class for each tail, and a softmax within each tail.
 
-    Bands and projections are those of the input; only the classes are its own.
+    Bands and projections are those of the input; only the classes have weights of their own.
 
     Args:
         table: The input's embeddings.
-        rate: Dropout of the states projected to a further band.
+        dropout_rate: Dropout of the states that are projected to a tail.
     """
 
     def __init__(self, table: AdaptiveTable, dropout_rate: float = 0.0) -> None:
         super().__init__()
         self.table = table
-        self.rate = dropout_rate
+        self.dropout_rate = dropout_rate
         num_tails = len(table.bands) - 1
         self.classes = nn.Linear(table.embedding_dim, num_tails, bias=False) if num_tails else None
 
     @property
     def tail_bands(self) -> range:
-        """The bands that have a softmax of their own, behind the first."""
+        """The bands after the first, each with its own softmax."""
         return range(1, len(self.table.bands))
 
     @property
     def head(self) -> Float[Tensor, "first dim"]:
-        """The rows of the first softmax: its types, then a class a further band."""
+        """The rows of the head softmax: its tokens, then one class for each tail."""
         first = self.table.rows(0)
         return first if self.classes is None else torch.cat([first, self.classes.weight])
 
     def cluster_index(self, band: int) -> int:
-        """The place of a further band in the first softmax."""
+        """The index of a tail's class in the head softmax."""
         return self.table.ends[1] + band - 1
 
     def head_index(self, tokens: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
-        """The place of each word, or of its band, in the first softmax."""
+        """The index of each token, or of its tail's class, in the head softmax."""
         index = tokens
         for band in self.tail_bands:
             index = torch.where(tokens >= self.table.ends[band], self.cluster_index(band), index)
         return index
 
     def in_band(self, tokens: Int[Tensor, "*batch"], band: int) -> Bool[Tensor, "*batch"]:
-        """Which words are of a band."""
+        """True at the tokens of a band."""
         return (tokens >= self.table.ends[band]) & (tokens < self.table.ends[band + 1])
 
     def project_to_band(
         self, states: Float[Tensor, "*batch dim"], band: int
     ) -> Float[Tensor, "*batch narrow"]:
-        """States as a further band reads them: the input's projection, backwards."""
+        """Projects states to the width of a tail, by the transposed projection of the input."""
         return F.linear(states, self.table.projection(band).T)
 
     def apply_dropout(
         self, narrow: Float[Tensor, "*batch narrow"]
     ) -> Float[Tensor, "*batch narrow"]:
-        """Dropout of what a further band reads."""
-        return dropout(narrow, self.rate, self.training)
+        """Applies dropout to states that are projected to a tail."""
+        return dropout(narrow, self.dropout_rate, self.training)
 
     def check_smoothing(self, smoothing: float) -> None:
-        """Refuses labels that are smoothed over all types."""
+        """Raises an error for label smoothing, which needs a full softmax."""
         if smoothing:
             raise ValueError("label_smoothing needs a full softmax: use 0 with an adaptive one")
 
     @property
     def width(self) -> int:
-        """That of the input."""
+        """The model width."""
         return self.table.embedding_dim
 
     def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
-        """Those of the first softmax, and of a further band's words those of the band besides."""
+        """The rows of the head softmax, plus for tokens of a tail their own rows."""
         flat = tokens.flatten()
         vectors = self.head[self.head_index(flat)]
         for band in self.tail_bands:
@@ -169,7 +172,7 @@ class AdaptiveOutput(RowOutput):
         return vectors.view(*tokens.shape, self.width)
 
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
-        """The log-probability of every type."""
+        """Computes the log-probability of every token of the vocabulary."""
         head = full_precision(F.linear(states, self.head)).log_softmax(-1)
         log_probs = [head[..., : self.table.ends[1]]]
         for band in self.tail_bands:
@@ -186,7 +189,7 @@ class AdaptiveOutput(RowOutput):
         tokens: Int[Tensor, "*batch"],
         smoothing: float = 0.0,
     ) -> Float[Tensor, "*batch"]:
-        """Log-probability of each token; only the bands that occur are computed."""
+        """Computes the log-probability of each token; only bands that occur are computed."""
         self.check_smoothing(smoothing)
         x, y = states.flatten(0, -2), tokens.flatten()
         log_probs = linear_log_prob(x, self.head, self.head_index(y))

@@ -1,4 +1,4 @@
-"""From states to tokens: the output layer, and its log-likelihood without the matrix of logits."""
+"""Output layers, and their log-likelihood without the whole matrix of logits."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 CHUNK = {"cpu": 2**21, "cuda": 2**27}
-"""Logits in float32 that are in memory at a time, in half precision twice as many."""
+"""Logits in memory at a time, in float32; in half precision twice as many."""
 
 STRIP = {"cpu": 2**18, "cuda": 2**27}
-"""Logits that are widened at a time: on a CPU they stay in the cache of a core."""
+"""Logits that are upcast at a time: on a CPU they fit into a core's cache."""
 
 
 class Output(nn.Module, ABC):
-    """The law of one token given a state."""
+    """The distribution of one token given a state."""
 
     @abstractmethod
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
@@ -54,15 +54,15 @@ class Output(nn.Module, ABC):
     ) -> Float[Tensor, "*batch"]:
         r"""Log-probability of each token, in float32 or wider.
 
-        With smoothing :math:`\epsilon` it is the stand-in
-        :math:`(1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)`, no density.
+        With smoothing :math:`\epsilon` it is the surrogate
+        :math:`(1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)`, not a density.
         """
 
     def with_current_weights(self) -> Output:
-        """The same law with the weights that the layer has now, whichever it is given later.
+        """Makes a copy of the layer that is bound to the present weight tensors, without cloning.
 
-        A law is scored after its pass, when ``torch.func.functional_call`` has taken back the
-        weights that it lent for the pass.
+        ``log_prob`` is called after the pass, when ``torch.func.functional_call`` has restored the
+        original weights.
         """
         weights = (*self.parameters(), *self.buffers())
         return deepcopy(self, {id(weight): weight for weight in weights})
@@ -90,9 +90,9 @@ class GivenLogits(Output):
 
 
 class RowOutput(Output):
-    """Every word has a row, whose product with a state is what its law has besides normalisers.
+    """An output layer with a row for every token, whose product with a state is the token's score.
 
-    So what adds to a state adds to scores. The law may be one softmax or a product of several.
+    So adding to a state adds to the scores. The distribution is one softmax or a product of several.
     """
 
     @property
@@ -102,10 +102,10 @@ class RowOutput(Output):
 
     @abstractmethod
     def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
-        """The row of each word."""
+        """The row of each token."""
 
     def with_current_weights(self) -> RowOutput:
-        """The same law with the weights that the layer has now; see :class:`Output`."""
+        """Binds the present weights; see :class:`Output`."""
         return cast(RowOutput, super().with_current_weights())
 
 
@@ -115,19 +115,19 @@ class LinearOutput(RowOutput):
     @property
     @abstractmethod
     def weight(self) -> Float[Tensor, "vocab dim"]:
-        """The matrix: one row a type."""
+        """The matrix: one row per token of the vocabulary."""
 
     @property
     def width(self) -> int:
-        """That of the matrix."""
+        """The width of the matrix."""
         return self.weight.shape[-1]
 
     def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
-        """Those of the matrix."""
+        """The rows of the matrix."""
         return self.weight[tokens]
 
     def with_current_weights(self) -> LinearOutput:
-        """The same law with the matrix that the layer has now; see :class:`Output`."""
+        """Binds the present matrix; see :class:`Output`."""
         return MatrixOutput(self.weight)
 
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
@@ -147,10 +147,10 @@ class LinearOutput(RowOutput):
 
 
 class TableOutput(LinearOutput):
-    """The matrix is a table of embeddings, which may be the input's own.
+    """The matrix is an embedding table, which may be tied to the input.
 
     Args:
-        table: One row a type.
+        table: One row per token of the vocabulary.
     """
 
     def __init__(self, table: nn.Embedding) -> None:
@@ -164,20 +164,20 @@ class TableOutput(LinearOutput):
 
 
 class MatrixOutput(LinearOutput):
-    """The matrix is given.
+    """The matrix is a tensor that belongs to another module.
 
     Args:
-        matrix: One row a type.
+        matrix: One row per token of the vocabulary.
     """
 
     def __init__(self, matrix: Float[Tensor, "vocab dim"]) -> None:
         super().__init__()
-        self._held = (matrix,)  # not a parameter: it belongs to another module
+        self._matrix = (matrix,)  # a tuple, so that it is not registered as a parameter
 
     @property
     def weight(self) -> Float[Tensor, "vocab dim"]:
-        """The one that was given."""
-        return self._held[0]
+        """The matrix."""
+        return self._matrix[0]
 
 
 def linear_log_prob(
@@ -188,7 +188,7 @@ def linear_log_prob(
 ) -> Float[Tensor, " position"]:
     """Log-softmax of ``states weight^T`` at each token, without the matrix of logits.
 
-    A tensor that records what is done to it is shown the plain formula.
+    A tensor subclass that records operations gets the plain formula.
     """
     if has_torch_function_unary(states):
         return GivenLogits().log_prob(F.linear(states, weight), tokens, smoothing)
@@ -199,12 +199,12 @@ def linear_log_prob(
 class _LinearLogProb(torch.autograd.Function):
     r"""``log softmax(x W^T)`` at the token, a slice of positions at a time.
 
-    The logits of a slice are made, read and forgotten, and made again for the gradient:
+    The logits of a slice are freed after use and recomputed for the gradient:
     :math:`\partial / \partial z_v = [v = y](1 - \epsilon) + \epsilon / V - \mathrm{softmax}(z)_v`.
-    Products run in autocast's type, all else in float32 or wider.
+    Products run in autocast's dtype, all else in float32 or wider.
 
-    On a CPU the gradient of the sum over positions is made in the same pass as the value; it is the
-    one that is asked for unless positions weigh differently.
+    On a CPU the forward pass also computes the gradient of the sum over positions; the backward
+    pass uses it if the incoming gradient is the same at all positions.
     """
 
     @staticmethod
@@ -257,7 +257,7 @@ class _LinearLogProb(torch.autograd.Function):
 
 
 class Gradients:
-    """The gradients of a weighted sum of log-probabilities, for the states and for the table.
+    """Accumulates the gradients of a weighted sum of log-probabilities, for states and weights.
 
     Args:
         slices: The logits.
@@ -273,7 +273,7 @@ class Gradients:
     def subtract_mean(
         self, rows: slice, probabilities: Tensor, scale: Tensor | None = None
     ) -> None:
-        """Subtracts the part of a slice's softmax, whose probabilities are the mass, scaled."""
+        """Subtracts the expectation under a slice's softmax probabilities, times a scale."""
         x, w = self.slices.x[rows], self.slices.w
         if scale is None:
             self.states[rows] = -(probabilities @ w)
@@ -283,7 +283,7 @@ class Gradients:
         self.table -= self._upcast_buffer.copy_(torch.mm(probabilities.T, x, out=self._product))
 
     def of(self, tokens: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """Adds the part of the tokens and of the smoothing, and returns both gradients."""
+        """Adds the terms of the tokens and of the smoothing, and returns both gradients."""
         x, w = full_precision(self.slices.x), full_precision(self.slices.w)
         token_weights = (1 - smoothing) * weights
         self.states.addcmul_(w[tokens], token_weights[:, None])
@@ -296,13 +296,13 @@ class Gradients:
 
 
 class Slices:
-    """The logits ``x W^T`` of one slice of positions after the other, in the same memory.
+    """Computes the logits ``x W^T`` slice by slice of the positions, in one buffer.
 
     Args:
         x: States.
-        w: Weights, of the same type.
-        unit: States that belong together: neither a slice nor a strip cuts them apart.
-        strip: Logits that are widened at a time, on each kind of device.
+        w: Weights, of the same dtype.
+        unit: Number of consecutive states that no slice or strip may separate.
+        strip: Logits that are upcast at a time, by device type.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class Slices:
         self._wide = x.new_empty(0 if self.same else self._strip, len(w), dtype=self.wide)
 
     def _rows(self, limit: Mapping[str, int]) -> int:
-        """Positions whose logits fill what may be in memory."""
+        """Number of positions whose logits fit a limit."""
         entries = self._unit * len(self.w)
         return self._unit * max(1, limit.get(self.w.device.type, limit["cuda"]) // entries)
 
@@ -330,12 +330,12 @@ class Slices:
     def upcast(
         self, rows: slice, logits_slice: Tensor, put_back: bool
     ) -> Iterator[tuple[slice, Tensor]]:
-        """A slice in float32 or wider, a strip at a time.
+        """Yields a slice in float32 or wider, strip by strip.
 
         Args:
-            rows: Where the slice stands.
+            rows: The positions of the slice.
             logits_slice: Its logits.
-            put_back: Whether the strip, as the caller has changed it, is copied back.
+            put_back: Whether the strip, after changes by the caller, is copied back.
         """
         for start, part in zip(count(rows.start, self._strip), logits_slice.split(self._strip)):
             wide = part if self.same else self._wide[: len(part)].copy_(part)
@@ -345,7 +345,7 @@ class Slices:
 
 
 def cast_for_matmul(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the type that autocast multiplies in, or in the wider of their own."""
+    """Casts both to autocast's dtype or, without autocast, to the wider of their dtypes."""
     device = states.device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)

@@ -1,8 +1,9 @@
-"""Two convolutions that leave a quarter of the positions, and mind where each utterance ends.
+"""Two strided convolutions that subsample speech by four, independent of padding.
 
 The subsampler of fairseq S2T (Wang et al. 2020, https://arxiv.org/abs/2010.05171). There the second
-convolution reads what the first has written into the padding, so that the last position of an
-utterance depends on how long the others of its batch are. Here padding is zero before each of them.
+convolution takes in what the first computed at padding, so that the last position of an utterance
+depends on the lengths of the other utterances in its batch. Here padding is set to zero before each
+convolution.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ STRIDE, WIDTH = 2, 5
 """Stride and width of both convolutions."""
 
 FACTOR = STRIDE**2
-"""Frames that a position stands for."""
+"""Frames per position."""
 
 Lengths = TypeVar("Lengths", int, Tensor, NDArray[np.int64])
 
 
 def subsampled_length(lengths: Lengths) -> Lengths:
-    """How many positions are left of each number of frames."""
+    """The number of positions after subsampling, for each number of frames."""
     return -(-lengths // FACTOR)
 
 
 class Subsampler(nn.Module):
-    """Frames to a quarter as many states.
+    """Maps frames to a quarter as many states.
 
     Args:
         bins: Coefficients of a frame.
-        channels: Outputs of the first convolution, half of which gate the other half.
-        width: Of the states.
+        channels: Outputs of the first convolution, half of which gate the other half (GLU).
+        width: Width of the states.
     """
 
     def __init__(self, bins: int, channels: int, width: int) -> None:
@@ -50,10 +51,10 @@ class Subsampler(nn.Module):
     def forward(
         self, frames: Float[Tensor, "*batch frame bin"], lengths: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch position dim"]:
-        """Subsamples; what stands behind an utterance's own end is of no meaning.
+        """Subsamples; states past the end of an utterance are undefined.
 
         Args:
-            frames: Padded behind each utterance's end.
+            frames: Right-padded frames.
             lengths: Frames of each utterance.
         """
         x = frames.to(self.first.weight.dtype).transpose(-1, -2)

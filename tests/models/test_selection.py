@@ -47,7 +47,7 @@ every_law = pytest.mark.parametrize("law", [law for law in STRATEGIES if law != 
 
 def selector(law: Strategy, **changes: Any) -> Selector:
     chains = ("encoder-self", "decoder-self")
-    plain = {"chains": chains, "sources": 2, "targets": 3}
+    plain = {"attention_types": chains, "sources": 2, "targets": 3}
     return make_selector(law, HEADS, CANDIDATES, **{**plain, **changes})
 
 
@@ -483,7 +483,7 @@ def test_wrong_selectors_are_refused(options: tuple[Any, ...], message: str) -> 
 
 
 def test_blocks_outside_the_chains_keep_their_heads() -> None:
-    model = make("group", chains=("decoder-cross",))
+    model = make("group", attention_types=("decoder-cross",))
     blocks = attentions_of(model)
     assert {m.block.chain for m in blocks if m.selector} == {"decoder-cross"}
     assert {m.block.heads for m in blocks} == {HEADS}
