@@ -56,7 +56,7 @@ class HeadModel(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.selector = selector
-        self.pressure = selector.pressure if isinstance(selector, Gating) else None
+        self.pressure = selector.l0_penalty if isinstance(selector, Gating) else None
         given = latent if latent is None or isinstance(latent, str) else tuple(latent)
         check_attention_types("latent", () if given is None else given, chains)
         self.latent = tuple(chains if given is None else given)
@@ -118,7 +118,7 @@ class HeadModel(nn.Module, ABC):
         for side in ("encoder", "decoder"):
             blocks = [m for m in self.selecting if side_of(m.block.chain) == side]
             if blocks and self.selector is not None:
-                with pyro.plate(f"{side}_tasks", self.selector.tasks(blocks[0].block.chain)):
+                with pyro.plate(f"{side}_tasks", self.selector.num_tasks(blocks[0].block.chain)):
                     found |= {m.block.name: self._choose_heads(m, batch, alone) for m in blocks}
         return found
 

@@ -1,4 +1,4 @@
-"""The alignment blocks of a network."""
+"""Makes the alignment blocks of a network."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def make_aligner(
     """Makes the alignment blocks of a network; None where there are none.
 
     Args:
-        options: How many, and of what form.
-        network: Those of the network.
-        past: Whether heads point at the states of earlier words, not at a source.
+        options: Number and form of the blocks.
+        network: Sizes of the network.
+        past: Whether heads point at the states of earlier tokens, not at a source.
     """
     check_alignment_options(options)
     if options is None or not options.blocks:

@@ -1,4 +1,4 @@
-"""The options of a model's heads in one value, from which every block is made."""
+"""The options of a model's heads, from which every block is made."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ A = TypeVar("A", bound=LatentAttention)
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """What is random about the heads of a model; each block takes its own part.
+    """What is latent about the heads of a model.
 
     Attributes:
         prior: Makes the prior of each block.
-        latent: The chains whose heads are drawn.
-        selector: How blocks get their heads among candidates; None: all heads speak.
+        latent: The attention types whose heads are latent.
+        selector: Selects heads among candidates; None: all heads are active.
     """
 
     prior: Prior
@@ -41,17 +41,17 @@ class HeadOptions:
             )
 
     def prior_of(self, block: Block) -> Family | None:
-        """The prior of a block's logits; None where its chain is not drawn."""
+        """The prior of a block's logits; None if they are deterministic."""
         return self.prior(block) if block.chain in self.latent else None
 
     def output_prior_of(self, block: Block, noise: float) -> Family | None:
-        """The prior of what n-gram heads say; None where it is not drawn."""
+        """The prior of the outputs of n-gram heads; None if they are deterministic."""
         is_latent = noise > 0 and block.chain in self.latent
         return self.prior.outputs(block, noise) if is_latent else None
 
     def selector_of(self, block: Block) -> Selector | None:
-        """The selector of a block; None where its chain does not select."""
-        selects = self.selector is not None and block.chain in self.selector.chains
+        """The selector of a block; None if blocks of its attention type do not select."""
+        selects = self.selector is not None and block.chain in self.selector.attention_types
         return self.selector if selects else None
 
     def make_attention(
@@ -60,7 +60,7 @@ class HeadOptions:
         network: Network,
         kind: Callable[..., A] = LatentAttention,  # type: ignore[assignment]
     ) -> A:
-        """Makes an attention block, latent where its chain is, with candidates where it selects."""
+        """Makes an attention block with its prior and selector."""
         selector = self.selector_of(block)
         block = with_selected_heads(block, selector)
         family = self.prior_of(block)
@@ -68,5 +68,5 @@ class HeadOptions:
 
 
 def with_selected_heads(block: Block, selector: Selector | None) -> Block:
-    """A block with the places that its selector fills."""
-    return block if selector is None else replace(block, heads=selector.places)
+    """The block with as many heads as its selector has slots."""
+    return block if selector is None else replace(block, heads=selector.num_slots)

@@ -1,4 +1,4 @@
-"""Language model: a decoder whose one chain of heads is drawn."""
+"""Language model: a causal decoder with latent heads."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ __all__ = ["LanguageModel"]
 
 
 class LanguageModel(Decoder):
-    """p(y, heads) of a causal stack.
+    """p(y, heads) of a causal decoder.
 
     Args:
-        vocabulary: Number of types, special tokens included.
+        vocab_size: Vocabulary size, including special tokens.
         prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
-        latent: The chains whose heads are drawn: decoder-self, or none.
-        label_smoothing: Of the likelihood while training.
-        selector: How blocks select their heads among candidates; None: all heads speak.
-        alignments: Blocks above the stack that point at the states of earlier words, or at null;
-            None: none.
+        latent: The attention types whose heads are latent: decoder-self, or none; None: all.
+        label_smoothing: Label smoothing of the likelihood in training.
+        selector: Selects heads among candidates; None: all heads are active.
+        alignments: Options of alignment blocks on top, which point at the states of earlier
+            tokens, or at null; None: none.
 
     Example:
         >>> model = LanguageModel(60, make_prior("cascaded"), Network(width=16, heads=2))
@@ -90,11 +90,11 @@ class LanguageModel(Decoder):
         Args:
             corpus: A corpus of one side.
             prior: A prior, or its name.
-            latent: The chains whose heads are drawn; None for all.
-            label_smoothing: Of the likelihood while training.
-            alignments: Blocks above the stack that point at the states of earlier words; None:
-                none.
-            **sizes: Those of :class:`latentheads.models.Network`; pre-norm where none is named.
+            latent: The attention types whose heads are latent; None: all.
+            label_smoothing: Label smoothing of the likelihood in training.
+            alignments: Options of alignment blocks on top, which point at the states of earlier
+                tokens; None: none.
+            **sizes: Fields of :class:`latentheads.models.Network`; pre-norm by default.
         """
         check_corpus(corpus)
         if corpus.source is not None:
@@ -106,19 +106,19 @@ class LanguageModel(Decoder):
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
-        """The types of the target."""
+        """The vocabulary size of the target."""
         return {"target": self.embedding.size}
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Float[Tensor, "*batch target dim"]:
-        """Runs the stack on whole sentences."""
+        """Runs the decoder on whole sentences."""
         choices = self.choose(batch) if choices is None else choices
         x, attention_mask = self.embedding(batch.fed), self.reach(batch.target_drawn)
         return self.decoder(x, attention_mask, choices=choices)
 
     def begin(self, batch: Batch) -> DecodingState:
-        """Starts empty."""
+        """Makes the initial state."""
         state = DecodingState(choices=self.choose(batch))
         if self.alignments is not None:
             output = cast(RowOutput, self.output)
@@ -140,7 +140,7 @@ class LanguageModel(Decoder):
 
 
 def _check_no_encoder_options(network: Network) -> None:
-    """Refuses what is said of an encoder."""
+    """Raises an error for options of an encoder."""
     for name in ("mixers", "windows", "ngram_width"):
         if STACKS[0] in named_stacks(name, str(getattr(network, name))):
             raise ValueError(f"{name} of an encoder is for a translation model")
@@ -151,7 +151,7 @@ def _check_no_encoder_options(network: Network) -> None:
 def _make_embeddings_and_output(
     vocab_size: int, network: Network
 ) -> tuple[nn.Embedding | AdaptiveTable, Output]:
-    """The table of input embeddings and the output layer, tied if asked."""
+    """Makes the input embeddings and the output layer, tied unless ``share`` is none."""
     if network.cutoffs:
         bands = AdaptiveTable(vocab_size, network.width, network.cutoffs, network.adaptive_factor)
         return bands, AdaptiveOutput(bands, network.adaptive_dropout)

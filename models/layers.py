@@ -1,4 +1,4 @@
-"""Layers and stacks: attention blocks one above the other, each handing its logits up its chain."""
+"""Layers and stacks of attention blocks; each passes its logits to the block above."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NONE: Mapping[str, Choice] = MappingProxyType({})
 
 
 class Layer(nn.Module):
-    """Self-attention or another mixer, cross-attention, feed-forward; residual steps.
+    """A Transformer layer: self-attention or another mixer, cross-attention, feed-forward.
 
     Args:
         network: Sizes.
         inner: The mixer of positions.
         cross: The cross-attention block, or None.
-        adapters: The adapters behind self-attention and the feed-forward step, or None.
+        adapters: The adapters after self-attention and feed-forward, or None.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class Layer(nn.Module):
         choices: Mapping[str, Choice] = NONE,
         task: SentenceTasks | None = None,
     ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
-        """Transforms the states and returns the logits drawn in both blocks.
+        """Transforms the states, and returns the sampled logits of both blocks.
 
         Args:
             x: States.
-            attention_mask: What positions may read of each other.
+            attention_mask: Which positions may attend to which.
             below: Logits of the nearest blocks below: self, cross.
-            memory: The states that cross-attention reads; None where there is none.
-            memory_mask: Validity of its pairs.
-            state: Caches, when decoding token by token.
+            memory: The states that cross-attention attends to; None without cross-attention.
+            memory_mask: Validity of the pairs of cross-attention.
+            state: Caches, in incremental decoding.
             choices: The selected heads of blocks that select.
             task: The task of every sentence, for adapters.
 
@@ -75,7 +75,7 @@ class Layer(nn.Module):
         """
         choice = choices.get(self.inner.block.name)
         if state is not None and choice is not None:
-            choice = choice.spread(x.ndim - 3)
+            choice = choice.unsqueeze(x.ndim - 3)
         cache = state and state.cache(self.inner)
         normalised = self.inner_step.prepare_input(x)
         update, inner = self.inner.mix(normalised, attention_mask, below[0], cache, choice)
@@ -105,12 +105,12 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers from bottom to top; the chains run through it.
+    """A stack of layers, whose attention blocks pass their logits upwards.
 
     Args:
         network: Sizes.
-        layers: How many.
-        make_layer: Makes the layer of a depth.
+        layers: Number of layers.
+        make_layer: Makes the layer at an index.
     """
 
     def __init__(self, network: Network, layers: int, make_layer: Callable[[int], Layer]) -> None:

@@ -1,4 +1,4 @@
-"""Which mixer each layer of a stack has, read from words: ``ngram*3,attention*3``."""
+"""Parses the mixer of each layer of a stack, as ``ngram*3,attention*3``."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ __all__ = [
 MIXERS = ("attention", "local", "ngram")
 STACKS = ("encoder", "decoder")
 WINDOW = 5
-"""n of the papers."""
+"""The default window n, as in the papers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixerConfig:
-    """Which mixer one layer has, and its sizes.
+    """The mixer of one layer, and its sizes.
 
     Attributes:
         kind: One of ``MIXERS``.
         window: n of a local or n-gram layer; 0: all positions.
-        head_width: Width of an n-gram head; 0: so that the layer has the parameters of attention.
+        head_width: Width of an n-gram head; 0: so that the layer has about as many parameters as
+            attention.
     """
 
     kind: str = MIXERS[0]
@@ -39,24 +40,24 @@ class MixerConfig:
 
 
 def attention_layer_below(stack: tuple[MixerConfig, ...], layer: int) -> int | None:
-    """The nearest layer below that attends, whose logits a chain hands on; None for none."""
+    """The nearest layer below with attention, whose logits are passed up; None for none."""
     return next((n for n in range(layer - 1, -1, -1) if stack[n].kind != "ngram"), None)
 
 
 def parse_mixers(
     mixers: str, windows: str, widths: str, stack: str, layers: int
 ) -> tuple[MixerConfig, ...]:
-    """Reads which mixer every layer of a stack has.
+    """Parses the mixer of every layer of a stack.
 
     Args:
         mixers: Names of ``MIXERS``.
-        windows: Their windows; empty for 5.
-        widths: Widths of n-gram heads; empty for 0.
+        windows: Their windows; empty: 5.
+        widths: Widths of n-gram heads; empty: 0.
         stack: One of ``STACKS``.
-        layers: Layers of the stack.
+        layers: Number of layers of the stack.
 
     Raises:
-        ValueError: What is wrong, in one line.
+        ValueError: A text cannot be parsed, or has another number of layers.
     """
     kinds = parse_by_layer("mixers", mixers or MIXERS[0], stack, layers) or MIXERS[:1] * layers
     for kind in kinds:
@@ -70,9 +71,9 @@ def parse_mixers(
 
 
 def parse_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str, ...]:
-    """The words of a stack, one a layer; none where the text names the other stack only.
+    """Parses one word for each layer of a stack; empty if the text names only the other stack.
 
-    ``3`` is for all layers, ``3,5*2`` for three, ``encoder=3 decoder=3,5*2`` for each stack alone.
+    ``3`` is for all layers, ``3,5*2`` for three, ``encoder=3 decoder=3,5*2`` for each stack.
     """
     parts = _by_stack(option, text)
     own_text = parts.get(stack, parts.get("", ""))
@@ -92,7 +93,7 @@ def parse_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str
 
 
 def named_stacks(option: str, text: str) -> list[str]:
-    """The stacks of which a text says something alone."""
+    """The stacks that a text names."""
     return [stack for stack in _by_stack(option, text) if stack]
 
 
@@ -103,7 +104,7 @@ def _by_stack(option: str, text: str) -> dict[str, str]:
         if named:
             check_known("stack", stack, STACKS, option, ", with a blank between two")
         if stack in parts or (parts and "" in (stack, *parts)):
-            raise ValueError(f"{option} {text!r}: say it once for each stack, or once for both")
+            raise ValueError(f"{option} {text!r}: give it once for each stack, or once for both")
         parts[stack] = value
     return parts
 

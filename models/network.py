@@ -1,4 +1,4 @@
-"""The parts of a Transformer around its attention: embeddings, feed-forward, residual steps."""
+"""The parts of a Transformer around its attention: embeddings, feed-forward, residuals."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = [
 Norm = Literal["post", "pre"]
 Share = Literal["decoder", "all", "none"]
 NGRAM = ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context", "ngram_noise")
-"""Options of n-gram layers alone."""
+"""Options of n-gram layers."""
 MIXERS_OF_OPTION = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
-"""Options that are words for layers of some mixers, for one stack alone where it is named."""
+"""Options that are parsed by layer, and the mixers that they apply to."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Network:
         self._check_mixers()
 
     def _numbers_to_text(self) -> None:
-        """Turns options that were given as whole numbers into words."""
+        """Converts integer values of options that are parsed by layer to text."""
         for name in MIXERS_OF_OPTION:
             object.__setattr__(self, name, str(getattr(self, name)))
 
@@ -161,7 +161,7 @@ class Network:
 
 
 class ScaledWithPositions(nn.Module):
-    """States times sqrt(d), plus sinusoidal positions, with dropout.
+    """Scales states by sqrt(d), adds sinusoidal positions, applies dropout.
 
     Args:
         dropout: Dropout of the sum.
@@ -175,7 +175,7 @@ class ScaledWithPositions(nn.Module):
     def add_positions(
         self, x: Float[Tensor, "*batch token dim"], start: int = 0
     ) -> Float[Tensor, "*batch token dim"]:
-        """Scales states, and adds positions from ``start`` on."""
+        """Scales states, adds positions from ``start`` on, and applies dropout."""
         x = x * x.shape[-1] ** 0.5
         x = x + self._positions_at(start, x.shape[-2], x)
         return dropout(x, self.dropout, self.training)
@@ -185,7 +185,7 @@ class ScaledWithPositions(nn.Module):
         end = start + length
         fits = cached is not None and (cached.device, cached.dtype) == (like.device, like.dtype)
         if cached is None or not fits or cached.shape[0] < end:
-            # twice as many: a text that grows by one token asks for one more each time
+            # twice as many, since incremental decoding needs one position more at each step
             cached = sinusoidal_positions(
                 max(2 * end, 128), like.shape[-1], like.device, like.dtype
             )
@@ -216,20 +216,20 @@ class Embedding(ScaledWithPositions):
 
     @property
     def size(self) -> int:
-        """The number of types."""
+        """The vocabulary size."""
         table = self.table
         return table.num_embeddings if isinstance(table, nn.Embedding) else table.ends[-1]
 
     def forward(
         self, tokens: Int[Tensor, "*batch token"], start: int = 0
     ) -> Float[Tensor, "*batch token dim"]:
-        """Embeds tokens that begin at a position."""
+        """Embeds tokens, of which the first has the position ``start``."""
         return self.add_positions(self._look_up(tokens), start)
 
     def _look_up(self, tokens: Int[Tensor, "*batch token"]) -> Float[Tensor, "*batch token dim"]:
         try:
             return self.table(tokens)
-        except IndexError as reason:  # on a CPU, and of an adaptive table never
+        except IndexError as reason:  # only on a CPU, and never from an adaptive table
             assert isinstance(self.table, nn.Embedding)
             low, high = map(int, tokens.aminmax())
             raise ValueError(
@@ -239,11 +239,11 @@ class Embedding(ScaledWithPositions):
 
 
 class FrameEmbedding(ScaledWithPositions):
-    """Frames of sound to a quarter as many states times sqrt(d), plus positions, with dropout.
+    """Subsamples frames of sound by four, scales by sqrt(d), adds positions, applies dropout.
 
     Args:
         bins: Coefficients of a frame.
-        network: Sizes, and what is hidden of the frames while training.
+        network: Sizes, and the SpecAugment policy.
     """
 
     def __init__(self, bins: int, network: Network) -> None:
@@ -257,7 +257,7 @@ class FrameEmbedding(ScaledWithPositions):
         """Embeds utterances.
 
         Args:
-            frames: Padded behind each utterance's end.
+            frames: Right-padded frames.
             lengths: Frames of each utterance.
         """
         return self.add_positions(self.subsampler(self.hiding(frames, lengths), lengths))
@@ -282,7 +282,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """A residual step around a sub-layer, with its layer norm after (post) or before (pre)."""
+    """A residual connection around a sub-layer, with layer norm after (post) or before (pre)."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -291,14 +291,14 @@ class Residual(nn.Module):
         self.dropout = network.dropout
 
     def prepare_input(self, x: Tensor) -> Tensor:
-        """What the sub-layer reads."""
+        """The input of the sub-layer: normalised if pre-norm."""
         return self.norm(x) if self.pre else x
 
     def add_update(self, x: Tensor, update: Tensor) -> Tensor:
-        """Adds what the sub-layer wrote."""
+        """Adds the output of the sub-layer; normalises if post-norm."""
         x = x + dropout(update, self.dropout, self.training)
         return x if self.pre else self.norm(x)
 
     def forward(self, x: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
-        """Runs a sub-layer that returns only its update."""
+        """Applies a sub-layer with its residual connection."""
         return self.add_update(x, step(self.prepare_input(x)))

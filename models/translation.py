@@ -1,4 +1,4 @@
-"""Translation: an encoder-decoder whose three chains of heads are drawn."""
+"""Translation: an encoder-decoder with latent heads in all three types of attention."""
 
 from __future__ import annotations
 
@@ -56,21 +56,22 @@ class Translation(Decoder):
     """p(y, heads | x) of an encoder-decoder.
 
     Args:
-        source_vocabulary: Number of source types, special tokens included.
-        target_vocabulary: Number of target types.
+        source_vocab_size: Source vocabulary size, including special tokens.
+        target_vocab_size: Target vocabulary size.
         prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
-        latent: The chains whose heads are drawn, of encoder-self, decoder-self, decoder-cross.
-        label_smoothing: Of the likelihood while training.
-        selector: How blocks select their heads among candidates; None: all heads speak.
-        adapters: Steps of its own for each task, behind those that all share; None: none.
-        alignments: Blocks above the decoder that point at source positions; None: none.
-        bins: Of the frames, where the source is speech and its tokens are positions; 0: it is text.
-        ctc: Factor of a second likelihood of the text, by which the encoder is trained too; never
-            part of a bound. 0: none.
+        latent: The attention types whose heads are latent, of encoder-self, decoder-self,
+            decoder-cross; None: all.
+        label_smoothing: Label smoothing of the likelihood in training.
+        selector: Selects heads among candidates; None: all heads are active.
+        adapters: Residual layers for each task; None: none.
+        alignments: Options of alignment blocks above the decoder, which point at source positions;
+            None: none.
+        bins: Coefficients of a frame, for a source of speech; 0: the source is text.
+        ctc: Weight of the CTC loss in training, which is never part of a bound; 0: none.
 
     Attributes:
-        ctc: What gives that likelihood; None where there is none.
+        ctc: The CTC head; None without CTC.
 
     Example:
         >>> sizes = Network(width=16, heads=2, layers=1)
@@ -136,9 +137,9 @@ class Translation(Decoder):
         self.ctc = CTC(width, target_vocab_size, ctc) if ctc else None
 
     def _make_embeddings(self, source_vocab_size: int, target_vocab_size: int, bins: int) -> None:
-        """Makes what reads the tokens of both sides, and what writes those of the target.
+        """Makes the embeddings of both sides, and the output layer.
 
-        In this order: with a seed, each takes its weights from the noise that is left.
+        The order fixes which random numbers initialise which weights.
         """
         sizes = self.network
         source = None if bins else Embedding.new_table(source_vocab_size, sizes.width)
@@ -169,11 +170,12 @@ class Translation(Decoder):
         Args:
             corpus: A parallel corpus, or one of speech.
             prior: A prior, or its name.
-            latent: The chains whose heads are drawn; None for all.
-            label_smoothing: Of the likelihood while training.
-            alignments: Blocks above the decoder that point at source positions; None: none.
-            ctc: Factor of CTC while training, of a corpus of speech.
-            **sizes: Those of :class:`latentheads.models.Network`.
+            latent: The attention types whose heads are latent; None: all.
+            label_smoothing: Label smoothing of the likelihood in training.
+            alignments: Options of alignment blocks above the decoder, which point at source
+                positions; None: none.
+            ctc: Weight of the CTC loss in training, for a corpus of speech.
+            **sizes: Fields of :class:`latentheads.models.Network`.
         """
         check_corpus(corpus)
         if corpus.source is None:
@@ -196,7 +198,7 @@ class Translation(Decoder):
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
-        """The types of both sides; a source that is sound has none."""
+        """The vocabulary sizes of both sides; speech has none."""
         target = {"target": len(self.output.weight)}
         if not isinstance(self.source_embedding, Embedding):
             return target
@@ -214,7 +216,7 @@ class Translation(Decoder):
         if isinstance(self.source_embedding, Embedding):
             return self.source_embedding(batch.source)
         if batch.frames is None:
-            raise ValueError("this batch has no frames: the model hears speech")
+            raise ValueError("this batch has no frames: the model takes speech")
         return self.source_embedding(batch.frames, batch.frame_counts)
 
     def hidden(
@@ -236,7 +238,7 @@ class Translation(Decoder):
         return EncoderDecoderStates(x, memory, valid.unsqueeze(-2))
 
     def decode_ctc(self, batch: Batch) -> list[list[int]]:
-        """What CTC hears in each utterance, without the decoder: tokens without EOS.
+        """Decodes each utterance greedily by CTC, without the decoder: tokens without EOS.
 
         Raises:
             ValueError: The model has no CTC.
@@ -289,7 +291,7 @@ class Translation(Decoder):
 def _check_source(
     network: Network, source_vocab_size: int, target_vocab_size: int, bins: int
 ) -> None:
-    """Refuses sizes that a translation with this source cannot have."""
+    """Raises an error for sizes that a translation model with this source cannot have."""
     if network.cutoffs:
         raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
     joint = network.share == "all"
@@ -298,13 +300,13 @@ def _check_source(
     if joint and source_vocab_size != target_vocab_size:
         raise ValueError(
             "share='all' needs one joint vocabulary, "
-            f"got {source_vocab_size} source and {target_vocab_size} target types"
+            f"got sizes {source_vocab_size} and {target_vocab_size}"
         )
 
 
 def _check_ctc(ctc: float, bins: int) -> None:
-    """Refuses a factor of CTC that is none, and one of text."""
+    """Raises an error for a negative weight of CTC, and for CTC of text."""
     if not 0 <= ctc < math.inf:
         raise ValueError(f"ctc must be at least 0, got {ctc}")
     if ctc and not bins:
-        raise ValueError("ctc is of speech: text has no order in time to be heard in")
+        raise ValueError("ctc is for speech: text has no frames to align")

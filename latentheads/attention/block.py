@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 Hook = Callable[..., None]
-"""A hook: called in each pass with the heads and, as the last argument, which of them are active."""
+"""A function called in each pass with the heads and, last, with which of them are active."""
 
 
 @dataclass
@@ -161,7 +161,7 @@ class HeadBlock(nn.Module, ABC):
         value = sampled
         if value is None:
             value = selector.sample(self.block.site(SELECTION), chain, self.output_weight)
-        rows, tasks = value.shape[-2], selector.tasks(chain)
+        rows, tasks = value.shape[-2], selector.num_tasks(chain)
         if rows == tasks:
             num_samples = 1  # one selection for all samples, such as the mode
         elif rows != num_samples * tasks:

@@ -119,7 +119,7 @@ class Disagreement:
         queries: Bool[Tensor, "*mask query"],
         active: Bool[Tensor, "*batch head"] | None = None,
     ) -> Float[Tensor, "*batch"]:
-        """The agreement of the outputs of a block without attention weights, averaged over queries."""
+        """The agreement of the outputs of an n-gram block, averaged over queries."""
         return _masked_mean(self._unit_agreement(heads, active), queries.to(heads.dtype))
 
     def _unit_agreement(
@@ -154,7 +154,7 @@ class Disagreement:
         return hook
 
     def blocks(self, model: nn.Module) -> list[HeadBlock]:
-        """The blocks whose heads are compared: those with two heads or more that have the vectors."""
+        """The blocks whose heads are compared: two heads or more, and the vectors to compare."""
         return [
             module
             for module in model.modules()

@@ -184,8 +184,8 @@ class MultiHeadAttention(nn.Module):
 
     def _apply_choice(self, heads: Tensor, choice: Choice) -> Tensor:
         """Multiplies the selected heads by their weights; unselected heads output 0."""
-        # a selection that fills all slots has weights of exactly one: the product is skipped, unless
-        # the gradient of a relaxation goes through the weight
+        # a selection that fills all slots has weights of exactly one: the product is needed only
+        # for the gradient of a relaxation
         if choice.index is None or choice.active_only or choice.weight.requires_grad:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         return self.scatter_active(heads, choice)

@@ -117,7 +117,7 @@ class _ConditionedHeads(HeadVariable):
 
 
 class InverseHeads(_ConditionedHeads):
-    r"""Inverse autoregressive heads: shift and scale are functions of the noise of the heads before.
+    r"""Inverse autoregressive heads: shift and scale depend on the noise of the heads before.
 
     .. math:: z_h = \mu_h + m_h(\epsilon_{<h}) + e^{r_h(\epsilon_{<h})} \epsilon_h
 
@@ -140,7 +140,7 @@ class InverseHeads(_ConditionedHeads):
 
 
 class MaskedHeads(_ConditionedHeads):
-    r"""Masked autoregressive heads: shift and scale are functions of the logits of the heads before.
+    r"""Masked autoregressive heads: shift and scale depend on the logits of the heads before.
 
     .. math:: z_h = \mu_h + m_h(z_{<h} - \mu_{<h}) + e^{r_h(z_{<h} - \mu_{<h})} \epsilon_h
 

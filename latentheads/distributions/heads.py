@@ -162,8 +162,8 @@ class HeadVariable(TorchDistribution):
     of the user, may depend on it. So a restricted posterior samples such pairs from the prior.
 
     A subclass implements ``_from_noise`` (sampling), ``_log_density``, and ``_with_location`` (the
-    same distribution around another location); ``sum_over_latent_pairs`` sums a density. Two caches
-    hold for each subclass. ``log_prob`` of the last sample reuses its noise, so that no inversion is
+    same distribution around another location); ``sum_over_latent_pairs`` sums a density. There
+    are two caches. ``log_prob`` of the last sample reuses its noise, so that no inversion is
     needed. The log-density of one value is computed once, so that a prior that is its own posterior
     gives ``log p - log q = 0`` bit for bit, in value and gradient.
 

@@ -44,7 +44,7 @@ def sum_broadcast_over_pairs(
 
 
 def _check_scale(scale: Scale, location: Tensor) -> None:
-    """Checks that a number is positive and that a tensor broadcasts; tensor values are not checked."""
+    """Checks that a number is positive and that a tensor broadcasts; not the tensor's values."""
     if not isinstance(scale, Tensor):
         if not scale > 0:
             raise ValueError(f"scale must be positive, got {scale}")

@@ -36,7 +36,7 @@ class Family(nn.Module, ABC):
 
     @property
     def dependence(self) -> Dependence:
-        """What the distribution of one head may depend on: by default all heads and lower logits."""
+        """What one head may depend on: by default all heads and the logits below."""
         return Dependence()
 
     def prune(self, heads: Sequence[int]) -> None:

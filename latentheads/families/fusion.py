@@ -1,4 +1,5 @@
 """The fusion: a small MLP over the heads of every (query, key) pair, with recomputed activations.
+
 It is the sigma of Zheng, Wu and Kong 2021, App. A, https://aclanthology.org/2021.acl-long.45.
 """
 
@@ -200,7 +201,7 @@ class _MLP:
         grad: Float[Tensor, "batch head pair"],
         parameter_grads: list[Tensor],
     ) -> Float[Tensor, "batch head pair"]:
-        """Returns the gradient of the input; adds those of the parameters to ``parameter_grads``."""
+        """Returns the gradient of the input; adds to those of the parameters."""
         weight_grads, bias_grads = parameter_grads[::2], parameter_grads[1::2]
         weight_grads[-1] += _sum_over_pairs(grad, hidden[-1])
         bias_grads[-1] += grad.sum((0, 2))

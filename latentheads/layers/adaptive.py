@@ -3,8 +3,8 @@ r"""Adaptive input and softmax: wide embeddings of frequent tokens, narrower one
 Grave et al. 2017, https://arxiv.org/abs/1609.04309; Baevski and Auli 2019,
 https://arxiv.org/abs/1809.10853.
 
-With bands :math:`B_0, B_1, \dots` of the vocabulary ordered by frequency, the probability of a token
-is exact:
+With bands :math:`B_0, B_1, \dots` of the vocabulary, ordered by frequency, the probability of a
+token is exact:
 
 .. math:: p(y \mid s) = \begin{cases} p_0(y \mid s) & y \in B_0 \\
           p_0(\text{band } i \mid s)\, p_i(y \mid s) & y \in B_i \end{cases}

@@ -109,7 +109,7 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
 
 
 def _sample_keep_mask(x: Tensor, probability: float) -> tuple[Shaped[Tensor, ...], float]:
-    """Samples a keep mask, one byte of 0 or 1 per element, and returns the factor of kept elements."""
+    """Samples a keep mask, bytes of 0 or 1; also returns the scale of kept elements."""
     if x.device.type != "cpu":
         kept = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - probability)
         return kept, 1 / (1 - probability)

@@ -92,7 +92,7 @@ class GivenLogits(Output):
 class RowOutput(Output):
     """An output layer with a row for every token, whose product with a state is the token's score.
 
-    So adding to a state adds to the scores. The distribution is one softmax or a product of several.
+    So adding to a state adds to the scores. The distribution is a softmax or a product of several.
     """
 
     @property

@@ -76,7 +76,8 @@ def find_heads(network: Any) -> list[Address]:
         if names.count(name) > 1:
             first, second, *_ = (each.path for each in addresses if each.block.name == name)
             raise ValueError(
-                f"{network_name} has two blocks {name!r}, {first} and {second}: make one of its parts latent"
+                f"{network_name} has two blocks {name!r}, {first} and {second}: make one of its "
+                "parts latent"
             )
     return addresses
 

@@ -197,7 +197,7 @@ class PretrainedBlock(HeadBlock):
             latent_queries = readable.new_ones(batch, queries)
         elif latent_queries.shape[-1] != queries:
             raise ValueError(
-                f"block {self.block.name!r}: attention_mask speaks of {latent_queries.shape[-1]} positions, "
+                f"block {self.block.name!r}: attention_mask has {latent_queries.shape[-1]} positions, "
                 f"heads read {queries}: leave it out where it is of samples of sound"
             )
         mask = PairMask.build(readable, latent_queries, scores.dtype)

@@ -249,8 +249,8 @@ def check_labels(labels: Int[Tensor, "*place"], scores: Sequence[int]) -> None:
     out_of_range = labels[(labels < 0) | (labels >= scores[-1])]
     if len(out_of_range):
         raise ValueError(
-            f"labels must lie between 0 and {scores[-1] - 1}, or be {IGNORE_INDEX} where nothing is "
-            f"predicted; got {out_of_range[0]}"
+            f"labels must lie between 0 and {scores[-1] - 1}, or be {IGNORE_INDEX} where nothing "
+            f"is predicted; got {out_of_range[0]}"
         )
 
 

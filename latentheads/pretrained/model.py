@@ -510,7 +510,7 @@ def _boundary_ids(config: Any) -> tuple[int, ...]:
 
 def _check_gates(gates: Selector | None, attention_types: Sequence[str]) -> None:
     """Refuses gates of heads that a network does not have."""
-    for attention_type in () if gates is None else gates.chains:
+    for attention_type in () if gates is None else gates.attention_types:
         if attention_type not in attention_types:
             raise ValueError(
                 f"gates name the chain {attention_type!r}, which no block of this network is in: it has "
@@ -520,7 +520,9 @@ def _check_gates(gates: Selector | None, attention_types: Sequence[str]) -> None
 
 def _selector_of_block(block: Block, gates: Selector | None) -> Selector | None:
     return (
-        gates.for_heads(block.heads) if gates is not None and block.chain in gates.chains else None
+        gates.for_heads(block.heads)
+        if gates is not None and block.chain in gates.attention_types
+        else None
     )
 
 

@@ -177,7 +177,7 @@ class Reporter:
             if selector is None or not set(blocks) & set(chosen):
                 continue
             names: tuple[str, ...] = ("",)
-            if mixture is not None and selector.tasks(chain) > 1:
+            if mixture is not None and selector.num_tasks(chain) > 1:
                 names = mixture.sources if side_of(chain) == "encoder" else mixture.targets
             shared = torch.stack([overlap_coefficient(chosen[block]) for block in blocks]).nanmean(
                 0

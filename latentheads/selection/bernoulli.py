@@ -1,6 +1,6 @@
-r"""Every candidate on its own: :math:`q(z_h = 1) = \mathrm{sigmoid}(\varphi_h)`.
+r"""Independent candidates: :math:`q(z_h = 1) = \mathrm{sigmoid}(\varphi_h)`.
 
-The relaxation of a draw is the binary Concrete one (Maddison, Mnih and Teh 2017,
+The relaxation of a sample is binary Concrete (Maddison, Mnih and Teh 2017,
 https://arxiv.org/abs/1611.00712; Jang, Gu and Poole 2017, https://arxiv.org/abs/1611.01144).
 """
 
@@ -24,11 +24,11 @@ __all__ = ["BernoulliSelector", "Bernoullis"]
 
 
 class Bernoullis(EnumerableSelection):
-    """Every candidate on its own."""
+    """Independent Bernoulli candidates."""
 
     @property
     def num_choices(self) -> int:
-        """All sets of candidates."""
+        """The number of sets of candidates."""
         return int(2 ** self.logits.shape[-1])
 
     def _enumerate_choices(self) -> Iterator[tuple[int, ...]]:
@@ -42,7 +42,7 @@ class Bernoullis(EnumerableSelection):
 
     @property
     def mode(self) -> Float[Tensor, "*batch candidate"]:
-        """Those more probable than not."""
+        """The candidates with probability above 1/2."""
         return (self.logits > 0).to(self.logits)
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
@@ -67,25 +67,25 @@ def _kl_bernoullis(q: Bernoullis, p: Bernoullis) -> Float[Tensor, "*batch"]:
 
 @dataclass(frozen=True)
 class BernoulliSelector(CandidateSelector):
-    """Every candidate on its own: each has a place of its own, and speaks in it or not."""
+    """Independent candidates: each has its own slot, and is active in it or not."""
 
     @property
-    def places(self) -> int:
+    def num_slots(self) -> int:
         """As many as candidates."""
         return self.candidates
 
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Bernoullis:
-        """The law with some logits."""
+        """Makes the distribution with given logits."""
         return Bernoullis(logits, temperature)
 
-    def start(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
-        """Every candidate with probability H/H'."""
+    def initial_logits(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """Logits that give every candidate the probability H/H'."""
         probability = self.heads / self.candidates
         logit = math.log(probability / (1 - probability))
-        return like.new_full((self.tasks(attention_type), self.candidates), logit)
+        return like.new_full((self.num_tasks(attention_type), self.candidates), logit)
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """Every candidate stands in its own place."""
+        """Each candidate in its own slot."""
         return Choice(value)

@@ -1,8 +1,8 @@
-"""The distribution of which heads of a block speak: what those of all laws share.
+"""The base classes of distributions of which heads of a block are active.
 
-A draw is exactly zeros and ones. Its gradient is that of a relaxation (straight through: Bengio,
-Leonard and Courville 2013, https://arxiv.org/abs/1308.3432), biased, or none; log-probabilities,
-divergences and marginals are exact.
+A sample is exactly zeros and ones. Its gradient is that of a relaxation (straight-through: Bengio,
+Leonard and Courville 2013, https://arxiv.org/abs/1308.3432), which is biased, or none.
+Log-probabilities, divergences and marginals are exact.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["EnumerableSelection", "Selection", "sample_uniform"]
 
 
 class Selection(TorchDistribution):
-    """How loudly the candidates of a block speak, each between zero and one; abstract.
+    """The weights of a block's candidates, each between zero and one; abstract.
 
     Args:
-        logits: One number a candidate.
-        temperature: Of the relaxation that gives the gradient.
+        logits: One logit per candidate.
+        temperature: Temperature of the relaxation that gives the gradient.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012
@@ -43,28 +43,28 @@ class Selection(TorchDistribution):
     @property
     @abstractmethod
     def mean(self) -> Float[Tensor, "*batch candidate"]:
-        """The probability of every candidate to be chosen."""
+        """The expected weight of every candidate; if binary, its selection probability."""
 
     @property
     def open(self) -> Float[Tensor, "*batch candidate"]:
-        """The probability of every candidate to speak."""
+        """The probability of every candidate to be active: to have a nonzero weight."""
         return self.mean
 
     @property
     @abstractmethod
     def mode(self) -> Float[Tensor, "*batch candidate"]:
-        """The most probable choice; among equals, the lower candidates."""
+        """The most probable selection; ties go to lower candidates."""
 
     @abstractmethod
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
-        """Log-probability of a choice."""
+        """Log-probability of a selection."""
 
     @abstractmethod
     def _with_logits(self, logits: Float[Tensor, "*batch candidate"]) -> Selection:
-        """The same law with other logits."""
+        """The same distribution with other logits."""
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Selection:
-        """Puts batch dimensions in front."""
+        """Adds batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
@@ -78,12 +78,12 @@ def sample_uniform(like: Tensor) -> Tensor:
 
 
 class EnumerableSelection(Selection):
-    """A law of zeros and ones, whose choices can all be gone through; abstract.
+    """A distribution over binary selections with a finite support; abstract.
 
     Args:
-        logits: One number a candidate.
-        temperature: Of the relaxation that gives the gradient; the draw itself does not depend
-            on it. None: a draw has no gradient.
+        logits: One logit per candidate.
+        temperature: Temperature of the relaxation that gives the gradient; samples do not depend on
+            it. None: samples have no gradient.
     """
 
     support = constraints.independent(constraints.boolean, 1)
@@ -98,14 +98,14 @@ class EnumerableSelection(Selection):
     @property
     @abstractmethod
     def num_choices(self) -> int:
-        """How many choices there are."""
+        """The size of the support."""
 
     @abstractmethod
     def _enumerate_choices(self) -> Iterable[tuple[int, ...]]:
-        """The candidates of every choice."""
+        """Yields the selected candidates of every element of the support."""
 
     def enumerate_support(self, expand: bool = True) -> Float[Tensor, "choice *batch candidate"]:
-        """Every choice once."""
+        """Every selection once."""
         candidates = range(self.logits.shape[-1])
         rows = [
             [float(candidate in chosen) for candidate in candidates]
@@ -117,10 +117,10 @@ class EnumerableSelection(Selection):
 
     @abstractmethod
     def _sample(self, logits: Float[Tensor, "*batch candidate"]) -> tuple[Tensor, Tensor]:
-        """Draws a choice, and the relaxation whose gradient it takes."""
+        """Samples a selection, and the relaxation that gives its gradient."""
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Draws choices with a straight-through gradient, or with none."""
+        """Samples selections with a straight-through gradient, or without one."""
         hard, soft = self._sample(self.logits.expand(self._extended_shape(sample_shape)))
         return hard + (soft - soft.detach()) if self.has_rsample else hard
 

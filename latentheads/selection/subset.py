@@ -1,9 +1,9 @@
-r"""Exactly H of H' candidates: the conditional Bernoulli law.
+r"""Exactly H of H' candidates: the conditional Bernoulli distribution.
 
 .. math:: q(S) = \prod_{h \in S} e^{\varphi_h} / e_H(\varphi)
 
 with the elementary symmetric polynomial :math:`e_H` (Chen, Dempster and Liu 1994,
-https://doi.org/10.1093/biomet/81.3.457). The relaxation is that of the marginals, as SIMPLE has it
+https://doi.org/10.1093/biomet/81.3.457). The gradient is that of the marginals, as in SIMPLE
 (Ahmed, Zeng, Niepert and Van den Broeck 2023, https://arxiv.org/abs/2210.01941).
 """
 
@@ -27,13 +27,13 @@ __all__ = ["Subset", "SubsetSelector"]
 
 
 class Subset(EnumerableSelection):
-    """Exactly ``size`` candidates: the conditional Bernoulli law.
+    """Exactly ``size`` candidates: the conditional Bernoulli distribution.
 
-    The relaxation of a draw is its marginal probability at the temperature.
+    The relaxation of a sample is the marginal probability at the temperature.
 
     Args:
-        logits: One number a candidate.
-        size: Candidates chosen, H.
+        logits: One logit per candidate.
+        size: Number of selected candidates, H.
         temperature: As in :class:`EnumerableSelection`.
     """
 
@@ -50,7 +50,7 @@ class Subset(EnumerableSelection):
 
     @property
     def num_choices(self) -> int:
-        """All subsets of the size."""
+        """The number of subsets of the size."""
         return math.comb(self.logits.shape[-1], self.size)
 
     def _enumerate_choices(self) -> Iterator[tuple[int, ...]]:
@@ -83,7 +83,7 @@ class Subset(EnumerableSelection):
         )
 
     def _sample_exactly(self, logits: Tensor) -> Tensor:
-        """Takes or leaves one candidate after the other, given how many are still to be taken."""
+        """Samples candidate by candidate, given how many are still to be selected."""
         log_sums = _symmetric_sums(logits.flip(-1), self.size)
         num_left = torch.full(logits.shape[:-1], self.size, device=logits.device)
         chosen = []
@@ -116,7 +116,7 @@ def _symmetric_sums(logits: Tensor, size: int) -> list[Float[Tensor, "*batch ord
 
 
 def _marginals(logits: Tensor, size: int) -> Float[Tensor, "*batch candidate"]:
-    r"""``P(h in S) = w_h e_{H-1}(all others) / e_H``, the others before h times those behind it."""
+    r"""``P(h in S) = w_h e_{H-1}(others) / e_H``, from sums over those before and after h."""
     before, behind = _symmetric_sums(logits, size), _symmetric_sums(logits.flip(-1), size)
     log_marginals = []
     for candidate, logit in enumerate(logits.unbind(-1)):
@@ -136,14 +136,14 @@ def _kl_subset(q: Subset, p: Subset) -> Float[Tensor, "*batch"]:
 
 @dataclass(frozen=True)
 class SubsetSelector(CandidateSelector):
-    """Exactly H of the candidates: the chosen fill the places in the candidates' order."""
+    """Exactly H of the candidates: they fill the slots in ascending order."""
 
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Subset:
-        """The law with some logits."""
+        """Makes the distribution with given logits."""
         return Subset(logits, self.heads, temperature)
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """The chosen, in their order."""
+        """The selected candidates in ascending order."""
         return choose_in_order(value, self.heads)

@@ -174,7 +174,7 @@ def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> N
             for name, task in ((n, 1 if n.startswith("encoder") else 0) for n in picked)
         }
         slow = model.states(batch, masks)
-    assert all(choice.silent for choice in picked.values())
+    assert all(choice.active_only for choice in picked.values())
     torch.testing.assert_close(fast, slow)
 
 
@@ -391,7 +391,7 @@ def test_decoding_with_draws_averages_over_selections(law: Strategy, tasks: bool
     assert len(seen.values) == 4
     for name, value in seen.values.items():
         each = value.unflatten(0, (3, -1))
-        assert value.shape[0] == 3 * model.selector.tasks(name[:7])
+        assert value.shape[0] == 3 * model.selector.num_tasks(name[:7])
         assert not torch.equal(each[0], each[1]) or not torch.equal(each[1], each[2])
     for place, hypotheses in enumerate(found):
         assert batch.source is not None

@@ -202,11 +202,11 @@ def test_a_beam_hears_with_draws_and_stops_where_the_sound_does() -> None:
 
 
 def test_what_is_of_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="this batch has no frames: the model hears speech"):
+    with pytest.raises(ValueError, match="this batch has no frames: the model takes speech"):
         build().states(Batch.of(TARGETS, [[4, 4], [4], [4]]))
     with pytest.raises(ValueError, match="share='all' is of text"):
         build(share="all")
-    with pytest.raises(ValueError, match="ctc is of speech"):
+    with pytest.raises(ValueError, match="ctc is for speech"):
         Translation(5, 5, make_prior("delta"), sizes(), ctc=0.3)
     with pytest.raises(ValueError, match="ctc must be at least 0, got -1"):
         build(ctc=-1)

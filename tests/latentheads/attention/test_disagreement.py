@@ -118,7 +118,7 @@ def test_no_figure_is_reported_with_it() -> None:
 def test_only_the_chains_asked_for_and_blocks_of_several_heads_are_compared() -> None:
     model, batch = build(), small_batch()
     model.train()
-    model.disagreement = made(chains=("decoder-cross",))
+    model.disagreement = made(attention_types=("decoder-cross",))
     sites = poutine.trace(model).get_trace(batch).nodes
     named = [name for name in sites if name.endswith("disagreement")]
     assert named == ["decoder.0.cross.disagreement", "decoder.1.cross.disagreement"]
@@ -170,7 +170,7 @@ def test_training_with_it_makes_heads_differ() -> None:
     [
         ({"kinds": ()}, "kinds must name one or more of subspace, position, output"),
         ({"kinds": ("outputs",)}, "kinds must be of subspace, position, output; got 'outputs'"),
-        ({"chains": ("self",)}, "chains must be of encoder-self"),
+        ({"attention_types": ("self",)}, "attention_types must be of encoder-self"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:

@@ -401,7 +401,7 @@ def test_every_head_has_one_gate_that_is_counted_once(kind: str, choice: str, ba
 def test_pressure_is_one_for_all_blocks(batch: Batch) -> None:
     model = gated(choice="mixed").train()
     guide = FORMS["tied"](model).double()
-    assert len({id(module.selector.pressure) for module in model.selecting}) == 1
+    assert len({id(module.selector.l0_penalty) for module in model.selecting}) == 1
     slopes = []
     for pressure in (0.0, 40.0):
         model.pressure.value.fill_(pressure)

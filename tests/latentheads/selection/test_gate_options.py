@@ -73,7 +73,7 @@ def test_what_closes_gates_is_made_as_the_options_say() -> None:
     assert closing is not None
     assert (closing.gate_heads, closing.gate_rate) == (3, 0.02)
     assert (closing.steps, closing.tokens) == (7, 11)
-    assert float(closing.pressure.value) == 22
+    assert float(closing.l0_penalty.value) == 22
     assert Gates("all").closing(model, Tied(model), 7, 11) is None
 
 

@@ -29,7 +29,7 @@ def test_a_group_fills_its_place_and_a_subset_stands_in_order() -> None:
 def test_draws_that_do_not_fit_the_sentences_are_refused(task: torch.Tensor | None) -> None:
     gates, drawn = Gating(3), torch.ones(2, 3)
     for selector in (gates, make_selector("selection", 2, 3)):
-        with pytest.raises(ValueError, match="2 draws need the task of every sentence"):
+        with pytest.raises(ValueError, match="2 samples need the task of every sentence"):
             selector.choose(drawn, task, num_samples=2)
     fitting = gates.choose(drawn, torch.tensor([5, 5, 7, 7]), num_samples=2)
     assert fitting.weight.shape == (4, 3)
