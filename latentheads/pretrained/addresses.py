@@ -1,4 +1,4 @@
-"""Where the heads of a network are: its attention modules, and the chain and layer of each."""
+"""The attention modules of a network, with the attention type and layer of each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from latentheads.names import ATTENTION_TYPES, Block
 __all__ = ["Address", "find_heads", "parse_blocks"]
 
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
-"""The names that modules and configurations have for the number of their heads."""
+"""Names of the number of heads in modules and configurations."""
 
 OUTPUTS = (
     *("o_proj", "out_proj", "c_proj", "o", "out_lin"),
     *("dense", "wo", "Wo", "proj", "projection"),
 )
-"""The names that modules have for the projection that reads their heads out."""
+"""Names of the output projection in attention modules."""
 
 CROSS = re.compile("cross|encoder_attn|encdec", re.IGNORECASE)
 
@@ -32,10 +32,10 @@ class Address:
     """An attention module of a network.
 
     Attributes:
-        block: Its chain, its layer and the number of its heads.
+        block: Its attention type, its layer and the number of its heads.
         attention: The module that calls the attention function.
-        projection: The module that reads the heads out.
-        path: What the network calls the attention module.
+        projection: The output projection.
+        path: The name of the attention module in the network.
     """
 
     block: Block
@@ -45,16 +45,16 @@ class Address:
 
 
 def find_heads(network: Any) -> list[Address]:
-    """The attention modules of a network, in its own order.
+    """Finds the attention modules of a network, in its own order.
 
     Args:
         network: A ``PreTrainedModel``.
 
     Raises:
-        ValueError: There are none that let their attention be chosen, or two have one name.
+        ValueError: None uses ``AttentionInterface``, or two have the same name.
     """
     network_name = type(network).__name__
-    # the layers of ALBERT are one module that runs many times: one site cannot be drawn twice
+    # the layers of ALBERT are one module that runs many times: a site cannot be sampled twice
     if hasattr(network.config, "num_hidden_groups"):
         raise ValueError(
             f"{network_name} shares one attention module between layers: no site is one layer"
@@ -83,17 +83,17 @@ def find_heads(network: Any) -> list[Address]:
 
 
 def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
-    """The blocks that a word names: all, layers such as 3 or 3-5, chains, names; commas between.
+    """Parses a choice of blocks: all, layers such as 3 or 3-5, attention types, or block names.
 
     Args:
-        blocks: The word.
-        addresses: The blocks there are.
+        blocks: The text, with commas between items.
+        addresses: All blocks of the network.
 
     Returns:
-        Those that are named, each knowing where its chain begins now.
+        The chosen blocks, each with the first chosen layer of its attention type.
 
     Raises:
-        ValueError: A part of it names no block.
+        ValueError: An item names no block.
     """
     chosen: set[str] = set()
     for item in split_items(blocks):
@@ -102,7 +102,7 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
             available = ", ".join(block.name for block in addresses)
             raise ValueError(
                 f"blocks {item!r} names no block: give all, layers such as 3 or 3-5, "
-                f"chains ({', '.join(ATTENTION_TYPES)}), or some of {available}"
+                f"attention types ({', '.join(ATTENTION_TYPES)}), or some of {available}"
             )
         chosen |= named
     chosen_blocks = [block for block in addresses if block.name in chosen]
@@ -122,7 +122,7 @@ def _matches_block(item: str, block: Block) -> bool:
 
 
 def _uses_attention_interface(module: nn.Module) -> bool:
-    """Whether a module asks the registry which attention function to call."""
+    """Whether a module takes its attention function from ``AttentionInterface``."""
     code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
     return code is not None and "get_interface" in code.co_names
 
@@ -160,7 +160,7 @@ def _count_heads(module: Any) -> int:
 
 
 def _find_outputs(path: str, module: nn.Module, network: nn.Module) -> Iterator[nn.Module]:
-    """The output projection: a child of the module, or, as in BERT, of what stands beside it."""
+    """Finds the output projection: a child of the module or, as in BERT, of its sibling."""
     children = dict(module.named_children())
     yield from (children[name] for name in OUTPUTS if name in children)
     sibling = getattr(network.get_submodule(path.rpartition(".")[0]), "output", None)

@@ -1,11 +1,11 @@
 """Alignment blocks above the decoder of a network of ``transformers``.
 
-They stand between the decoder's last states and the network's own output layer, which hooks
-connect: nothing of the network is changed. Heads point at the states of its encoder, or, where
-there is none, at the decoder's own states of the tokens before.
+Hooks insert them between the decoder's last states and the network's own output layer; the network
+itself is not changed. Heads point at the states of the encoder or, in a decoder-only network, at
+the states of earlier tokens.
 
-A bias of the output layer, as Marian has, is one more column of its matrix, and one more number of
-every state, which is 1.
+A bias of the output layer, as in Marian, becomes one more column of its matrix, and a constant 1 in
+every state.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from latentheads.pretrained.likelihoods import Likelihood, NextToken, TargetToke
 __all__ = ["AlignedDecoder", "NetworkOutput", "make_aligned"]
 
 NEAR = 1e-3
-"""Relative difference of scores that rounding may make."""
+"""Tolerance for rounding, relative and absolute, when scores are compared."""
 
 
 class NetworkOutput(LinearOutput):
-    """The output layer of a network, bias included; it has no weights of its own.
+    """The output layer of a network, including its bias; it has no weights of its own.
 
     Args:
         network: The network.
 
     Raises:
-        ValueError: It has none, or none that is linear.
+        ValueError: The network has no linear output layer.
     """
 
     def __init__(self, network: Any) -> None:
@@ -51,24 +51,25 @@ class NetworkOutput(LinearOutput):
                 f"{type(network).__name__} has no linear output layer: alignments need one"
             )
         logits_bias = getattr(network, "final_logits_bias", None)
-        self._held = layer, logits_bias  # not submodules
+        self._layer_and_bias = layer, logits_bias  # a tuple, so that they are not submodules
         self.biased = layer.bias is not None or (
             logits_bias is not None and bool(logits_bias.any())
         )
 
     @property
     def layer(self) -> nn.Linear:
-        """The network's own."""
-        return self._held[0]
+        """The network's own output layer."""
+        return self._layer_and_bias[0]
 
     @property
     def added_bias(self) -> Float[Tensor, "1 vocab"] | float:
-        """What the network adds to the scores of its layer."""
-        return self._held[1] if self.biased and self._held[1] is not None else 0.0
+        """The bias that the network adds to the scores of its output layer."""
+        bias = self._layer_and_bias[1]
+        return bias if self.biased and bias is not None else 0.0
 
     @property
     def weight(self) -> Float[Tensor, "vocab dim"]:
-        """The matrix, the bias its last column."""
+        """The matrix, with the bias as its last column."""
         if not self.biased:
             return self.layer.weight
         bias = torch.zeros_like(self.layer.weight[:, 0]) + self.added_bias
@@ -77,7 +78,7 @@ class NetworkOutput(LinearOutput):
         return torch.cat([self.layer.weight, bias.view(-1, 1)], 1)
 
     def widen(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch wide"]:
-        """States as the matrix reads them: with a 1 behind where there is a bias."""
+        """Appends a 1 to states if there is a bias."""
         return F.pad(states, (0, 1), value=1.0) if self.biased else states
 
 
@@ -86,18 +87,18 @@ class _Call:
     """The arguments of the decoder in a call of the network.
 
     Attributes:
-        tokens: The tokens that it reads.
-        real: Which of them are no padding.
+        tokens: The input tokens.
+        valid: The padding mask of the tokens.
         memory: The states of the encoder.
-        memory_real: Which of them are no padding.
-        before: How many tokens of earlier calls are in the cache.
+        memory_valid: The padding mask of the memory.
+        num_cached: Number of tokens in the cache.
     """
 
     tokens: Tensor | None
-    real: Tensor | None
+    valid: Tensor | None
     memory: Tensor | None
-    memory_real: Tensor | None
-    before: int
+    memory_valid: Tensor | None
+    num_cached: int
 
     @classmethod
     def of(cls, arguments: dict[str, Any]) -> _Call:
@@ -112,11 +113,11 @@ class _Call:
 
 
 class AlignedDecoder:
-    """Alignments between a decoder and its output layer, connected by hooks.
+    """Alignment blocks between a decoder and its output layer, connected by hooks.
 
-    While :meth:`recording` it keeps the states that alignments read. In any other call of the
-    network, such as a step of ``generate``, the scores become log-probabilities, all alignments
-    summed.
+    Inside :meth:`recording` it stores the states for the alignment blocks. In any other call of the
+    network, such as a step of ``generate``, it replaces the scores by log-probabilities that are
+    marginalised over all alignments.
 
     Args:
         network: The network.
@@ -136,16 +137,16 @@ class AlignedDecoder:
 
     @property
     def past(self) -> bool:
-        """Whether it is the decoder's own states that heads may point at."""
+        """Whether heads point at the decoder's own earlier states."""
         return not self.network.config.is_encoder_decoder
 
     @property
     def _needs_all(self) -> bool:
-        """Whether every token is read again for each next one."""
+        """Whether each step needs the states of all tokens before."""
         return self.aligner.options.chained or (self.past and self.aligner.points)
 
     def attach(self) -> list[Any]:
-        """Connects the hooks; gives their handles, which disconnect them."""
+        """Registers the hooks, and returns their handles."""
         layer = self.output.layer
         return [
             self.network.register_forward_pre_hook(self._score_all, with_kwargs=True),
@@ -157,33 +158,33 @@ class AlignedDecoder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Keeps the states of a call, for which the network scores a single position."""
+        """Records the states of a call; the network then scores only one position."""
         outer = self._recording, self._call, self._states, self._last_scores
         self._recording = True
         try:
             yield
-        finally:  # one pass may run inside another, as that of a guide
+        finally:  # passes may be nested, such as that of a guide
             self._recording, self._call, self._states, self._last_scores = outer
 
     def recorded_states(
         self,
         label_likelihood: Likelihood,
-        target: Bool[Tensor, "batch read"] | None,
+        target: Bool[Tensor, "batch input"] | None,
         source: Bool[Tensor, "batch source"] | None,
     ) -> EncoderDecoderStates:
-        """The hidden states of the call that was heard, as alignments read them.
+        """The states of the recorded call, for the alignment blocks.
 
         Args:
-            label_likelihood: Tells which positions predict.
-            target: The decoder's real positions; None: all.
-            source: The encoder's; None: all.
+            label_likelihood: Selects the positions that predict a label.
+            target: The decoder's padding mask; None: no padding.
+            source: The encoder's padding mask; None: no padding.
         """
         assert self._call is not None
         assert self._states is not None
-        states = self.output.widen(label_likelihood.places(self._states))
+        states = self.output.widen(label_likelihood.scored_positions(self._states))
         if self.past:
             target = self._all_real(self._states) if target is None else target
-            return self.aligner.look_back(states, label_likelihood.places(target))
+            return self.aligner.look_back(states, label_likelihood.scored_positions(target))
         return self._states_with_source(states, source)
 
     def _states_with_source(
@@ -193,7 +194,7 @@ class AlignedDecoder:
         memory = self._call.memory
         prefix = f"{type(self.network).__name__}: alignments need"
         if memory is None:
-            raise ValueError(f"{prefix} the states of the encoder, which the decoder is not told")
+            raise ValueError(f"{prefix} the states of the encoder, which the decoder is not given")
         memory = self.output.widen(memory)
         valid = self._all_real(memory) if source is None else source.bool()
         if memory.shape[-1] != states.shape[-1]:
@@ -210,7 +211,7 @@ class AlignedDecoder:
         return states.new_ones(states.shape[:2], dtype=torch.bool)
 
     def _score_all(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Has the network score every position: those before are what heads point at."""
+        """Makes the network return the states of all positions, which heads point at."""
         return (args, kwargs | {"logits_to_keep": 0}) if "logits_to_keep" in kwargs else None
 
     def _record_call(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -223,7 +224,7 @@ class AlignedDecoder:
         return (args[0][:, :1],)
 
     def _replace_scores(self, _: nn.Module, args: tuple[Tensor], scores: Tensor) -> Tensor | None:
-        """Replaces the scores by the sum over all alignments, unless states are being kept."""
+        """Replaces the scores by marginal log-probabilities, unless states are being recorded."""
         replaced = None
         if not self._recording:
             log_probs = self._score_vocabulary(args[0].detach()).to(scores.dtype)
@@ -233,45 +234,49 @@ class AlignedDecoder:
 
     @torch.no_grad()
     def _score_vocabulary(
-        self, states: Float[Tensor, "batch read dim"]
-    ) -> Float[Tensor, "batch read vocab"]:
-        """Log-probabilities of the vocabulary, all alignments summed."""
+        self, states: Float[Tensor, "batch input dim"]
+    ) -> Float[Tensor, "batch input vocab"]:
+        """Log-probabilities of the vocabulary, marginalised over all alignments."""
         call = self._call
         assert call is not None
         tokens = torch.zeros_like(states[..., 0], dtype=torch.long)
         if self.aligner.options.chained:
             tokens = self._decoder_tokens(call)
-        if call.before and self._needs_all:
+        if call.num_cached and self._needs_all:
             raise ValueError(
-                "these alignments read the states of all tokens before, and a cache has none: "
+                "these alignments need the states of all tokens before, which a cache has not: "
                 "generate(..., use_cache=False)"
             )
         return self._alignment_state(call, states).scores(self.output.widen(states), tokens)
 
     def _alignment_state(self, call: _Call, states: Tensor) -> AlignmentState:
-        """The state of alignments; one for as long as a text is written with a cache."""
-        if self._cached_state is not None and call.before and self._cached_state[0] is call.memory:
+        """The decoding state of the alignments; reused while a text is generated with a cache."""
+        if (
+            self._cached_state is not None
+            and call.num_cached
+            and self._cached_state[0] is call.memory
+        ):
             return self._cached_state[1]
         wide_states = self.output.widen(states)
         if self.past:
-            valid = self._all_real(states) if call.real is None else call.real.bool()
+            valid = self._all_real(states) if call.valid is None else call.valid.bool()
             hidden = self.aligner.look_back(wide_states, valid)
         else:
-            hidden = self._states_with_source(wide_states, call.memory_real)
+            hidden = self._states_with_source(wide_states, call.memory_valid)
         state = AlignmentState(self.aligner, hidden, MatrixOutput(self.output.weight))
         self._cached_state = None if call.memory is None else (call.memory, state)
         return state
 
-    def _decoder_tokens(self, call: _Call) -> Int[Tensor, "batch read"]:
-        """What the decoder reads, from its first token on."""
+    def _decoder_tokens(self, call: _Call) -> Int[Tensor, "batch input"]:
+        """The input tokens of the decoder from the first on."""
         if call.tokens is None:
-            raise ValueError("alignments in a chain read the tokens: give the network input_ids")
-        if call.real is not None and not call.real[:, 0].all():
+            raise ValueError("alignments in a chain need the tokens: give the network input_ids")
+        if call.valid is not None and not call.valid[:, 0].all():
             raise ValueError("alignments in a chain begin at the first token: pad on the right")
         return call.tokens
 
     def _check_scores(self, _: nn.Module, args: Any, outputs: Any) -> None:
-        """Refuses, at the first call, a network that does more than multiply with its matrix."""
+        """Raises an error, at the first call, if scores are not those of the output layer."""
         logits, expected_scores = getattr(outputs, "logits", None), self._last_scores
         if not self._recording:
             self._call = self._last_scores = None
@@ -290,7 +295,7 @@ class AlignedDecoder:
 
 
 class _ReplacedScores(torch.autograd.Function):
-    """Puts scores in the place of others; their gradient is refused."""
+    """Replaces scores; their gradient raises an error."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, replacement: Tensor) -> Tensor:
@@ -306,15 +311,15 @@ class _ReplacedScores(torch.autograd.Function):
 def make_aligned(
     network: Any, options: AlignmentOptions | None, label_likelihood: Likelihood | None
 ) -> tuple[Aligner, NetworkOutput] | None:
-    """Makes the alignment blocks of a network; None where there are to be none.
+    """Makes the alignment blocks of a network; None without alignments.
 
     Args:
         network: The network.
-        options: How many, and of what form.
-        label_likelihood: What it predicts.
+        options: Number and form of the blocks.
+        label_likelihood: The likelihood of its labels.
 
     Raises:
-        ValueError: The network cannot have them.
+        ValueError: The network cannot have alignments.
     """
     decoder_only = not network.config.is_encoder_decoder
     settled_options = None if options is None else options.settle(decoder_only)
@@ -323,7 +328,7 @@ def make_aligned(
     network_name = type(network).__name__
     if not isinstance(label_likelihood, NextToken | TargetToken):
         raise ValueError(
-            f"alignments explain the tokens that a decoder writes: {network_name} writes none"
+            f"alignments explain the tokens of a decoder: {network_name} predicts none"
         )
     settled_options.check_window(decoder_only)
     output = NetworkOutput(network)

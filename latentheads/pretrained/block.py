@@ -1,4 +1,4 @@
-"""A block of a network of ``transformers``: its attention module, cut where its heads are drawn."""
+"""A block of a network of ``transformers``, whose attention logits are sampled."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ __all__ = ["ForwardPass", "PretrainedBlock"]
 
 @dataclass
 class ForwardPass:
-    """The state of one pass of a network, which its blocks read and write.
+    """The state of one forward pass, shared by the blocks of a network.
 
     In a call of the network itself, such as a step of ``generate``, the heads of all positions are
-    drawn, and no density is computed.
+    sampled, and no density is computed.
 
     Attributes:
         queries: By side, the positions whose heads carry a latent; None: all.
-        choices: The selected heads of every block that selects; drawn where they are needed if not
-            given.
-        below: By chain, the logits of the last block that drew any.
-        masks: By chain, the last mask that came, and what was made of it.
+        choices: The selected heads of blocks that select; if missing, they are sampled.
+        below: By attention type, the logits of the last latent block.
+        masks: By attention type, the last attention mask, the shape of its scores, and the
+            :class:`PairMask` that was made of it.
     """
 
     queries: dict[str, Tensor | None] = field(default_factory=dict)
@@ -45,23 +45,23 @@ class ForwardPass:
 
 
 class ForwardPassHolder:
-    """Holds the pass that is running, for all blocks of a network."""
+    """Holds the current forward pass, for all blocks of a network."""
 
     def __init__(self) -> None:
         self.forward_pass = ForwardPass()
 
 
 class PretrainedBlock(HeadBlock):
-    """A block of a pre-trained network: its heads are drawn at ``<block>.logits``.
+    """A block of a pre-trained network: its logits are sampled at ``<block>.logits``.
 
-    It has no weights: those are the attention module's.
+    It has no weights of its own: it uses those of the attention module.
 
     Args:
-        address: Where the heads are.
-        prior: The law of their logits; None makes the block deterministic, without a site.
-        selector: The gates of its heads, at ``<block>.selection``; None: there are none.
-        holder: What all blocks of the network share.
-        last: Whether no block of its chain above draws anything.
+        address: The attention module.
+        prior: The prior of the logits; None makes the block deterministic, without a site.
+        selector: The gates of its heads, at ``<block>.selection``; None: no gates.
+        holder: The forward pass that all blocks of the network share.
+        last: Whether it is the last latent block of its attention type.
         config: The network's configuration.
     """
 
@@ -80,7 +80,7 @@ class PretrainedBlock(HeadBlock):
         super().__init__(address.block, selector)
         self.prior = prior
         self.last = last
-        self._network_modules = address.attention, address.projection  # not submodules
+        self._network_modules = address.attention, address.projection  # a tuple: not submodules
         self._path, self._config = address.path, config
         self._holder = holder
         self._states: BlockStates | None = None
@@ -97,13 +97,13 @@ class PretrainedBlock(HeadBlock):
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
-        """The weights that read the heads out; a linear map of GPT-2 keeps them turned."""
+        """The weight of the output projection; GPT-2's ``Conv1D`` stores it transposed."""
         weight = cast(Tensor, self.projection.weight)
         return weight if isinstance(self.projection, nn.Linear) else weight.T
 
     @property
     def size(self) -> int:
-        """Width of what a head says."""
+        """Width of a head's output."""
         return self.output_weight.shape[1] // self.block.heads
 
     @property
@@ -112,7 +112,7 @@ class PretrainedBlock(HeadBlock):
         return side_of(self.block.chain)
 
     def record_states(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keeps the states that the attention module reads, until its heads are drawn."""
+        """A pre-hook: holds the input states of the module until its heads are sampled."""
         query = args[0] if args else kwargs.get("hidden_states")
         memory = kwargs.get("key_value_states", kwargs.get("encoder_hidden_states"))
         if memory is None and self.block.chain.endswith("self"):
@@ -127,7 +127,7 @@ class PretrainedBlock(HeadBlock):
         position_bias: Tensor | None,
         softcap: float | None,
     ) -> Float[Tensor, "batch head query key"]:
-        """The scores, in float32 or wider; heads in a row share the keys of their group."""
+        """Computes the scores in float32 or wider; the heads of a group share its keys."""
         query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
         scores = full_precision(_apply_grouped(torch.matmul, query, key.transpose(-1, -2)))
         if softcap is not None:
@@ -141,23 +141,23 @@ class PretrainedBlock(HeadBlock):
         attention_mask: Shaped[Tensor, "*pairs"] | None,
         dropout: float,
     ) -> tuple[Float[Tensor, "batch query head wide"], Float[Tensor, "batch head query key"]]:
-        """Draws the logits and weighs the values.
+        """Samples the logits, and computes the weighted sum of the values.
 
         Args:
-            scores: What the network computed.
+            scores: The scores of the network.
             value: The values.
-            attention_mask: As the network gives it.
-            dropout: Of the weights.
+            attention_mask: The attention mask of the network.
+            dropout: Dropout of the weights.
 
         Returns:
-            What the heads say, behind their gates, and their weights.
+            The outputs of the heads, multiplied by their gates, and the attention weights.
         """
         choice = self._get_choice()
         if attention_mask is not None:
             if attention_mask.shape[-1] > scores.shape[-1]:
                 attention_mask = attention_mask[..., : scores.shape[-1]]
             if attention_mask.dtype != torch.bool:
-                # what is readable may have a bias, which belongs to the scores
+                # a finite bias of unmasked pairs belongs to the scores
                 readable = _readable(attention_mask)
                 scores = scores + full_precision(attention_mask).masked_fill(~readable, 0.0)
         mask = self._get_mask(attention_mask, scores)
@@ -176,7 +176,7 @@ class PretrainedBlock(HeadBlock):
         return heads.transpose(1, 2).contiguous(), weights
 
     def _get_choice(self) -> Choice | None:
-        """Which heads speak: given with the pass, or drawn in a call of the network itself."""
+        """The selected heads: those of the pass, or sampled in a call of the network itself."""
         if self.selector is None:
             return None
         choice = self._holder.forward_pass.choices.get(self.block.name)
@@ -185,7 +185,7 @@ class PretrainedBlock(HeadBlock):
     def _get_mask(
         self, attention_mask: Shaped[Tensor, "*pairs"] | None, scores: Tensor
     ) -> PairMask:
-        """The mask of the pairs; blocks of a chain that are given one mask share it."""
+        """The mask of the pairs; blocks of an attention type with the same mask share it."""
         forward_pass, shape = self._holder.forward_pass, scores.shape
         cached = forward_pass.masks.get(self.block.chain)
         if cached is not None and cached[0] is attention_mask and cached[1] == shape:
@@ -197,8 +197,8 @@ class PretrainedBlock(HeadBlock):
             latent_queries = readable.new_ones(batch, queries)
         elif latent_queries.shape[-1] != queries:
             raise ValueError(
-                f"block {self.block.name!r}: attention_mask has {latent_queries.shape[-1]} positions, "
-                f"heads read {queries}: leave it out where it is of samples of sound"
+                f"block {self.block.name!r}: attention_mask has {latent_queries.shape[-1]} "
+                f"positions, heads have {queries}: leave it out if it is of samples of sound"
             )
         mask = PairMask.build(readable, latent_queries, scores.dtype)
         forward_pass.masks[self.block.chain] = attention_mask, shape, mask
@@ -207,7 +207,7 @@ class PretrainedBlock(HeadBlock):
     def _make_readable(
         self, attention_mask: Tensor | None, scores: Tensor
     ) -> Bool[Tensor, "#b query key"]:
-        """True at the keys that every query may read, the same for all heads."""
+        """True at the keys that each query may attend to, the same for all heads."""
         queries, keys = scores.shape[-2:]
         if attention_mask is None:
             is_causal = getattr(self.attention, "is_causal", False) and self.block.chain.endswith(
@@ -223,15 +223,15 @@ class PretrainedBlock(HeadBlock):
         return readable[:, 0]
 
     def _sample_logits(self, scores: Tensor, mask: PairMask) -> Tensor:
-        """Draws the logits, and hands them up the chain."""
+        """Samples the logits, and passes them to the block above."""
         forward_pass, attention_type = self._holder.forward_pass, self.block.chain
         below = None if self.block.first else forward_pass.below.get(attention_type)
         states, self._states = self._states, None
         logits = self._sample_heads(HeadContext(scores, below, mask, self.block, None, states))
         if logits.shape != scores.shape:
             raise ValueError(
-                f"site {self.site!r}: a pre-trained network takes one draw at a time, got shape "
-                f"{tuple(logits.shape)}: draw particles one after the other"
+                f"site {self.site!r}: a pre-trained network takes one sample at a time, got shape "
+                f"{tuple(logits.shape)}: sample particles one after the other"
             )
         if self.prior is not None:
             forward_pass.below.pop(attention_type, None)
@@ -241,22 +241,22 @@ class PretrainedBlock(HeadBlock):
 
     @property
     def address(self) -> Address:
-        """Where its heads are now."""
+        """The attention module, with the present number of heads."""
         return Address(self.block, *self._network_modules, self._path)
 
     def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
-        """Refuses a removal that the network cannot take.
+        """Raises an error if the block cannot be pruned so.
 
         Raises:
-            ValueError: Something reads the logits of a head that is to go, or the network's
-                weights cannot be cut so.
+            ValueError: The logits of a removed head are still used, or the weights of the network
+                cannot be pruned so.
         """
         if len(active) == self.block.heads:
             return
         if len(computed) > len(active):
             raise ValueError(
-                f"block {self.block.name!r}: prior or guide reads logits of heads that are to go, "
-                "and a pre-trained network computes none that it does not read out"
+                f"block {self.block.name!r}: prior or guide uses the logits of removed heads, and a "
+                "pre-trained network computes no head without an output"
             )
         check_prunable(self.address, active)
 
@@ -267,7 +267,7 @@ class PretrainedBlock(HeadBlock):
 
 
 def _readable(mask: Tensor) -> Bool[Tensor, "*pairs"]:
-    """Where a mask lets a key be read: True, or nothing like minus infinity added."""
+    """True at unmasked keys, of a boolean mask or of one that is added to the scores."""
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
@@ -276,7 +276,7 @@ def _apply_grouped(
     rows: Float[Tensor, "batch head row inner"],
     shared: Float[Tensor, "batch group inner column"],
 ) -> Float[Tensor, "batch head row column"]:
-    """Applies a product to heads that share one matrix in groups; it is not copied for each."""
+    """Applies a product to heads in groups that share a matrix, without copying it."""
     batch, heads, num_rows, inner = rows.shape
     groups = shared.shape[1]
     grouped_rows = rows.reshape(batch, groups, heads // groups * num_rows, inner)

@@ -1,7 +1,7 @@
-"""The library's language model in the form of GPT-2 of ``transformers``, and back: equal outputs.
+"""Converts the library's language model to GPT-2 of ``transformers`` and back, with equal outputs.
 
-Both are pre-norm stacks of the same layers. What differs is said in numbers: the scaled embeddings
-and the sinusoidal positions become tables, the output keeps a table of its own.
+Both are pre-norm stacks of the same layers. Scaled embeddings and sinusoidal positions become
+tables; the output layer gets a table of its own.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from latentheads.packages import need_package
 __all__ = ["from_gpt2", "to_gpt2"]
 
 SIZES = "latentheads_network"
-"""Where a configuration keeps the sizes of the library's network."""
+"""The attribute of a configuration with the sizes of the library's network."""
 
 
 @torch.no_grad()
 def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
-    """Makes a ``GPT2LMHeadModel`` that says what a language model without noise says.
+    """Makes a ``GPT2LMHeadModel`` with the outputs of a language model without noise.
 
-    It reads the tokens that the library feeds, the first of them BOS.
+    Its input tokens are those of the library's model, of which the first is BOS.
 
     Args:
         model: A plain Transformer: pre-norm, attention in every layer, heads without noise.
-        length: Positions that it knows.
+        length: Number of positions.
 
     Raises:
-        ValueError: The model is something else.
+        ValueError: The model is not a plain Transformer.
     """
     if not isinstance(model, LanguageModel):
         raise ValueError(f"model must be a LanguageModel, got {type(model).__name__}")
@@ -80,14 +80,14 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
 
 @torch.no_grad()
 def from_gpt2(network: Any) -> LanguageModel:
-    """Makes the library's language model of what :func:`to_gpt2` made, trained further or not.
+    """Makes the library's language model from the output of :func:`to_gpt2`, possibly fine-tuned.
 
     Args:
         network: A ``GPT2LMHeadModel``.
 
     Raises:
-        ValueError: It was made otherwise, or its positions or its tables are no longer those that
-            the library computes.
+        ValueError: It was not made by :func:`to_gpt2`, or its positions were trained, or its tied
+            tables now differ.
     """
     sizes = getattr(network.config, SIZES, None)
     if sizes is None:
@@ -118,7 +118,7 @@ def from_gpt2(network: Any) -> LanguageModel:
 
 
 def _check_convertible(model: LanguageModel) -> None:
-    """Refuses what GPT-2 cannot say."""
+    """Checks that a model can be converted to GPT-2."""
     network = model.network
     unsupported = {
         "norm post": network.norm != "pre",
@@ -138,7 +138,7 @@ def _check_convertible(model: LanguageModel) -> None:
 
 
 def _differs_from_scores(module: Any) -> bool:
-    """Whether the logits of a block are anything but its scores."""
+    """Whether the logits of a block are not simply its scores."""
     return not (isinstance(module.prior, Point) and isinstance(module.prior.location, Identity))
 
 
@@ -147,7 +147,7 @@ def _attention_of(model: LanguageModel) -> list[LatentAttention]:
 
 
 def _parameter_pairs(network: Any, model: LanguageModel) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """GPT-2's parameters and ours; its linear maps keep their weights turned."""
+    """Yields GPT-2's parameters, the library's, and whether one is the transpose of the other."""
     blocks, layers = network.transformer.h, model.decoder.layers
     pairs: list[tuple[Any, Any]] = [(network.transformer.ln_f, model.decoder.norm)]
     for block, layer in zip(blocks, layers, strict=True):

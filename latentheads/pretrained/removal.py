@@ -1,8 +1,8 @@
-"""Real removal of heads from a network of ``transformers``: smaller matrices, and their folder.
+"""Structured pruning of heads of a network of ``transformers``: it makes the matrices smaller.
 
-:func:`latentheads.pruning.remove_heads` says which heads go; here their weights do. The network's
-configuration keeps which heads stayed, ``kept_heads``, and :func:`from_pretrained` opens a folder
-that ``save_pretrained`` wrote of such a network.
+:func:`latentheads.pruning.remove_heads` selects the heads; here their weights are removed. The
+network's configuration records the remaining heads, ``kept_heads``, and :func:`from_pretrained`
+loads a folder that ``save_pretrained`` wrote of such a network.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from latentheads.pretrained.addresses import Address, find_heads
 __all__ = ["check_prunable", "from_pretrained", "prune_weights", "record_kept_heads"]
 
 KEPT = "kept_heads"
-"""Where a configuration keeps, by block, the places of the heads that stayed."""
+"""The attribute of a configuration with the original indices of the remaining heads, by block."""
 
 FILE_OPTIONS = ("subfolder", "revision", "cache_dir", "token", "local_files_only", "force_download")
-"""Options of opening that say where files are: of the configuration as of the weights."""
+"""Options of loading that locate files, for configuration and weights."""
 
 SEPARATE = (
     ("q_proj", "k_proj", "v_proj"),
@@ -31,36 +31,36 @@ SEPARATE = (
     ("q", "k", "v"),
     ("q_lin", "k_lin", "v_lin"),
 )
-"""The names of the projections in attention modules that have one module for each."""
+"""Names of the projections in attention modules with separate queries, keys and values."""
 
 WHOLE_WIDTH = ("embed_dim", "hidden_size", "d_model")
-"""Attributes that the code of a module may take for the width of all heads; they are left alone."""
+"""Attributes that the code of a module may use as the width of all heads; they are not changed."""
 
 COUNTS = ("num_attention_heads", "n_heads")
 WIDTHS = ("all_head_size", "inner_dim", "split_size")
-"""Attributes of a module that depend on the number of its heads, or on the width of all."""
+"""Attributes of a module that depend on the number of its heads, or on their joint width."""
 
 BIASES = ("use_relative_position_bias", "use_shared_relative_position_bias")
-"""What configurations call a bias of positions for each head that stands outside the module."""
+"""Names, in configurations, of a position bias for each head that lies outside the module."""
 
 
 def check_prunable(address: Address, kept: Sequence[int]) -> None:
-    """Refuses a removal that would change what the network computes; nothing is changed.
+    """Raises an error if the heads of a module cannot be pruned so; changes nothing.
 
     Args:
-        address: Where the heads are.
-        kept: Places of the heads that stay.
+        address: The attention module.
+        kept: Indices of the heads that stay.
 
     Raises:
-        ValueError: The module is laid out in a way that is not known, its heads share what cannot
-            be cut, or groups of heads that share a key would be of several sizes.
+        ValueError: The layout of the module is unknown, its heads share parameters that cannot be
+            pruned, or groups of heads that share a key would have several sizes.
     """
     module, heads, name = address.attention, address.block.heads, address.block.name
     prefix = f"block {name!r} ({type(module).__name__})"
     names_in_code = type(module).forward.__code__.co_names
     projections = _find_projections(module)
     if projections is None or any(width in names_in_code for width in WHOLE_WIDTH):
-        raise ValueError(f"{prefix}: how its weights are laid out is not known, no head can go")
+        raise ValueError(f"{prefix}: the layout of its weights is unknown, no head can be removed")
     size = _width_of(address.projection) // heads
     own_modules = (*projections, address.projection)
     own_parameters = {id(parameter) for part in own_modules for parameter in part.parameters()}
@@ -69,20 +69,20 @@ def check_prunable(address: Address, kept: Sequence[int]) -> None:
             size,
         )  # the same for every head
         if id(parameter) not in own_parameters and not is_head_norm:
-            raise ValueError(f"{prefix}: how its heads read {label} is not known, no head can go")
+            raise ValueError(f"{prefix}: the use of {label} is unknown, no head can be removed")
     has_position_bias = any(getattr(module.config, bias, False) for bias in BIASES)
     if has_position_bias or hasattr(module, "has_relative_attention_bias"):
-        raise ValueError(f"{prefix}: positions have a bias for each head, no head can go")
+        raise ValueError(f"{prefix}: positions have a bias for each head, no head can be removed")
     _kept_groups(prefix, heads, _count_groups(module, heads), kept)
 
 
 @torch.no_grad()
 def prune_weights(address: Address, kept: Sequence[int]) -> None:
-    """Removes the weights of all other heads; of a block that keeps none one stays, silent.
+    """Removes the weights of all other heads; if none stays, one is kept with output weights of 0.
 
     Args:
-        address: Where the heads are.
-        kept: Places of the heads that stay.
+        address: The attention module.
+        kept: Indices of the heads that stay.
     """
     module, heads = address.attention, address.block.heads
     groups, kept_heads = _count_groups(module, heads), list(kept) or [0]
@@ -114,13 +114,13 @@ def prune_weights(address: Address, kept: Sequence[int]) -> None:
 
 
 def record_kept_heads(config: Any, name: str, heads: int, kept: Sequence[int]) -> None:
-    """Writes into a configuration which of the heads that a block was made with are left.
+    """Records in a configuration which of the original heads of a block remain.
 
     Args:
-        config: The network's.
-        name: The block's.
-        heads: Heads that it had until now.
-        kept: Places of those that stay.
+        config: The network's configuration.
+        name: The name of the block.
+        heads: Number of heads before pruning.
+        kept: Indices of the heads that stay.
     """
     kept_by_block = dict(getattr(config, KEPT, None) or {})
     previous = kept_by_block.get(name, list(range(heads)))
@@ -129,35 +129,35 @@ def record_kept_heads(config: Any, name: str, heads: int, kept: Sequence[int]) -
 
 
 def from_pretrained(folder: str | Path, **options: Any) -> Any:
-    """Opens what ``save_pretrained`` wrote of a network without some of its heads.
+    """Loads a network with pruned heads that ``save_pretrained`` wrote.
 
     Args:
-        folder: The folder; one of a whole network is opened too.
-        **options: Those of ``from_pretrained`` of ``transformers``, but for ``config``, which is
+        folder: The folder; that of an unpruned network is loaded too.
+        **options: Arguments of ``from_pretrained`` of ``transformers``, except ``config``, which is
             the folder's own, and ``output_loading_info``.
 
     Returns:
         The network, of its own class.
 
     Raises:
-        ValueError: One of these two options is given.
+        ValueError: ``config`` or ``output_loading_info`` is given.
     """
     for name in ("config", "output_loading_info"):
         if name in options:
-            raise ValueError(f"{name} cannot be given: the folder says what its network is")
+            raise ValueError(f"{name} cannot be given: the folder determines its network")
     transformers = need_package("transformers")
     file_options = {name: value for name, value in options.items() if name in FILE_OPTIONS}
     config = transformers.AutoConfig.from_pretrained(folder, **file_options)
     network_class = getattr(transformers, config.architectures[0])
 
     class Smaller(network_class):  # type: ignore[misc, valid-type]
-        """The network, cut before its weights are read."""
+        """The network, pruned before its weights are loaded."""
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
             _prune_network(self, getattr(config, KEPT, None) or {})
 
-    # by both names transformers finds out how a folder calls the weights
+    # transformers looks up the names of the weights by these two names
     Smaller.__name__, Smaller.__module__ = network_class.__name__, network_class.__module__
     network = Smaller.from_pretrained(folder, config=config, **options)
     network.__class__ = network_class
@@ -171,7 +171,7 @@ def _prune_network(network: Any, kept: Mapping[str, Sequence[int]]) -> None:
 
 
 def _find_projections(module: nn.Module) -> tuple[nn.Module, ...] | None:
-    """Queries, keys and values apart; or all in one, and queries where they stand alone."""
+    """The projections of queries, keys and values; or GPT-2's fused one, with that of queries."""
     children = dict(module.named_children())
     for names in SEPARATE:
         if all(isinstance(children.get(name), nn.Linear) for name in names):
@@ -182,12 +182,12 @@ def _find_projections(module: nn.Module) -> tuple[nn.Module, ...] | None:
 
 
 def _count_groups(module: nn.Module, heads: int) -> int:
-    """How many keys heads share in groups; as many as heads where the module has no number."""
+    """Number of key groups; by default the number of heads."""
     return heads // int(getattr(module, "num_key_value_groups", 1))
 
 
 def _kept_groups(prefix: str, heads: int, groups: int, kept: Sequence[int]) -> list[int]:
-    """The keys that some head still reads; each must be read by as many heads."""
+    """The key groups that remaining heads use; each must have equally many heads."""
     readers = [sum(head * groups // heads == group for head in kept) for group in range(groups)]
     if len(set(readers) - {0}) > 1:
         raise ValueError(
@@ -198,7 +198,7 @@ def _kept_groups(prefix: str, heads: int, groups: int, kept: Sequence[int]) -> l
 
 
 def _prune_fused(projections: Sequence[nn.Module], rows: Tensor) -> None:
-    """Cuts queries, keys and values that stand side by side in one projection."""
+    """Prunes a fused projection of queries, keys and values."""
     fused, *query_projection = projections
     parts = 3 - len(query_projection)
     width = _outputs_of(fused) // parts
@@ -213,7 +213,7 @@ def _rows_of_heads(heads: Sequence[int], size: int) -> Tensor:
 
 
 def _weight_of(part: nn.Module) -> Tensor:
-    """Outputs by inputs; the linear map of GPT-2 keeps its weight turned."""
+    """The weight, outputs by inputs; GPT-2's ``Conv1D`` stores the transpose."""
     weight = part.weight
     assert isinstance(weight, Tensor)
     return weight if isinstance(part, nn.Linear) else weight.T
@@ -238,7 +238,7 @@ def _keep_inputs(part: nn.Module, columns: Tensor) -> None:
 
 
 def _set_weight(part: nn.Module, weight: Tensor) -> None:
-    """Replaces the weight of a linear map, and says how large it is."""
+    """Replaces the weight of a linear map, and updates its sizes."""
     requires_grad = next(part.parameters()).requires_grad
     outputs, inputs = weight.shape
     stored = weight if isinstance(part, nn.Linear) else weight.T.contiguous()

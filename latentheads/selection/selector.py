@@ -199,7 +199,7 @@ class LatentSelector(Selector):
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Selection:
-        """Makes the distribution with given logits; without temperature its samples have no gradient."""
+        """Makes the distribution with given logits; None: samples have no gradient."""
 
     @abstractmethod
     def initial_logits(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
@@ -284,6 +284,6 @@ class CandidateSelector(TaskSelector, LatentSelector):
         """The same in every block."""
         return self.candidates
 
-    def start(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+    def initial_logits(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
         """Zeros: all candidates are equally probable."""
         return like.new_zeros(self.num_tasks(attention_type), self.candidates)

@@ -29,7 +29,7 @@ def overlap_coefficient(chosen: Float[Tensor, "task candidate"]) -> Float[Tensor
 
     .. math:: |S_s \cap S_t| / \min(|S_s|, |S_t|)
 
-    Its expectation is 1/2 for two random halves of the candidates. It is NaN if a task has no heads.
+    Two random halves of the candidates overlap by 1/2 on average. NaN if a task has no heads.
     """
     common = chosen @ chosen.T
     size = chosen.sum(-1)

@@ -619,10 +619,10 @@ def test_a_head_takes_its_weights_and_no_others(batch: Batch) -> None:
     assert torch.equal(after.out.weight, columns)
     assert torch.equal(after.out.bias, before.out.bias)
     assert after.out.in_features == 2 * SIZE
-    assert (after.block.heads, after.reading) == (2, [0, 2])
+    assert (after.block.heads, after.slice_of_head) == (2, [0, 2])
     twice = copy.deepcopy(model)
     remove_heads(twice, {"decoder.0.self": [1]})
-    assert twice.decoder.layers[0].inner.reading == [2]
+    assert twice.decoder.layers[0].inner.slice_of_head == [2]
 
 
 @every_form
@@ -663,7 +663,7 @@ def test_heads_that_are_drawn_together_are_removed_together(batch: Batch) -> Non
     model = noisy("language-model")
     guide = MixingOutputs(model).double().eval()
     before = terms(model, guide, batch)
-    message = "^block 'decoder.0.self': prior or guide mixes what its heads say, and an n-gram"
+    message = "^block 'decoder.0.self': in the prior or guide a head depends on others, and an"
     with pytest.raises(ValueError, match=message):
         remove_heads(model, {"decoder.0.self": [0, 2]}, guide)
     assert terms(model, guide, batch).kl.keys() == before.kl.keys()

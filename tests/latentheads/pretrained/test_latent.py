@@ -484,7 +484,7 @@ def test_a_mask_of_samples_of_sound_is_refused() -> None:
     labels = torch.tensor([0, 2])
     assert lh.terms(model, Tied(model), model.batch(sound, labels)).elbo.isfinite().all()
     masked = model.batch(sound | {"attention_mask": torch.ones(2, 20)}, labels)
-    refuse(lambda: model(masked), "encoder.0.self", "20 positions, heads read 9")
+    refuse(lambda: model(masked), "encoder.0.self", "20 positions, heads have 9")
 
 
 def test_networks_whose_attention_is_not_chosen_by_name_are_refused() -> None:
