@@ -255,8 +255,8 @@ class PretrainedBlock(HeadBlock):
             return
         if len(computed) > len(active):
             raise ValueError(
-                f"block {self.block.name!r}: prior or guide uses the logits of removed heads, and a "
-                "pre-trained network computes no head without an output"
+                f"block {self.block.name!r}: prior or guide uses the logits of removed heads, and "
+                "a pre-trained network computes no head without an output"
             )
         check_prunable(self.address, active)
 

@@ -448,7 +448,7 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     refuse(lambda: lh.plain(old), "not latent")
     refuse(lambda: model(lh.Batch.of([[3, 2]])), "batch")
     refuse(lambda: model.batch({"input_ids": IDS}).repeated(2), "cannot be repeated")
-    refuse(lambda: made(IDS, indices=IDS), "decoder.0.self", "what indices would change")
+    refuse(lambda: made(IDS, indices=IDS), "decoder.0.self", "the argument indices")
     for unread in ({"num_items_in_batch": torch.tensor(7)}, {"special_tokens_mask": IDS}):
         assert made(IDS, **unread).logits.isfinite().all()
     made.activation_checkpointing_enable()

@@ -181,7 +181,7 @@ def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing(
     shared = lh.latent(grouped(), "delta")
     refuse(shared, {"decoder.0.self": [0], "decoder.1.self": [0, 1, 2]}, "decoder.1.self", "groups")
     model = lh.latent(gpt2(), "cascaded")
-    refuse(model, {"decoder.0.self": [0]}, "decoder.0.self", "reads logits")
+    refuse(model, {"decoder.0.self": [0]}, "decoder.0.self", "uses the logits")
     model = lh.latent(bart(), "independent")
     refuse(model, {"encoder.1.self": [0]}, "encoder.1.self", guide=Cascaded(model))
     refuse(lh.latent(network("t5"), "delta"), {"encoder.1.self": [0]}, "T5Attention", "a bias")

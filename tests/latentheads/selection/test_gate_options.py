@@ -56,7 +56,7 @@ def test_gates_are_made_as_the_options_say() -> None:
     gates = Gates("decoder-self,encoder-self", gate_open=0.3, gate_start=1.7, gate_temperature=0.7)
     made = gates.gating(3)
     assert made is not None
-    assert made.chains == ("encoder-self", "decoder-self")
+    assert made.attention_types == ("encoder-self", "decoder-self")
     assert (made.heads, made.gate_open, made.gate_start) == (3, 0.3, 1.7)
     assert made.gate_temperature == 0.7
     of_decoder = gates.gating(3, ("decoder-self",))
