@@ -37,7 +37,7 @@ class HeadOptions:
         if not isinstance(self.prior, Prior):
             value = shown(self.prior)
             raise ValueError(
-                f"prior must be made, as make_prior('independent') makes one, got {value}"
+                f"prior must be a Prior, such as make_prior('independent'), got {value}"
             )
 
     def prior_of(self, block: Block) -> Family | None:

@@ -104,8 +104,8 @@ class Translation(Decoder):
         heads, width = HeadOptions(prior, self.latent, selector), sizes.width
         self._make_embeddings(source_vocab_size, target_vocab_size, bins)
 
-        def make_self_attention(chain: str, layer: int) -> Mixer:
-            return make_mixer(chain, layer, sizes, heads)
+        def make_self_attention(attention_type: str, layer: int) -> Mixer:
+            return make_mixer(attention_type, layer, sizes, heads)
 
         def make_cross_attention(layer: int) -> LatentAttention:
             return heads.make_attention(Block(ATTENTION_TYPES[2], layer, sizes.heads), sizes)

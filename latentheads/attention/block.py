@@ -156,12 +156,12 @@ class HeadBlock(nn.Module, ABC):
             skip_inactive: Whether no block above depends on its heads, so that only the active
                 heads need be computed.
         """
-        selector, chain = self.selector, self.block.chain
+        selector, attention_type = self.selector, self.block.chain
         assert selector is not None
         value = sampled
         if value is None:
-            value = selector.sample(self.block.site(SELECTION), chain, self.output_weight)
-        rows, tasks = value.shape[-2], selector.num_tasks(chain)
+            value = selector.sample(self.block.site(SELECTION), attention_type, self.output_weight)
+        rows, tasks = value.shape[-2], selector.num_tasks(attention_type)
         if rows == tasks:
             num_samples = 1  # one selection for all samples, such as the mode
         elif rows != num_samples * tasks:

@@ -232,7 +232,7 @@ def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood
     return LIKELIHOODS[likelihood]()
 
 
-def check_labels(labels: Int[Tensor, "*place"], scores: Sequence[int]) -> None:
+def check_labels(labels: Int[Tensor, "*position"], scores: Sequence[int]) -> None:
     """Checks the shape of labels and, on a CPU only, that every label has a score.
 
     Args:

@@ -104,7 +104,7 @@ class Gating(LatentSelector):
 
     def choose(
         self,
-        value: Float[Tensor, "*draw task candidate"],
+        value: Float[Tensor, "*sample task candidate"],
         task: Int[Tensor, " sentence"] | None,
         common: bool = False,
         num_samples: int = 1,
