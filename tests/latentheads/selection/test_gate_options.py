@@ -61,7 +61,7 @@ def test_gates_are_made_as_the_options_say() -> None:
     assert made.gate_temperature == 0.7
     of_decoder = gates.gating(3, ("decoder-self",))
     assert of_decoder is not None
-    assert of_decoder.chains == ("decoder-self",)
+    assert of_decoder.attention_types == ("decoder-self",)
     assert gates.gating(3, ("decoder-cross",)) is Gates().gating(3) is None
 
 
