@@ -90,7 +90,7 @@ def test_texts_of_one_token_predict_nothing(form: str) -> None:
 def test_the_sum_is_over_every_place_that_a_head_may_point_at(name: str) -> None:
     model, batch = build(name, size=0.5)
     made, block = model.network, model.alignments.blocks[0]
-    with model._aligned_decoder.hearing():
+    with model._aligned_decoder.recording():
         said = model.run(batch)
         states = model._aligned_decoder._states
     bias = getattr(made, "final_logits_bias", torch.zeros(TYPES))

@@ -47,7 +47,7 @@ def test_what_is_written_is_read_the_same() -> None:
     assert again.data == settings.data
     assert again.training.clip == 1e-5
     assert (again.prior_name, again.guide_name) == ("cascaded", "autoregressive")
-    assert again.attention_types == ("decoder-self", "decoder-cross")
+    assert again.chains == ("decoder-self", "decoder-cross")
     assert again.disagreement_term == settings.disagreement_term is not None
 
 
