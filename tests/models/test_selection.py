@@ -431,7 +431,7 @@ def test_draws_of_which_the_batch_does_not_know_are_refused() -> None:
     model = make("group")
     guide, batch = Tied(model).double(), two_tasks()
     with PlugIn(), WithSelection(guide, 3):
-        with pytest.raises(ValueError, match="6 rows for 2 tasks and 1 samples: a batch must say how"):
+        with pytest.raises(ValueError, match="6 rows for 2 tasks and 1 samples: a batch must"):
             model.states(batch)
         assert model.states(replace(batch, draws=3)).shape[0] == 3
 
