@@ -29,7 +29,7 @@ from latentheads.runs.folder import Folder
 from latentheads.runs.scoring import score_ctc, score_written
 from latentheads.runs.sections import Section
 from latentheads.runs.settings import Settings
-from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
+from latentheads.selection.sharing import chosen_heads, overlap_coefficient, selection_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -177,15 +177,17 @@ class Reporter:
             if selector is None or not set(blocks) & set(chosen):
                 continue
             names: tuple[str, ...] = ("",)
-            if mixture is not None and selector.tasks(chain) > 1:
+            if mixture is not None and selector.num_tasks(chain) > 1:
                 names = mixture.sources if side_of(chain) == "encoder" else mixture.targets
-            shared = torch.stack([sharing(chosen[block]) for block in blocks]).nanmean(0)
+            shared = torch.stack([overlap_coefficient(chosen[block]) for block in blocks]).nanmean(
+                0
+            )
             found[chain] = {
                 "tasks": list(names),
                 "chosen": {block: chosen[block].tolist() for block in blocks},
                 "probabilities": {block: chances[block].tolist() for block in blocks},
                 "sharing": shared.tolist(),
-                "by_chance": selector.heads / selector.candidates_of(chain),
+                "by_chance": selector.heads / selector.num_candidates(chain),
             }
         return found
 

@@ -24,7 +24,7 @@ from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
-from latentheads.layers.subsampler import subsampled
+from latentheads.layers.subsampler import subsampled_length
 from latentheads.packages import MissingPackageError
 
 __all__ = ["MIN_FRAMES", "speech"]
@@ -328,7 +328,7 @@ def _count_lengths(
     utterances: Sequence[Utterance], frames: Frames, types: int, lowercase: bool
 ) -> NDArray[np.int64]:
     """Number of tokens of both sides before subwords are learned; 0 for subwords."""
-    positions = subsampled(frames.lengths)
+    positions = subsampled_length(frames.lengths)
     if types:
         return np.stack([positions, np.zeros_like(positions)])
     lines = [utterance.text for utterance in utterances]

@@ -13,7 +13,7 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.features import FRAME_SECONDS, Filterbank
 from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.vocabulary import Vocabulary
-from latentheads.layers.subsampler import FACTOR, subsampled
+from latentheads.layers.subsampler import FACTOR, subsampled_length
 
 __all__ = ["POSITION", "Positions", "bins_of"]
 
@@ -60,7 +60,7 @@ class Positions(Vocabulary):
 
     def rows(self, frames: Frames) -> Rows:
         """The positions of utterances."""
-        ends = np.cumsum(subsampled(frames.lengths))
+        ends = np.cumsum(subsampled_length(frames.lengths))
         return Rows(np.full(int(ends[-1]) if len(ends) else 0, POSITION, np.int32), ends)
 
     def decode(self, ids: Iterable[int]) -> str:
