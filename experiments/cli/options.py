@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
+from typing import Any, Literal, NoReturn, TypeVar, cast, get_args, get_origin
 
 import yaml
 
@@ -104,7 +104,9 @@ def read_program(
         line = read_command_line([word for word in words if not word.startswith("--print_config")])
     except ValueError as reason:
         _fail(prog, reason)
-    own = {name: value for name, value in line.options.items() if name in options_of(kind)}
+    own = {
+        name: value for name, value in line.options.items() if name in options_of(cast(Any, kind))
+    }
     rest = {name: value for name, value in line.options.items() if name not in own}
     program = _read(kind, own, line, prog)
     trust = ",".join(sorted(line.trusted))

@@ -200,7 +200,7 @@ class Cached(Data):
         folder = Path(self.cache).expanduser()
         scratch = folder if keep else None
         corpus = cached(folder, self._key(), lambda: self._read(log, scratch), keep)
-        return corpus if self.mixture is None else corpus.mixed(self.mixture)
+        return corpus if self.mixture is None else corpus.with_mixture(self.mixture)
 
     def _key(self) -> str:
         """Everything that the encoded corpus depends on: the options, and the state of the files.

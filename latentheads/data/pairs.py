@@ -15,10 +15,10 @@ import numpy as np
 
 from latentheads.corpora.cleaning import Cleaning
 from latentheads.corpora.hub import HUB, load_pairs
-from latentheads.corpora.length_limits import Side, limited
+from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
-from latentheads.corpora.text import PARTS, Pair, find, read_pairs
+from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
 from latentheads.data.base import Cached, Log, name_of_folder
 from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
@@ -118,7 +118,7 @@ class _TextPairs(Cached):
         return False
 
     @abstractmethod
-    def _pairs(self, part: str, task: Task) -> Iterator[Pair]:
+    def _pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
         """The pairs of a part."""
 
     @abstractmethod
@@ -132,7 +132,7 @@ class _TextPairs(Cached):
     @property
     def _options(self) -> PairOptions:
         return PairOptions(
-            types=self.vocab_size,
+            vocab_size=self.vocab_size,
             joint=self.joint,
             lowercase=self.lowercase,
             tokenised=self.tokenised,
@@ -143,7 +143,7 @@ class _TextPairs(Cached):
         corpus = self._read_one(log) if self.tasks is None else self._read_tasks(log)
         if not self.max_line:
             return corpus
-        return limited(corpus, self.max_line, partial(self._name_location, corpus), log)
+        return limit_lengths(corpus, self.max_line, partial(self._name_location, corpus), log)
 
     def _read_one(self, log: Log | None) -> Corpus:
         train, valid, test = (self._pairs(part, self._own_task) for part in PARTS)
@@ -155,7 +155,7 @@ class _TextPairs(Cached):
             self._options,
             log,
             max_source=self.max_source,
-            several=self.has_references,
+            multiple_references=self.has_references,
         )
 
     def _read_tasks(self, log: Log | None) -> Corpus:
@@ -167,13 +167,13 @@ class _TextPairs(Cached):
             zip(self.mixture.tasks, self.tasks.sizes_or(self.max_train_samples), strict=True)
         )
 
-        def read(part: str, task: Task) -> Iterator[Pair]:
+        def read(part: str, task: Task) -> Iterator[SentencePair]:
             first = sizes[task] if part == "train" else 0
             return islice(self._pairs(part, task), first or None)
 
         return parallel_tasks(self.name, self.mixture, read, self._options, log)
 
-    def _trained(self, pair: Pair) -> Pair:
+    def _trained(self, pair: SentencePair) -> SentencePair:
         """The text of a pair that is learned from: of a list of targets the first."""
         return (pair[0], split_references(pair[1])[0]) if self.has_target_lists else pair
 
@@ -189,9 +189,9 @@ class _TextPairs(Cached):
 
     def _index_read(self, task: Task, index: int) -> int:
         """The index, among all training pairs that were read, of one that was kept."""
-        fault = self._options.cleaning.fault
+        reason = self._options.cleaning.rejection_reason
         numbered = enumerate(self._pairs("train", task))
-        kept = (number for number, pair in numbered if fault(*self._trained(pair)) is None)
+        kept = (number for number, pair in numbered if reason(*self._trained(pair)) is None)
         return next(islice(kept, index, None))
 
 
@@ -257,7 +257,7 @@ class Pairs(_TextPairs):
                     f".{suffix}: use data {kind}"
                 )
 
-    def _pairs(self, part: str, task: Task) -> Iterator[Pair]:
+    def _pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
         stem, suffix = self._stem(part), self._suffix(part, task)
         return iter(read_pairs(self._folder_of(task), part, task.source, suffix, stem))
 
@@ -277,12 +277,14 @@ class Pairs(_TextPairs):
 
     def _location(self, part: str, side: Side, task: Task, index: int) -> str:
         suffix = self._suffix(part, task) if side == "target" else task.source
-        return f"{find(self._folder_of(task), part, suffix, self._stem(part))}, line {index + 1}"
+        return (
+            f"{find_file(self._folder_of(task), part, suffix, self._stem(part))}, line {index + 1}"
+        )
 
     def _files(self) -> list[Path]:
         tasks = (self._own_task,) if self.mixture is None else self.mixture.tasks
         return [
-            find(self._folder_of(task), part, suffix, self._stem(part))
+            find_file(self._folder_of(task), part, suffix, self._stem(part))
             for part in PARTS
             for task in tasks
             for suffix in (task.source, self._suffix(part, task))
@@ -331,7 +333,7 @@ class Hub(_TextPairs):
         cased = not self.lowercase and (self.corpus not in HUB or HUB[self.corpus].cased)
         return "wmt14" if cased else "iwslt14"
 
-    def _pairs(self, part: str, task: Task) -> Iterator[Pair]:
+    def _pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
         path, config = self.path or None, self.config or None
         return load_pairs(self.corpus, part, task.source, task.target, path, config)
 
@@ -344,11 +346,11 @@ class Hub(_TextPairs):
 
 def local_files(path: str, cache: str) -> list[Path]:
     """The local files of a corpus that ``datasets`` reads, without those of the cache."""
-    from latentheads.corpora.cache import is_kept
+    from latentheads.corpora.cache import is_cache_file
 
     place = Path(path or os.devnull)
     files = (file for file in (place, *place.rglob("*")) if file.is_file())
-    return sorted(file for file in files if not is_kept(cache, file))
+    return sorted(file for file in files if not is_cache_file(cache, file))
 
 
 def check_folder(folder: str) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from latentheads.corpora import pydoc
 from latentheads.corpora.hub import PROSE, load_lines
-from latentheads.corpora.length_limits import Side, limited
-from latentheads.corpora.text import PARTS, find, lines_of
+from latentheads.corpora.length_limits import Side, limit_lengths
+from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.vocabulary import Unit
 from latentheads.data.base import Cached, Log, name_of_folder
 from latentheads.data.pairs import check_folder, local_files
@@ -71,24 +71,24 @@ class _Text(Cached):
         """Where a line stands."""
 
     def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
-        from latentheads.corpora.running_text import prose
+        from latentheads.corpora.running_text import text_corpus
 
         train, valid, test = (partial(self._lines_used, part) for part in PARTS)
-        corpus = prose(
+        corpus = text_corpus(
             self.name,
             train,
             valid,
             test,
             block=self.block,
             unit=self.unit,
-            types=self.vocab_size,
-            minimum=self.min_count,
+            vocab_size=self.vocab_size,
+            min_count=self.min_count,
             lowercase=self.lowercase,
-            tell=log,
+            log=log,
         )
         if self.block or not self.max_line:
             return corpus
-        return limited(corpus, self.max_line, self._location, log)
+        return limit_lengths(corpus, self.max_line, self._location, log)
 
     def _lines_used(self, part: str) -> Iterator[str]:
         return islice(
@@ -132,10 +132,10 @@ class RunningText(_Text):
         return super()._make(log, keep)
 
     def _file(self, part: str) -> Path:
-        return find(self.path, part, "txt", getattr(self, f"{part}_name") or None)
+        return find_file(self.path, part, "txt", getattr(self, f"{part}_name") or None)
 
     def _lines(self, part: str) -> Iterator[str]:
-        return iter(lines_of(self._file(part)))
+        return iter(iterate_lines(self._file(part)))
 
     def _location(self, part: str, side: Side, index: int) -> str:
         return f"{self._file(part)}, line {index + 1}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from latentheads.checks import check_least
 from latentheads.corpora.speech.audio import AudioOptions
 from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.table import read_utterances, source_of, text_files
+from latentheads.corpora.speech.table import find_utterances, read_utterances, text_files
 from latentheads.corpora.text import PARTS
 from latentheads.data.base import Cached, Log, name_of_folder
 from latentheads.data.pairs import check_folder
@@ -56,7 +56,7 @@ class Speech(Cached):
     vocab_size: int = 10_000
     lowercase: bool = False
     bins: int = Filterbank.bins
-    top_frequency: int = Filterbank.top
+    top_frequency: int = Filterbank.high_freq
     max_seconds: float = AudioOptions.max_seconds
     max_line: int = 1024
     max_train_samples: int = 0
@@ -107,7 +107,7 @@ class Speech(Cached):
     def _table(self, part: str) -> Path:
         """The table of a part, or its folder."""
         folder = Path(self.folder).expanduser()
-        return source_of(folder, part, getattr(self, f"{part}_name", "") or None)
+        return find_utterances(folder, part, getattr(self, f"{part}_name", "") or None)
 
     def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
         from latentheads.corpora.speech.corpus import speech
@@ -119,10 +119,10 @@ class Speech(Cached):
             valid,
             test,
             replace(self.audio_options, folder=scratch),
-            types=self.vocab_size,
+            vocab_size=self.vocab_size,
             lowercase=self.lowercase,
             max_line=self.max_line,
-            tell=log,
+            log=log,
             mixture=self.mixture,
             sizes=self.tasks.sizes_or(self.max_train_samples) if self.tasks else (),
         )

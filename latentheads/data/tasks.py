@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from latentheads.checks import split_items
-from latentheads.corpora.tasks import Apart, Mixture, Task
+from latentheads.corpora.tasks import Mixture, Task, TaskKey
 from latentheads.values import convert_fields
 
 __all__ = ["Tasks"]
@@ -34,7 +34,7 @@ class Tasks:
     sizes: tuple[int, ...] = ()
     temperature: float = 1.0
     one_task: bool = False
-    distinguish_by: Apart = "language"
+    distinguish_by: TaskKey = "language"
 
     def __post_init__(self) -> None:
         if isinstance(self.names, str):
@@ -55,9 +55,9 @@ class Tasks:
         """The tasks and how they are mixed.
 
         Args:
-            source: As for :meth:`latentheads.corpora.tasks.Task.read`.
+            source: As for :meth:`latentheads.corpora.tasks.Task.parse`.
         """
-        tasks = tuple(Task.read(name, source) for name in self.names)
+        tasks = tuple(Task.parse(name, source) for name in self.names)
         return Mixture(tasks, self.distinguish_by, self.temperature, self.one_task)
 
     def sizes_or(self, size: int) -> tuple[int, ...]:

@@ -114,7 +114,7 @@ def divergence(
         latent: Only of blocks whose logits are drawn; else of all that attend.
     """
     modules = [module for module in model.modules() if isinstance(module, HeadBlock)]
-    attending = [module for module in modules if module.attends]
+    attending = [module for module in modules if module.has_attention_weights]
     chosen = {m.block.name for m in attending if m.prior is not None or not latent}
     summed, normalised = Means(), Means()
     for batch, heads in readings(model, parts, guide, seed):

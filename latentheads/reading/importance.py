@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from latentheads.batch import Batch
 from latentheads.checks import check_word
 from latentheads.corpora import Part
-from latentheads.corpora.batches import every_batch
+from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide
 from latentheads.handlers import SharedSamples, blocked_from_tracers, evaluation_mode
 from latentheads.inference.bound import traces
@@ -72,7 +72,7 @@ def gradient_importance(
     """
     check_word("unit", unit, UNITS)
     found, held = Means(), SharedSamples()
-    for place, batch in enumerate(every_batch(parts, "parts")):
+    for place, batch in enumerate(iterate_batches(parts, "parts")):
         here = batch.to(model.device)
         for heads, gradient in _gradients(model, guide, here, seed + place, held):
             values, counts = gradient.sum(1).abs(), None

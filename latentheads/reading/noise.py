@@ -22,7 +22,7 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.corpora import Part
-from latentheads.corpora.batches import every_batch
+from latentheads.corpora.batches import iterate_batches
 from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
 from latentheads.handlers import evaluation_mode
@@ -110,7 +110,7 @@ def learn_noise(
         torch.Size([2])
     """
     check_least({"price": price, "learning_rate": learning_rate}, price=0.0, learning_rate=0.0)
-    known = list(every_batch(parts, "parts"))
+    known = list(iterate_batches(parts, "parts"))
     like = next(model.parameters())
     guide = NoisyHeads(model).to(like)
     own = list(guide._scales().values())
@@ -145,7 +145,7 @@ def noise_cost(
     like = next(model.parameters())
     guide = NoisyHeads(model).to(like)
     silent = {name: torch.full_like(each, SILENT) for name, each in guide.scales().items()}
-    here = [batch.to(like.device) for batch in every_batch(parts, "parts")]
+    here = [batch.to(like.device) for batch in iterate_batches(parts, "parts")]
 
     def measure(scales: Mapping[str, Tensor]) -> float:
         guide.take(scales)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.corpora import Part
-from latentheads.corpora.batches import every_batch
+from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
@@ -139,7 +139,7 @@ class Recording:
         self, model: nn.Module, blocks: Collection[str] | None = None, keep_gradients: bool = False
     ) -> None:
         modules = [m for m in model.modules() if isinstance(m, HeadBlock)]
-        self._modules = {m.block.name: m for m in modules if m.speakers}
+        self._modules = {m.block.name: m for m in modules if m.num_active_heads}
         if isinstance(blocks, str):
             raise ValueError(f"blocks must be a list of names, as [{blocks!r}], got {blocks!r}")
         if blocks is not None:
@@ -165,7 +165,7 @@ class Recording:
     def attending(self) -> list[Block]:
         """The recorded blocks whose heads have weights."""
         modules = self._modules.values()
-        return [_spoken(module) for module in modules if module.attends]
+        return [_spoken(module) for module in modules if module.has_attention_weights]
 
     def passes(self, block: str) -> list[Heads]:
         """All passes of a block, oldest first; none if it did not run."""
@@ -183,9 +183,9 @@ class Recording:
         for module in self._modules.values():
             name = module.block.name
             watch = partial(self._hear, name)
-            module.watchers.append(watch)
+            module.hooks.append(watch)
             keep = module.projection.register_forward_pre_hook(partial(self._keep, name))
-            self._endings += [partial(module.watchers.remove, watch), keep.remove]
+            self._endings += [partial(module.hooks.remove, watch), keep.remove]
         return self
 
     def __exit__(
@@ -211,7 +211,7 @@ class Recording:
         if self.keep_gradients and not joined.requires_grad:
             joined = joined.detach().requires_grad_()
         module, (*told, speaking), scored = self._modules[name], self._heard.pop(name), None
-        if module.attends:
+        if module.has_attention_weights:
             logits, _, mask = told
             scored = self._kept(logits), self._kept(mask.bias)
         found = Heads(_spoken(module), self._kept(joined), scored, speaking)
@@ -224,7 +224,7 @@ class Recording:
 
 def _spoken(module: HeadBlock) -> Block:
     """A block with those of its heads that are read out."""
-    return replace(module.block, heads=module.speakers)
+    return replace(module.block, heads=module.num_active_heads)
 
 
 def readings(
@@ -247,7 +247,7 @@ def readings(
     device = model.device
     modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
     held = SharedSamples()
-    for place, batch in enumerate(every_batch(parts, "parts")):
+    for place, batch in enumerate(iterate_batches(parts, "parts")):
         here = batch.to(device)
         heads = Recording(model)
         with evaluating(*modules), fixed_noise(seed + place, device), blocked_from_tracers(), heads:

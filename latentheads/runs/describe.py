@@ -93,7 +93,7 @@ def describe_data(corpus: Corpus) -> Data:
     mixture = corpus.train.mixture
     tasks = None
     if mixture is not None:
-        how = (mixture.temperature, mixture.one_task, mixture.apart)
+        how = (mixture.temperature, mixture.one_task, mixture.task_key)
         tasks = Tasks(mixture.names, (), *how)
     return InMemory(
         task=_name_task(corpus),
@@ -173,18 +173,18 @@ def _name_types(chains: tuple[str, ...], every: tuple[str, ...]) -> str:
 
 def _describe_selection(selector: Selector) -> SelectionOptions:
     strategy = next(name for name, kind in STRATEGIES.items() if type(selector) is kind)
-    blocks = _name_types(selector.chains, ATTENTION_TYPES)
+    blocks = _name_types(selector.attention_types, ATTENTION_TYPES)
     candidates = selector.candidates if isinstance(selector, CandidateSelector) else 0
     return SelectionOptions(strategy, candidates, blocks)
 
 
 def _describe_gates(gating: Gating, tokens: int) -> GateOptions:
     return GateOptions(
-        blocks=_name_types(gating.chains, ATTENTION_TYPES),
+        blocks=_name_types(gating.attention_types, ATTENTION_TYPES),
         open=gating.gate_open,
         start=gating.gate_start,
         temperature=gating.gate_temperature,
-        penalty=float(gating.pressure.value) / tokens,
+        penalty=float(gating.l0_penalty.value) / tokens,
     )
 
 
@@ -196,5 +196,5 @@ def _describe_ctc(model: Decoder) -> float:
 def _describe_disagreement(term: Disagreement | None) -> DisagreementOptions | None:
     if term is None:
         return None
-    blocks = _name_types(term.chains or ATTENTION_TYPES, ATTENTION_TYPES)
+    blocks = _name_types(term.attention_types or ATTENTION_TYPES, ATTENTION_TYPES)
     return DisagreementOptions(",".join(term.kinds), term.weight, blocks, term.diagonal)
