@@ -19,17 +19,21 @@ from latentheads.runs.latents import LATENTS
 from latentheads.runs.pairs import ClassSpec, own_options
 from latentheads.runs.settings import Settings
 
-__all__ = ["class_page", "find_help", "help_page", "texts_of"]
+__all__ = ["class_page", "fill_paragraphs", "find_help", "help_page", "texts_of"]
 
-WIDTH = 96
+WIDTH = 99
 
-FILES = {
-    "preset": "a YAML file of ours, or one of your own with --config FILE",
-    "print_config": "print all options as YAML, and end",
-    "help": "this; --help all shows all groups, --data.help pairs the options of a class",
+FIRST = {
+    "latents": f"What is random, + between: {', '.join(LATENTS)}, or none.",
+    "recipe": "Latents, prior and guide in one word: coda, cascaded+alignments, ...",
+    "preset": "A YAML file of ours; --config FILE one of your own.",
 }
+"""Options that stand for others, with what the help says of them."""
 
-LATENTS_HELP = f"what is random, + between: {', '.join(LATENTS)}, or none"
+LAST = {
+    "print_config": "Print all options as YAML, and end.",
+    "help": "This; --help all shows all options, --data.help pairs those of a class.",
+}
 
 
 def find_help(given: dict[str, Any], program: type) -> str | None:
@@ -88,34 +92,41 @@ def help_page(program: type, everything: bool = False) -> str:
         program: The dataclass of its own options.
         everything: Whether to show the options of every group.
     """
-    lines = ["options:"]
-    lines += _option_lines(program, "")
-    lines += [_line(f"--{name}", text) for name, text in FILES.items()]
-    lines += [_wrap(f"presets: {', '.join(sorted(presets()))}")]
     settings = {n: o for n, o in options_of(Settings).items() if n != "latents"}
     plain = {n: o for n, o in settings.items() if not _is_group(o.kind)}
-    texts = texts_of(Settings)
-    lines += ["", "what to run:", _line("--latents", LATENTS_HELP)]
-    lines += [_line(f"--{name}", texts.get(name, ""), option) for name, option in plain.items()]
     groups: dict[str, Any] = {n: o.kind for n, o in settings.items() if _is_group(o.kind)}
+    texts = {**texts_of(Settings), **texts_of(program)}
+    if not everything:
+        texts = {name: re.split(r"[;.:](?= |$)", text)[0] + "." for name, text in texts.items()}
+    lines = ["the run:"]
+    lines += [_line(f"--{name}", text) for name, text in FIRST.items()]
+    lines += [_line(f"--{n}", texts.get(n, ""), o) for n, o in options_of(program).items()]
+    lines += [_line(f"--{name}", texts.get(name, ""), option) for name, option in plain.items()]
+    lines += [_line(f"--{name}", text) for name, text in LAST.items()]
     for name, kind in {**groups, **LATENTS}.items():
-        lines += ["", f"{name}: {texts.get(name) or _first_line(inner_kind(kind))}"]
-        lines += _group_lines(name, kind, everything)
+        if everything:
+            lines += ["", f"{name}: {texts.get(name) or _first_line(inner_kind(kind))}"]
+            lines += _all_of_group(name, kind)
+        else:
+            lines += [] if name != next(iter(groups)) else ["", "groups:"]
+            lines.append(_line(f"--{name}.", _names_of_group(kind)))
+    lines += ["", _wrap(f"presets: {', '.join(sorted(presets()))}", "", "  ")]
     return "\n".join(lines)
 
 
-def _group_lines(name: str, kind: Any, everything: bool) -> Iterator[str]:
-    """What the help shows of a group: its names, or all of its options."""
+def _names_of_group(kind: Any) -> str:
+    """What a group is: the classes to choose from, or the names of its options."""
     table = choices_of(kind)
     if table is not None:
-        yield _line(f"--{name}", f"one of {', '.join(table)}")
-    if not everything:
-        if table is None:
-            yield _wrap(", ".join(f".{each}" for each in options_of(inner_kind(kind))))
-        return
-    for choice, known in (table or {"": inner_kind(kind)}).items():
+        return f"one of {', '.join(table)}"
+    return ", ".join(options_of(inner_kind(kind)))
+
+
+def _all_of_group(name: str, kind: Any) -> Iterator[str]:
+    """All options of a group."""
+    for choice, known in (choices_of(kind) or {"": inner_kind(kind)}).items():
         if choice:
-            yield f"  {choice}:"
+            yield f"  --{name} {choice}:"
         yield from _option_lines(known, name)
 
 
@@ -163,13 +174,19 @@ def _line(name: str, text: str, option: Option | None = None) -> str:
         value = option.default.name if isinstance(option.default, ClassSpec) else None
         short = value or to_dict(option.default)
         default = f" (default: {short.get('class', '') if isinstance(short, dict) else short})"
-    return _wrap(f"{text}{literal}{default}", f"  {name:26} ", " " * 29)
+    return _wrap(f"{text}{literal}{default}", f"  {name:18} ", " " * 21)
 
 
 def _wrap(text: str, first: str = "  ", then: str = "  ") -> str:
     return textwrap.fill(
         text, WIDTH, initial_indent=first, subsequent_indent=then, break_on_hyphens=False
     )
+
+
+def fill_paragraphs(text: str) -> str:
+    """Paragraphs of a description, each wrapped; one that is indented stays as it is."""
+    parts = text.strip("\n").split("\n\n")
+    return "\n\n".join(part if part.startswith("  ") else _wrap(part, "", "") for part in parts)
 
 
 def texts_of(known: type) -> dict[str, str]:
