@@ -19,9 +19,11 @@ from latentheads.runs.latents import LATENTS
 from latentheads.runs.pairs import ClassSpec, own_options
 from latentheads.runs.settings import Settings
 
-__all__ = ["class_page", "fill_paragraphs", "find_help", "help_page", "texts_of"]
+__all__ = ["TITLE", "class_page", "fill_paragraphs", "find_help", "help_page", "texts_of"]
 
 WIDTH = 99
+
+TITLE = "the run:"
 
 FIRST = {
     "latents": f"What is random, + between: {', '.join(LATENTS)}, or none.",
@@ -98,7 +100,7 @@ def help_page(program: type, everything: bool = False) -> str:
     texts = {**texts_of(Settings), **texts_of(program)}
     if not everything:
         texts = {name: re.split(r"[;.:](?= |$)", text)[0] + "." for name, text in texts.items()}
-    lines = ["the run:"]
+    lines = [TITLE]
     lines += [_line(f"--{name}", text) for name, text in FIRST.items()]
     lines += [_line(f"--{n}", texts.get(n, ""), o) for n, o in options_of(program).items()]
     lines += [_line(f"--{name}", texts.get(name, ""), option) for name, option in plain.items()]

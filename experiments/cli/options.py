@@ -22,7 +22,7 @@ from latentheads.experiments.cli.command_line import (
 )
 from latentheads.experiments.cli.errors import exit_with_error, name_close, name_options
 from latentheads.experiments.cli.groups import OF_RUNS, Paragraphs, arrange_options
-from latentheads.experiments.cli.help import fill_paragraphs, find_help, texts_of
+from latentheads.experiments.cli.help import TITLE, fill_paragraphs, find_help, texts_of
 from latentheads.experiments.cli.parser import add_loading_options
 from latentheads.options import OptionError, from_dict, inner_kind, options_of
 from latentheads.runs.loading import load_finished, load_run
@@ -98,7 +98,9 @@ def read_program(
         if "-h" in words:
             given["help"] = "true"
         if (page := find_help(given, kind)) is not None:
-            print(f"usage: {prog} [options]\n\n{fill_paragraphs(description)}\n\n{page}")
+            whole = page.startswith(TITLE)
+            head = f"usage: {prog} [options]\n\n{fill_paragraphs(description)}\n\n"
+            print(head + page if whole else page)
             sys.exit(0)
         printing = bool(given.get("print_config"))
         line = read_command_line([word for word in words if not word.startswith("--print_config")])
