@@ -20,7 +20,7 @@ from latentheads.experiments.cli.command_line import (
     read_command_line,
     split_words,
 )
-from latentheads.experiments.cli.errors import exit_with_error, name_close, name_options
+from latentheads.experiments.cli.errors import exit_with_error, name_close, name_options, tell
 from latentheads.experiments.cli.groups import OF_RUNS, Paragraphs, arrange_options
 from latentheads.experiments.cli.help import TITLE, fill_paragraphs, find_help, texts_of
 from latentheads.experiments.cli.parser import add_loading_options
@@ -100,7 +100,7 @@ def read_program(
         if (page := find_help(given, kind)) is not None:
             whole = page.startswith(TITLE)
             head = f"usage: {prog} [options]\n\n{fill_paragraphs(description)}\n\n"
-            print(head + page if whole else page)
+            tell(prog, head + page if whole else page)
             sys.exit(0)
         printing = bool(given.get("print_config"))
         line = read_command_line([word for word in words if not word.startswith("--print_config")])
