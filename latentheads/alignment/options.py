@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from latentheads.alignment.emission import LARGEST
+from latentheads.alignment.emission import MAX_HEADS
 from latentheads.checks import check_least
 from latentheads.values import convert_fields, shown
 
@@ -48,9 +48,9 @@ class AlignmentOptions:
         convert_fields(self)
         check_least(vars(self), blocks=1, heads=1, width=1)
         check_least(vars(self), reach=0, window=0, components=2)
-        if self.prior != "soft" and self.total_heads > LARGEST:
+        if self.prior != "soft" and self.total_heads > MAX_HEADS:
             raise ValueError(
-                f"heads times blocks must be at most {LARGEST}, since more heads are not summed "
+                f"heads times blocks must be at most {MAX_HEADS}, since more heads are not summed "
                 f"out, got {self.heads} times {self.number_of_blocks}"
             )
         if self.chained and self.total_heads != 1:
@@ -84,26 +84,26 @@ class AlignmentOptions:
         """Blocks above the decoder."""
         if self.blocks is not None:
             return self.blocks
-        return 1 if self.chained else max(1, LARGEST // self.heads)
+        return 1 if self.chained else max(1, MAX_HEADS // self.heads)
 
-    def settle(self, past: bool) -> AlignmentOptions:
+    def with_default_blocks(self, causal: bool) -> AlignmentOptions:
         """The same options with a number of blocks.
 
         Args:
-            past: Whether heads select words of a language model's past, where a second block is
+            causal: Whether heads select words of a language model's past, where a second block is
                 expensive.
         """
         if self.blocks is not None:
             return self
-        return replace(self, blocks=1 if past else self.number_of_blocks)
+        return replace(self, blocks=1 if causal else self.number_of_blocks)
 
-    def check_window(self, past: bool) -> None:
+    def check_window(self, causal: bool) -> None:
         """Refuses a window of heads that select positions of a source.
 
         Args:
-            past: Whether heads select words of a language model's past.
+            causal: Whether heads select words of a language model's past.
         """
-        if self.window and not past:
+        if self.window and not causal:
             raise ValueError("window is for a language model: drop it")
 
 

@@ -37,7 +37,8 @@ Values = Mapping[str, Tensor]
 def list_blocks(run: Run) -> list[Block]:
     """The blocks of a run, chain by chain and bottom to top, those of alignments last."""
     blocks = sorted(
-        Recording(run.model).blocks, key=lambda b: (ATTENTION_TYPES.index(b.chain), b.layer)
+        Recording(run.model).blocks,
+        key=lambda b: (ATTENTION_TYPES.index(b.attention_type), b.layer),
     )
     aligner = run.model.alignments
     return [*blocks, *([] if aligner is None else aligner.addresses)]
@@ -55,7 +56,7 @@ def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
         apart: How far apart they are on them.
     """
     blocks, model = list_blocks(run), run.model
-    attending = {block.name for block in blocks if block.chain == ALIGNMENT}
+    attending = {block.name for block in blocks if block.attention_type == ALIGNMENT}
     attending |= {block.name for block in Recording(model).attending}
     with WithSelection(run.guide):
         measures = measure(model, batches(part, PAIRED))
@@ -97,7 +98,12 @@ def measure_distances(run: Run, part: Part) -> Divergence:
 
 
 def _describe_block(block: Block, attends: bool) -> dict[str, Any]:
-    found = {"name": block.name, "chain": block.chain, "layer": block.layer, "heads": block.heads}
+    found = {
+        "name": block.name,
+        "chain": block.attention_type,
+        "layer": block.layer,
+        "heads": block.heads,
+    }
     return {**found, "attends": attends}
 
 

@@ -92,7 +92,7 @@ def gather_sides(run: Run, batch: Batch, place: int, links: Links = frozenset())
     target = name_tokens(run.target, real)
     gold = [(word, key) for key, word in links]
     found = {}
-    for chain in dict.fromkeys(block.chain for block in Recording(run.model).attending):
+    for chain in dict.fromkeys(block.attention_type for block in Recording(run.model).attending):
         rows, columns = name_sides(batch, chain, run.source, run.target, place)
         decodes, crosses = side_of(chain) == "decoder", chain == ATTENTION_TYPES[2]
         found[chain] = Side(rows, columns, target if decodes else [], gold if crosses else [])
@@ -179,7 +179,7 @@ def _collect_draws(
         for block in heads.attending:
             weights = heads[block.name].weights
             for place, side in enumerate(sides):
-                found[place, block.name].append(side[block.chain].cut(weights[place]))
+                found[place, block.name].append(side[block.attention_type].cut(weights[place]))
     return {key: torch.stack(each) for key, each in found.items()}
 
 

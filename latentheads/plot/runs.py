@@ -105,7 +105,7 @@ def gates(run: Run) -> Figure:
     """
     if not isinstance(run.model.selector, Gating):
         raise ValueError(f"{run.path} has no gates")
-    laws = {each: run.guide.selections[each.block.key]() for each in run.model.selecting}
+    laws = {each: run.guide.selections[each.block.key]() for each in run.model.selecting_blocks}
     gates = {module.block.name: law.mode[0].detach() for module, law in laws.items()}
     return draw_gates(gates, run.settings.title)
 

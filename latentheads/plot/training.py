@@ -11,8 +11,8 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from latentheads.inference.display import tell_known
-from latentheads.names import POINTING, block_of, latent_of
+from latentheads.inference.display import truth_coverage
+from latentheads.names import ALIGNED_POSITION, block_of, latent_of
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -99,7 +99,7 @@ def _negate(values: Iterable[float | None]) -> list[float]:
 
 def truth_label(figures: Mapping[str, Any]) -> str:
     """The name of the line of the truth, which may be known of some sentences alone."""
-    return f"true log p {tell_known(figures)}".rstrip()
+    return f"true log p {truth_coverage(figures)}".rstrip()
 
 
 @in_style
@@ -217,4 +217,4 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
 
 def _label(site: str) -> str:
     """The block of logits or of choices; of what else a block draws the whole name."""
-    return block_of(site) if latent_of(site) in ("logits", POINTING) else site
+    return block_of(site) if latent_of(site) in ("logits", ALIGNED_POSITION) else site

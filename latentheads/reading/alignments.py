@@ -26,7 +26,7 @@ from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.enumeration import enumerate_alignments
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.metrics.alignment import LinkCounts, Links, count_links
 from latentheads.model import HeadModel
 from latentheads.names import Block
@@ -119,10 +119,10 @@ def alignment_distributions(
     if model.alignments is None or not samples_alignments(model):
         raise ValueError("this model has no alignments that are drawn: there is no law to read")
     here = batch.to(model.device)
-    with evaluating(model, guide), blocked_from_tracers(), PlugIn(), WithSelection(guide):
+    with eval_no_grad(model, guide), blocked_from_tracers(), PlugIn(), WithSelection(guide):
         found = enumerate_alignments(*traces(model, guide, here))
         assert found is not None
-        laws = (found.summed.priors, found.posterior, found.summed.posterior())
+        laws = (found.inference.priors, found.posterior, found.inference.posterior())
         tables = [head_marginals(each) for each in laws]
     return AlignmentDistributions(_name_heads(model.alignments.addresses), *tables)
 
@@ -143,8 +143,8 @@ def _soft_weights(
         lambda _, given: told.append(aligner.prepare(*given[:3]).priors)
     )
     try:
-        with evaluating(model), blocked_from_tracers(), PlugIn(), WithSelection(guide):
-            model.law(batch.to(model.device))
+        with eval_no_grad(model), blocked_from_tracers(), PlugIn(), WithSelection(guide):
+            model.token_distribution(batch.to(model.device))
     finally:
         watch.remove()
     return _name_heads(aligner.all_addresses), head_marginals(told[0])
@@ -152,7 +152,7 @@ def _soft_weights(
 
 def target_words(batch: Batch) -> Bool[Tensor, "batch target"]:
     """True at the target's words, which have links."""
-    return _are_words(batch.scored, batch.counted, batch)
+    return _are_words(batch.scored, batch.scored_mask, batch)
 
 
 def _source_words(batch: Batch, tagged: bool) -> Bool[Tensor, "batch key"]:
@@ -166,7 +166,7 @@ def _source_words(batch: Batch, tagged: bool) -> Bool[Tensor, "batch key"]:
 
 def _are_words(tokens: Tensor, real: Tensor, batch: Batch) -> Tensor:
     """True at the real tokens but for those that only begin or end a sentence."""
-    return real & ~torch.isin(tokens, tokens.new_tensor(batch.ends))
+    return real & ~torch.isin(tokens, tokens.new_tensor(batch.boundary_ids))
 
 
 def likeliest_links(
@@ -295,7 +295,7 @@ def _cross_weights(
 ) -> Iterator[tuple[Batch, tuple[str, ...], Float[Tensor, "batch head target key"]]]:
     """The weights of all heads of the cross-attention, a batch at a time."""
     for batch, recorded in readings(model, batches(part, TOKENS)):
-        blocks = [block for block in recorded.attending if block.chain == "decoder-cross"]
+        blocks = [block for block in recorded.attending if block.attention_type == "decoder-cross"]
         if blocks:
             weights = torch.cat([recorded[block.name].weights for block in blocks], 1)
             yield batch, _name_heads(blocks), weights

@@ -120,7 +120,7 @@ def divergence(
     for batch, heads in readings(model, parts, guide, seed):
         for block in heads.attending:
             if block.name in chosen:
-                found, real = heads[block.name], sides(batch, block.chain).real_queries
+                found, real = heads[block.name], sides(batch, block.attention_type).real_queries
                 apart, both = head_divergence(found.weights, real), pairs(found.speaks)
                 summed.add(block.site(), apart, both)
                 normalised.add(block.site(), apart, both, real.sum(-1))

@@ -59,12 +59,12 @@ class HeadReport:
     @property
     def chains(self) -> list[str]:
         """Its chains."""
-        own = {block.chain for block in self.blocks}
+        own = {block.attention_type for block in self.blocks}
         return [chain for chain in ATTENTION_TYPES if chain in own]
 
     def chain(self, name: str) -> list[Block]:
         """The blocks of a chain, bottom to top."""
-        found = [block for block in self.blocks if block.chain == name]
+        found = [block for block in self.blocks if block.attention_type == name]
         return sorted(found, key=lambda block: block.layer)
 
     def speaking(self, block: Block) -> list[int]:

@@ -77,7 +77,7 @@ def gradient_importance(
         for heads, gradient in _gradients(model, guide, here, seed + place, held):
             values, counts = gradient.sum(1).abs(), None
             if unit == "token":
-                encoder = side_of(heads.block.chain) == "encoder"
+                encoder = side_of(heads.block.attention_type) == "encoder"
                 real = here.source_valid if encoder else here.target_valid
                 values, counts = gradient.abs().sum(1), real.sum(-1)
             found.add(heads.block.name, values, heads.speaks, counts)

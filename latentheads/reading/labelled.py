@@ -43,7 +43,9 @@ def labelled(heads: Recording, batch: Batch | None = None) -> DataTree:
     tree = DataTree()
     for chain in ATTENTION_TYPES:
         found = [(block, heads.passes(block.name)) for block in heads.attending]
-        once = [_only(block, each) for block, each in found if block.chain == chain and each]
+        once = [
+            _only(block, each) for block, each in found if block.attention_type == chain and each
+        ]
         if once:
             arrays = {name: each.numpy() for name, each in _stacked(once, chain, batch).items()}
             dims = DIMS if arrays["weights"].ndim == len(DIMS) else ("draw", *DIMS)

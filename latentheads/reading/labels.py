@@ -75,6 +75,6 @@ def name_positions(
         place: Which sentence of the batch.
     """
     if source is None or batch.source is None:
-        read = batch.fed[place][batch.target_valid[place]].tolist()
+        read = batch.decoder_input[place][batch.target_valid[place]].tolist()
         return [NULL, *name_tokens(target, read[:-1])]
     return name_tokens(source, batch.source[place][batch.source_valid[place]].tolist())

@@ -113,7 +113,7 @@ def measure(
     entropy, confidence, cosine = Means(), Means(), Means()
     for batch, heads in readings(model, parts, guide, seed):
         for block in heads.blocks:
-            found, known = heads[block.name], sides(batch, block.chain)
+            found, known = heads[block.name], sides(batch, block.attention_type)
             real, speaks, name = known.real_queries, found.speaks, block.name
             cosine.add(name, head_cosine(found.outputs, real), pairs(speaks), real.sum(-1))
             if found.attends:

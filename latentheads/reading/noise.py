@@ -27,7 +27,7 @@ from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
 from latentheads.handlers import evaluation_mode
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.inference.objective import Head_ELBO
 from latentheads.model import HeadModel
 from latentheads.names import Block
@@ -149,7 +149,7 @@ def noise_cost(
 
     def measure(scales: Mapping[str, Tensor]) -> float:
         guide.take(scales)
-        with evaluating(model, guide), fixed_noise(seed, like.device):
+        with eval_no_grad(model, guide), fixed_noise(seed, like.device):
             found = [terms(model, guide, batch).log_likelihood for batch in here]
         return float(torch.cat(found).mean())
 

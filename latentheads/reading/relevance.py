@@ -199,7 +199,7 @@ def propagate(
         heads={name: torch.stack(each, 1) for name, each in arrived.items()},
         inputs=torch.stack(left, 1),
         logit=logits.detach(),
-        real=batch.target_drawn,
+        real=batch.target_latent,
         speaks={block.name: heads[block.name].speaks for block in blocks},
     )
 

@@ -90,7 +90,7 @@ class View:
     @classmethod
     def of(cls, heads: Heads, batch: Batch) -> View:
         """Views the heads of a block."""
-        known = sides(batch, heads.block.chain)
+        known = sides(batch, heads.block.attention_type)
         pairs = known.asking()[:, :, None] & known.answering()[:, None] & heads.readable
         places = batch.sentences.tolist()
         return cls(heads.block.name, heads.weights, known, places, free(pairs), heads.speaks)
@@ -162,14 +162,14 @@ def detect(
         seed: Of the guide's noise.
     """
     for batch, heads in readings(model, parts, guide, seed):
-        chains = {block.chain for block in heads.attending}
+        chains = {block.attention_type for block in heads.attending}
         if not chains:
             raise ValueError("roles are of heads with weights: this model has no attention")
-        alone = {block.chain for block in heads.blocks} == {ATTENTION_TYPES[1]}
+        alone = {block.attention_type for block in heads.blocks} == {ATTENTION_TYPES[1]}
         shown = chain or ATTENTION_TYPES[1 if alone else 0]
         check_word("chain", shown, sorted(chains))
         for block in heads.attending:
-            if block.chain == shown:
+            if block.attention_type == shown:
                 view = View.of(heads[block.name], batch)
                 for detector in detectors:
                     detector.look(view)

@@ -14,7 +14,7 @@ from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import blocked_from_tracers
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 from latentheads.reading.record import Recording, readings
@@ -98,7 +98,7 @@ def prior_readings(
     here = batch.to(device)
     for place in range(draws):
         heads = Recording(model)
-        around = evaluating(model, guide), fixed_noise(seed + place, device)
+        around = eval_no_grad(model, guide), fixed_noise(seed + place, device)
         with around[0], around[1], WithSelection(guide), blocked_from_tracers(), heads:
             model.states(here)
         yield heads

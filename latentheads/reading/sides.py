@@ -62,7 +62,13 @@ def sides(batch: Batch, chain: str) -> Sides:
     """
     check_word("chain", chain, ATTENTION_TYPES)
     if chain == "decoder-self":
-        return Sides(batch.fed, batch.fed, batch.target_drawn, batch.target_valid, batch.ends)
+        return Sides(
+            batch.decoder_input,
+            batch.decoder_input,
+            batch.target_latent,
+            batch.target_valid,
+            batch.boundary_ids,
+        )
     valid = batch.source_valid
     if batch.source is None:
         raise ValueError(
@@ -70,5 +76,5 @@ def sides(batch: Batch, chain: str) -> Sides:
             "reads"
         )
     if chain == "encoder-self":
-        return Sides(batch.source, batch.source, valid, valid, batch.ends)
-    return Sides(batch.fed, batch.source, batch.target_drawn, valid, batch.ends)
+        return Sides(batch.source, batch.source, valid, valid, batch.boundary_ids)
+    return Sides(batch.decoder_input, batch.source, batch.target_latent, valid, batch.boundary_ids)

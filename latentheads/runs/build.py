@@ -128,7 +128,7 @@ def _check_heads(settings: Settings, model: HeadModel) -> None:
     """Refuses options that would act on no head of the network."""
     for name in ("selection", "gates"):
         options = getattr(settings, name)
-        if options is not None and not model.selecting:
+        if options is not None and not model.selecting_blocks:
             raise ValueError(f"{name}.blocks {options.blocks}: this network has no such heads")
     if settings.network.ngram_noise and not model.latent_outputs:
         raise ValueError("network.ngram_noise: no ngram layer of this network is latent")

@@ -133,7 +133,7 @@ class _Reader:
             )
         positions, rare = Positions(how.positional), {}
         for chain in (
-            name for name in ATTENTION_TYPES if name in {block.chain for block in blocks}
+            name for name in ATTENTION_TYPES if name in {block.attention_type for block in blocks}
         ):
             rarity = Rarity(_rank(self.run.corpus, chain), how.top, how.rare)
             shown = self.watched(f"roles of {chain}")
@@ -182,7 +182,7 @@ class _Reader:
         """Dependencies that heads follow; None where no parse is known, or no head attends."""
         parses, how, model = self.parses, self.how, self.run.model
         parsed = ATTENTION_TYPES[1 if self.part.sources is None else 0]
-        if parses is None or parsed not in {b.chain for b in Recording(model).attending}:
+        if parses is None or parsed not in {b.attention_type for b in Recording(model).attending}:
             return None
         relations = Relations(parses.arcs, parses.words, margin=how.margin)
         shown = self.watched("dependencies", parses.part)

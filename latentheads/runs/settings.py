@@ -132,7 +132,7 @@ class Settings:
         check_least(vars(self), samples=1, adapters=0, ctc=0.0)
         past = self.data.is_language_model
         settled = [
-            each.settle(past) if isinstance(each, AlignmentOptions) else each
+            each.with_default_blocks(past) if isinstance(each, AlignmentOptions) else each
             for each in self.latents
         ]
         object.__setattr__(self, "latents", tuple(settled))

@@ -68,8 +68,8 @@ def test_the_sides_of_a_chain() -> None:
     batch = small_batch()
     assert batch.source is not None
     inner = sides(batch, "decoder-self")
-    assert inner.queries.equal(batch.fed)
-    assert not (inner.asking() & (batch.fed == BOS)).any()
+    assert inner.queries.equal(batch.decoder_input)
+    assert not (inner.asking() & (batch.decoder_input == BOS)).any()
     assert inner.asking("key").equal(batch.target_valid)
     cross = sides(batch, "decoder-cross")
     assert cross.keys.equal(batch.source)
