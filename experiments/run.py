@@ -25,7 +25,7 @@ from latentheads.runs.trainer import name_trusted
 DESCRIPTION = (
     "Trains one recipe, a prior and a guide, and reports the true bound.\n\n"
     "    python experiments/run.py --recipe coda --steps 500 --out runs/first\n"
-    "    python experiments/run.py --preset multi30k --alignments 1 --objective marginal\n\n"
+    "    python experiments/run.py --preset multi30k --alignments 1 --loss marginal\n\n"
     "Without options: guide cascaded, of two blocks of alignments, on a grammar that needs no "
     "file. On a corpus of your own begin with one block, trained by the exact log p as in the "
     "second line: a step takes a quarter of the time. "

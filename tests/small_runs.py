@@ -34,7 +34,7 @@ RUNS = {
     "mean-field": f"--recipe mean-field {GRAMMAR}",
     "autoregressive": f"--recipe autoregressive {GRAMMAR}",
     "selection": f"--recipe transformer+selection --tasks velu,tamir {GRAMMAR}",
-    "marginal": f"--guide cascaded --alignments 2 --objective marginal {GRAMMAR}",
+    "marginal": f"--guide cascaded --alignments 2 --loss marginal {GRAMMAR}",
     "language-model": f"--guide cascaded --task language-model {GRAMMAR}",
     "speech": "--data SPEECH --task recognition --bins 7 --top_frequency 3800 --types 0 "
     "--channels 4 --ctc .3 --recipe transformer",

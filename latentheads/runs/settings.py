@@ -138,9 +138,9 @@ class Settings:
             raise ValueError(f"train {self.train} needs the whole model of start, not its encoder")
         if self.train == "guide" and not self.start:
             raise ValueError("train guide needs start RUN, whose model stays as it is")
-        if self.train == "guide" and self.training.objective == "marginal":
+        if self.train == "guide" and self.training.loss == "marginal":
             raise ValueError(
-                "objective marginal trains the model, which stays as it is with train guide: "
+                "loss marginal trains the model, which stays as it is with train guide: "
                 "drop it, and the guide is trained by its bound"
             )
         if self.gates.gates != "none":

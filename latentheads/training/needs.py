@@ -14,6 +14,7 @@ from typing import Any
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.selection.static import StaticSelector
+from latentheads.training.losses import BY_OPTIONS
 from latentheads.training.options import Training
 
 __all__ = ["LAW", "NOISE", "OF_TRAINING", "Draws", "Requirement", "check_idle"]
@@ -83,7 +84,7 @@ class Draws(ABC):
     @property
     def weighs_alignments(self) -> bool:
         """Whether alignments are trained by a bound that has a KL, which may be weighed."""
-        return self.samples_alignments and self.options.objective in ("bound", "sampled")
+        return self.samples_alignments and self.options.loss not in ("marginal", "iwae", "rws")
 
     @property
     def has_nonzero_kl(self) -> bool:
@@ -104,8 +105,8 @@ class Draws(ABC):
 LAW = "--select selection, subset or group"
 NOISE = "heads that are drawn (a prior with noise and --latent, or --ngram_noise)"
 OWN = (
-    "a guide other than tied and heads that are drawn, of alignments too under --objective bound "
-    "or sampled"
+    "a guide other than tied and heads that are drawn, of alignments too unless --loss is "
+    "marginal, iwae or rws"
 )
 KL = f"a KL that is not 0 by construction ({OWN}; or {LAW}), and no --gates"
 SAMPLED = (
@@ -144,11 +145,15 @@ OF_TRAINING = (
         lambda it: it.samples_selection and it.options.select_gradient == "straight-through",
     ),
     Requirement(("patience",), "a training without --gates", lambda it: not it.gates),
-    Requirement(("objective",), DRAWN, lambda it: it.samples_alignments),
     Requirement(
-        ("objective_draws",),
-        "--alignments, with --objective iwae or rws",
-        lambda it: it.samples_alignments and it.options.objective in ("iwae", "rws"),
+        ("loss",),
+        f"{DRAWN}, where it is marginal, sampled, iwae or rws",
+        lambda it: it.samples_alignments or it.options.loss not in BY_OPTIONS[1:],
+    ),
+    Requirement(
+        ("loss_samples",),
+        "--alignments, with --loss iwae or rws",
+        lambda it: it.samples_alignments and it.options.loss in ("iwae", "rws"),
     ),
 )
 """The needs of every option of training that has any."""

@@ -91,7 +91,7 @@ def shared(words: list[str], out: Path) -> str:
 
 
 PLAIN = ["--recipe=transformer", "--tensorboard"]
-ALIGNED = ["--guide=cascaded", "--objective=marginal", "--alignments=2", "--alignment_width=4"]
+ALIGNED = ["--guide=cascaded", "--loss=marginal", "--alignments=2", "--alignment_width=4"]
 FAST = ["--layers=1", "--optimiser=adam", "--learning_rate=0.02", "--warmup_steps=1"]
 
 

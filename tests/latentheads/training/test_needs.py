@@ -57,11 +57,11 @@ ACTING: list[tuple[dict[str, Any], str, str]] = [
     ({"kl_warmup_steps": 5}, "aligned, tied", "kl_warmup_steps acts on nothing here"),
     ({"kl_warmup_steps": 5}, "gates", "kl_warmup_steps acts on nothing here"),
     ({"min_kl_weight": 0.5}, "paid", "min_kl_weight acts on nothing here"),
-    ({"max_kl_weight": 0.5, "objective": "iwae"}, "aligned", "max_kl_weight acts on nothing here"),
+    ({"max_kl_weight": 0.5, "loss": "iwae"}, "aligned", "max_kl_weight acts on nothing here"),
     ({"free_bits": 0.1}, "paid", ""),
     ({"free_bits": 0.1}, "aligned", ""),
     ({"free_bits": 0.1}, "still", "free_bits acts on nothing here"),
-    ({"free_bits": 0.1, "objective": "marginal"}, "aligned", "free_bits acts on nothing here"),
+    ({"free_bits": 0.1, "loss": "marginal"}, "aligned", "free_bits acts on nothing here"),
     ({"noise_warmup_steps": 2}, "noisy", ""),
     ({"noise_warmup_steps": 2}, "still", "noise_warmup_steps acts on nothing here"),
     ({"noise_warmup_steps": 2}, "aligned", "noise_warmup_steps acts on nothing here"),
@@ -76,10 +76,10 @@ ACTING: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"patience": 3}, "paid", ""),
     ({"patience": 3}, "gates", "patience acts on nothing here: it needs a training without gates"),
-    ({"objective": "marginal"}, "aligned", ""),
-    ({"objective": "marginal"}, "paid", "objective acts on nothing here"),
-    ({"objective": "iwae", "objective_draws": 7}, "aligned", ""),
-    ({"objective_draws": 7}, "aligned", "objective_draws acts on nothing here"),
+    ({"loss": "marginal"}, "aligned", ""),
+    ({"loss": "marginal"}, "paid", "loss acts on nothing here"),
+    ({"loss": "iwae", "loss_samples": 7}, "aligned", ""),
+    ({"loss_samples": 7}, "aligned", "loss_samples acts on nothing here"),
 ]
 
 
