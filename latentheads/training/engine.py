@@ -31,7 +31,7 @@ from latentheads.passes import passes
 from latentheads.training.checkpoints import weights
 from latentheads.training.loss_modules import (
     has_differentiable_loss,
-    join_pair,
+    make_loss_module,
     validate_loss,
 )
 from latentheads.training.losses import BY_OPTIONS, make_named_loss
@@ -117,7 +117,7 @@ class Engine:
         self.processes = 1 if accelerator is None else accelerator.num_processes
         self.rank = 0 if accelerator is None else accelerator.process_index
         self.stream = self._make_loader(source)
-        self.objective = join_pair(self.elbo, model, guide)
+        self.objective = make_loss_module(self.elbo, model, guide)
         self.checked = False
         self.selections = guide.selection_families
         if isinstance(self.elbo, Alternatives):

@@ -26,7 +26,7 @@ from latentheads.model import HeadModel
 from latentheads.names import SENTENCES
 from latentheads.passes import one_at_a_time
 
-__all__ = ["LossModule", "has_differentiable_loss", "join_pair", "validate_loss"]
+__all__ = ["LossModule", "has_differentiable_loss", "make_loss_module", "validate_loss"]
 
 
 class LossModule(ELBOModule):
@@ -98,7 +98,7 @@ def as_function(guide: ModelGuide) -> Callable[[Batch], Any]:
     return draw
 
 
-def join_pair(loss: ELBO, model: HeadModel, guide: ModelGuide) -> ELBOModule:
+def make_loss_module(loss: ELBO, model: HeadModel, guide: ModelGuide) -> ELBOModule:
     """Makes the module of a loss, a model and a guide."""
     if isinstance(loss, Head_ELBO):
         return loss(model, guide)

@@ -65,7 +65,7 @@ def make_named_loss(loss: str) -> ELBO:
         raise ValueError(f"loss {loss}: {reason}") from reason
 
 
-def name_loss(loss: str | ELBO) -> str:
+def name_loss(loss: object) -> str:
     """The text that makes a loss; that of a class of the reader's own names it alone.
 
     Raises:
