@@ -265,10 +265,11 @@ class Trainer:
         return settings.gates.closing(self.model, self.guide, steps, tokens)
 
     def _probe(self) -> None:
-        """Refuses a guide that has no bound of two sentences, before training."""
+        """Refuses a guide without a bound of two sentences, or a loss that cannot train it."""
         part = self.corpus.valid
         two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
         check_bound_exists(self.model, self.guide, two, self.settings.seed)
+        self.engine.check_loss(two)
 
     @property
     def engine(self) -> Engine:

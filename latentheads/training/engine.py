@@ -118,7 +118,6 @@ class Engine:
         self.rank = 0 if accelerator is None else accelerator.process_index
         self.stream = self._make_loader(source)
         self.objective = make_loss_module(self.elbo, model, guide)
-        self.checked = False
         self.selections = guide.selection_families
         if isinstance(self.elbo, Alternatives):
             self.elbo.check([family() for family in self.selections])
@@ -241,13 +240,11 @@ class Engine:
         step, training = self.step, self.training
         if training.loss in BY_OPTIONS:
             cast(Head_ELBO, self.elbo).kl_weight = training.kl_weight(step)
-        for family in self.selections:
-            family.temperature = training.temperature_at(step) if self._relaxes else None
+        self._set_temperature()
         if self.selections:
             check_sizes(update)
-        if not self.checked:
+        if step == 0:
             self._validate(update.micro_batches[0][0].to(self.device))
-            self.checked = True
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
         last = len(update.micro_batches) - 1
         for place, (share, weight) in enumerate(update.micro_batches):
@@ -273,6 +270,22 @@ class Engine:
         self.step += 1
         self.place = update.next_state
 
+    def check_loss(self, batch: Batch) -> None:
+        """Refuses a pair that its loss cannot train, before anything is written or trained.
+
+        Of ``Head_ELBO`` the first step says that.
+
+        Args:
+            batch: What model and guide are run on.
+
+        Raises:
+            ValueError: It names the loss and the reason.
+        """
+        if not (self.is_fixed or isinstance(self.elbo, Head_ELBO)):
+            self._set_temperature()
+            with passes(), own_parameters():
+                self._validate(batch.to(self.device))
+
     def _validate(self, batch: Batch) -> None:
         """Lets Pyro check every site in a pass that changes nothing, random numbers included."""
         devices = [self.device] if self.device.type == "cuda" else []
@@ -283,10 +296,11 @@ class Engine:
         ):
             validate_loss(self.objective, batch)
 
-    @property
-    def _relaxes(self) -> bool:
-        """Whether a selection of heads is relaxed for its gradient: Pyro's losses need none."""
-        return isinstance(self.elbo, Head_ELBO)
+    def _set_temperature(self) -> None:
+        """Sets the relaxation of a selection of heads; Pyro's losses need none for a gradient."""
+        relaxes = isinstance(self.elbo, Head_ELBO)
+        for family in self.selections:
+            family.temperature = self.training.temperature_at(self.step) if relaxes else None
 
     def _set_noise_factor(self, noise_factor: float) -> None:
         if self.training.noise_warmup_steps:

@@ -209,10 +209,11 @@ class _Fitting:
     display: ProgressDisplay | None = None
 
     def check_bound_exists(self) -> None:
-        """Refuses a guide that has no bound, before training."""
+        """Refuses a guide that has no bound, or none that its loss can train, before training."""
         known = self.valid
         first = next(in_batches(known, TOKENS)) if isinstance(known, Part) else known[0]
         check_bound_exists(self.engine.model, self.engine.guide, first, self.seed)
+        self.engine.check_loss(first)
 
     def tick(self, step: int) -> None:
         """Notes an update."""

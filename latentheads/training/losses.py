@@ -54,7 +54,7 @@ def make_named_loss(loss: str) -> ELBO:
     """
     if _is_own(loss):
         raise ValueError(
-            f"loss {loss} is a class of your own: give one to lh.Trainer or lh.fit, loss={loss}()"
+            f"loss {loss} is of a class of your own: give an instance to lh.Trainer or lh.fit"
         )
     name, arguments = _read_call(loss)
     if name not in CLASSES:

@@ -144,8 +144,8 @@ class Training:
         changed = [name for name in OF_HEAD_ELBO if getattr(self, name) != plain[name]]
         if changed:
             raise ValueError(
-                f"{', '.join(changed)} parametrise the losses {', '.join(BY_OPTIONS)} by their "
-                f"names: {self.loss} has no such options"
+                f"{', '.join(changed)}: only the losses {', '.join(BY_OPTIONS)}, by their names, "
+                f"have such options, not {self.loss}"
             )
 
     @property

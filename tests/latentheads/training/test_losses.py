@@ -256,8 +256,10 @@ CHANGED: dict[str, Any] = {
 @pytest.mark.parametrize("loss", ["Trace_ELBO", "Head_ELBO(analytic=True)", "mine:Loss"])
 def test_options_of_head_elbo_are_refused_beside_another_loss(loss: str, option: str) -> None:
     assert Training(**{option: CHANGED[option]})
-    line = f"{option} parametrise the losses Head_ELBO, marginal, sampled, iwae, rws by their names"
-    with pytest.raises(ValueError, match=f"^{line}: {re.escape(loss)} has no such options$"):
+    line = (
+        f"{option}: only the losses Head_ELBO, marginal, sampled, iwae, rws, by their names, have"
+    )
+    with pytest.raises(ValueError, match=f"^{line} such options, not {re.escape(loss)}$"):
         Training(loss=loss, **{option: CHANGED[option]})
 
 
@@ -296,7 +298,7 @@ def gates() -> tuple[Any, Any]:
         (gates, "Trace_ELBO", "gates are learned by the closed form of their KL: use loss Head"),
     ],
 )
-def test_a_loss_that_cannot_take_a_pair_says_so_at_the_first_step(
+def test_a_loss_that_cannot_take_a_pair_says_so_before_anything_is_trained(
     make: Any, loss: str, line: str
 ) -> None:
     model, guide = make()
@@ -393,7 +395,7 @@ def test_a_folder_names_a_loss_of_ones_own_and_needs_it_to_go_on(
     assert f"loss: {name}\n" in (tmp_path / "config.yaml").read_text("utf-8")
     assert lh.load_run(tmp_path, device="cpu").settings.training.loss == name
     settings = lh.Settings.read(tmp_path / "config.yaml")
-    line = rf"^loss {name} is a class of your own: give one to lh.Trainer or lh.fit"
+    line = rf"^loss {name} is of a class of your own: give an instance to lh.Trainer or lh.fit"
     with pytest.raises(ValueError, match=line):
         lh.Trainer.of(settings, corpus, out=tmp_path, quiet=True)
     with pytest.raises(ValueError, match=rf"^loss must be {name}, got Trace_ELBO$"):
