@@ -213,6 +213,8 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
         ),
         ("--train=guide", "start RUN"),
         ("--loss=all", "loss must be one of Head_ELBO, marginal, sampled, iwae, rws, Trace_ELBO,"),
+        ("--guide=cascaded --loss=TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this"),
+        ("--recipe=cascaded --loss=Trace_ELBO --kl=sampled", "such options, not Trace_ELBO"),
         ("--loss=iwae --loss_samples=1", "loss_samples must be at least 2, got 1"),
         ("--alignments=1 --guide=cascaded --guide.reads=everything", "reads"),
     ],
