@@ -55,19 +55,19 @@ class LossModule(ELBOModule):
 
     def _take_gradients(self, guide: Any, batch: Batch) -> Tensor:
         """Lets a loss take its gradients itself, and hands them on in the backward pass."""
-        parameters = [each for each in self.parameters() if each.requires_grad]
-        accumulated = [each.grad for each in parameters]
-        for each in parameters:
-            each.grad = None
+        parameters = [p for p in self.parameters() if p.requires_grad]
+        accumulated = [parameter.grad for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = None
         try:
             loss = self.elbo.loss_and_grads(self.model, guide, batch)  # type: ignore[attr-defined]
-            gradients = [each.grad for each in parameters]
+            gradients = [parameter.grad for parameter in parameters]
         finally:
-            for each, gradient in zip(parameters, accumulated, strict=True):
-                each.grad = gradient
+            for parameter, gradient in zip(parameters, accumulated, strict=True):
+                parameter.grad = gradient
         value = torch.as_tensor(loss, dtype=torch.float64, device=batch.target.device)
-        handed: Tensor = _Gradients.apply(value, gradients, *parameters)  # type: ignore[no-untyped-call]
-        return handed
+        differentiable: Tensor = _Gradients.apply(value, gradients, *parameters)  # type: ignore[no-untyped-call]
+        return differentiable
 
 
 class _Gradients(torch.autograd.Function):
@@ -92,10 +92,10 @@ def has_differentiable_loss(loss: ELBO) -> bool:
 def as_function(guide: ModelGuide) -> Callable[[Batch], Any]:
     """A guide that runs before the model, for a loss that takes no other."""
 
-    def draw(batch: Batch) -> Any:
+    def sample(batch: Batch) -> Any:
         return poutine.block(guide, hide_fn=lambda site: site.get("is_observed", False))(batch)
 
-    return draw
+    return sample
 
 
 def make_loss_module(loss: ELBO, model: HeadModel, guide: ModelGuide) -> ELBOModule:
@@ -135,8 +135,8 @@ def _named(loss: ELBO) -> Iterator[None]:
     try:
         yield
     except (AssertionError, NotImplementedError, ValueError) as reason:
-        said = str(reason).partition("Trace Shapes:")[0]
-        line = " ".join(said.split()) or type(reason).__name__
+        message = str(reason).partition("Trace Shapes:")[0]
+        line = " ".join(message.split()) or type(reason).__name__
         raise ValueError(f"{type(loss).__name__} cannot train this pair: {line}") from reason
 
 

@@ -87,8 +87,8 @@ def name_loss(loss: object) -> str:
         # without a word Head_ELBO is the one that the options of training parametrise
         if (value := getattr(loss, name)) != default or name == "analytic"
     }
-    said = ", ".join(f"{name}={value!r}" for name, value in changed.items())
-    return f"{kind.__name__}({said})" if said else kind.__name__
+    arguments = ", ".join(f"{name}={value!r}" for name, value in changed.items())
+    return f"{kind.__name__}({arguments})" if arguments else kind.__name__
 
 
 def _is_own(loss: str) -> bool:
@@ -98,11 +98,11 @@ def _is_own(loss: str) -> bool:
 def _read_call(text: str) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of a call whose arguments are plain values by name."""
     try:
-        said = ast.parse(text, mode="eval").body
-        if isinstance(said, ast.Name):
-            return said.id, {}
-        if isinstance(said, ast.Call) and isinstance(said.func, ast.Name) and not said.args:
-            return said.func.id, {str(k.arg): ast.literal_eval(k.value) for k in said.keywords}
+        call = ast.parse(text, mode="eval").body
+        if isinstance(call, ast.Name):
+            return call.id, {}
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
+            return call.func.id, {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
     except (SyntaxError, ValueError):
         pass
     return "", {}
@@ -111,10 +111,10 @@ def _read_call(text: str) -> tuple[str, dict[str, Any]]:
 def _arguments(kind: type[ELBO]) -> dict[str, Any]:
     """The arguments of a loss with their defaults, and those that ``**options`` stands for."""
     parameters = dict(signature(kind).parameters)
-    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
         parameters |= signature(ELBO).parameters
     return {
-        name: each.default
-        for name, each in parameters.items()
-        if each.kind is not Parameter.VAR_KEYWORD and name not in UNNAMED
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if parameter.kind is not Parameter.VAR_KEYWORD and name not in UNNAMED
     }

@@ -140,8 +140,8 @@ class Training:
         check_loss(self.loss)
         if self.loss in BY_OPTIONS:
             return
-        plain = {each.name: each.default for each in fields(self)}
-        changed = [name for name in OF_HEAD_ELBO if getattr(self, name) != plain[name]]
+        defaults = {option.name: option.default for option in fields(self)}
+        changed = [name for name in OF_HEAD_ELBO if getattr(self, name) != defaults[name]]
         if changed:
             raise ValueError(
                 f"{', '.join(changed)}: only the losses {', '.join(BY_OPTIONS)}, by their names, "

@@ -81,7 +81,7 @@ class Choosing(ModelGuide):
 
 def add_choice(module: LatentAttention) -> None:
     """Has a block draw the one head that speaks, for every sentence, marked for enumeration."""
-    draw_heads, drawn = module._draw, []
+    draw_heads, drawn = module._sample_heads, []
 
     def draw(known: Any) -> Tensor:
         law = dist.Categorical(torch.ones(known.scores.shape[:-2]) / module.block.heads)
@@ -94,7 +94,7 @@ def add_choice(module: LatentAttention) -> None:
         speaks = F.one_hot(drawn.pop(), module.block.heads)
         return (heads * speaks[..., None, :, None]).flatten(-2)
 
-    module._draw = draw  # type: ignore[method-assign]
+    module._sample_heads = draw  # type: ignore[method-assign]
     module.projection.register_forward_pre_hook(close)
 
 
@@ -130,7 +130,7 @@ def by_svi(
 
     adam = {"lr": RATE, "betas": (0.9, 0.98), "weight_decay": 0.0}
     svi = SVI(model, as_given(guide), pyro.optim.AdamW(adam), loss.loss, loss_and_grads)
-    updates = PartLoader(corpus.train, TOKENS, SEED).updates()
+    updates = PartLoader(corpus.train, TOKENS, SEED).steps()
     with NoiseStream(model.device, SEED).drawing():
         for update in islice(updates, STEPS):
             ((batch, _),), tokens[0] = update.micro_batches, update.tokens
