@@ -37,7 +37,7 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.runs.build import make_model
 from latentheads.runs.loading import load_run
 from latentheads.runs.run import Run
-from latentheads.training.engine import make_elbo
+from latentheads.training.engine import make_loss
 
 WARMUP = 2
 LENGTH = 12
@@ -74,7 +74,7 @@ def make_runners(
 
 
 def _train(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type[Runner]]:
-    objective = make_elbo(run.settings.train)(model.train(), guide.train())
+    objective = make_loss(run.settings.train)(model.train(), guide.train())
     return (lambda: objective(batch)), Runner
 
 

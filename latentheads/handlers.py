@@ -160,6 +160,9 @@ def register_parameters(name: str, module: nn.Module) -> None:
     models with the same names never share a tensor. In the latter case ``pyro.optim`` also finds
     the name of each tensor, for options by name and for the optimiser's state.
     """
+    # the one place that reads private members of Pyro, which has no public way to ask which
+    # handlers are active, nor to name a tensor that is not in its global store; its own
+    # PyroModule writes names in the same way
     captured = any(
         isinstance(handler, TraceMessenger) and handler.param_only for handler in _PYRO_STACK
     )

@@ -38,7 +38,7 @@ RUNS = {
     "mean-field": f"--recipe mean-field {GRAMMAR}",
     "autoregressive": f"--recipe autoregressive {GRAMMAR}",
     "selection": f"--recipe transformer+bernoulli --data.tasks velu,tamir {GRAMMAR}",
-    "marginal": f"--guide cascaded --alignments.blocks 2 --train.objective marginal {GRAMMAR}",
+    "marginal": f"--guide cascaded --alignments.blocks 2 --loss marginal {GRAMMAR}",
     "language-model": f"--guide cascaded --data grammar-text {GRAMMAR}",
     "speech": "--data SPEECH --data.bins 7 --data.top_frequency 3800 --data.vocab_size 0 "
     "--network.channels 4 --ctc .3 --recipe transformer",

@@ -51,6 +51,7 @@ RUN_GROUPS: Groups = {
         *("mixers", "windows", "ngram_heads", "ngram_width", "ngram_slices", "ngram_context"),
     ),
     "training": (
+        *("loss", "loss_samples"),
         *("tokens", "accumulate", "learning_rate", "warmup_steps", "decay"),
         *("period", "period_growth", "shrink", "least_rate"),
         *("optimiser", "momentum", "weight_decay", "clip", "precision", "label_smoothing", "ctc"),
@@ -61,7 +62,6 @@ RUN_GROUPS: Groups = {
         *("latent", "ngram_noise", "noise_warmup_steps"),
         *("alignments", "alignment_heads", "alignment_prior"),
         *("alignment_width", "alignment_reach", "alignment_window", "alignment_components"),
-        *("objective", "objective_draws"),
         *("kl", "kl_warmup_steps", "min_kl_weight", "max_kl_weight", "free_bits"),
     ),
     "selection: which heads speak for each task": (

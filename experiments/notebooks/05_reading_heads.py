@@ -16,7 +16,7 @@
 # python experiments/run.py --data text --source en --target velu --types 1000 --recipe coda-cs \
 #     --out runs/coda-cs
 # python experiments/run.py --data text --source en --target velu --types 1000 --guide cascaded \
-#     --alignments 1 --objective marginal --out runs/aligned
+#     --alignments 1 --loss marginal --out runs/aligned
 # python experiments/analyse.py runs/coda-cs runs/aligned --draws 8
 # python experiments/translate.py runs/aligned --alignments links.txt < text/test.en > test.velu
 # ```
@@ -76,7 +76,7 @@ lh.Trainer(noisy, Tied(noisy), corpus, out="runs/coda-cs", **options).fit()
 torch.manual_seed(0)
 one = lh.AlignmentOptions(blocks=1)
 aligned = Translation.of(corpus, prior="delta", layers=2, alignments=one, **SIZES)
-exact = {"objective": "marginal", **options}
+exact = {"loss": "marginal", **options}
 lh.Trainer(aligned, Cascaded(aligned), corpus, out="runs/aligned", **exact).fit()
 
 # %%

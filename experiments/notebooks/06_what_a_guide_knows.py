@@ -12,7 +12,7 @@
 #
 # ```bash
 # python experiments/compare.py --recipes mean-field+alignments,cascaded+alignments --seeds 0,1,2 \
-#     --objective marginal --out runs/study
+#     --loss marginal --out runs/study
 # python experiments/analyse.py runs/study/mean-field+alignments-seed0 --part test --relevance 0
 # ```
 

@@ -39,11 +39,12 @@ KL = "kl"
 
 
 class Head_ELBO(Trace_ELBO):
-    """``Trace_ELBO`` whose every latent site is reparameterised.
+    """Negative evidence lower bound: expected log-likelihood less one KL for each latent site.
 
-    With its defaults the gradients are those of ``Trace_ELBO``, bit for bit. It spares two things:
-    nothing is copied to the host, and a site whose posterior is its prior is not scored at all,
-    since its log-ratio is exactly 0.
+    Sites of heads are reparameterised, and alignments are summed out. With its defaults KLs are
+    sampled, and the gradients are those of ``Trace_ELBO``, bit for bit; with ``analytic`` they are
+    those of ``TraceMeanField_ELBO``. It spares two things: nothing is copied to the host, and a
+    site whose posterior is its prior is not scored at all, since its log-ratio is exactly 0.
 
     A weight other than 1, free bits or smoothed tokens make an objective to train with, not a
     bound; :func:`latentheads.terms` computes the bound. For these and for closed forms, the
@@ -109,9 +110,8 @@ class Head_ELBO(Trace_ELBO):
         """Whether the loss is that of ``Trace_ELBO``."""
         return not self.analytic and self.kl_weight == 1.0 and not self.free_bits
 
-    def _differentiable_loss_particle(
-        self, model_trace: Trace, guide_trace: Trace
-    ) -> tuple[Tensor, Tensor]:
+    def _objective(self, model_trace: Trace, guide_trace: Trace) -> Tensor:
+        """The objective of one particle, which is maximised."""
         check_sites(model_trace, guide_trace)
         aligned = isinstance(model_trace.nodes[TARGET]["fn"], AlignedTokens)
         if self.objective != "bound" and not aligned:
@@ -124,8 +124,7 @@ class Head_ELBO(Trace_ELBO):
         ]
         plain = self._sampled and not aligned
         score = self._plain if plain else self._weighted
-        elbo = score(model_trace, guide_trace, latents)
-        return -elbo.detach(), -elbo
+        return score(model_trace, guide_trace, latents)
 
     def _enter_alignments(self, model_trace: Trace, guide_trace: Trace) -> list[str]:
         """Puts the terms of alignments where the bound looks for those of a draw.
@@ -242,8 +241,7 @@ class Head_ELBO(Trace_ELBO):
         check_own_model(model, guide)
         with one_at_a_time():
             particles = [
-                self._differentiable_loss_particle(*pair)[1]
-                for pair in self._get_traces(model, guide, args, kwargs)
+                -self._objective(*pair) for pair in self._get_traces(model, guide, args, kwargs)
             ]
         return torch.stack(particles).sum() / self.num_particles
 

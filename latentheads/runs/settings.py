@@ -150,9 +150,9 @@ class Settings:
             )
         if self.train_only == "guide" and not self.start:
             raise ValueError("train_only guide needs start RUN, whose model stays as it is")
-        if self.train_only == "guide" and self.train.objective == "marginal":
+        if self.train_only == "guide" and self.train.loss == "marginal":
             raise ValueError(
-                "objective marginal trains the model, which stays as it is with train_only guide: "
+                "loss marginal trains the model, which stays as it is with train_only guide: "
                 "drop it, and the guide is trained by its bound"
             )
 

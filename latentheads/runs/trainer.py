@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pyro.infer import ELBO
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding_fraction
@@ -49,6 +50,7 @@ from latentheads.runs.warm_start import begin_with, load_start, name_start
 from latentheads.selection.hard_gates import GateController
 from latentheads.training.early_stopping import check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
+from latentheads.training.losses import name_loss
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
 from latentheads.values import convert, finite, make_group, shown
@@ -75,7 +77,10 @@ class Trainer:
         overwrite: Start anew in a used folder.
         tensorboard: Write TensorBoard's file too.
         quiet: Show no progress.
-        **training: Options of :class:`latentheads.training.options.Training`, such as ``steps``.
+        loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
+            or the name of one; see :class:`latentheads.training.options.Training`. The folder names
+            one of a class of your own, and needs it again to go on.
+        **training: Its other options, such as ``steps``.
 
     Attributes:
         settings: Everything that says what the run is.
@@ -103,10 +108,11 @@ class Trainer:
         overwrite: bool = False,
         tensorboard: bool = False,
         quiet: bool = False,
+        loss: str | ELBO = "Head_ELBO",
         **training: Any,
     ) -> None:
         _check_switches(overwrite=overwrite, tensorboard=tensorboard, quiet=quiet)
-        options = make_group(Training, training)
+        options = make_group(Training, training | {"loss": name_loss(loss)})
         if not isinstance(decoding, Decoding | None):
             raise ValueError(f"decoding must be lh.Decoding(...), got {shown(decoding)}")
         settings = describe_run(
@@ -120,7 +126,7 @@ class Trainer:
         )
         check_rebuilt(settings, model, guide, corpus)
         self._place(settings, out, device, overwrite, tensorboard, None, quiet)
-        self._take(settings, model, guide, corpus, None)
+        self._take(settings, model, guide, corpus, None, None if isinstance(loss, str) else loss)
 
     @classmethod
     def of(
@@ -134,6 +140,7 @@ class Trainer:
         tensorboard: bool = False,
         trusted: str | None = None,
         quiet: bool = False,
+        loss: ELBO | None = None,
     ) -> Trainer:
         """Builds model, guide and corpus from settings; the seed decides the weights too.
 
@@ -148,11 +155,14 @@ class Trainer:
             trusted: Guides and priors of the reader's own that the run of ``start`` may be made of,
                 as ``module:Class`` with commas between.
             quiet: Show no progress.
+            loss: The loss that the settings name, where it is of a class of your own.
         """
         _check_switches(overwrite=overwrite, tensorboard=tensorboard, quiet=quiet)
         if not isinstance(settings, Settings):
             given = shown(settings)
             raise ValueError(f"settings must be Settings, as Settings.read gives, got {given}")
+        if loss is not None and name_loss(loss) != settings.train.loss:
+            raise ValueError(f"loss must be {settings.train.loss}, got {name_loss(loss)}")
         self = cls.__new__(cls)
         if corpus is not None:
             check_corpus(corpus)
@@ -165,7 +175,7 @@ class Trainer:
         with fixed_noise(settings.seed, self.device):
             model = make_model(settings, found.target, found.source)
             guide = settings.pair.make_guide(model)
-        self._take(settings, model, guide, found, begun)
+        self._take(settings, model, guide, found, begun, loss)
         return self
 
     def _place(
@@ -196,9 +206,10 @@ class Trainer:
         guide: ModelGuide,
         corpus: Corpus,
         begun: Run | None,
+        loss: ELBO | None,
     ) -> None:
         """Takes what is trained, and goes on where the folder holds the same run."""
-        self.settings, self.corpus = settings, corpus
+        self.settings, self.corpus, self.loss = settings, corpus, loss
         self.model, self.guide = model.to(self.device), guide.to(self.device)
         resumes = self.folder.resumable
         path = self.folder.path
@@ -225,7 +236,8 @@ class Trainer:
         train = self.corpus.train
         plan, seed = settings.train, settings.seed
         fixed = settings.train_only == "guide"
-        engine = Engine(self.model, self.guide, train, plan, seed, self.accelerator, fixed)
+        own = seed, self.accelerator
+        engine = Engine(self.model, self.guide, train, plan, *own, fixed, loss=self.loss)
         source, target = self.corpus.source, self.corpus.target
         texts = json.dumps(digest_parts(self.corpus), indent=2) + "\n"
         names = {"vocabulary.json": vocabularies_text(target, source), TEXTS: texts}
@@ -252,10 +264,11 @@ class Trainer:
         return settings.gates.closing(self.model, self.guide, steps, tokens)
 
     def _probe(self) -> None:
-        """Refuses a guide that has no bound of two sentences, before training."""
+        """Refuses a guide without a bound of two sentences, or a loss that cannot train it."""
         part = self.corpus.valid
         two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
         check_bound_exists(self.model, self.guide, two, self.settings.seed)
+        self.engine.check_loss(two)
 
     @property
     def engine(self) -> Engine:

@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyro.infer import ELBO
 from torch import nn
 
 from latentheads.checks import check_known, check_least, check_seed
@@ -18,6 +19,7 @@ from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.model import HeadModel
 from latentheads.training.fit import fit, read_options
+from latentheads.training.losses import name_loss
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,6 +91,7 @@ def compare(
     samples: int = 16,
     seed: int = 0,
     quiet: bool = True,
+    loss: str | ELBO = "Head_ELBO",
     **training: Any,
 ) -> Comparison:
     """Trains several guides of a model, and reports on each.
@@ -102,6 +105,7 @@ def compare(
         samples: Draws of each sentence in the report, K of IWAE.
         seed: Of order and noise, the same for all.
         quiet: Show no progress.
+        loss: As for :func:`latentheads.fit`.
         **training: Options of :func:`latentheads.fit`, such as ``steps``.
 
     Raises:
@@ -117,9 +121,10 @@ def compare(
     check_known("train", train, ("guide", "all", "none"))
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
-    read_options(training, cuts=True)
-    if training and train == "none":
-        raise ValueError(f"{min(training)} acts on nothing here: train is none")
+    read_options(training | {"loss": name_loss(loss)}, cuts=True)
+    changed = [*training, *(["loss"] if loss != "Head_ELBO" else [])]
+    if changed and train == "none":
+        raise ValueError(f"{min(changed)} acts on nothing here: train is none")
     named = _name_guides(guides, model)
     reports: dict[str, Report] = {}
     seconds: dict[str, float] = {}
@@ -131,7 +136,8 @@ def compare(
         with _frozen(own, train != "all"):
             parameters = (*own.parameters(), *guide.parameters())
             if train != "none" and any(each.requires_grad for each in parameters):
-                fit(own, guide, corpus.train, corpus.valid, seed=seed, quiet=quiet, **training)
+                options = {"seed": seed, "quiet": quiet, "loss": loss, **training}
+                fit(own, guide, corpus.train, corpus.valid, **options)
         seconds[name] = time.perf_counter() - begun
         reports[name] = evaluate(own, guide, corpus.test, samples, seed, corpus.test.true_log_probs)
         trained[name] = guide

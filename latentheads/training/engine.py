@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pyro
 import torch
+from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
@@ -28,6 +29,12 @@ from latentheads.model import HeadModel
 from latentheads.noise import NoiseStream
 from latentheads.passes import passes
 from latentheads.training.checkpoints import weights
+from latentheads.training.loss_modules import (
+    has_differentiable_loss,
+    make_loss_module,
+    validate_loss,
+)
+from latentheads.training.losses import BY_OPTIONS, make_named_loss
 from latentheads.training.non_finite import find_non_finite, find_non_finite_states
 from latentheads.training.optimizers import make_optimizers
 from latentheads.training.options import Training
@@ -76,6 +83,7 @@ class Engine:
         accelerator: An ``accelerate.Accelerator``, for several processes; None for one.
         may_be_fixed: Take a pair without a parameter to train, such as a tied guide of a model that
             stays as it is: :meth:`run` then reports once.
+        loss: What ``training.loss`` names; made from the name where it is not given.
 
     Raises:
         ValueError: There is nothing to train, or an option does not go with the model.
@@ -90,13 +98,15 @@ class Engine:
         seed: int = 0,
         accelerator: Any = None,
         may_be_fixed: bool = False,
+        loss: ELBO | None = None,
     ) -> None:
         self.model, self.guide = model, guide
         self.training = training
         self.seed = seed
         self.accelerator = accelerator
         self.device = model.device
-        check_together(training, model)
+        self.elbo = make_loss(training) if loss is None else loss
+        check_together(training, model, self.elbo)
         self.is_fixed = not any(
             p.requires_grad for part in (model, guide) for p in part.parameters()
         )
@@ -107,8 +117,7 @@ class Engine:
         self.processes = 1 if accelerator is None else accelerator.num_processes
         self.rank = 0 if accelerator is None else accelerator.process_index
         self.stream = self._make_loader(source)
-        self.elbo = make_elbo(training)
-        self.objective = self.elbo(model, guide)
+        self.objective = make_loss_module(self.elbo, model, guide)
         self.selections = guide.selection_families
         if isinstance(self.elbo, Alternatives):
             self.elbo.check([family() for family in self.selections])
@@ -229,9 +238,9 @@ class Engine:
 
     def _learn(self, module: nn.Module, update: Step) -> None:
         step, training = self.step, self.training
-        self.elbo.kl_weight = training.kl_weight(step)
-        for family in self.selections:
-            family.temperature = training.temperature_at(step)
+        if training.loss in BY_OPTIONS:
+            cast(Head_ELBO, self.elbo).kl_weight = training.kl_weight(step)
+        self._set_temperature()
         if self.selections:
             check_sizes(update)
         if step == 0:
@@ -261,16 +270,37 @@ class Engine:
         self.step += 1
         self.place = update.next_state
 
+    def check_loss(self, batch: Batch) -> None:
+        """Refuses a pair that its loss cannot train, before anything is written or trained.
+
+        Of ``Head_ELBO`` the first step says that.
+
+        Args:
+            batch: What model and guide are run on.
+
+        Raises:
+            ValueError: It names the loss and the reason.
+        """
+        if not (self.is_fixed or isinstance(self.elbo, Head_ELBO)):
+            self._set_temperature()
+            with passes(), isolated_param_store():
+                self._validate(batch.to(self.device))
+
     def _validate(self, batch: Batch) -> None:
         """Lets Pyro check every site in a pass that changes nothing, random numbers included."""
         devices = [self.device] if self.device.type == "cuda" else []
         with (
             torch.random.fork_rng(devices),
-            torch.no_grad(),
             pyro.validation_enabled(True),
             self._precision(),
         ):
-            self.elbo.differentiable_loss(self.model, self.guide, batch)
+            validate_loss(self.objective, batch)
+
+    def _set_temperature(self) -> None:
+        """Sets the relaxation of a selection of heads; Pyro's losses need none for a gradient."""
+        relaxes = isinstance(self.elbo, Head_ELBO)
+        for family in self.selections:
+            family.temperature = self.training.temperature_at(self.step) if relaxes else None
 
     def _set_noise_factor(self, noise_factor: float) -> None:
         if self.training.noise_warmup_steps:
@@ -317,7 +347,8 @@ class Engine:
         """Reads the sums since the last report and begins new ones."""
         objective, speed = -float(self._summed()) / self._tokens, self._tokens / self._seconds
         self._loss, self._tokens, self._seconds = torch.zeros_like(self._loss), 0, 0.0
-        return Progress(self.step, self.place.epoch, objective, speed, self.elbo.kl_weight)
+        kl_weight = getattr(self.elbo, "kl_weight", 1.0)
+        return Progress(self.step, self.place.epoch, objective, speed, kl_weight)
 
     def _agreed(self, report: Callable[[Progress], bool | None], progress: Progress) -> bool:
         """The first process reports; all stop if it says so."""
@@ -422,8 +453,8 @@ class Engine:
         self.noise.set({kind: tensors[f"noise.{kind}"][self.rank] for kind in kinds})
 
 
-def check_together(training: Training, model: HeadModel) -> None:
-    """Refuses options of a training that this model, or its device, cannot have.
+def check_together(training: Training, model: HeadModel, loss: ELBO) -> None:
+    """Refuses options of a training that this model, its loss or its device cannot have.
 
     Raises:
         ValueError: It names the option.
@@ -450,8 +481,15 @@ def check_together(training: Training, model: HeadModel) -> None:
         raise ValueError(
             f"gates need a KL of weight 1, which their penalty is a part of: drop {said}"
         )
-    if training.objective != "bound" and not model.has_latent_alignments:
-        raise ValueError(f"objective {training.objective} needs alignments that are drawn")
+    if model.pressure is not None and not isinstance(loss, Head_ELBO):
+        raise ValueError("gates are learned by the closed form of their KL: use loss Head_ELBO")
+    if training.precision == "fp16" and not has_differentiable_loss(loss):
+        raise ValueError(
+            f"precision fp16 scales a loss before its gradients, which {type(loss).__name__} takes "
+            "itself: use bf16 or fp32"
+        )
+    if training.loss in BY_OPTIONS[1:] and not model.has_latent_alignments:
+        raise ValueError(f"loss {training.loss} needs alignments that are drawn")
 
 
 def check_sizes(update: Step) -> None:
@@ -467,8 +505,14 @@ def check_sizes(update: Step) -> None:
         )
 
 
-def make_elbo(training: Training) -> Head_ELBO:
-    """Makes the objective; the weight of its KL is set anew at every update."""
+def make_loss(training: Training) -> ELBO:
+    """Makes the loss that the options of training name.
+
+    Raises:
+        ValueError: It is of a class of the reader's own.
+    """
+    if training.loss not in BY_OPTIONS:
+        return make_named_loss(training.loss)
     kinds = {
         "straight-through": Head_ELBO,
         "score": ScoreFunction_ELBO,
@@ -477,8 +521,8 @@ def make_elbo(training: Training) -> Head_ELBO:
     return kinds[training.select_gradient](
         free_bits=training.free_bits,
         analytic=training.kl == "analytic",
-        objective=training.objective,
-        objective_draws=training.objective_draws,
+        objective="bound" if training.loss == "Head_ELBO" else training.loss,
+        objective_draws=training.loss_samples,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from latentheads.batch import Batch, check_batch
@@ -22,6 +23,7 @@ from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import Best, check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
+from latentheads.training.losses import name_loss
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
 from latentheads.values import make_group
@@ -67,6 +69,7 @@ def fit(
     samples: int = 1,
     tick: Callable[[int], None] | None = None,
     quiet: bool = False,
+    loss: str | ELBO = "Head_ELBO",
     **training: Any,
 ) -> Fitted:
     """Trains a model and its guide on batches of one's own, and reports the true bound.
@@ -90,7 +93,9 @@ def fit(
             :class:`latentheads.selection.hard_gates.GateController`. It must not wait for another
             thread that runs a model: threads take turns, and this one has the turn.
         quiet: Show no progress.
-        **training: Options of :class:`latentheads.training.options.Training`, such as ``steps``.
+        loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
+            or the name of one; see :class:`latentheads.training.options.Training`.
+        **training: Its other options, such as ``steps``.
 
     Returns:
         What was reported. Model and guide have the best weights, in evaluation mode.
@@ -109,9 +114,11 @@ def fit(
     """
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
-    options = read_options(training, isinstance(batches, Part))
+    options = read_options(training | {"loss": name_loss(loss)}, isinstance(batches, Part))
     check_pair(model, guide)
-    engine = Engine(model, guide, _make_loader(batches, options, seed), options, seed)
+    given = None if isinstance(loss, str) else loss
+    loader = _make_loader(batches, options, seed)
+    engine = Engine(model, guide, loader, options, seed, loss=given)
     fitting = _Fitting(engine, _find_valid(batches, valid), seed, tick)
     fitting.check_bound_exists()
     if not quiet:
@@ -200,10 +207,11 @@ class _Fitting:
     display: ProgressDisplay | None = None
 
     def check_bound_exists(self) -> None:
-        """Refuses a guide that has no bound, before training."""
+        """Refuses a guide that has no bound, or none that its loss can train, before training."""
         known = self.valid
         first = next(in_batches(known, TOKENS)) if isinstance(known, Part) else known[0]
         check_bound_exists(self.engine.model, self.engine.guide, first, self.seed)
+        self.engine.check_loss(first)
 
     def tick(self, step: int) -> None:
         """Notes an update."""

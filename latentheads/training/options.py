@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
-from latentheads.alignment.options import Objective
 from latentheads.checks import check_least
 from latentheads.options import from_dict
+from latentheads.training.losses import BY_OPTIONS, check_loss
 from latentheads.values import convert_fields
 
 __all__ = ["Optimizer", "Schedule", "Training"]
@@ -152,6 +152,12 @@ class CosineSchedule(Schedule):
         """How it falls, in words."""
         return "along the cosine"
 
+OF_HEAD_ELBO = (
+    *("kl", "kl_warmup_steps", "min_kl_weight", "max_kl_weight", "free_bits"),
+    *("select_gradient", "temperature", "least_temperature", "loss_samples"),
+)
+"""Options that parametrise Head_ELBO and its losses of alignments, and no other loss."""
+
 
 @dataclass(frozen=True)
 class Training:
@@ -179,12 +185,14 @@ class Training:
         least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.
         free_bits: No site's KL is pushed below this many nats per target token, in the part of a
             batch that one process computes: it acts less on smaller parts.
-        objective: What alignments are trained by. The bound of the guide is a sum over all of them;
-            so is log p(y | x) itself (marginal), with the guide on its own bound beside it. Others
-            draw: the guide's bound from one draw, measured against soft attention (sampled); the
-            bound of several draws together (iwae); or model and guide each fitted to weighted draws
+        loss: What is minimised: Head_ELBO, the negative evidence lower bound with alignments summed
+            out; or a loss of Pyro's: Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO,
+            TraceEnum_ELBO or RenyiELBO, with arguments as in "Trace_ELBO(num_particles=2)". Of
+            alignments alone: log p(y | x) itself, and the guide's bound beside it (marginal); the
+            guide's bound from one sample, measured against soft attention (sampled); the bound of
+            several samples together (iwae); or model and guide each fitted to weighted samples
             (rws).
-        objective_draws: Draws of iwae and rws.
+        loss_samples: Samples of iwae and rws.
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
         report_every: Updates between two evaluations on validation; not given: a tenth of all, at
@@ -213,8 +221,8 @@ class Training:
     temperature: float = 1.0
     least_temperature: float = 0.0
     free_bits: float = 0.0
-    objective: Objective = "bound"
-    objective_draws: int = 5
+    loss: str = "Head_ELBO"
+    loss_samples: int = 5
     kl: Literal["analytic", "sampled"] = "analytic"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     report_every: int | None = None
@@ -229,8 +237,9 @@ class Training:
             if isinstance(value := getattr(self, name), str | Mapping):
                 object.__setattr__(self, name, from_dict(kind, value, path=name))
         convert_fields(self)
+        self._check_loss()
         said = vars(self)
-        check_least(said, steps=1, tokens=1, accumulate=1, objective_draws=2)
+        check_least(said, steps=1, tokens=1, accumulate=1, loss_samples=2)
         check_least(
             {"report_every": self.report_interval, "warmup_steps": self.warmup},
             report_every=1,
@@ -246,6 +255,19 @@ class Training:
             raise ValueError(
                 f"least_temperature must lie in 0 ... {self.temperature}, the temperature, "
                 f"got {self.least_temperature}"
+            )
+
+    def _check_loss(self) -> None:
+        """Refuses a loss that there is not, and beside one of Pyro's the options of Head_ELBO."""
+        check_loss(self.loss)
+        if self.loss in BY_OPTIONS:
+            return
+        defaults = {option.name: option.default for option in fields(self)}
+        changed = [name for name in OF_HEAD_ELBO if getattr(self, name) != defaults[name]]
+        if changed:
+            raise ValueError(
+                f"{', '.join(changed)}: only the losses {', '.join(BY_OPTIONS)}, by their names, "
+                f"have such options, not {self.loss}"
             )
 
     @property

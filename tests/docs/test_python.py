@@ -30,7 +30,7 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/comparing.md": 1,
-    "docs/guides.md": 4,
+    "docs/guides.md": 5,
     "docs/pretrained.md": 6,
     "docs/reading.md": 3,
     "docs/report.md": 1,
@@ -54,7 +54,7 @@ def test_no_block_is_forgotten() -> None:
 def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    guide, notebook, *_ = snippets("docs/guides.md")
+    guide, notebook, loss, *_ = snippets("docs/guides.md")
     reading, *_ = snippets("docs/reading.md")
     names: dict[str, Any] = {}
     run(guide, names)
@@ -62,12 +62,15 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     assert len(names["losses"]) == 3
     assert set(names["bound"].how.values()) == {"analytic"}
     assert "analytic" in capsys.readouterr().out
+    before = [each.clone() for each in names["guide"].parameters()]
+    run(loss, names)
+    assert not all(map(torch.equal, before, names["guide"].parameters()))
     run(reading, names)
     assert "torch.Size([2, 2, 4, 4])" in capsys.readouterr().out
 
 
 def test_a_law_of_ones_own_is_a_prior_with_any_guide() -> None:
-    _, _, law, *_ = snippets("docs/guides.md")
+    *_, law, _ = snippets("docs/guides.md")
     names: dict[str, Any] = {}
     run(law, names)
     network, batch = Network(width=4, feed_forward=3, heads=2, layers=2), small_batch()

@@ -98,7 +98,7 @@ def test_a_language_model_points_at_its_own_past(text: Path) -> None:
 
 def test_bands_of_rare_words_are_summed_out_too(tmp_path: Path) -> None:
     words = ("--cutoffs=50,200", "--adaptive_factor=2", "--adaptive_dropout=0.1")
-    done = inside("run.py", *TEXT, *words, "--objective=marginal", "--out", str(tmp_path))
+    done = inside("run.py", *TEXT, *words, "--loss=marginal", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "results.json").read_text())
     blocks, test = results["perplexity"][1], results["test"]
@@ -208,12 +208,14 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
     [
         ("--alignments=2 --alignment_heads=2", "must be at most 2"),
         (
-            "--recipe=coda --objective=marginal",
-            "--objective acts on nothing here: it needs --alignments",
+            "--recipe=coda --loss=marginal",
+            "--loss acts on nothing here: it needs --alignments",
         ),
         ("--train=guide", "start RUN"),
-        ("--objective=all", "choose from 'bound', 'marginal', 'sampled', 'iwae', 'rws'; got all"),
-        ("--objective=iwae --objective_draws=1", "objective_draws must be at least 2, got 1"),
+        ("--loss=all", "loss must be one of Head_ELBO, marginal, sampled, iwae, rws, Trace_ELBO,"),
+        ("--guide=cascaded --loss=TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this"),
+        ("--recipe=cascaded --loss=Trace_ELBO --kl=sampled", "such options, not Trace_ELBO"),
+        ("--loss=iwae --loss_samples=1", "loss_samples must be at least 2, got 1"),
         ("--alignments=1 --guide=cascaded --guide.reads=everything", "reads"),
     ],
 )

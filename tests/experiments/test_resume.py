@@ -91,11 +91,14 @@ def shared(words: list[str], out: Path) -> str:
 
 
 PLAIN = ["--recipe=transformer", "--tensorboard"]
-ALIGNED = ["--guide=cascaded", "--objective=marginal", "--alignments=2", "--alignment_width=4"]
+ALIGNED = ["--guide=cascaded", "--loss=marginal", "--alignments=2", "--alignment_width=4"]
+OF_PYRO = ["--recipe=transformer", "--loss=RenyiELBO"]
 FAST = ["--layers=1", "--optimiser=adam", "--learning_rate=0.02", "--warmup_steps=1"]
 
 
-@pytest.mark.parametrize("kind", [PLAIN, [*ALIGNED, *FAST]], ids=["plain", "alignments"])
+@pytest.mark.parametrize(
+    "kind", [PLAIN, [*ALIGNED, *FAST], OF_PYRO], ids=["plain", "alignments", "a loss of Pyro's"]
+)
 def test_two_processes_give_the_loss_of_one(kind: list[str], tmp_path: Path) -> None:
     words = [*kind, *TINY, "--steps=4", "--report_every=2", "--tokens=128", "--samples=2"]
     one, two = tmp_path / "one", tmp_path / "two"

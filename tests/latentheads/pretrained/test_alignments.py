@@ -226,7 +226,7 @@ def test_blocks_are_fitted_above_a_frozen_network() -> None:
     model.network.requires_grad_(False)
     with torch.no_grad():
         before = float(evidence(model, batch).sum())
-    plan = {"steps": 5, "warmup_steps": 1, "learning_rate": 0.1, "objective": "marginal"}
+    plan = {"steps": 5, "warmup_steps": 1, "learning_rate": 0.1, "loss": "marginal"}
     fitted = lh.fit(model, Cascaded(model), [batch], quiet=True, **plan)
     assert fitted.report.exact * fitted.report.tokens > before + 0.1
     assert fitted.report.gap > 0

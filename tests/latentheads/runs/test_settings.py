@@ -238,6 +238,6 @@ def test_a_module_that_fails_says_so_in_a_line(
 
 def test_a_guide_alone_is_not_trained_by_what_trains_the_model() -> None:
     said = {"train": "guide", "start": "before", "guide": "cascaded"}
-    line = refused(**said, objective="marginal")
-    assert line.startswith("objective marginal trains the model, which stays as it is")
-    assert Settings.from_options(said | {"objective": "sampled"}).train == "guide"
+    line = refused(**said, loss="marginal")
+    assert line.startswith("loss marginal trains the model, which stays as it is")
+    assert Settings.from_options(said | {"loss": "sampled"}).train == "guide"

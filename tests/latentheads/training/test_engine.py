@@ -22,7 +22,7 @@ from latentheads.names import Block
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.strategies import make_selector
 from latentheads.training import checkpoints
-from latentheads.training.engine import Engine, Progress, make_elbo
+from latentheads.training.engine import Engine, Progress, make_loss
 from latentheads.training.options import Training
 from tests.latentheads.training.engines import outcome, part, same
 from tests.tiny import FORMS, HEADS, attach, build, sizes
@@ -46,14 +46,14 @@ def run(**options: Any) -> tuple[list[Progress], list[Tensor]]:
     return seen, outcome(engine)
 
 
-@pytest.mark.parametrize("objective", ["marginal", "sampled", "iwae", "rws"])
-def test_an_objective_of_alignments_needs_some_that_are_drawn(objective: Any) -> None:
-    with pytest.raises(ValueError, match=f"objective {objective} needs alignments that are drawn"):
-        make(objective=objective)
+@pytest.mark.parametrize("loss", ["marginal", "sampled", "iwae", "rws"])
+def test_a_loss_of_alignments_needs_some_that_are_drawn(loss: Any) -> None:
+    with pytest.raises(ValueError, match=f"loss {loss} needs alignments that are drawn"):
+        make(loss=loss)
     for select_gradient in ("straight-through", "score"):
-        how: Any = {"objective": objective, "select_gradient": select_gradient}
-        made = make_elbo(Training(**how, objective_draws=3))
-        assert (made.objective, made.objective_draws) == (objective, 3)
+        how: Any = {"loss": loss, "select_gradient": select_gradient}
+        made: Any = make_loss(Training(**how, loss_samples=3))
+        assert (made.objective, made.objective_draws) == (loss, 3)
 
 
 @pytest.mark.parametrize("select_gradient", ["straight-through", "score", "enumerate"])
@@ -61,7 +61,7 @@ def test_the_objective_takes_its_options(select_gradient: Any) -> None:
     free_bits = 0.1 if select_gradient == "straight-through" else 0.0
     plan = Training(select_gradient=select_gradient, free_bits=free_bits)
     for kl in ("analytic", "sampled"):
-        made = make_elbo(replace(plan, kl=kl))
+        made = make_loss(replace(plan, kl=kl))
         assert (made.free_bits, made.analytic) == (free_bits, kl == "analytic")
 
 

@@ -82,7 +82,7 @@ def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> Non
 @pytest.mark.parametrize(
     ("name", "word", "message"),
     [
-        ("objective", "foo", "objective must be one of bound, .*, rws; got 'foo'$"),
+        ("loss", "foo", "loss must be one of Head_ELBO, .*, RenyiELBO; got 'foo'$"),
         ("kl", "exact", "kl must be one of analytic, sampled; got 'exact'$"),
         ("precision", None, "precision must be one of fp32, bf16, fp16; got None$"),
     ],

@@ -1,0 +1,404 @@
+"""Any ELBO of Pyro's trains a pair, to the weights that Pyro's own SVI comes to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import (
+    SVI,
+    RenyiELBO,
+    Trace_ELBO,
+    TraceEnum_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
+)
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import latentheads as lh
+from latentheads.attention.latent import LatentAttention
+from latentheads.corpora import Corpus, PartLoader
+from latentheads.guide import ModelGuide
+from latentheads.guides import Cascaded
+from latentheads.inference.selection_objectives import ScoreFunction_ELBO
+from latentheads.models import Translation
+from latentheads.noise import NoiseStream
+from latentheads.selection.hard_gates import Gating
+from latentheads.selection.subset import SubsetSelector
+from latentheads.training.engine import check_together
+from latentheads.training.loss_modules import make_loss_module
+from latentheads.training.losses import LOSSES, make_named_loss, name_loss
+from latentheads.training.options import OF_HEAD_ELBO, Training
+from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.training.engines import same
+from tests.tiny import attach, attentions_of, build, jiggle, sizes, small_batch
+from tests.typechecking import unchecked
+
+RATE, STEPS, TOKENS, SEED = 0.01, 10, 64, 3
+SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1, "dropout": 0.1}
+CONSTANT: dict[str, Any] = {"warmup_steps": 0, "decay": "cosine", "least_rate": RATE, "clip": 0.0}
+PLAN: dict[str, Any] = {
+    **{"steps": STEPS, "report_every": STEPS, "tokens": TOKENS, "learning_rate": RATE},
+    **{"optimiser": "adam", "quiet": True, "seed": SEED, **CONSTANT},
+}
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return lh.grammar(sentences=60, held_out=12)
+
+
+def pair(corpus: Corpus) -> tuple[Any, Any]:
+    """A model of logits with noise and a guide, in float64 and the same each time."""
+    torch.manual_seed(0)
+    model = Translation.of(corpus, "independent", **SIZES).double()
+    return model, jiggle(Cascaded(model).double(), 0.1)
+
+
+class Choosing(ModelGuide):
+    """A posterior of the one head of a sentence that speaks."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)  # type: ignore[arg-type]
+        self.logits = nn.Parameter(torch.tensor([0.3, -0.2]))
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        if name.endswith("choice"):
+            return dist.Categorical(logits=self.logits).expand(prior.batch_shape)
+        return prior
+
+
+def add_choice(module: LatentAttention) -> None:
+    """Has a block draw the one head that speaks, for every sentence, marked for enumeration."""
+    draw_heads, drawn = module._sample_heads, []
+
+    def draw(known: Any) -> Tensor:
+        law = dist.Categorical(torch.ones(known.scores.shape[:-2]) / module.block.heads)
+        site, marked = module.block.site("choice"), {"enumerate": "parallel"}
+        drawn.append(pyro.sample(site, law, infer=marked))
+        return draw_heads(known)
+
+    def close(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+        heads = inputs[0].unflatten(-1, (module.block.heads, -1))
+        speaks = F.one_hot(drawn.pop(), module.block.heads)
+        return (heads * speaks[..., None, :, None]).flatten(-2)
+
+    module._sample_heads = draw  # type: ignore[method-assign]
+    module.projection.register_forward_pre_hook(close)
+
+
+def choosing_pair(corpus: Corpus) -> tuple[Any, Any]:
+    """A model whose uppermost block of attention draws which head speaks, and a guide."""
+    torch.manual_seed(0)
+    model = Translation.of(corpus, "independent", **SIZES).double()
+    add_choice(attentions_of(model)[-1])
+    return model, Choosing(model).double()
+
+
+def by_trainer(make: Any, corpus: Corpus, out: Path, **options: Any) -> list[Tensor]:
+    """The weights of a pair that the library has trained."""
+    model, guide = make(corpus)
+    trainer = lh.Trainer(model, guide, corpus, out=out, device="cpu", **{**PLAN, **options})
+    trainer.train(quiet=True)
+    return [*model.parameters(), *guide.parameters()]
+
+
+def by_svi(
+    make: Any, corpus: Corpus, loss: Any, as_given: Callable[[Any], Any] = lambda guide: guide
+) -> list[Tensor]:
+    """The weights of a pair that Pyro's SVI has trained, with gradients in nats a token."""
+    model, guide = make(corpus)
+    trained, tokens = [*model.parameters(), *guide.parameters()], [0]
+
+    def loss_and_grads(*given: Any) -> Any:
+        found = loss.loss_and_grads(*given)
+        for parameter in trained:
+            if parameter.grad is not None:
+                parameter.grad /= tokens[0]
+        return found
+
+    adam = {"lr": RATE, "betas": (0.9, 0.98), "weight_decay": 0.0}
+    svi = SVI(model, as_given(guide), pyro.optim.AdamW(adam), loss.loss, loss_and_grads)
+    updates = PartLoader(corpus.train, TOKENS, SEED).steps()
+    with NoiseStream(model.device, SEED).drawing():
+        for update in islice(updates, STEPS):
+            ((batch, _),), tokens[0] = update.micro_batches, update.tokens
+            svi.step(replace(batch, index=None, corpus_size=0))
+    return trained
+
+
+def close(first: list[Tensor], second: list[Tensor]) -> bool:
+    return all(torch.allclose(*both, rtol=0, atol=1e-9) for both in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("loss", "kl"),
+    [
+        (Trace_ELBO(), "sampled"),
+        (TraceMeanField_ELBO(), "analytic"),
+        (TraceGraph_ELBO(), "sampled"),
+        (RenyiELBO(alpha=0.5, num_particles=3), None),
+        (Trace_ELBO(num_particles=2, vectorize_particles=True, max_plate_nesting=1), None),
+    ],
+    ids=lambda given: name_loss(given) if isinstance(given, pyro.infer.ELBO) else given,
+)
+def test_a_loss_trains_as_in_svi_and_as_head_elbo_where_they_are_one(
+    loss: Any, kl: str | None, corpus: Corpus, tmp_path: Path
+) -> None:
+    mine = by_trainer(pair, corpus, tmp_path / "mine", loss=loss)
+    assert close(mine, by_svi(pair, corpus, loss))
+    start = pair(corpus)
+    assert not close(mine, [*start[0].parameters(), *start[1].parameters()])
+    if kl is not None:
+        assert close(mine, by_trainer(pair, corpus, tmp_path / "heads", kl=kl))
+    if "max_plate" not in str(vars(loss)):
+        assert close(mine, by_trainer(pair, corpus, tmp_path / "named", loss=name_loss(loss)))
+
+
+def test_head_elbo_given_is_that_of_its_options(corpus: Corpus, tmp_path: Path) -> None:
+    mine = by_trainer(pair, corpus, tmp_path / "mine", loss=lh.Head_ELBO(analytic=True))
+    assert same(mine, by_trainer(pair, corpus, tmp_path / "named"))
+
+
+def test_trace_enum_elbo_enumerates_what_is_marked_as_in_svi(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    mine = by_trainer(choosing_pair, corpus, tmp_path, loss="TraceEnum_ELBO")
+
+    def as_function(guide: Any) -> Any:
+        return lambda batch: poutine.block(guide, hide=["target"])(batch)
+
+    enumerated = TraceEnum_ELBO(max_plate_nesting=1)
+    assert close(mine, by_svi(choosing_pair, corpus, enumerated, as_function))
+
+
+@pytest.mark.parametrize("loss", ["TraceGraph_ELBO", "RenyiELBO"])
+def test_gradients_that_a_loss_takes_itself_accumulate(loss: str, corpus: Corpus) -> None:
+    """Two batches of an update, and what stood in a gradient before, add up."""
+    model, guide = pair(corpus)
+    batch = next(lh.batches(corpus.train, TOKENS))
+    module = make_loss_module(make_named_loss(loss), model, guide)
+    for _ in range(2):
+        torch.manual_seed(5)
+        module(batch).backward()
+    accumulated = [each.grad.clone() for each in module.parameters() if each.grad is not None]
+    module.zero_grad()
+    torch.manual_seed(5)
+    (2 * module(batch)).backward()
+    twice = [each.grad for each in module.parameters() if each.grad is not None]
+    assert len(twice) == len(list(module.parameters()))
+    assert close(accumulated, twice)
+
+
+class Tilted(Trace_ELBO):
+    """A loss of the reader's own."""
+
+
+def test_a_loss_has_the_name_that_makes_it_again() -> None:
+    given = (
+        (Trace_ELBO(), "Trace_ELBO"),
+        (TraceGraph_ELBO(2, vectorize_particles=True, max_plate_nesting=3), None),
+        (RenyiELBO(alpha=-1.5, num_particles=4), "RenyiELBO(alpha=-1.5, num_particles=4)"),
+        (lh.Head_ELBO(0.5), "Head_ELBO(kl_weight=0.5, analytic=False)"),
+    )
+    for loss, name in given:
+        known = name_loss(loss)
+        assert name in (None, known)
+        again = make_named_loss(known)
+        assert type(again) is type(loss)
+        assert name_loss(again) == known
+        assert Training(loss=known).loss == known
+    assert name_loss(Tilted()) == f"{__name__}:Tilted"
+    assert name_loss(ScoreFunction_ELBO()).endswith("selection_objectives:ScoreFunction_ELBO")
+    for known in LOSSES:
+        assert Training(loss=known).loss == known
+
+
+@pytest.mark.parametrize(
+    ("loss", "line"),
+    [
+        ("trace", "loss must be one of Head_ELBO, .*, RenyiELBO; got 'trace'"),
+        ("", "loss must be one of Head_ELBO, .*, RenyiELBO; got ''"),
+        ("Trace_ELBO(2)", "loss must be one of .*; got 'Trace_ELBO\\(2\\)'"),
+        ("Trace_ELBO(num_particles=two())", "loss must be one of .*"),
+        ("Trace_ELBO(**{'num_particles': 2})", "loss Trace_ELBO.* unexpected keyword argument.*"),
+        ("RenyiELBO(alpha=1)", "loss RenyiELBO.*: The order alpha should not be equal to 1.*"),
+        ("Trace_ELBO(particles=2)", "loss Trace_ELBO.* unexpected keyword argument 'particles'"),
+        (Trace_ELBO, "loss must be a name, or a pyro.infer.ELBO such as .*, got <class .*"),
+        (None, "loss must be a name, or .*, got None"),
+    ],
+)
+def test_what_is_no_loss_is_refused_in_one_line(loss: Any, line: str) -> None:
+    model = build()
+    with pytest.raises(ValueError, match=f"^{line}$"):
+        unchecked(lh.fit)(model, attach("cascaded", model), [small_batch()], loss=loss, quiet=True)
+
+
+CHANGED: dict[str, Any] = {
+    **{"kl": "sampled", "kl_warmup_steps": 2, "min_kl_weight": 0.5, "max_kl_weight": 0.5},
+    **{"free_bits": 0.1, "select_gradient": "score", "temperature": 2.0},
+    **{"least_temperature": 0.5, "loss_samples": 7},
+}
+
+
+@pytest.mark.parametrize("option", OF_HEAD_ELBO)
+@pytest.mark.parametrize("loss", ["Trace_ELBO", "Head_ELBO(analytic=True)", "mine:Loss"])
+def test_options_of_head_elbo_are_refused_beside_another_loss(loss: str, option: str) -> None:
+    assert Training(**{option: CHANGED[option]})
+    line = f"{option}: only the losses Head_ELBO, marginal, sampled, iwae, rws, by their names,"
+    with pytest.raises(ValueError, match=f"^{line} have such options, not {re.escape(loss)}$"):
+        Training(loss=loss, **{option: CHANGED[option]})
+
+
+def logits() -> tuple[Any, Any]:
+    model = build()
+    return model, attach("cascaded", model)
+
+
+def alignments() -> tuple[Any, Any]:
+    model = aligned(SHAPES["two blocks"])
+    return model, attach("cascaded", model)
+
+
+def selection(selector: Any) -> tuple[Any, Any]:
+    network = sizes(layers=1)
+    model = Translation(11, 13, lh.models.make_prior("delta"), network, selector=selector).double()
+    return model, attach("tied", model)
+
+
+def subset() -> tuple[Any, Any]:
+    return selection(SubsetSelector(3, candidates=6))
+
+
+def gates() -> tuple[Any, Any]:
+    return selection(Gating(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "loss", "line"),
+    [
+        (logits, "TraceEnum_ELBO", "TraceEnum_ELBO cannot train this pair: no latent is marked"),
+        (alignments, "TraceEnum_ELBO", "TraceEnum_ELBO cannot train this pair: no latent is mark"),
+        (alignments, "TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this pair: All dist"),
+        (alignments, "RenyiELBO", "RenyiELBO cannot train this pair: site 'decoder.0.alignment.c"),
+        (subset, "TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this pair: All distri"),
+        (subset, "RenyiELBO", "RenyiELBO cannot train this pair: site '[a-z0-9.]+' is shared by"),
+        (gates, "Trace_ELBO", "gates are learned by the closed form of their KL: use loss Head"),
+    ],
+)
+def test_a_loss_that_cannot_take_a_pair_says_so_before_anything_is_trained(
+    make: Any, loss: str, line: str
+) -> None:
+    model, guide = make()
+    before = [each.clone() for each in model.parameters()]
+    batch = small_batch(index=[0, 1, 2], corpus_size=9)
+    with pytest.raises(ValueError, match=rf"^{line}[^\n]*$"):
+        lh.fit(model, guide, [batch], loss=loss, steps=2, warmup_steps=1, quiet=True)
+    assert same(before, list(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("make", "loss"),
+    [
+        (alignments, "Trace_ELBO"),
+        (alignments, "TraceGraph_ELBO"),
+        (alignments, "RenyiELBO(alpha=0.5)"),
+        (subset, "Trace_ELBO"),
+        (subset, "TraceGraph_ELBO"),
+    ],
+)
+def test_pyro_trains_what_is_discrete_by_its_scores(make: Any, loss: str) -> None:
+    model, guide = make()
+    before = [each.clone() for each in guide.parameters()]
+    batch = small_batch(index=[0, 1, 2], corpus_size=9)
+    options = {"steps": 3, "warmup_steps": 1, "quiet": True}
+    lh.fit(model, guide, [batch], loss=loss, **options)
+    assert not any(same([one], [two]) for one, two in zip(before, guide.parameters(), strict=True))
+    assert all(family.temperature is None for family in guide.selection_families)
+
+
+def test_a_loss_of_alignments_is_that_of_head_elbo() -> None:
+    found = []
+    for loss in ("marginal", lh.Head_ELBO(analytic=True, objective="marginal")):
+        torch.manual_seed(0)
+        model, guide = alignments()
+        lh.fit(model, guide, [small_batch()], loss=loss, steps=3, warmup_steps=1, quiet=True)
+        found.append([*model.parameters(), *guide.parameters()])
+    assert same(*found)
+
+
+def test_a_guide_is_compared_under_a_loss(corpus: Corpus) -> None:
+    model, guide = pair(corpus)
+    options: Any = {"steps": 2, "warmup_steps": 1, "samples": 2}
+    before = [each.clone() for each in guide.parameters()]
+    lh.compare(model, [guide], corpus, loss=Trace_ELBO(num_particles=2), **options)
+    assert not same(before, list(guide.parameters()))
+    with pytest.raises(ValueError, match=r"^loss acts on nothing here: train is none$"):
+        lh.compare(model, [guide], corpus, loss="Trace_ELBO", train="none")
+
+
+def test_half_precision_of_a_loss_without_a_derivative_is_refused() -> None:
+    model, training = build().float().to("meta"), Training(loss="RenyiELBO", precision="fp16")
+    check_together(replace(training, precision="bf16"), model, RenyiELBO())
+    with pytest.raises(ValueError, match=r"^precision fp16 scales a loss before .* RenyiELBO"):
+        check_together(training, model, RenyiELBO())
+
+
+@pytest.mark.parametrize(
+    "loss", ["RenyiELBO", "Trace_ELBO(num_particles=2, vectorize_particles=True)"]
+)
+def test_a_run_goes_on_to_the_same_weights(loss: str, corpus: Corpus, tmp_path: Path) -> None:
+    whole = by_trainer(pair, corpus, tmp_path / "whole", loss=loss)
+    options = {"loss": loss, "checkpoint_every": 4}
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(_: Any, step: int) -> None:
+        if step == 6:
+            raise StoppedError
+
+    model, guide = pair(corpus)
+    plan: dict[str, Any] = {**PLAN, **options, "out": tmp_path / "parts", "device": "cpu"}
+    first = lh.Trainer(model, guide, corpus, **plan)
+    with mock.patch.object(lh.Trainer, "_tick", stop), pytest.raises(StoppedError):
+        first.train(quiet=True)
+    first.folder.release()
+    model, guide = pair(corpus)
+    second = lh.Trainer(model, guide, corpus, **plan)
+    assert second.engine.step == 4
+    second.train(quiet=True)
+    assert same(whole, [*model.parameters(), *guide.parameters()])
+
+
+def test_a_folder_names_a_loss_of_ones_own_and_needs_it_to_go_on(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = Translation.of(corpus, "independent", **SIZES)
+    options: dict[str, Any] = {**PLAN, "steps": 2, "report_every": 1, "samples": 1}
+    trainer = lh.Trainer(model, Cascaded(model), corpus, out=tmp_path, loss=Tilted(), **options)
+    trainer.fit()
+    name = f"{__name__}:Tilted"
+    assert f"loss: {name}\n" in (tmp_path / "config.yaml").read_text("utf-8")
+    assert lh.load_run(tmp_path, device="cpu").settings.training.loss == name
+    settings = lh.Settings.read(tmp_path / "config.yaml")
+    line = rf"^loss {name} is of a class of your own: give an instance to lh.Trainer or lh.fit"
+    with pytest.raises(ValueError, match=line):
+        lh.Trainer.of(settings, corpus, out=tmp_path, quiet=True)
+    with pytest.raises(ValueError, match=rf"^loss must be {name}, got Trace_ELBO$"):
+        lh.Trainer.of(settings, corpus, out=tmp_path, quiet=True, loss=Trace_ELBO())
+    more = lh.Trainer.of(settings, corpus, out=tmp_path, quiet=True, loss=Tilted())
+    more.fit(steps=4)
+    assert more.engine.step == 4
