@@ -30,7 +30,7 @@ from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
 from latentheads.files import write_text
-from latentheads.metrics.scores import SCORES, chief_score, title_of
+from latentheads.metrics.scores import SCORES, part_title, primary_score
 from latentheads.metrics.seeds import DIFFERENCES, summarise
 from latentheads.runs.folder import read_metrics
 
@@ -107,14 +107,14 @@ def _is_known(name: str, rows: Sequence[dict[str, Any]]) -> bool:
 
 def _name_columns(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The figures and their titles: p behind the score that stands for all, which ends the row."""
-    score = chief_score(row)
+    score = primary_score(row)
     for name, title in COLUMNS.items():
         yield name, title
         if name == score:
             yield "p", f"p of {title.removesuffix(', %')}, a seed each"
     for name in row:
         if score and name.startswith("task ") and name.endswith(f": {score}"):
-            yield name, title_of(score, name[5:].removesuffix(f": {score}"))
+            yield name, part_title(score, name[5:].removesuffix(f": {score}"))
 
 
 def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = read_all(plans)
     rows = summarise(runs, recipes)
     with error_handling("compare.py", kept, kept, mistakes=()):
-        if score := chief_score(rows[0]):
+        if score := primary_score(rows[0]):
             tests = significance(runs, out)
             write_text(out / "significance.csv", tests.to_csv(index=False))
             for row in rows:

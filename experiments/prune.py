@@ -42,7 +42,7 @@ from latentheads.experiments.pruning.networks import (
     time_all,
 )
 from latentheads.files import locked_folder, write_text
-from latentheads.metrics.scores import SCORES, chief_score
+from latentheads.metrics.scores import SCORES, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
 from latentheads.pruning import all_heads, fold_gates
 from latentheads.runs.folder import WRITTEN
@@ -201,14 +201,14 @@ def _line(found: Pruned) -> str:
         f"{found.heads} heads, {found.parameters:,} parameters",
         f"validation {plug_in or '?'} plug-in, {elbo or '?'} bound",
     ]
-    if score := chief_score(test):
+    if score := primary_score(test):
         parts.append(f"{SCORES[score]} {test[score]:.2f}")
     return "; ".join(parts)
 
 
 def table(points: Sequence[dict[str, Any]]) -> str:
     """The curve as aligned text."""
-    score = chief_score(points[0]["test"])
+    score = primary_score(points[0]["test"])
     title = SCORES.get(score or "", "BLEU")
     titles = ("heads", "parameters", "plug-in", "bound", title, "tokens/s", "speed")
     return aligned([titles, *(_row(point, score) for point in points)])

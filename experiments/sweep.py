@@ -29,7 +29,7 @@ from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, check_texts, read_all, write_tables
-from latentheads.metrics.scores import CHIEF
+from latentheads.metrics.scores import PRIMARY_SCORES
 from latentheads.metrics.seeds import summarise
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def read_sweep(
 
 
 TABLE_FIGURES = (
-    *("elbo", "plug_in", *CHIEF, "perplexity_plug_in", "perplexity_elbo"),
+    *("elbo", "plug_in", *PRIMARY_SCORES, "perplexity_plug_in", "perplexity_elbo"),
     "head_divergence",
 )
 """Figures that the table has a column for, where they are known."""

@@ -31,7 +31,7 @@ from latentheads.experiments.reliability.systems import (
 from latentheads.experiments.reliability.tables import csv_rows, to_json, write_tables
 from latentheads.experiments.reliability.texts import PERMUTED, open_texts, read_others
 from latentheads.files import write_text
-from latentheads.metrics.resampling import FEWEST_RESAMPLES
+from latentheads.metrics.resampling import MIN_RESAMPLES
 from latentheads.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
 from latentheads.uncertainty.measures import compare_systems
 
@@ -118,7 +118,7 @@ def make_parser() -> Parser:
 def _check(options: Namespace) -> list[str]:
     """Refuses figures out of range; gives the kinds of systems."""
     check_least(vars(options), members=2, noise=0.0, varied=0, sentences=2, fitted=1)
-    check_least(vars(options), resamples=FEWEST_RESAMPLES)
+    check_least(vars(options), resamples=MIN_RESAMPLES)
     check_seed(options.seed)
     if options.varied == 1:
         raise ValueError("varied must be 0, for none, or at least 2, got 1")

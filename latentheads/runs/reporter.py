@@ -19,7 +19,7 @@ from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.display import TRUE_BOUND
 from latentheads.inference.evaluation import Report, evaluate
-from latentheads.metrics.rouge import lead, rouge
+from latentheads.metrics.rouge import first_sentence, rouge
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.names import ATTENTION_TYPES, side_of
@@ -128,7 +128,7 @@ class Reporter:
         if not self.settings.decoding.rouge or source is None or part.sources is None:
             return {}
         right = part.alternatives or [[line] for line in part.references]
-        first = [lead(source.decode(row.tolist())) for row in part.sources]
+        first = [first_sentence(source.decode(row.tolist())) for row in part.sources]
         lines = [_in_one_line("\t".join(each)) + "\n" for each in right]
         self.folder.write("test.alternatives.tsv", "".join(lines))
         leads = asdict(rouge(first, right)).items()

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from latentheads.metrics.resampling import SEED, Resampled, draw_places, estimate_systems
+from latentheads.metrics.resampling import SEED, Resampled, estimate_systems, resample_indices
 from latentheads.uncertainty.calibration import (
     Bins,
     BinSums,
@@ -255,7 +255,7 @@ def compare_systems(
         The figures of each system, by their names.
     """
     drawn = {
-        name: draw_places(number, resamples, seed + place)
+        name: resample_indices(number, resamples, seed + place)
         for place, (name, number) in enumerate(sizes.items())
     }
     drawn |= dict.fromkeys(paired, drawn[TEST])

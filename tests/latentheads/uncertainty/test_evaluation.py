@@ -11,7 +11,7 @@ from sacrebleu.metrics import CHRF
 
 from latentheads.batch import EOS
 from latentheads.decoding.translate import Decoding, work_through
-from latentheads.metrics.resampling import draw_places
+from latentheads.metrics.resampling import resample_indices
 from latentheads.noise import fixed_noise
 from latentheads.uncertainty import measures
 from latentheads.uncertainty.calibration import edges_of_mass, sum_bins
@@ -236,7 +236,7 @@ def test_systems_are_compared_on_the_same_resamples(model: Any, trial: EnsembleE
 
 
 def test_texts_are_resampled_each_by_a_seed_of_its_own(trial: EnsembleEvaluation) -> None:
-    with mock.patch.object(measures, "draw_places", wraps=draw_places) as drawing:
+    with mock.patch.object(measures, "resample_indices", wraps=resample_indices) as drawing:
         compare_systems([[trial]], TEXTS.sizes, resamples=40, seed=5)
     assert drawing.mock_calls == [mock.call(3, 40, 5), mock.call(2, 40, 6)]
 
