@@ -73,7 +73,7 @@ def compare_likelihoods(
     unit, sizes = ("token", tokens[0]) if same_tokens else ("sentence", np.ones_like(tokens[0]))
     indices = resample_indices(len(sizes), resamples, seed)
     scores = [resample_counts(np.stack([system, sizes], 1), _divide, indices) for system in nats]
-    signature = f"nats a {unit}|bs:{resamples}|seed:{seed}|p:two-sided"
+    signature = f"nats per {unit}|bs:{resamples}|seed:{seed}|p:two-sided"
     baseline, resampled_baseline = scores[0]
     likelihoods = []
     for (score, resampled), estimate in zip(

@@ -39,7 +39,7 @@ def test_other_tokens_are_compared_by_the_sentence() -> None:
         "sentence",
         pytest.approx((BETTER - PLAIN).mean()),
     )
-    assert "nats a sentence" in found.nats.signature
+    assert "nats per sentence" in found.nats.signature
 
 
 def test_a_single_sentence_has_a_difference_and_neither_interval_nor_test() -> None:
