@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from latentheads.batch import Batch
-from latentheads.decoding.translate import Lose
+from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
 from latentheads.reading.alignments import (
     alignment_distributions,
     likeliest_links,
     samples_alignments,
 )
-from latentheads.runs.generation import encode_pairs, lose_nothing
+from latentheads.runs.generation import encode_pairs, raise_on_skip
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
@@ -40,7 +40,7 @@ def align_lines(
     sentences: Iterable[str],
     translations: Iterable[str],
     task: int | None = None,
-    lose: Lose | None = None,
+    on_skip: OnSkip | None = None,
 ) -> list[Links]:
     """Links the words of lines with those of their translations.
 
@@ -54,7 +54,7 @@ def align_lines(
         sentences: Lines in its source language.
         translations: A translation of each.
         task: The place of the lines' task, where the run has tasks.
-        lose: Called with the place of a line that is too long for the run or for the machine, and
+        on_skip: Called with the place of a line that is too long for the run or for the machine, and
             why; None ends the work.
 
     Returns:
@@ -65,9 +65,9 @@ def align_lines(
         UnfinishedError: A line is lost.
     """
     check_alignments(run)
-    lose = lose or lose_nothing
-    known = encode_pairs(run, sentences, translations, task, lose)
-    return known.work_through(partial(_link_batch, run), frozenset(), lose)
+    on_skip = on_skip or raise_on_skip
+    known = encode_pairs(run, sentences, translations, task, on_skip)
+    return known.map_batches(partial(_link_batch, run), frozenset(), on_skip)
 
 
 def _link_batch(run: Run, batch: Batch) -> list[Links]:

@@ -11,9 +11,9 @@ import numpy as np
 from latentheads.batch import EOS
 from latentheads.corpora import Part
 from latentheads.corpora.speech.vocabulary import Positions
-from latentheads.decoding.translate import Decoding, Lose
+from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.errors import in_a_line
-from latentheads.runs.generation import encode_pairs, lose_nothing
+from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.uncertainty.ensembles import Ensemble, HeadSamples, SingleModel
 from latentheads.uncertainty.evaluation import Output
 from latentheads.uncertainty.figures import read_tokens, translate_with_ensemble
@@ -88,14 +88,14 @@ class ConfidenceEstimator:
         return fit_line(written.log_prob, written.right)
 
     def judge(
-        self, sentences: Iterable[str], translations: Iterable[str], lose: Lose | None = None
+        self, sentences: Iterable[str], translations: Iterable[str], on_skip: OnSkip | None = None
     ) -> list[ConfidenceScores]:
         """Says how sure the run is of translations.
 
         Args:
             sentences: Lines in its source language.
             translations: A translation of each.
-            lose: Called with the place of a line that is too long for the run, and why; None ends
+            on_skip: Called with the place of a line that is too long for the run, and why; None ends
                 the work.
 
         Returns:
@@ -105,7 +105,7 @@ class ConfidenceEstimator:
             ValueError: There are not as many translations as lines.
             UnfinishedError: A line is lost.
         """
-        known = encode_pairs(self.run, sentences, translations, self.task, lose or lose_nothing)
+        known = encode_pairs(self.run, sentences, translations, self.task, on_skip or raise_on_skip)
         judged = self._judge_part(known.part) if known.places else []
         return known.spread(judged, ConfidenceScores(None, []))
 

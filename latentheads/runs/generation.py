@@ -14,7 +14,14 @@ from latentheads.corpora.from_options import CHARACTERS
 from latentheads.corpora.multi_task import tag_of
 from latentheads.decoding.ensemble import ensemble_search
 from latentheads.decoding.sampling import sample_text
-from latentheads.decoding.translate import Decoding, Found, Lose, texts_of, translate, work_through
+from latentheads.decoding.translate import (
+    Decoding,
+    OnSkip,
+    Result,
+    decode_lines,
+    map_batches,
+    translate,
+)
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import WithSelection
 from latentheads.runs.sampling_checks import check_draws
@@ -36,7 +43,7 @@ __all__ = [
     "encode_sources",
     "find_task",
     "list_texts",
-    "lose_nothing",
+    "raise_on_skip",
     "translate_lines",
     "unknown_words",
     "write_anew",
@@ -60,40 +67,40 @@ class Encoded:
     places: Sequence[int]
     total: int
 
-    def spread(self, found: Iterable[Found], empty: Found) -> list[Found]:
+    def spread(self, found: Iterable[Result], empty: Result) -> list[Result]:
         """What was found of each, at its place among all."""
         every = [empty] * self.total
         for place, each in zip(self.places, found, strict=True):
             every[place] = each
         return every
 
-    def work_through(
-        self, work: Callable[[Batch], list[Found]], empty: Found, lose: Lose
-    ) -> list[Found]:
-        """The results of some work on all; see :func:`latentheads.decoding.translate.work_through`.
+    def map_batches(
+        self, work: Callable[[Batch], list[Result]], empty: Result, on_skip: OnSkip
+    ) -> list[Result]:
+        """The results of some work on all; see :func:`latentheads.decoding.translate.map_batches`.
 
         Args:
             work: Gives a result for each sentence of a batch.
             empty: The result of one that is empty or lost.
-            lose: Called with the place among all of one for which there is too little memory.
+            on_skip: Called with the place among all of one for which there is too little memory.
         """
-        found = work_through(
-            self.part, work, empty, lambda place, why: lose(self.places[place], why)
+        found = map_batches(
+            self.part, work, empty, lambda place, why: on_skip(self.places[place], why)
         )
         return self.spread(found, empty)
 
     def translate(
-        self, run: Run, decoding: Decoding, lose: Lose, others: Sequence[Run] = ()
+        self, run: Run, decoding: Decoding, on_skip: OnSkip, others: Sequence[Run] = ()
     ) -> list[str]:
-        """The translations of all; see :func:`translate_lines` and :meth:`work_through`."""
+        """The translations of all; see :func:`translate_lines` and :meth:`map_batches`."""
         models, guides = zip(*((each.model, each.guide) for each in (run, *others)), strict=True)
 
         def write(batch: Batch) -> list[str]:
             if others:
-                return texts_of(run.target, ensemble_search(models, guides, batch, decoding))
+                return decode_lines(run.target, ensemble_search(models, guides, batch, decoding))
             return translate(run.model, run.guide, run.target, batch, decoding)
 
-        return self.work_through(write, "", lose)
+        return self.map_batches(write, "", on_skip)
 
 
 def translate_lines(
@@ -101,7 +108,7 @@ def translate_lines(
     lines: list[str],
     decoding: Decoding,
     task: int | None = None,
-    lose: Lose | None = None,
+    on_skip: OnSkip | None = None,
     others: Sequence[Run] = (),
 ) -> list[str]:
     """Translates lines and keeps their order; an empty one stays empty, and one that is lost.
@@ -113,15 +120,15 @@ def translate_lines(
         lines: The text.
         decoding: How to search.
         task: The place of the lines' task, where the run has tasks.
-        lose: Called with the place of a line that is too long for the run or for the machine, and
+        on_skip: Called with the place of a line that is too long for the run or for the machine, and
             why; None ends the work.
         others: Runs that write with it, by the mean law of all; see :func:`check_together`.
 
     Raises:
         UnfinishedError: A line is lost.
     """
-    lose = lose or lose_nothing
-    return encode_sources(run, lines, task, lose).translate(run, decoding, lose, others)
+    on_skip = on_skip or raise_on_skip
+    return encode_sources(run, lines, task, on_skip).translate(run, decoding, on_skip, others)
 
 
 def write_anew(write: Callable[[], list[str]], number: int) -> list[list[str]]:
@@ -188,30 +195,30 @@ def check_together(run: Run, others: Sequence[Run], decoding: Decoding) -> None:
                 )
 
 
-def lose_nothing(place: int, why: str) -> None:
+def raise_on_skip(place: int, why: str) -> None:
     """Ends the work where a line would be lost."""
     raise UnfinishedError(f"line {place + 1}: {why}")
 
 
-def encode_sources(run: Run, lines: Sequence[str], task: int | None, lose: Lose) -> Encoded:
+def encode_sources(run: Run, lines: Sequence[str], task: int | None, on_skip: OnSkip) -> Encoded:
     """Encodes the lines that are not empty, without targets of their own.
 
     Args:
         run: The run.
         lines: The text.
         task: The place of the lines' task, where the run has tasks.
-        lose: Called with the place of a line that is too long for the run, and why.
+        on_skip: Called with the place of a line that is too long for the run, and why.
     """
     full = []
     for place, line in enumerate(lines):
         if why := _too_wide(run, line):
-            lose(place, why)
+            on_skip(place, why)
         elif line.strip():
             full.append(place)
     part = _encode_lines(run, [lines[place] for place in full], task)
     most = run.settings.data.max_line or int(part.lengths.max(initial=0))
     for place in np.flatnonzero(part.lengths > most).tolist():
-        lose(full[place], f"{part.lengths[place]:,} tokens, more than max_line {most:,}")
+        on_skip(full[place], f"{part.lengths[place]:,} tokens, more than max_line {most:,}")
     kept = np.flatnonzero(part.lengths <= most).tolist()
     return Encoded(part.take(kept), [full[place] for place in kept], len(lines))
 
@@ -238,7 +245,11 @@ def list_texts(name: str, given: Any) -> list[str]:
 
 
 def encode_pairs(
-    run: Run, sentences: Iterable[str], translations: Iterable[str], task: int | None, lose: Lose
+    run: Run,
+    sentences: Iterable[str],
+    translations: Iterable[str],
+    task: int | None,
+    on_skip: OnSkip,
 ) -> Encoded:
     """Encodes lines and their translations where neither is empty.
 
@@ -247,7 +258,7 @@ def encode_pairs(
         sentences: Lines in its source language.
         translations: A translation of each.
         task: The place of the lines' task, where the run has tasks.
-        lose: Called with the place of a line that is too long for the run, and why.
+        on_skip: Called with the place of a line that is too long for the run, and why.
 
     Raises:
         ValueError: There are not as many translations as lines, or one is no list of texts.
@@ -259,7 +270,7 @@ def encode_pairs(
             f"translations must be {len(sources)} texts, as sentences; got {len(targets)}"
         )
     lines = [s if t.strip() else "" for s, t in zip(sources, targets, strict=True)]
-    known = encode_sources(run, lines, task, lose)
+    known = encode_sources(run, lines, task, on_skip)
     told = run.target.encode_all(targets[place] for place in known.places)
     return replace(known, part=replace(known.part, targets=told))
 
@@ -345,9 +356,9 @@ class Sampling:
                 top_k=self.top_k,
                 block=block,
                 context=(context or block // 2) if self.context is None else self.context,
-                drawn=self.drawn,
-                stop=not block,
-                begin=EOS if block else BOS,
+                sample_heads=self.drawn,
+                stop_at_eos=not block,
+                start_token=EOS if block else BOS,
                 unknown=self.unknown,
             )
 
@@ -396,7 +407,7 @@ def continue_or_lose(
     how: Sampling,
     prompt: str,
     number: int,
-    lose: Lose,
+    on_skip: OnSkip,
     warn_unknown: Callable[[list[str]], object],
 ) -> Iterator[str]:
     """Continues a prompt as :func:`continue_text`; empty texts where it is lost.
@@ -406,7 +417,7 @@ def continue_or_lose(
         how: How text is drawn.
         prompt: The text.
         number: Continuations.
-        lose: Told why the prompt is lost: it is too long for the run or for the machine.
+        on_skip: Told why the prompt is lost: it is too long for the run or for the machine.
         warn_unknown: Told the words of the prompt that the vocabulary does not hold.
     """
     done, why = 0, _too_long(run, prompt)
@@ -421,7 +432,7 @@ def continue_or_lose(
             raise
         why = in_a_line(reason)
     if why:
-        lose(0, why)
+        on_skip(0, why)
         yield from [""] * (number - done)
 
 

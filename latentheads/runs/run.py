@@ -33,7 +33,7 @@ from latentheads.runs.generation import (
     encode_sources,
     find_task,
     list_texts,
-    lose_nothing,
+    raise_on_skip,
     translate_lines,
     write_anew,
 )
@@ -295,7 +295,7 @@ class Run:
             return load_audio_files(self, [sentence], task=task).part
         if not sentence.strip():
             raise ValueError(f"sentence must hold a word, got {sentence!r}")
-        return encode_sources(self, [sentence], task, lose_nothing).part
+        return encode_sources(self, [sentence], task, raise_on_skip).part
 
     @overload
     def generate(self, prompt: str = "", number: Literal[0] = 0, **options: Any) -> str: ...

@@ -8,7 +8,7 @@ from typing import Any
 
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
-from latentheads.decoding.translate import work_through
+from latentheads.decoding.translate import map_batches
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
@@ -42,7 +42,7 @@ def score_ctc(
             found = model.decode_ctc(batch.to(model.device))
         return [corpus.target.decode(tokens) for tokens in found]
 
-    written = work_through(corpus.test, hear, "")
+    written = map_batches(corpus.test, hear, "")
     found = recognise(written, corpus.test.references, settings.data.lowercase)
     return {"ctc_wer": found.wer, "ctc_cer": found.cer}
 

@@ -20,7 +20,7 @@ from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged
-from latentheads.decoding.translate import Decoding, Lose
+from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.errors import UnfinishedError, in_a_line
 from latentheads.layers.subsampler import FACTOR
 from latentheads.reading.alignments import alignment_distributions
@@ -95,14 +95,14 @@ def _list_files(given: Any) -> list[str | Path]:
 
 
 def load_audio_files(
-    run: Run, files: Iterable[str | Path], lose: Lose | None = None, task: int | None = None
+    run: Run, files: Iterable[str | Path], on_skip: OnSkip | None = None, task: int | None = None
 ) -> AudioInput:
     """Computes the frames of files.
 
     Args:
         run: A run of speech.
         files: Wav, FLAC, Ogg, Opus, MP3, ...
-        lose: Called with the place of a file that cannot be used, as a silent one, or one for which
+        on_skip: Called with the place of a file that cannot be used, as a silent one, or one for which
             there is too little memory, and why; None ends the work.
         task: The place of the files' task, where the run has tasks.
 
@@ -111,14 +111,14 @@ def load_audio_files(
         UnfinishedError: A file is lost.
     """
     files = _list_files(files)
-    source, lose = check_is_speech(run), lose or partial(_lose_no_file, files)
+    source, on_skip = check_is_speech(run), on_skip or partial(_lose_no_file, files)
     longest, found, places = run.settings.data.max_seconds, [], []
     for place, file in enumerate(files):
         try:
             found.append(load_features_for_run(Path(file), source.filterbank, longest))
             places.append(place)
         except (ValueError, MemoryError) as reason:
-            lose(place, in_a_line(reason))
+            on_skip(place, in_a_line(reason))
     frames = pack_frames(found, source.filterbank.bins)
     rows = source.rows(frames)
     part = Part(rows, rows, frames=frames)
@@ -137,7 +137,7 @@ def _lose_no_file(files: Sequence[str | Path], place: int, why: str) -> None:
 
 
 def transcribe_audio(
-    run: Run, heard: AudioInput, decoding: Decoding, lose: Lose | None = None
+    run: Run, heard: AudioInput, decoding: Decoding, on_skip: OnSkip | None = None
 ) -> list[str]:
     """Writes what is said in each file, or its translation; an empty text where one is lost.
 
@@ -147,15 +147,15 @@ def transcribe_audio(
         run: A run of speech.
         heard: What :func:`load_audio_files` gives.
         decoding: How to search.
-        lose: Called with the place of a file for which there is too little memory; None ends the
+        on_skip: Called with the place of a file for which there is too little memory; None ends the
             work.
     """
-    written = heard.translate(run, decoding, lose or partial(_lose_no_file, heard.files))
+    written = heard.translate(run, decoding, on_skip or partial(_lose_no_file, heard.files))
     return [line.strip() for line in written]
 
 
 def time_words(
-    run: Run, heard: AudioInput, texts: Sequence[str], lose: Lose | None = None
+    run: Run, heard: AudioInput, texts: Sequence[str], on_skip: OnSkip | None = None
 ) -> list[list[TimedWord]]:
     """Says when each word of each text is heard, by the exact posterior of the alignments.
 
@@ -163,12 +163,12 @@ def time_words(
         run: A run of speech with alignments.
         heard: What :func:`load_audio_files` gives.
         texts: What is said in each file.
-        lose: As for :func:`transcribe_audio`.
+        on_skip: As for :func:`transcribe_audio`.
     """
-    lose = lose or partial(_lose_no_file, heard.files)
+    on_skip = on_skip or partial(_lose_no_file, heard.files)
     targets = run.target.encode_all(texts[place] for place in heard.places)
     told = replace(heard, part=replace(heard.part, targets=targets))
-    return told.work_through(partial(_time_batch, run), [], lose)
+    return told.map_batches(partial(_time_batch, run), [], on_skip)
 
 
 def _time_batch(run: Run, batch: Batch) -> list[list[TimedWord]]:

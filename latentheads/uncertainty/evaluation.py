@@ -13,7 +13,7 @@ from sacrebleu.metrics import CHRF
 
 from latentheads.batch import EOS
 from latentheads.corpora import Part, Vocabulary
-from latentheads.decoding.translate import Decoding, work_through
+from latentheads.decoding.translate import Decoding, map_batches
 from latentheads.noise import fixed_noise
 from latentheads.uncertainty.calibration import BinSums, edges_of_width, sum_bins
 from latentheads.uncertainty.edits import label_tokens
@@ -238,7 +238,7 @@ def _measure_unlikeness(
     drawn = []
     for place in range(varied):
         with fixed_noise(seed + place, committee.device):
-            written = work_through(part, lambda each: committee.write_by_one(each, decoding), [EOS])
+            written = map_batches(part, lambda each: committee.write_by_one(each, decoding), [EOS])
         drawn.append([target.decode(tokens) for tokens in written])
     likeness = [score_lines(one, other) for one, other in combinations(drawn, 2)]
     found: Float[ndarray, " sentence"] = 1 - np.mean(likeness, 0) / 100

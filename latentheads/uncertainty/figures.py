@@ -16,7 +16,7 @@ from torch import Tensor
 from latentheads.batch import EOS, Batch
 from latentheads.corpora import Part, Rows
 from latentheads.corpora import batches as in_batches
-from latentheads.decoding.translate import Decoding, work_through
+from latentheads.decoding.translate import Decoding, map_batches
 from latentheads.noise import fixed_noise
 from latentheads.uncertainty.calibration import BINS
 from latentheads.uncertainty.ensembles import Ensemble
@@ -267,7 +267,7 @@ def translate_with_ensemble(
         seed: Of the draws.
     """
     with fixed_noise(seed, committee.device):
-        return work_through(part, lambda batch: committee.write(batch, decoding), [EOS])
+        return map_batches(part, lambda batch: committee.write(batch, decoding), [EOS])
 
 
 def with_targets(part: Part, targets: Rows | Sequence[Sequence[int]]) -> Part:

@@ -16,7 +16,7 @@ from latentheads.inference.evaluation import evaluate
 from latentheads.runs.generation import (
     check_together,
     encode_sources,
-    lose_nothing,
+    raise_on_skip,
     translate_lines,
 )
 from latentheads.runs.run import Run
@@ -84,7 +84,7 @@ def another(run: Run, seed: int) -> Run:
 def test_runs_write_together_by_their_mean_law(run: Run) -> None:
     others = [another(run, seed) for seed in (1, 2)]
     together = DeepEnsemble([each.model for each in (run, *others)], [run.guide] * 3)
-    part = encode_sources(run, LINES, None, lose_nothing).part
+    part = encode_sources(run, LINES, None, raise_on_skip).part
     for beam in (1, 3):
         decoding = replace(run.settings.decoding, beam=beam)
         written = together.write(collate(part, [0, 1]), decoding)

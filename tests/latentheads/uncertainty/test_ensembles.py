@@ -106,7 +106,7 @@ def test_draws_that_are_held_give_the_probability_that_a_search_finds() -> None:
     model = build(prior="cascaded").eval()
     batch = Batch.of([[2]], [[4, 5, 6, 2]])
     with fixed_noise(3, CPU):
-        ((best,),) = beam_search(model, batch, 1, 1.0, 3, limit=1)
+        ((best,),) = beam_search(model, batch, 1, 1.0, 3, max_tokens=1)
     with fixed_noise(3, CPU):
         found = HeadSamples(model, members=3).predict(batch)
     assert best.tokens == [2]

@@ -10,7 +10,7 @@ import pytest
 from sacrebleu.metrics import CHRF
 
 from latentheads.batch import EOS
-from latentheads.decoding.translate import Decoding, work_through
+from latentheads.decoding.translate import Decoding, map_batches
 from latentheads.metrics.resampling import resample_indices
 from latentheads.noise import fixed_noise
 from latentheads.uncertainty import measures
@@ -171,7 +171,7 @@ def test_likeness_is_of_translations_by_a_draw_each(model: Any, trial: EnsembleE
     committee, lines = HeadSamples(model, members=3), []
     for seed in (0, 1):
         with fixed_noise(seed, committee.device):
-            tokens = work_through(
+            tokens = map_batches(
                 TEXTS.test, lambda batch: committee.write_by_one(batch, DECODING), [EOS]
             )
         lines.append([TEXTS.target.decode(each) for each in tokens])
