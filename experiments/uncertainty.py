@@ -151,12 +151,12 @@ def try_systems(
     written: dict[str, dict[str, list[list[int]]]] = {}
     found = []
     for system in systems:
-        trials = []
-        for committee, writer in zip(system.committees, system.writers, strict=True):
+        evaluations = []
+        for ensemble, writer in zip(system.ensembles, system.writers, strict=True):
             known, how = written.setdefault(writer, {}), (decoding, options.seed, options.varied)
-            trials.append(evaluate_ensemble(committee, texts, *how, known))
+            evaluations.append(evaluate_ensemble(ensemble, texts, *how, known))
         print(f"{system.name}: tried", file=sys.stderr)
-        found.append(trials)
+        found.append(evaluations)
     return found
 
 
@@ -188,9 +188,9 @@ def find(options: Namespace) -> tuple[EvaluationResults, Path]:
     out = make_folder(Path(options.out), "table.md")
     for note in notes:
         print(f"uncertainty.py: note: {note}", file=sys.stderr)
-    trials = try_systems(systems, texts, runs[0].settings.decoding, options)
-    figures = compare_systems(trials, texts.sizes, options.resamples, paired=[PERMUTED])
-    return EvaluationResults(systems, trials, figures, texts), out
+    evaluations = try_systems(systems, texts, runs[0].settings.decoding, options)
+    figures = compare_systems(evaluations, texts.sizes, options.resamples, paired=[PERMUTED])
+    return EvaluationResults(systems, evaluations, figures, texts), out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from latentheads.experiments.reliability.results import SHOWN, EvaluationResults
-from latentheads.uncertainty.evaluation import TEST, UNLIKE
-from latentheads.uncertainty.measures import bins_of_law
+from latentheads.uncertainty.evaluation import DISSIMILARITY, TEST
+from latentheads.uncertainty.measures import bin_predictions
 from latentheads.uncertainty.ranking import rejection_curve
 
 __all__ = ["draw_all"]
 
-DRAWN = ("log_prob", "mean_log", "total", "knowledge", "reverse", UNLIKE)
+DRAWN = ("log_prob", "mean_log", "total", "knowledge", "reverse", DISSIMILARITY)
 """The scores that stand in figures."""
 
 CURVES = ("log_prob", "total", "knowledge")
@@ -38,26 +38,28 @@ def _draw_trials(findings: EvaluationResults, out: Path) -> None:
 
     texts = findings.texts
     title = f"{len(texts.test)} sentences of test, {texts.name}, the first run of every system"
-    firsts = findings.first_trials
+    firsts = findings.first_evaluations
     bins = {
         name: {
-            said: bins_of_law(trial.references, trial.references.judged[at]).bins()
+            said: bin_predictions(
+                evaluation.references, evaluation.references.by_temperature[at]
+            ).bins()
             for said, at in (
                 ("as it is", 1.0),
-                (f"at T = {trial.temperature:.2f}", trial.temperature),
+                (f"at T = {evaluation.temperature:.2f}", evaluation.temperature),
             )
         }
-        for name, trial in firsts.items()
+        for name, evaluation in firsts.items()
     }
     save(draw_reliability(bins, title), out / "reliability.png")
-    error = {name: 1 - trial.chrf / 100 for name, trial in firsts.items()}
+    error = {name: 1 - evaluation.chrf / 100 for name, evaluation in firsts.items()}
     curves = {
         name: {
-            SHOWN[score]: rejection_curve(trial.scores[TEST][score], error[name])
+            SHOWN[score]: rejection_curve(evaluation.scores[TEST][score], error[name])
             for score in CURVES
-            if np.ptp(trial.scores[TEST][score])
+            if np.ptp(evaluation.scores[TEST][score])
         }
-        for name, trial in firsts.items()
+        for name, evaluation in firsts.items()
     }
     oracles = {name: rejection_curve(each, each) for name, each in error.items()}
     save(draw_rejection(curves, oracles, title), out / "rejection.png")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from latentheads.experiments.reliability.systems import System
-from latentheads.uncertainty.evaluation import UNLIKE, EnsembleEvaluation, Texts
+from latentheads.uncertainty.evaluation import DISSIMILARITY, EnsembleEvaluation, Texts
 from latentheads.uncertainty.measures import Figure
 
 __all__ = ["SHOWN", "EvaluationResults"]
@@ -19,7 +19,7 @@ SHOWN = {
     "knowledge": "knowledge",
     "pairs": "pairs",
     "reverse": "reverse",
-    UNLIKE: "unlike",
+    DISSIMILARITY: "unlike",
 }
 """Short names of the scores."""
 
@@ -36,7 +36,7 @@ class EvaluationResults:
     """
 
     systems: Sequence[System]
-    trials: Sequence[Sequence[EnsembleEvaluation]]
+    evaluations: Sequence[Sequence[EnsembleEvaluation]]
     figures: Sequence[Mapping[str, Figure]]
     texts: Texts
 
@@ -46,9 +46,9 @@ class EvaluationResults:
         return [system.name for system in self.systems]
 
     @property
-    def first_trials(self) -> dict[str, EnsembleEvaluation]:
+    def first_evaluations(self) -> dict[str, EnsembleEvaluation]:
         """The trial of the first run of every system, by its name."""
-        firsts = (each[0] for each in self.trials)
+        firsts = (each[0] for each in self.evaluations)
         return dict(zip(self.names, firsts, strict=True))
 
     def knows_score(self, score: str) -> bool:

@@ -77,7 +77,7 @@ class System:
 
     name: str
     kind: str
-    committees: list[Ensemble]
+    ensembles: list[Ensemble]
     writers: list[str]
 
 
@@ -169,6 +169,6 @@ def _systems_of(group: Group, kinds: Sequence[str], members: int, noise: float) 
             writers = [f"{run.path} {writer}" for run in group.runs]
             yield System(name, kind, [make(run) for run in group.runs], writers)
     if "ensemble" in kinds and len(group.runs) > 1:
-        committee = DeepEnsemble([r.model for r in group.runs], [r.guide for r in group.runs])
-        name = f"{group.name}, {committee.members} seeds"
-        yield System(name, "ensemble", [committee], [name])
+        ensemble = DeepEnsemble([r.model for r in group.runs], [r.guide for r in group.runs])
+        name = f"{group.name}, {ensemble.members} seeds"
+        yield System(name, "ensemble", [ensemble], [name])

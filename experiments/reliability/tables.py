@@ -10,10 +10,10 @@ from typing import Any
 
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.reliability.results import SHOWN, EvaluationResults
-from latentheads.uncertainty.evaluation import TEST, UNLIKE
-from latentheads.uncertainty.figures import UNCERTAINTIES
+from latentheads.uncertainty.evaluation import DISSIMILARITY, TEST
 from latentheads.uncertainty.measures import Figure
-from latentheads.uncertainty.scaling import COLDEST, HOTTEST
+from latentheads.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
+from latentheads.uncertainty.token_scores import UNCERTAINTIES
 from latentheads.values import finite
 
 __all__ = ["csv_rows", "to_json", "write_tables"]
@@ -87,19 +87,20 @@ def _table(titles: Sequence[str], names: Sequence[str], rows: Any) -> str:
 
 def _law_cells(findings: EvaluationResults) -> Iterator[list[str]]:
     """Figures of laws, the mean temperature, passes, and seconds of a thousand tokens."""
-    for each, figures in zip(findings.trials, findings.figures, strict=True):
-        temperature = sum(trial.temperature for trial in each) / len(each)
-        seconds = sum(trial.seconds for trial in each) / len(each)
+    for each, figures in zip(findings.evaluations, findings.figures, strict=True):
+        temperature = sum(evaluation.temperature for evaluation in each) / len(each)
+        seconds = sum(evaluation.seconds for evaluation in each) / len(each)
         cells = _cells(figures, LAWS.values())
         yield [*cells, f"{temperature:.2f}", str(each[0].members), f"{seconds:.2f}"]
 
 
 def _note_ends(findings: EvaluationResults) -> Iterator[str]:
     """Names the systems whose temperature may lie beyond those that were looked at."""
-    ends = (COLDEST, HOTTEST)
-    for name, each in zip(findings.names, findings.trials, strict=True):
-        if any(trial.temperature in ends for trial in each):
-            yield f"{name}: T is at an end of what is looked at, {COLDEST:.2f} to {HOTTEST:.2f}"
+    ends = (MIN_TEMPERATURE, MAX_TEMPERATURE)
+    for name, each in zip(findings.names, findings.evaluations, strict=True):
+        if any(evaluation.temperature in ends for evaluation in each):
+            limits = f"{MIN_TEMPERATURE:.2f} to {MAX_TEMPERATURE:.2f}"
+            yield f"{name}: T is at an end of what is looked at, {limits}"
 
 
 def _cells(figures: Found, names: Any) -> list[str]:
@@ -155,16 +156,16 @@ def csv_rows(findings: EvaluationResults) -> list[dict[str, Any]]:
 
 def to_json(findings: EvaluationResults, options: Mapping[str, Any]) -> str:
     """Everything, as JSON; what is not known is null."""
-    every = zip(findings.systems, findings.trials, findings.figures, strict=True)
+    every = zip(findings.systems, findings.evaluations, findings.figures, strict=True)
     rows = [
         {
             "system": system.name,
             "kind": system.kind,
             "passes": each[0].members,
-            "temperatures": [trial.temperature for trial in each],
-            "lines": [asdict(trial.line) for trial in each],
-            "seconds_per_1000_tokens": [trial.seconds for trial in each],
-            "tokens": [len(trial.references.token) for trial in each],
+            "temperatures": [evaluation.temperature for evaluation in each],
+            "lines": [asdict(evaluation.platt_scaling) for evaluation in each],
+            "seconds_per_1000_tokens": [evaluation.seconds for evaluation in each],
+            "tokens": [len(evaluation.references.token) for evaluation in each],
             "figures": {name: asdict(figure) for name, figure in figures.items()},
         }
         for system, each, figures in every
@@ -172,7 +173,8 @@ def to_json(findings: EvaluationResults, options: Mapping[str, Any]) -> str:
     said = {
         "options": dict(options),
         "sentences": findings.texts.sizes,
-        "scores": UNCERTAINTIES | {UNLIKE: "less the likeness of translations by single draws"},
+        "scores": UNCERTAINTIES
+        | {DISSIMILARITY: "less the likeness of translations by single draws"},
         "baseline": f"{findings.names[0]}; of scores its less log-probability, on {TEST}",
         "systems": rows,
     }

@@ -16,8 +16,8 @@ from latentheads.errors import in_a_line
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.uncertainty.ensembles import Ensemble, HeadSamples, SingleModel
 from latentheads.uncertainty.evaluation import Output
-from latentheads.uncertainty.figures import read_tokens, translate_with_ensemble
-from latentheads.uncertainty.scaling import Line, fit_line
+from latentheads.uncertainty.scaling import PlattScaling, fit_platt_scaling
+from latentheads.uncertainty.token_scores import score_tokens, translate_with_ensemble
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
@@ -64,14 +64,14 @@ class ConfidenceEstimator:
         if isinstance(run.source, Positions):
             raise ValueError(f"{run.path} hears speech: confidence is of translations of text")
         self.run, self.task, self.seed = run, task, seed
-        self.committee: Ensemble = (
+        self.ensemble: Ensemble = (
             HeadSamples(run.model, run.guide, decoding.draws)
             if decoding.draws
             else SingleModel(run.model, run.guide)
         )
-        self.line = self._fit(decoding)
+        self.platt_scaling = self._fit(decoding)
 
-    def _fit(self, decoding: Decoding) -> Line:
+    def _fit(self, decoding: Decoding) -> PlattScaling:
         try:
             part = self.run.corpus.valid
         except (OSError, ValueError) as reason:
@@ -80,12 +80,12 @@ class ConfidenceEstimator:
             ) from reason
         places = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)
         part = part.take(places[:FITTED])
-        tokens = translate_with_ensemble(self.committee, part, decoding, self.seed)
+        tokens = translate_with_ensemble(self.ensemble, part, decoding, self.seed)
         types = len(self.run.target)
-        written = Output.of(self.committee, part, types, tokens, self.seed)
-        if not len(written.right):
+        written = Output.of(self.ensemble, part, types, tokens, self.seed)
+        if not len(written.correct):
             raise ValueError(f"{self.run.path} writes empty translations: nothing can be fitted")
-        return fit_line(written.log_prob, written.right)
+        return fit_platt_scaling(written.log_prob, written.correct)
 
     def judge(
         self, sentences: Iterable[str], translations: Iterable[str], on_skip: OnSkip | None = None
@@ -111,8 +111,8 @@ class ConfidenceEstimator:
 
     def _judge_part(self, part: Part) -> list[ConfidenceScores]:
         """Judges encoded lines."""
-        figures = read_tokens(self.committee, part, len(self.run.target), seed=self.seed)
-        probability = self.line(figures.judged[1.0].log_prob)
+        figures = score_tokens(self.ensemble, part, len(self.run.target), seed=self.seed)
+        probability = self.platt_scaling(figures.by_temperature[1.0].log_prob)
         found = []
         for place in range(len(part)):
             own = figures.sentence == place

@@ -20,7 +20,7 @@ from latentheads.experiments.reliability.systems import KINDS, System, group_run
 from latentheads.experiments.reliability.tables import _note_ends, write_tables
 from latentheads.experiments.reliability.texts import open_texts, read_others
 from latentheads.uncertainty import Figure
-from latentheads.uncertainty.scaling import COLDEST, HOTTEST
+from latentheads.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from tests.experiments.programs import assert_one_line, inside
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import sizes
@@ -127,7 +127,7 @@ def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> N
     groups = group_runs(runs)
     assert [(group.name, len(group.runs)) for group in groups] == [("plain", 2), ("other", 1)]
     systems = make_systems(groups, [*KINDS], 3, 1.0)
-    found = [(system.name, system.kind, len(system.committees)) for system in systems]
+    found = [(system.name, system.kind, len(system.ensembles)) for system in systems]
     assert found == [
         ("plain", "alone", 2),
         ("plain, heads", "heads", 2),
@@ -151,17 +151,17 @@ def test_systems_with_dropout_are_of_networks_that_have_it(tmp_path: Path) -> No
 
 
 def test_a_system_alone_is_held_against_no_other() -> None:
-    trial: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
+    evaluation: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
     texts: Any = SimpleNamespace(others={})
     figures = {"nll": Figure(2.0, 1.0, 3.0, 0.0, 0.0, 0.0, None, [2.0])}
-    one = EvaluationResults([System("mine", "alone", [], [])], [[trial]], [figures], texts)
+    one = EvaluationResults([System("mine", "alone", [], [])], [[evaluation]], [figures], texts)
     said = write_tables(one)
     assert "mine    2.000" in said
     assert "Less the first system's" not in said
 
 
 def test_of_a_difference_as_much_is_told_as_is_known() -> None:
-    trial: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
+    evaluation: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
     texts: Any = SimpleNamespace(others={})
     nan = float("nan")
     known = Figure(2.0, 1.0, 3.0, 0.5, 0.25, 0.75, 0.5, [2.0])
@@ -171,7 +171,7 @@ def test_of_a_difference_as_much_is_told_as_is_known() -> None:
         "prr_log_prob": Figure(nan, nan, nan, nan, nan, nan, None, [nan]),
     }
     systems = [System(name, "alone", [], []) for name in ("one", "two")]
-    said = write_tables(EvaluationResults(systems, [[trial]] * 2, [figures] * 2, texts))
+    said = write_tables(EvaluationResults(systems, [[evaluation]] * 2, [figures] * 2, texts))
     assert said.splitlines()[-1].split() == ["two", "+0.500", "[+0.250,", "+0.750]", "+0.500"]
 
 
@@ -267,8 +267,8 @@ def test_a_file_is_read_until_there_are_enough_lines(tmp_path: Path) -> None:
 
 
 def test_a_temperature_at_the_end_of_its_range_is_noted() -> None:
-    temperatures = {"cold": [1.0, COLDEST], "warm": [1.2, 2.9], "hot": [HOTTEST]}
-    trials = [[mock.Mock(temperature=t) for t in each] for each in temperatures.values()]
-    found = [*unchecked(_note_ends)(mock.Mock(names=list(temperatures), trials=trials))]
+    temperatures = {"cold": [1.0, MIN_TEMPERATURE], "warm": [1.2, 2.9], "hot": [MAX_TEMPERATURE]}
+    evaluations = [[mock.Mock(temperature=t) for t in each] for each in temperatures.values()]
+    found = [*unchecked(_note_ends)(mock.Mock(names=list(temperatures), evaluations=evaluations))]
     end = "T is at an end of what is looked at, 0.33 to 3.00"
     assert found == [f"cold: {end}", f"hot: {end}"]
