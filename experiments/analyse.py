@@ -78,7 +78,7 @@ def write(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
 ) -> str:
     """Writes figures, tables and JSON; returns the table."""
-    import pandas as pd  # takes long to load
+    import pandas as pd  # slow to import
 
     rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]
     parts = (

@@ -66,7 +66,7 @@ DESCRIPTION = (
 
 def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
     """Paired bootstrap of every translation with the first recipe's of the same seed."""
-    import pandas as pd  # takes long to load
+    import pandas as pd  # slow to import
 
     rows = []
     for seed, mine in runs.groupby("seed", sort=False):
@@ -119,7 +119,7 @@ def _name_columns(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
     """Draws the bounds of all recipes, and how they came about."""
-    from latentheads.plot import draw_curves, draw_gaps, draw_recipes, save  # takes long to load
+    from latentheads.plot import draw_curves, draw_gaps, draw_recipes, save  # slow to import
 
     what = describe_plans(plans)
     several = len(plans) > len(rows)

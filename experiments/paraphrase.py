@@ -232,7 +232,7 @@ class Study:
         self, noise: Sequence[Mapping[str, Any]], removal: Sequence[Mapping[str, Any]]
     ) -> None:
         """Draws everything in one picture."""
-        from latentheads.plot import draw_encoder, save  # takes long to load
+        from latentheads.plot import draw_encoder, save  # slow to import
 
         noisy = self._middle_noise()
         shown = {

@@ -239,7 +239,7 @@ def write(
     said["device"] = run.model.device.type
     text = json.dumps(finite({**said, "curve": points}), indent=2) + "\n"
     write_text(out / "curve.json", text)
-    from latentheads.plot import draw_pruning, save  # takes long to load
+    from latentheads.plot import draw_pruning, save  # slow to import
 
     save(draw_pruning(points, run.settings.title), out / "curve.png")
     return points

@@ -181,7 +181,7 @@ def _score_texts(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
 
 def _score_likelihoods(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """The table and all figures of what runs say of the test part."""
-    from latentheads.experiments.cli import likelihoods  # takes long to load
+    from latentheads.experiments.cli import likelihoods  # slow to import
 
     check_resamples(options.resamples, options.seed)
     said = likelihoods.read_said(options)

@@ -61,7 +61,7 @@ def read_sweep(
     plans: dict[int, list[Plan]], recipes: list[str]
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """Every run, and a summary a recipe and number of heads."""
-    import pandas as pd  # takes long to load
+    import pandas as pd  # slow to import
 
     runs, rows = [], []
     check_texts(plan for mine in plans.values() for plan in mine)
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         runs, rows = read_sweep(plans, recipes)
     with error_handling("sweep.py", kept, kept, mistakes=()):
-        from latentheads.plot import draw_sweep, save  # takes long to load
+        from latentheads.plot import draw_sweep, save  # slow to import
 
         what = describe_plans(every)
         mean = ": mean and 95 % interval" if len(every) > len(rows) else ""

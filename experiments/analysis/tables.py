@@ -95,7 +95,7 @@ def head_figures(head_report: HeadReport, block: Block) -> dict[str, Tensor]:
 
 def head_table(texts: Sequence[Text], head_reports: Sequence[HeadReport]) -> pd.DataFrame:
     """One row a head."""
-    import pandas as pd  # takes long to load
+    import pandas as pd  # slow to import
 
     return pd.DataFrame(
         row

@@ -15,7 +15,7 @@ from latentheads.corpora.data import Data
 from latentheads.experiments.cli.options import open_run
 from latentheads.metrics.alignment import Links
 from latentheads.reading import read_conllu
-from latentheads.runs.folder import unlike_names
+from latentheads.runs.folder import distinct_names
 from latentheads.runs.parses import Parses, grammar_parses, parsed_part
 from latentheads.runs.run import Run, check_own_corpus
 
@@ -74,7 +74,7 @@ def texts(options: Namespace) -> list[Text]:
             and no run reads it.
     """
     paths = [Path(run) for run in options.runs]
-    names = unlike_names(paths)
+    names = distinct_names(paths)
     parsed = None if options.conllu is None else read_conllu(options.conllu)
     runs = [open_run(str(path), options, finished=True) for path in paths]
     if parsed is not None and all(run.settings.data.data == "grammar" for run in runs):

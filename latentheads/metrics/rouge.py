@@ -48,7 +48,7 @@ def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Roug
     Raises:
         ValueError: A summary has no reference, or references are not lists of texts.
     """
-    from rouge_score.rouge_scorer import RougeScorer  # takes long to load
+    from rouge_score.rouge_scorer import RougeScorer  # slow to import
 
     if not references or not all(references):
         raise ValueError("every summary needs one reference or more")

@@ -24,7 +24,7 @@ from latentheads.page.maps import Maps, Side, gather_alignments, gather_maps, ga
 from latentheads.page.packing import pack_maps
 from latentheads.page.sentences import choose_sentences, gather_texts
 from latentheads.page.template import fill_page
-from latentheads.runs.folder import unlike_names
+from latentheads.runs.folder import distinct_names
 from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run, check_own_corpus
 from latentheads.values import shown
@@ -144,7 +144,7 @@ def report(
     check_word("part", part, PARTS)
     opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
     found = []
-    for name, run in zip(unlike_names([run.path for run in opened]), opened, strict=True):
+    for name, run in zip(distinct_names([run.path for run in opened]), opened, strict=True):
         found.append(_gather_run(run, name, part, sentences, shown, draws, seed))
     unread = {each.facts["name"]: each.facts["unread"] for each in found if "unread" in each.facts}
     page = ReportPage(_fit_page(found, shown, draws), unread)

@@ -36,9 +36,9 @@ __all__ = [
     "WRITTEN",
     "Folder",
     "check_links",
+    "distinct_names",
     "read_metrics",
     "read_results",
-    "unlike_names",
 ]
 
 HEADS = "heads.json"
@@ -367,7 +367,7 @@ def read_results(folder: Path) -> Results | None:
         return None
 
 
-def unlike_names(paths: Sequence[Path]) -> list[str]:
+def distinct_names(paths: Sequence[Path]) -> list[str]:
     """Names for paths: as many of their last folders as tell them apart."""
     parts = [path.resolve().parts for path in paths]
     if len(set(parts)) < len(parts):

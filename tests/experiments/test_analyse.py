@@ -252,10 +252,10 @@ def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
 
 
 def test_names_are_as_long_as_tells_runs_apart() -> None:
-    from latentheads.runs.folder import unlike_names
+    from latentheads.runs.folder import distinct_names
 
-    assert unlike_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
-    assert unlike_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
+    assert distinct_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
+    assert distinct_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
 
 
 MISTAKES = [
