@@ -71,7 +71,7 @@ CALIBRATION_MEASURES = {
     "ECE": "ece",
     "ECE at T": "ece_scaled",
     "overconf.": "excess",
-    "ECE EOS": "ece_end",
+    "EOS": "ece_end",
     "weighted": "ece_weighted",
 }
 OUTPUT_MEASURES = {

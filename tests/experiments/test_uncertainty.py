@@ -79,7 +79,10 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
         (["--varied=1"], "varied must be 0, for none, or at least 2, got 1"),
         (["--resamples=9"], "resamples must be at least 40, got 9"),
         (["--systems=alone,guess"], "unknown system 'guess': choose from alone, dropout"),
-        (["--systems=alone", "--noise=1"], "noise is for the system noise, which --systems does not name"),
+        (
+            ["--systems=alone", "--noise=1"],
+            "noise is for the system noise, which --systems does not name",
+        ),
         (
             ["--systems=alone,ensemble", "--members=3"],
             "members is for systems dropout, heads, both, noise: --systems has none of them",
@@ -104,7 +107,8 @@ def test_a_mistake_costs_one_line(tiny_run: Path, words: list[str], said: str) -
 
 
 @pytest.mark.parametrize(
-    ("step", "left"), [("run_evaluation", "nothing was written"), ("write", "what was written is in out")]
+    ("step", "left"),
+    [("run_evaluation", "nothing was written"), ("write", "what was written is in out")],
 )
 def test_who_stops_it_is_told_what_is_left(
     step: str, left: str, monkeypatch: pytest.MonkeyPatch
