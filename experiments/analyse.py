@@ -34,7 +34,7 @@ from latentheads.files import write_text
 from latentheads.reading.alignments import samples_alignments
 from latentheads.reading.head_report import HeadReport
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
-from latentheads.runs.sampling_checks import check_draws
+from latentheads.runs.sampling_checks import check_is_stochastic
 
 DESCRIPTION = (
     "Tells what the heads of finished runs do, on the same sentences.\n\n"
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         how = AnalysisOptions(**{each.name: options[each.name] for each in fields(AnalysisOptions)})
         found = texts(options)
         if options.draws:
-            check_draws((text.run for text in found), "--draws", ("heads", "alignments"))
+            check_is_stochastic((text.run for text in found), "--draws", ("heads", "alignments"))
         out = make_folder(Path(options.out), "table.md")
         head_reports = [analyse_heads(t.run, t.part, how, t.parses, t.name) for t in found]
     with error_handling("analyse.py", stopped=f"what was written is in {out}"):

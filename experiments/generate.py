@@ -27,9 +27,9 @@ from latentheads.experiments.cli.errors import (
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.inputs import chunks
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
-from latentheads.runs.generation import Sampling, continue_or_lose
+from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
-from latentheads.runs.sampling_checks import check_draws
+from latentheads.runs.sampling_checks import check_is_stochastic
 
 DESCRIPTION = (
     "Continues prompts with a finished language model, token by token.\n\n"
@@ -103,10 +103,10 @@ def load(options: Namespace) -> tuple[Run, Sampling]:
             raise ValueError("prompt is no UTF-8")
     run = open_run(options.run, options)
     if options.draws:
-        check_draws([run], "--draws")
+        check_is_stochastic([run], "--draws")
     names = ("length", "temperature", "top_k", "context", "unknown")
     how = Sampling(**{name: options[name] for name in names}, drawn=bool(options.draws))
-    how.draw(run, [])  # refuses a wrong option before anything is read
+    how.sample(run, [])  # refuses a wrong option before anything is read
     return run, how
 
 
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with streaming("generate.py"):
         for prompt in prompts(options):
             given = (run, how, prompt, options.number, losses.note, tell)
-            for text in continue_or_lose(*given):
+            for text in continue_or_skip(*given):
                 write_stdout(f"{text}{end}")
                 sys.stdout.buffer.flush()
             losses.before += 1

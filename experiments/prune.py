@@ -44,8 +44,8 @@ from latentheads.experiments.pruning.networks import (
 from latentheads.files import locked_folder, write_text
 from latentheads.metrics.scores import SCORES, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
-from latentheads.pruning import all_heads, fold_gates
-from latentheads.runs.folder import WRITTEN
+from latentheads.pruning import every_head, fold_gates
+from latentheads.runs.folder import RUN_FILES
 from latentheads.runs.run import Run
 from latentheads.values import finite
 
@@ -248,7 +248,7 @@ def write(
 def _replace_networks(out: Path, staged: Path, every: Sequence[Pruned]) -> None:
     """Moves the smaller networks to their place, where no other stays; what is not theirs does."""
     for before in networks_in(out):
-        for name in WRITTEN:
+        for name in RUN_FILES:
             (before / name).unlink(missing_ok=True)
         shutil.rmtree(before / "checkpoints", ignore_errors=True)
         with suppress(OSError):

@@ -35,7 +35,7 @@ from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
 from latentheads.runs.alignment import check_alignments
-from latentheads.runs.generation import find_task, write_anew
+from latentheads.runs.generation import sample_repeatedly, select_task
 from latentheads.runs.run import Run
 from latentheads.runs.transcription import (
     check_is_speech,
@@ -54,7 +54,7 @@ DESCRIPTION = (
     "With --alignments FILE each word is written with the second at which it is heard, a line for "
     "each line, as one@0.12 two@0.56."
 )
-TOGETHER = 64
+BATCH_SIZE = 64
 """Files that are heard before they are transcribed together."""
 
 
@@ -121,7 +121,7 @@ def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
     check_seed(options.seed)
     run = open_run(options.run, options)
     check_is_speech(run)
-    return run, choose_decoding(run, options), find_task(run, options.direction)
+    return run, choose_decoding(run, options), select_task(run, options.direction)
 
 
 def _transcribe(
@@ -135,7 +135,9 @@ def _transcribe(
 ) -> None:
     """Writes a number of lines for each of some files, and when their words are heard."""
     heard = load_audio_files(run, files, losses.note, task)
-    written = write_anew(partial(transcribe_audio, run, heard, decoding, losses.note), number)
+    written = sample_repeatedly(
+        partial(transcribe_audio, run, heard, decoding, losses.note), number
+    )
     for lines in written:
         write_stdout("".join(f"{line}\n" for line in lines))
     sys.stdout.buffer.flush()
@@ -159,8 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         torch.manual_seed(options.seed)
         losses = _FileLosses(options.files)
         with streaming("transcribe.py"):
-            for start in range(0, len(options.files), TOGETHER):
-                some = options.files[start : start + TOGETHER]
+            for start in range(0, len(options.files), BATCH_SIZE):
+                some = options.files[start : start + BATCH_SIZE]
                 _transcribe(run, some, decoding, task, max(options.number, 1), losses, times)
                 losses.before += len(some)
     return int(losses.number > 0)

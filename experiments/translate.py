@@ -37,7 +37,7 @@ from latentheads.experiments.cli.options import Parser, add_run_options, open_ru
 from latentheads.experiments.cli.outputs import open_output
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.alignment import align_lines, check_alignments
-from latentheads.runs.generation import check_together, find_task, translate_lines, unknown_words
+from latentheads.runs.generation import check_ensemble, select_task, translate_lines, unknown_words
 from latentheads.runs.run import Run
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ def load(options: Namespace) -> tuple[list[Run], Decoding, int | None]:
     check_least(vars(options), buffer=1)
     check_seed(options.seed)
     runs = [open_run(folder, options) for folder in options.runs]
-    decoding, task = choose_decoding(runs[0], options), find_task(runs[0], options.direction)
-    check_together(runs[0], runs[1:], decoding)
+    decoding, task = choose_decoding(runs[0], options), select_task(runs[0], options.direction)
+    check_ensemble(runs[0], runs[1:], decoding)
     if options.seed and not decoding.draws and options.confidence is None:
         raise ValueError("seed acts on nothing here: it needs --draws or --confidence")
     return runs, decoding, task
@@ -179,12 +179,14 @@ def _write_confidence(
     file: TextIO,
 ) -> None:
     """Writes a score and the marked translation of some lines, and nothing for an empty one."""
-    from latentheads.runs.confidence import mark_doubts
+    from latentheads.runs.confidence import bracket_doubtful_words
 
-    judged = confidant.judge(lines, written, losses.note)
+    judged = confidant.estimate(lines, written, losses.note)
     for text, confidence in zip(written, judged, strict=True):
         score = "" if confidence.score is None else f"{confidence.score:.3f}"
-        file.write(f"{score}\t{mark_doubts(text, confidence, doubt)}\n" if score else "\n")
+        file.write(
+            f"{score}\t{bracket_doubtful_words(text, confidence, doubt)}\n" if score else "\n"
+        )
     file.flush()
 
 

@@ -8,9 +8,9 @@ from jsonargparse import Namespace
 
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.options import Parser
-from latentheads.runs.generation import check_drawn_anew
+from latentheads.runs.generation import check_outputs_vary
 from latentheads.runs.run import Run
-from latentheads.runs.sampling_checks import check_draws
+from latentheads.runs.sampling_checks import check_is_stochastic
 
 __all__ = ["DECODING", "add_decoding_options", "choose_decoding"]
 
@@ -68,7 +68,7 @@ def choose_decoding(run: Run, options: Namespace) -> Decoding:
             "hypotheses to rank"
         )
     if chosen.get("draws"):
-        check_draws([run], "--draws", ("heads", "selections"))
+        check_is_stochastic([run], "--draws", ("heads", "selections"))
     if anew:
-        check_drawn_anew(run, found, "--number", "--draws")
+        check_outputs_vary(run, found, "--number", "--draws")
     return found

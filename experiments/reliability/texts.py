@@ -88,10 +88,10 @@ def _encode_file(run: Run, path: Path, sentences: int) -> tuple[Part, int]:
     lines = read_lines(path)
     task = None if run.settings.data.mixture is None else 0
     encoded, end = None, 0
-    while end < len(lines) and (encoded is None or len(encoded.places) < sentences):
+    while end < len(lines) and (encoded is None or len(encoded.indices) < sentences):
         end += 2 * sentences  # more if too few of these can be translated
         encoded = encode_sources(run, lines[:end], task, lambda place, why: None)
-    if encoded is None or not encoded.places:
+    if encoded is None or not encoded.indices:
         raise ValueError(f"{path} has no line that the runs can translate")
     part = encoded.part.take(range(min(sentences, len(encoded.part))))
-    return part, encoded.places[len(part) - 1] + 1 - len(part)
+    return part, encoded.indices[len(part) - 1] + 1 - len(part)

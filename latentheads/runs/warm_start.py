@@ -1,4 +1,4 @@
-"""A warm start: training begins with the weights and the heads of a finished run."""
+"""Warm start: training starts from the weights of a finished run."""
 
 from __future__ import annotations
 
@@ -15,239 +15,260 @@ from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, parse_attention_types
 from latentheads.runs.loading import load_finished
-from latentheads.runs.run import Run, same_vocabulary
+from latentheads.runs.run import Run, has_same_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
 
-__all__ = ["begin_with", "load_start", "name_start"]
+__all__ = ["describe_initialisation", "initialise_from", "load_initial_run"]
 
-OF_TRAINING = (
+TRAINING_OPTIONS = (
     "dropout",
     "attention_dropout",
     "activation_dropout",
     "adaptive_dropout",
     "spec_augment",
 )
-"""Options of a network that act in training alone."""
-CTC = "model.ctc."
-"""Beginning of the names of weights that act in training alone."""
-OF_TASKS = ("tasks", "tell_apart")
-OF_SELECTION = ("select", "candidates", "select_chains", "families")
+"""Options of a network that only matter in training."""
+CTC_PREFIX = "model.ctc."
+"""Prefix of the names of weights that are only used in training."""
+TASK_OPTIONS = ("tasks", "tell_apart")
+SELECTION_OPTIONS = ("select", "candidates", "select_chains", "families")
 
 
-ENCODER = ("model.source_embedding.", "model.encoder.")
-"""Beginnings of the names of an encoder's weights."""
+ENCODER_PREFIXES = ("model.source_embedding.", "model.encoder.")
+"""Prefixes of the names of the encoder's weights."""
 
-CHOICES = "guide.selections.encoder_"
-"""Beginning of the names of the weights that choose the encoder's heads."""
+SELECTION_PREFIX = "guide.selections.encoder_"
+"""Prefix of the names of the weights that select the encoder's heads."""
 
-NOT_OF_ENCODERS = ("decoder_layers", "share", "cutoffs", "adaptive_factor")
+DECODER_OPTIONS = ("decoder_layers", "share", "cutoffs", "adaptive_factor")
 """Options of a network that do not change its encoder."""
 
 
-OF_ANY_GUIDE = ("model.", "guide.selections.")
-"""Beginnings of the names of weights that do not depend on the guide."""
+SHARED_PREFIXES = ("model.", "guide.selections.")
+"""Prefixes of the names of weights that do not depend on the form of the guide."""
 
 
-def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
-    """Loads the run that training starts with, on the CPU; None where it starts from nothing.
+def load_initial_run(settings: Settings, trusted: str | None = None) -> Run | None:
+    """Loads the run that training starts from, on the CPU; None if it starts from scratch.
 
     Args:
-        settings: Those of the new run.
-        trusted: Classes of the reader's own that the other one may be made of.
+        settings: The settings of the new run.
+        trusted: User-defined classes that the initial run may use.
 
     Raises:
-        ValueError: It is no finished run, or has another network than these settings.
+        ValueError: It is not a finished run, or its network differs from these settings.
     """
     if not settings.start:
         return None
-    begun = load_finished(settings.start, "reported", "cpu", trusted)
-    changed = dict(_changed(begun.settings, settings))
-    alone = settings.train == "guide"  # then nothing else may differ
-    names = _bound_of_encoder(begun) if settings.start_with == "encoder" else _bound(begun)
-    for name in [each for each in changed if each != "guide"] if alone else names:
+    initial_run = load_finished(settings.start, "reported", "cpu", trusted)
+    changed = dict(_changed_options(initial_run.settings, settings))
+    guide_only = settings.train == "guide"  # then nothing else may differ
+    names = (
+        _fixed_encoder_options(initial_run)
+        if settings.start_with == "encoder"
+        else _fixed_options(initial_run)
+    )
+    for name in [option for option in changed if option != "guide"] if guide_only else names:
         if name in changed:
-            raise ValueError(f"{begun.path} has another network: {changed[name]}")
+            raise ValueError(f"{initial_run.path} has another network: {changed[name]}")
     if settings.start_with == "encoder":
-        _refuse_others(begun, settings)
-    if begun.heads is not None:
-        _refuse_choice(begun, settings)
-    return begun
+        _check_encoder_sources(initial_run, settings)
+    if initial_run.heads is not None:
+        _check_pruned_heads(initial_run, settings)
+    return initial_run
 
 
-def begin_with(
-    begun: Run, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide
+def initialise_from(
+    initial_run: Run, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide
 ) -> None:
-    """Copies the weights of a run, or of its encoder; what that run does not have starts anew.
+    """Copies the weights of a run, or of its encoder, into a new model and guide.
 
-    So does a guide of another kind or with other options, or with ``start_with model`` any guide,
-    except for its selection of heads. With an encoder comes its own selection, for each language
-    that both runs hear.
+    Weights that the initial run lacks keep their initialisation. So do those of a guide of another
+    kind or with other options, and of any guide with ``start_with model``, except for its selection
+    of heads. With an encoder its selection is copied for each source language that both runs have.
 
     Args:
-        begun: The run, as :func:`load_start` gives it.
-        settings: Those of the new one.
-        corpus: What the new one is trained on.
-        model: Its model, without the heads that the run has lost.
-        guide: Its guide.
+        initial_run: The initial run, from :func:`load_initial_run`.
+        settings: The settings of the new run.
+        corpus: The corpus of the new run.
+        model: The new model, pruned as the initial run's.
+        guide: The new guide.
 
     Raises:
-        ValueError: The run has another vocabulary, or a network of another shape.
+        ValueError: The initial run has another vocabulary, or a network of another shape.
     """
-    given = _given(begun, settings)
-    wanted = checkpoints.weights(model=model, guide=guide)
+    weights = _transferable_weights(initial_run, settings)
+    own_weights = checkpoints.weights(model=model, guide=guide)
     if settings.start_with == "encoder":
-        _refuse_source(begun, corpus)
-        choices = _choices(begun, settings, given, wanted)
-        given = {name: each for name, each in given.items() if name.startswith(ENCODER)} | choices
+        _check_filterbank(initial_run, corpus)
+        selections = _encoder_selections(initial_run, settings, weights, own_weights)
+        weights = {
+            name: each for name, each in weights.items() if name.startswith(ENCODER_PREFIXES)
+        } | selections
     else:
-        _refuse_vocabulary(begun, settings, corpus)
-    said = "; ".join(difference for _, difference in _changed(begun.settings, settings))
-    why = f"{begun.path} has another network{said and f' ({said})'}"
-    for name, tensor in given.items():
-        if name not in wanted and name.startswith("model.") and not name.startswith(CTC):
-            raise ValueError(f"{why}: {name} has no place in this one")
-        if name in wanted and wanted[name].shape != tensor.shape:
-            shapes = f"{list(tensor.shape)}, not {list(wanted[name].shape)}"
-            raise ValueError(f"{why}: {name} has shape {shapes}")
+        _check_vocabulary(initial_run, settings, corpus)
+    differences = "; ".join(
+        difference for _, difference in _changed_options(initial_run.settings, settings)
+    )
+    message = f"{initial_run.path} has another network{differences and f' ({differences})'}"
+    for name, tensor in weights.items():
+        if (
+            name not in own_weights
+            and name.startswith("model.")
+            and not name.startswith(CTC_PREFIX)
+        ):
+            raise ValueError(f"{message}: {name} has no place in this one")
+        if name in own_weights and own_weights[name].shape != tensor.shape:
+            shapes = f"{list(tensor.shape)}, not {list(own_weights[name].shape)}"
+            raise ValueError(f"{message}: {name} has shape {shapes}")
     with torch.no_grad():
-        for name in given.keys() & wanted.keys():
-            wanted[name].copy_(given[name])
+        for name in weights.keys() & own_weights.keys():
+            own_weights[name].copy_(weights[name])
 
 
-def _given(begun: Run, settings: Settings) -> dict[str, Tensor]:
-    """The weights that a run hands to another; those of its guide to an equal guide alone."""
-    found = checkpoints.weights(model=begun.model, guide=begun.guide)
-    if _takes_guide(begun, settings):
-        return found
-    return {name: each for name, each in found.items() if name.startswith(OF_ANY_GUIDE)}
+def _transferable_weights(initial_run: Run, settings: Settings) -> dict[str, Tensor]:
+    """The weights that are copied; those of the guide only if the guides are equal."""
+    weights = checkpoints.weights(model=initial_run.model, guide=initial_run.guide)
+    if _transfers_guide(initial_run, settings):
+        return weights
+    return {name: each for name, each in weights.items() if name.startswith(SHARED_PREFIXES)}
 
 
-def _choices(
-    begun: Run, settings: Settings, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+def _encoder_selections(
+    initial_run: Run,
+    settings: Settings,
+    weights: Mapping[str, Tensor],
+    own_weights: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """What an encoder chose for each language that both runs hear; for others it chooses anew."""
-    selects = settings.selecting.select != "none"  # gates are the same for all
-    before, now = (_sources(each) if selects else ("",) for each in (begun.settings, settings))
-    found = {name: wanted[name].clone() for name in wanted if name.startswith(CHOICES)}
-    for name in found.keys() & given.keys():
-        for place, source in enumerate(now):
-            if source in before:
-                found[name][place] = given[name][before.index(source)]
-    return found
+    """The encoder's selection for each source that both runs have; the new one for others."""
+    selects = settings.selecting.select != "none"  # gates do not depend on the source
+    old_sources, sources = (
+        _source_names(each) if selects else ("",) for each in (initial_run.settings, settings)
+    )
+    selections = {
+        name: own_weights[name].clone() for name in own_weights if name.startswith(SELECTION_PREFIX)
+    }
+    for name in selections.keys() & weights.keys():
+        for index, source in enumerate(sources):
+            if source in old_sources:
+                selections[name][index] = weights[name][old_sources.index(source)]
+    return selections
 
 
-def _sources(settings: Settings) -> tuple[str, ...]:
-    """What an encoder tells apart: languages, domains or speakers."""
+def _source_names(settings: Settings) -> tuple[str, ...]:
+    """The names of source tasks: languages, domains or speakers."""
     return ("",) if settings.data.mixture is None else settings.data.mixture.sources
 
 
-def _takes_guide(begun: Run, settings: Settings) -> bool:
-    before, now = (each.guide.to_yaml("guide") for each in (begun.settings, settings))
-    return settings.start_with == "all" and before == now
+def _transfers_guide(initial_run: Run, settings: Settings) -> bool:
+    old, new = (own.guide.to_yaml("guide") for own in (initial_run.settings, settings))
+    return settings.start_with == "all" and old == new
 
 
-def name_start(begun: Run, settings: Settings) -> str:
-    """What of a run training starts with: its encoder, its model, or its guide too."""
+def describe_initialisation(initial_run: Run, settings: Settings) -> str:
+    """Describes the initialisation: the encoder, the model, or model and guide of a run."""
     parts = {"encoder": "encoder", "model": "model", "all": "model"}[settings.start_with]
-    return f"{parts}{' and guide' * _takes_guide(begun, settings)} of {begun.path}"
+    return f"{parts}{' and guide' * _transfers_guide(initial_run, settings)} of {initial_run.path}"
 
 
-def _options(settings: Settings) -> dict[str, Any]:
-    """The options that a network's shape depends on."""
-    kept = {name: getattr(settings.data, name) for name in OF_TASKS}
-    kept |= {name: getattr(settings.selecting, name) for name in OF_SELECTION}
+def _architecture(settings: Settings) -> dict[str, Any]:
+    """The options that determine the shape of a network."""
+    options = {name: getattr(settings.data, name) for name in TASK_OPTIONS}
+    options |= {name: getattr(settings.selecting, name) for name in SELECTION_OPTIONS}
     network = asdict(settings.network)
     return {
-        **{name: value for name, value in network.items() if name not in OF_TRAINING},
+        **{name: value for name, value in network.items() if name not in TRAINING_OPTIONS},
         "prior": settings.prior_name,
         "guide": settings.guide_name,
         "latent": settings.latent,
         "gates": settings.gates.gates,
         "adapters": settings.adapters,
         **asdict(settings.alignment),
-        **kept,
+        **options,
     }
 
 
-def _changed(before: Settings, now: Settings) -> Iterator[tuple[str, str]]:
-    """Every option in which the new network differs, with both values."""
-    return _differences(_options(before), _options(now))
+def _changed_options(old: Settings, new: Settings) -> Iterator[tuple[str, str]]:
+    """Yields every option that differs, with a description of both values."""
+    return _differences(_architecture(old), _architecture(new))
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in before.items():
-        if value != now[name]:
-            yield name, f"{name} {_said(value)} there, {_said(now[name])} here"
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in old.items():
+        if value != new[name]:
+            yield name, f"{name} {_format_value(value)} there, {_format_value(new[name])} here"
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return repr(value) if value == "" else str(value)
 
 
-def _bound(begun: Run) -> list[str]:
-    """Options that must be the same, whether or not the weights would fit."""
-    settings = begun.settings
-    names = [name for name in asdict(settings.network) if name not in OF_TRAINING]
-    gated = begun.heads is None and settings.gates.gates != "none"
+def _fixed_options(initial_run: Run) -> list[str]:
+    """The options that must be equal, even if the weights would fit."""
+    settings = initial_run.settings
+    names = [name for name in asdict(settings.network) if name not in TRAINING_OPTIONS]
+    has_gates = initial_run.heads is None and settings.gates.gates != "none"
     selects = settings.selecting.select != "none"
-    names += ["gates"] if gated else []
+    names += ["gates"] if has_gates else []
     names += ["adapters"] if settings.adapters else []
-    names += OF_SELECTION if selects else []
-    return [*names, *(OF_TASKS if selects or settings.adapters else ())]
+    names += SELECTION_OPTIONS if selects else []
+    return [*names, *(TASK_OPTIONS if selects or settings.adapters else ())]
 
 
-def _bound_of_encoder(begun: Run) -> list[str]:
-    """Those of them that say something of the encoder."""
-    free = [*NOT_OF_ENCODERS, *OF_TASKS]
-    free += () if _names_encoder(begun.settings.selecting.select_chains) else OF_SELECTION
-    free += () if _names_encoder(begun.settings.gates.gates) else ("gates",)
-    return [name for name in _bound(begun) if name not in free]
+def _fixed_encoder_options(initial_run: Run) -> list[str]:
+    """The options that must be equal if only the encoder is copied."""
+    free = [*DECODER_OPTIONS, *TASK_OPTIONS]
+    free += (
+        () if _includes_encoder(initial_run.settings.selecting.select_chains) else SELECTION_OPTIONS
+    )
+    free += () if _includes_encoder(initial_run.settings.gates.gates) else ("gates",)
+    return [name for name in _fixed_options(initial_run) if name not in free]
 
 
-def _names_encoder(chains: str) -> bool:
-    """Whether a word of chains names the encoder's."""
-    named = parse_attention_types(chains)
+def _includes_encoder(attention_types: str) -> bool:
+    """Whether an option of attention types includes encoder self-attention."""
+    named = parse_attention_types(attention_types)
     return named is None or ATTENTION_TYPES[0] in named
 
 
-def _refuse_others(begun: Run, settings: Settings) -> None:
-    """Refuses an encoder that has weights of its own for other languages, domains or speakers."""
-    before, now = _sources(begun.settings), _sources(settings)
-    selecting = begun.settings.selecting
-    static = selecting.select == "static" and _names_encoder(selecting.select_chains)
-    own = begun.settings.adapters or static
-    if own and before != now:
+def _check_encoder_sources(initial_run: Run, settings: Settings) -> None:
+    """Checks that an encoder with source-specific weights has the same sources."""
+    old, new = _source_names(initial_run.settings), _source_names(settings)
+    selecting = initial_run.settings.selecting
+    static = selecting.select == "static" and _includes_encoder(selecting.select_chains)
+    source_specific = initial_run.settings.adapters or static
+    if source_specific and old != new:
         raise ValueError(
-            f"{begun.path} has another network: its encoder has weights of its own for "
-            f"{', '.join(before)} there, for {', '.join(now)} here"
+            f"{initial_run.path} has another network: its encoder has weights of its own for "
+            f"{', '.join(old)} there, for {', '.join(new)} here"
         )
 
 
-def _refuse_choice(begun: Run, settings: Settings) -> None:
-    """Heads of a network that has lost some cannot be chosen among."""
+def _check_pruned_heads(initial_run: Run, settings: Settings) -> None:
+    """Checks that the heads of a pruned network are neither selected nor gated."""
     for name, value in (("select", settings.selecting.select), ("gates", settings.gates.gates)):
         if value != "none":
             raise ValueError(
-                f"{begun.path} has lost heads: those left are neither selected nor gated, "
+                f"{initial_run.path} is pruned: its heads can be neither selected nor gated, "
                 f"got {name} {value}"
             )
 
 
-def _refuse_source(begun: Run, corpus: Corpus) -> None:
-    """Refuses an encoder that reads text, or hears other frames."""
-    mine, its = begun.source, corpus.source
-    if not isinstance(mine, Positions) or not isinstance(its, Positions):
-        raise ValueError(f"start_with encoder is of speech, and {begun.path} reads text")
-    if mine.filterbank != its.filterbank:
-        raise ValueError(f"{begun.path} hears {mine!r}, and this corpus has {its!r}")
+def _check_filterbank(initial_run: Run, corpus: Corpus) -> None:
+    """Checks that both runs have speech input with the same filterbank."""
+    old, new = initial_run.source, corpus.source
+    if not isinstance(old, Positions) or not isinstance(new, Positions):
+        raise ValueError(f"start_with encoder is for speech, but {initial_run.path} has text input")
+    if old.filterbank != new.filterbank:
+        raise ValueError(f"{initial_run.path} has input {old!r}, but this corpus has {new!r}")
 
 
-def _refuse_vocabulary(begun: Run, settings: Settings, corpus: Corpus) -> None:
-    if same_vocabulary(begun, corpus):
+def _check_vocabulary(initial_run: Run, settings: Settings, corpus: Corpus) -> None:
+    if has_same_vocabulary(initial_run, corpus):
         return
-    # a cache changes nothing of what is in it
-    before, now = (asdict(replace(each.data, cache="")) for each in (begun.settings, settings))
-    said = "; ".join(difference for _, difference in _differences(before, now))
-    why = said or "its text has changed since"
-    raise ValueError(f"{begun.path} has another vocabulary than this corpus: {why}")
+    # the cache folder does not change the data
+    old, new = (asdict(replace(each.data, cache="")) for each in (initial_run.settings, settings))
+    differences = "; ".join(difference for _, difference in _differences(old, new))
+    reason = differences or "its text has changed since"
+    raise ValueError(f"{initial_run.path} has another vocabulary than this corpus: {reason}")

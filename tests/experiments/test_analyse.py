@@ -271,7 +271,7 @@ MISTAKES = [
     ("run --top=-1", "top must be at least 0, got -1"),
     ("run --positional 1.5", "positional must lie in (0, 1], got 1.5"),
     ("run --rare 0", "rare must lie in (0, 1], got 0.0"),
-    ("run --draws 2", "--draws acts on nothing here: it needs a run that draws its heads"),
+    ("run --draws 2", "--draws acts on nothing here: it needs a run that samples its heads"),
     ("run --seed many", "--seed"),
     ("run --checkpoint newest", "run has no checkpoint 'newest'"),
     ("run --device tpu", "unknown device 'tpu'"),

@@ -332,7 +332,7 @@ def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
     )
     done = inside("generate.py", str(tmp_path / "run"), "--prompt=the", "--draws=1")
     assert_one_line(done, "generate.py")
-    assert "--draws acts on nothing here: it needs a run that draws its heads" in done.stderr
+    assert "--draws acts on nothing here: it needs a run that samples its heads" in done.stderr
 
 
 def test_what_is_no_language_model_is_refused(
@@ -342,7 +342,7 @@ def test_what_is_no_language_model_is_refused(
 
     train(tmp_path / "mt", "--sentences=20", "--held_out=4", "--steps=1")
     for name, message in (
-        ("mt", "mt is a translation run: use translate.py"),
+        ("mt", "mt is a translation model: use translate.py"),
         ("gone", "gone is no run folder: it has no config.yaml"),
     ):
         with pytest.raises(SystemExit) as left:

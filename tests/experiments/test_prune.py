@@ -353,8 +353,8 @@ def test_only_pruned_networks_are_replaced(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--gates=all", "has lost heads: those left are neither selected nor gated, got gates all"),
-        ("--select=group", "has lost heads: those left are neither selected nor gated, got select"),
+        ("--gates=all", "is pruned: its heads can be neither selected nor gated, got gates all"),
+        ("--select=group", "is pruned: its heads can be neither selected nor gated, got select"),
         ("--heads=4", "has another network: heads 2 there, 4 here"),
         ("--layers=1", "has another network: layers 2 there, 1 here"),
         ("--recipe=realformer --norm=pre", "has another network: norm post there, pre here"),

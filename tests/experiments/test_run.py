@@ -14,7 +14,7 @@ from safetensors import safe_open
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
-from latentheads.runs.folder import REPORTED
+from latentheads.runs.folder import REPORT_FILES
 from tests.experiments.processes import ended, start
 from tests.experiments.programs import (
     SHORT,
@@ -49,7 +49,7 @@ def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: P
     names = {path.name for path in out.iterdir()}
     assert {"config.yaml", "metrics.jsonl", "results.json", "bound.png", "kl.png"} <= names
     assert {"divergence.png", "vocabulary.json", "test.translations.txt", "checkpoints"} <= names
-    assert names - set(REPORTED) == OF_TRAINING
+    assert names - set(REPORT_FILES) == OF_TRAINING
     assert not list(out.rglob("*.part"))
     check_results(results_of(out))
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

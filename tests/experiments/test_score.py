@@ -149,7 +149,7 @@ def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, 
     plain, _, other = map(str, beside)
     for words, message in (
         ([plain, other], f"{other} and {plain} have different test parts: one is needed"),
-        ([plain, "--direction=en-fr"], f"{plain} has one direction alone: drop --direction"),
+        ([plain, "--direction=en-fr"], f"{plain} has a single direction: drop --direction"),
     ):
         done = inside("score.py", *words, "--likelihood")
         assert_one_line(done, "score.py")

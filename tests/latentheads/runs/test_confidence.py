@@ -14,8 +14,8 @@ from latentheads.runs import confidence
 from latentheads.runs.confidence import (
     ConfidenceEstimator,
     ConfidenceScores,
-    _least_of_words,
-    mark_doubts,
+    _min_of_words,
+    bracket_doubtful_words,
 )
 from latentheads.runs.run import Run
 from latentheads.uncertainty import (
@@ -56,7 +56,7 @@ def test_the_line_is_fitted_on_what_the_run_writes_of_validation(run: Run) -> No
 def test_the_line_is_fitted_on_the_first_sentences_of_its_task(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confidence, "FITTED", 1)
+    monkeypatch.setattr(confidence, "FITTED_SENTENCES", 1)
     valid = replace(CORPUS.test, task=np.array([0, 1, 1], np.int32))
     several = replace(run, given=replace(CORPUS, valid=valid))
     alone = SingleModel(run.model, run.guide)
@@ -68,7 +68,7 @@ def test_the_line_is_fitted_on_the_first_sentences_of_its_task(
 
 def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Run) -> None:
     confidant = ConfidenceEstimator(run, DECODING)
-    first, empty, last = confidant.judge(SOURCES, TARGETS)
+    first, empty, last = confidant.estimate(SOURCES, TARGETS)
     assert empty == ConfidenceScores(None, [])
     rows, sources = (CORPUS.target.encode_all(lines) for lines in (TARGETS[2:], SOURCES[2:]))
     figures = score_tokens(SingleModel(run.model, run.guide), Part(rows, sources), len(run.target))
@@ -76,7 +76,7 @@ def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Ru
     assert last.words == pytest.approx(probability[:2].tolist())
     assert last.score == pytest.approx(probability[:2].mean())
     assert len(first.words) == 3
-    assert confidant.judge(["", " "], ["", ""]) == [ConfidenceScores(None, [])] * 2
+    assert confidant.estimate(["", " "], ["", ""]) == [ConfidenceScores(None, [])] * 2
 
 
 def test_draws_of_heads_are_asked_where_they_translate(run: Run) -> None:
@@ -87,17 +87,17 @@ def test_draws_of_heads_are_asked_where_they_translate(run: Run) -> None:
     rows, sources = (CORPUS.target.encode_all(lines[:1]) for lines in (TARGETS, SOURCES))
     figures = score_tokens(confidant.ensemble, Part(rows, sources), len(run.target), seed=7)
     expected = confidant.platt_scaling(figures.by_temperature[1.0].log_prob[:-1])
-    assert confidant.judge(SOURCES[:1], TARGETS[:1])[0].words == pytest.approx(expected.tolist())
+    assert confidant.estimate(SOURCES[:1], TARGETS[:1])[0].words == pytest.approx(expected.tolist())
 
 
 def test_a_word_is_as_sure_as_the_least_of_its_tokens() -> None:
-    assert _least_of_words([0, 0, 1, None], [0.2, 0.9, 0.5, 0.1]) == [0.2, 0.5]
-    assert _least_of_words([None], [0.1]) == []
+    assert _min_of_words([0, 0, 1, None], [0.2, 0.9, 0.5, 0.1]) == [0.2, 0.5]
+    assert _min_of_words([None], [0.1]) == []
 
 
 def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="translations must be 3 texts, as sentences; got 1"):
-        ConfidenceEstimator(run, DECODING).judge(SOURCES, TARGETS[:1])
+        ConfidenceEstimator(run, DECODING).estimate(SOURCES, TARGETS[:1])
     lost = replace(run, given=None)
     lost.settings.__dict__["data"] = replace(lost.settings.data, data=str(tmp_path / "none"))
     with pytest.raises(ValueError, match="confidence is fitted on the run's validation text: "):
@@ -105,13 +105,13 @@ def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) ->
 
 
 def test_doubtful_words_stand_in_brackets() -> None:
-    assert mark_doubts("a b  c d", ConfidenceScores(0.5, [0.9, 0.2, 0.5])) == "a [b] c d"
-    assert mark_doubts("a b", ConfidenceScores(0.5, [0.9, 0.2]), 0.95) == "[a] [b]"
-    assert mark_doubts("", ConfidenceScores(None, [])) == ""
+    assert bracket_doubtful_words("a b  c d", ConfidenceScores(0.5, [0.9, 0.2, 0.5])) == "a [b] c d"
+    assert bracket_doubtful_words("a b", ConfidenceScores(0.5, [0.9, 0.2]), 0.95) == "[a] [b]"
+    assert bracket_doubtful_words("", ConfidenceScores(None, [])) == ""
 
 
 def test_rows_of_other_lengths_are_judged_one_by_one(run: Run) -> None:
     confidant = ConfidenceEstimator(run, DECODING)
-    together = confidant.judge(SOURCES, TARGETS)
-    (alone,) = confidant.judge(SOURCES[:1], TARGETS[:1])
+    together = confidant.estimate(SOURCES, TARGETS)
+    (alone,) = confidant.estimate(SOURCES[:1], TARGETS[:1])
     assert np.allclose(together[0].words, alone.words)
