@@ -160,11 +160,10 @@ class Plan:
         """
         trusted = name_trusted(self.settings, self.options.trust)
         found = Folder(self.folder, self.settings.to_yaml(), overwrite, trusted)
-        if (
-            found.previous_steps is not None
-        ):  # its rate would fall twice, beside runs whose rate falls once
+        # its rate would fall twice, beside runs whose rate falls once
+        if (steps := found.previous_steps) is not None:
             raise ValueError(
-                f"{self.folder} is a run of {found.previous_steps:,} updates, and a comparison gives it no "
+                f"{self.folder} is a run of {steps:,} updates, and a comparison gives it no "
                 "more: choose another out or --overwrite"
             )
         return found.results

@@ -82,7 +82,7 @@ def refused(path: Path, *given: Any) -> str:
 def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> None:
     found = folder(tmp_path / "a" / "b")
     assert os.listdir(tmp_path) == []
-    assert found.fresh
+    assert found.is_new
     assert found.results is None
     assert not found.resumable
     found.begin()
@@ -284,7 +284,7 @@ def test_broken_results_without_a_checkpoint_cost_no_weights(run: Path) -> None:
     (run / "results.json").write_text("{}")
     (run / "checkpoints" / "last.safetensors").unlink()
     assert "is a finished run whose results.json cannot be read, and it has no" in refused(run)
-    assert folder(run, OPTIONS, True).fresh
+    assert folder(run, OPTIONS, True).is_new
 
 
 DAMAGE = [
@@ -391,7 +391,7 @@ def test_what_another_process_has_finished_meanwhile_is_left_alone(
     first.write("results.json", json.dumps(RESULTS))
     first.release()
     before = everything(tmp_path / "run")
-    with pytest.raises(OSError, match="another process has written it meanwhile; give the same"):
+    with pytest.raises(OSError, match="another process has written it meanwhile; run the same"):
         second.begin()
     after = everything(tmp_path / "run")
     assert before.pop(str(tmp_path / "run" / ".lock")) == after.pop(str(tmp_path / "run" / ".lock"))
