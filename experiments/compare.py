@@ -24,7 +24,7 @@ from latentheads.experiments.cli.comparison import (
     train_all,
     warn_unused,
 )
-from latentheads.experiments.cli.errors import error_handling, name_again
+from latentheads.experiments.cli.errors import error_handling, rerun_command
 from latentheads.experiments.cli.options import read_options
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
@@ -141,8 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = read_options(words, "compare.py", DESCRIPTION, extend)
     recipes = split_items(options.recipes)
     out = Path(options.out or "runs/compare")
-    kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
-    with error_handling("compare.py", kept, kept, mistakes=(ValueError,)):
+    kept = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
+    with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
         check_comparison(words, recipes, options.seeds, "compare.py")
         warn_unused(options, "compare.py")
         seeds = whole_numbers("seeds", options.seeds)
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         runs = read_all(plans)
     rows = summarise(runs, recipes)
-    with error_handling("compare.py", kept, kept, mistakes=()):
+    with error_handling("compare.py", kept, kept, user_errors=()):
         if score := primary_score(rows[0]):
             tests = significance(runs, out)
             write_text(out / "significance.csv", tests.to_csv(index=False))

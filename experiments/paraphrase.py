@@ -20,7 +20,7 @@ from torch import Tensor
 from latentheads.checks import check_least, check_seed, distinct, split_items, whole_numbers
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.options import Parser
-from latentheads.experiments.cli.outputs import make_folder
+from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.retrieval import measures
 from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs, read_pairs
@@ -109,7 +109,7 @@ class Study:
         self.folder, self.options = folder, options
         self.test, self.training = pairs.split(options.test)
         self.encoder = Encoder(folder)
-        self.out = make_folder(Path(options.out), "noise.csv")
+        self.out = make_output_folder(Path(options.out), "noise.csv")
         self.maps: dict[str, dict[str, Tensor]] = {}
 
     def run(self, prices: Sequence[float], keep: Sequence[int]) -> None:
@@ -257,7 +257,7 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with error_handling("paraphrase.py", stopped="what is written so far stays"):
+    with error_handling("paraphrase.py", on_interrupt="what is written so far stays"):
         check_seed(options.seed)
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
         check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)

@@ -24,7 +24,7 @@ from latentheads.experiments.cli.comparison import (
     warn_unused,
 )
 from latentheads.experiments.cli.comparison import extend as extend_comparison
-from latentheads.experiments.cli.errors import error_handling, name_again
+from latentheads.experiments.cli.errors import error_handling, rerun_command
 from latentheads.experiments.cli.names import without
 from latentheads.experiments.cli.options import Parser, read_options
 from latentheads.experiments.cli.pages import print_and_write
@@ -38,37 +38,37 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Trains several recipes with several numbers of heads at constant width.\n\n"
     "    python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16\n\n"
-    "The more heads, the narrower each, and all attend at the same cost. Data order and noise "
-    "seeds are the same. Writes table.csv, table.md and heads.png, as the paper's table 3 and "
-    "figure 3: mean over seeds and 95 % interval. Parameters are printed, since a fusion over H "
-    "heads grows as H^2 (24 H^2 a block for coda-released). All other options are those of "
-    "run.py. A finished run in the folder is used again if its configuration is the same."
+    "More heads are narrower, so the cost of attention is constant. Data order and noise seeds are "
+    "the same. Writes table.csv, table.md and heads.png, as the paper's table 3 and figure 3: mean "
+    "over seeds and 95 % interval. Numbers of parameters are printed, since a fusion over H heads "
+    "has O(H^2) parameters (24 H^2 per block for coda-released). All other options are those of "
+    "run.py. A finished run in the folder is reused if its configuration is the same."
 )
 NUMBERS = "4,8,16,32"
 
 
 def extend(parser: Parser) -> None:
-    """Adds the options of a sweep; the number of heads of a single run is not shown."""
+    """Adds the options of a sweep; hides the number of heads of a single run."""
     extend_comparison(parser)
     describe_options(parser, out="folder of all runs (default: runs/sweep)", heads=SUPPRESS)
     parser.set_defaults(recipes="transformer,coda", seeds="0")
     parser.add_argument(
-        "--head_numbers", type=str, default=NUMBERS, help="heads of every block, comma between"
+        "--head_numbers", type=str, default=NUMBERS, help="heads of every block, comma-separated"
     )
 
 
 def read_sweep(
     plans: dict[int, list[Plan]], recipes: list[str]
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    """Every run, and a summary a recipe and number of heads."""
+    """Reads all runs; summarises them by recipe and number of heads."""
     import pandas as pd  # slow to import
 
     runs, rows = [], []
-    check_texts(plan for mine in plans.values() for plan in mine)
-    for number, mine in plans.items():
-        found = read_all(mine)
-        runs.append(found.assign(heads=number))
-        rows += [{**row, "heads": number} for row in summarise(found, recipes)]
+    check_texts(plan for of_number in plans.values() for plan in of_number)
+    for number, of_number in plans.items():
+        results = read_all(of_number)
+        runs.append(results.assign(heads=number))
+        rows += [{**row, "heads": number} for row in summarise(results, recipes)]
     order = [(recipe, number) for recipe in recipes for number in plans]
     rows.sort(key=lambda row: order.index((row["recipe"], row["heads"])))
     return pd.concat(runs), rows
@@ -78,61 +78,62 @@ TABLE_FIGURES = (
     *("elbo", "plug_in", *PRIMARY_SCORES, "perplexity_plug_in", "perplexity_elbo"),
     "head_divergence",
 )
-"""Figures that the table has a column for, where they are known."""
+"""The columns of the table, if available."""
 
 
 def table(
-    rows: Sequence[dict[str, Any]], tell: Callable[[dict[str, Any], str], str]
+    rows: Sequence[dict[str, Any]], format_cell: Callable[[dict[str, Any], str], str]
 ) -> list[list[str]]:
-    """The summary in nats a target token, its titles first; each cell as it is told."""
+    """The rows of the table in nats per target token, titles first."""
     shown = [name for name in TABLE_FIGURES if any(name in row for row in rows)]
     lines = [["recipe", "heads", "parameters", *(COLUMNS[name] for name in shown)]]
     for row in rows:
         sizes = [str(row["heads"]), f"{row['parameters']:,}"]
-        lines.append([row["recipe"], *sizes, *(tell(row, name) for name in shown)])
+        lines.append([row["recipe"], *sizes, *(format_cell(row, name) for name in shown)])
     return lines
 
 
 def numbers(text: str, width: int) -> list[int]:
-    """The numbers of heads."""
-    found = whole_numbers("head_numbers", text)
-    for number in found:
+    """Parses the numbers of heads."""
+    values = whole_numbers("head_numbers", text)
+    for number in values:
         if number < 1 or width % number:
             raise ValueError(f"head_numbers must divide the width {width}, got {number}")
-    distinct("head_numbers", found)
-    return found
+    distinct("head_numbers", values)
+    return values
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    options = read_options(words, "sweep.py", DESCRIPTION, extend)
+    command_line = sys.argv[1:] if arguments is None else list(arguments)
+    options = read_options(command_line, "sweep.py", DESCRIPTION, extend)
     recipes = split_items(options.recipes)
     out = Path(options.out or "runs/sweep")
-    kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
-    with error_handling("sweep.py", kept, kept, mistakes=(ValueError,)):
-        plain = without(words, ("--head_numbers", "--recipes", "--seeds"))
-        check_comparison(plain, recipes, options.seeds, "sweep.py", ("--heads",), extend)
+    hint = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
+    with error_handling("sweep.py", hint, hint, user_errors=(ValueError,)):
+        arguments_of_run = without(command_line, ("--head_numbers", "--recipes", "--seeds"))
+        check_comparison(arguments_of_run, recipes, options.seeds, "sweep.py", ("--heads",), extend)
         warn_unused(options, "sweep.py")
         heads = numbers(options.head_numbers, options.width)
         seeds = whole_numbers("seeds", options.seeds)
         plans = {}
         for number in heads:
-            own, place = [*plain, "--heads", str(number)], out / f"heads-{number}"
-            plans[number] = plan_all(own, recipes, seeds, place, "sweep.py", extend)
-        every = [plan for mine in plans.values() for plan in mine]
-        if not train_all(every, options, out):
+            run_arguments = [*arguments_of_run, "--heads", str(number)]
+            folder = out / f"heads-{number}"
+            plans[number] = plan_all(run_arguments, recipes, seeds, folder, "sweep.py", extend)
+        all_plans = [plan for of_number in plans.values() for plan in of_number]
+        if not train_all(all_plans, options, out):
             return 0
         runs, rows = read_sweep(plans, recipes)
-    with error_handling("sweep.py", kept, kept, mistakes=()):
+    with error_handling("sweep.py", hint, hint, user_errors=()):
         from latentheads.plot import draw_sweep, save  # slow to import
 
-        what = describe_plans(every)
-        mean = ": mean and 95 % interval" if len(every) > len(rows) else ""
-        save(draw_sweep(rows, f"{what}{mean}"), out / "heads.png")
-        said = write_tables(runs, rows, table, 3, out)
-        trained = [(plan.folder, plan.settings) for plan in every]
-        print_and_write("sweep.py", said, trained, options, out)
+        description = describe_plans(all_plans)
+        mean = ": mean and 95 % interval" if len(all_plans) > len(rows) else ""
+        save(draw_sweep(rows, f"{description}{mean}"), out / "heads.png")
+        tables = write_tables(runs, rows, table, 3, out)
+        trained = [(plan.folder, plan.settings) for plan in all_plans]
+        print_and_write("sweep.py", tables, trained, options, out)
     return 0
 
 

@@ -15,9 +15,9 @@ from jsonargparse import Namespace
 
 from latentheads.checks import check_known, check_least, check_seed, split_items
 from latentheads.decoding.translate import Decoding
-from latentheads.experiments.cli.errors import error_handling, tell
+from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
-from latentheads.experiments.cli.outputs import make_folder
+from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.reliability.figures import draw_all
 from latentheads.experiments.reliability.results import EvaluationResults
 from latentheads.experiments.reliability.systems import (
@@ -187,7 +187,7 @@ def run_evaluation(options: Namespace) -> tuple[EvaluationResults, Path]:
         raise ValueError(
             f"varied is for systems {', '.join(PASSES)}: --systems and the runs allow none"
         )
-    out = make_folder(Path(options.out), "table.md")
+    out = make_output_folder(Path(options.out), "table.md")
     for note in notes:
         print(f"uncertainty.py: note: {note}", file=sys.stderr)
     evaluations = evaluate_systems(systems, texts, runs[0].settings.decoding, options)
@@ -198,11 +198,11 @@ def run_evaluation(options: Namespace) -> tuple[EvaluationResults, Path]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with error_handling("uncertainty.py", stopped="nothing was written"):
+    with error_handling("uncertainty.py", on_interrupt="nothing was written"):
         results, out = run_evaluation(options)
-    with error_handling("uncertainty.py", stopped=f"what was written is in {out}"):
+    with error_handling("uncertainty.py", on_interrupt=f"what was written is in {out}"):
         tables = write(results, options, out)
-    tell("uncertainty.py", f"{tables}\nwritten to {out}")
+    print_result("uncertainty.py", f"{tables}\nwritten to {out}")
     return 0
 
 

@@ -19,14 +19,14 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.from_options import make_corpus
 from latentheads.errors import print_message
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
-from latentheads.experiments.cli.errors import noting
+from latentheads.experiments.cli.errors import collecting_errors
 from latentheads.experiments.cli.jobs import (
-    LOG,
+    LOG_FILE,
     RunJob,
-    find_places,
-    refuse_failures,
+    make_slots,
+    parse_shard,
+    raise_failures,
     run_jobs,
-    take_shard,
 )
 from latentheads.experiments.cli.options import (
     Extend,
@@ -89,7 +89,7 @@ def extend(parser: Parser) -> None:
         type=int,
         default=1,
         help="runs beside each other, a process each, the processor's threads shared out; each "
-        f"writes what it says to {LOG} in its folder",
+        f"writes what it says to {LOG_FILE} in its folder",
     )
     parser.add_argument(
         "--devices",
@@ -232,9 +232,9 @@ def train_all(plans: Sequence[Plan], options: Namespace, out: Path) -> bool:
     Returns:
         Whether all of them were its work: a shard has some alone.
     """
-    places = find_places(options.jobs, options.devices)
+    places = make_slots(options.jobs, options.devices)
     _refuse_idle_places(options)
-    part, parts = take_shard(options.shard or "1/1")
+    part, parts = parse_shard(options.shard or "1/1")
     mine = [plan for place, plan in enumerate(plans) if place % parts == part - 1]
     open_plans = [plan for plan in mine if plan.find_results(options.overwrite) is None]
     if parts > 1:
@@ -267,12 +267,12 @@ def _train_in_turn(plans: Sequence[Plan], finished: Sequence[Plan], out: Path) -
     failed = list[str]()
     for plan in plans:
         mistakes = () if plan is plans[0] else (ValueError,)
-        with noting(failed, _name(plan, out), mistakes):
+        with collecting_errors(failed, _name(plan, out), mistakes):
             trainer = trainer_of(plan.settings, plan.options, corpus)
             print_message(f"seed {plan.settings.seed}: {trainer.headline()}", sys.stdout)
-            with noting(failed, _name(plan, out), (ValueError,)):
+            with collecting_errors(failed, _name(plan, out), (ValueError,)):
                 trainer.fit()
-    refuse_failures(failed, len(plans))
+    raise_failures(failed, len(plans))
 
 
 def _name(plan: Plan, out: Path) -> str:

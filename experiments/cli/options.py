@@ -18,7 +18,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, set_loader
 import latentheads.experiments.cli.allocation  # noqa: F401
 from latentheads.corpora import Corpus
 from latentheads.errors import print_message
-from latentheads.experiments.cli.errors import exit_with_error, name_close, name_options
+from latentheads.experiments.cli.errors import exit_with_error, suggest_option, use_option_names
 from latentheads.experiments.cli.groups import (
     OF_RUNS,
     RUN_GROUPS,
@@ -120,7 +120,7 @@ class Parser(ArgumentParser):
         lines = [line.strip().removeprefix("- ") for line in str(message).splitlines()]
         noise = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Expected a <class 'N")
         heart = " ".join(line for line in lines if line and not line.startswith(noise))
-        said = name_close(name_options(_plain(heart)), self._option_string_actions)
+        said = suggest_option(use_option_names(_plain(heart)), self._option_string_actions)
         exit_with_error(self.prog, f"error: {said}")
 
 

@@ -152,8 +152,8 @@ class CheckpointManager:
         step = metadata["step"]
         if step < previous_steps and not metadata["stopped"]:
             raise ValueError(
-                f"{self.folder.path} has done {step:,} of its {previous_steps:,} steps: more can be "
-                "given to a finished run, so let it end first"
+                f"{self.folder.path} has done {step:,} of its {previous_steps:,} steps: more can "
+                "be given to a finished run, so let it end first"
             )
 
     def _print_extension(self, step: int) -> None:

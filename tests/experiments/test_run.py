@@ -363,7 +363,7 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--guide autoregressive --prior tied --guide.form masked", "has no option 'form'"),
         ("--recipe coda --guide tied", "recipe coda sets prior and guide: drop guide"),
         ("--recepie coda", "unrecognized arguments: --recepie coda: did you mean --recipe?"),
-        ("--qqq 1", "unrecognized arguments: --qqq 1: --help names all there are"),
+        ("--qqq 1", "unrecognized arguments: --qqq 1: see --help"),
         ("--recipe coda+group+subset", "recipe 'coda+group': one selection strategy stands behind"),
         ("--recipe coda+grup", "unknown selection strategy 'grup' in recipe 'coda+grup'"),
     ],

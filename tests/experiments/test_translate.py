@@ -105,7 +105,7 @@ def test_several_runs_write_together(
     assert together != expected
     assert say(text(LINES), str(other), "--buffer=2")[1] == together
     for words, said in (
-        (("--alignments=links.txt",), "--alignments and --confidence are of one RUN, got 2"),
+        (("--alignments=links.txt",), "--alignments and --confidence are for one RUN, got 2"),
         (("--draws=2",), "draws must be 0 for an ensemble of runs, got 2"),
     ):
         status, found, error = say(text(LINES), str(other), *words)
@@ -351,5 +351,5 @@ def test_words_that_the_run_does_not_know_are_told_once(tmp_path: Path) -> None:
         return done.returncode, done.stderr
 
     assert say("the\n") == (0, "")
-    told = "translate.py: unknown to the model: "
+    told = "translate.py: not in the vocabulary: "
     assert say("the zork\nzork quux\n") == (0, f"{told}zork\n{told}quux\n")

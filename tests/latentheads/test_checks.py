@@ -9,7 +9,7 @@ import pytest
 from latentheads import Block
 from latentheads.checks import check_known, check_number, check_word, check_words, whole_numbers
 from latentheads.corpora.data import Data
-from latentheads.experiments.cli.jobs import find_places
+from latentheads.experiments.cli.jobs import make_slots
 from latentheads.experiments.cli.names import named_classes
 from latentheads.experiments.gpu import parts
 from latentheads.models.mixing import parse_mixers
@@ -60,11 +60,8 @@ LANGUAGES = ("de", "en", "fr")
             ),
             "de,en|fr",
         ),
-        (
-            lambda text: parse_mixers(text, "", "", "decoder", 2),
-            "encoder=local decoder=ngram,local",
-        ),
-        (lambda text: find_places(1, text), "0,1"),
+        (lambda text: mixings(text, "", "", "decoder", 2), "encoder=local decoder=ngram,local"),
+        (lambda text: make_slots(1, text), "0,1"),
         (parts, "suite,bench"),
     ],
 )
