@@ -160,8 +160,8 @@ def _save_part(folder: Path, name: str, part: Part) -> None:
 def _load(path: Path, key: str) -> Corpus | None:
     """Loads the corpus at a path; None if there is none, or it is incomplete or broken."""
     try:
-        said = read_json(place / "corpus.json", max_bytes=MOST_BYTES)
-        if (said["format"], said["key"]) != (FORMAT, key):
+        description = read_json(path / "corpus.json", max_bytes=MAX_BYTES)
+        if (description["format"], description["key"]) != (FORMAT, key):
             return None
         target = vocabulary_from_json(description["target"])
         source = description["source"] and (

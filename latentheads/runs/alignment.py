@@ -76,8 +76,8 @@ def _link_batch(run: Run, batch: Batch) -> list[Links]:
     posterior = alignment_distributions(run.model, run.guide, batch).posterior
     links: list[Links] = []
     for index, heads in enumerate(likeliest_links(posterior, batch, has_tags)):
-        source = _name_spaces(run.source.word_places(batch.source[index].tolist()))
-        target = run.target.word_places(batch.target[index].tolist())
+        source = _name_spaces(run.source.word_ids(batch.source[index].tolist()))
+        target = run.target.word_ids(batch.target[index].tolist())
         links.append(_join_words(frozenset().union(*heads), source, target))
     return links
 

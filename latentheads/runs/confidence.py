@@ -78,7 +78,7 @@ class ConfidenceEstimator:
             raise ValueError(
                 f"confidence is fitted on the run's validation text: {in_a_line(error)}"
             ) from error
-        indices = np.arange(len(part)) if self.task is None else part.places(self.task)
+        indices = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)
         part = part.take(indices[:FITTED_SENTENCES])
         tokens = translate_with_ensemble(self.ensemble, part, decoding, self.seed)
         vocab_size = len(self.run.target)
@@ -120,7 +120,7 @@ class ConfidenceEstimator:
             tokens = token_scores.token[of_sentence].tolist()
             probabilities = probability[of_sentence]
             is_inner = np.array(tokens) != EOS
-            words = self.run.target.word_places(tokens)
+            words = self.run.target.word_ids(tokens)
             score = float(probabilities[is_inner].mean()) if is_inner.any() else None
             scores.append(ConfidenceScores(score, _min_of_words(words, probabilities.tolist())))
         return scores

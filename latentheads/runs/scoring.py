@@ -39,7 +39,7 @@ def score_ctc(
 
     def transcribe(batch: Batch) -> list[str]:
         with evaluating(model), WithSelection(guide), PlugIn():
-            token_ids = model.hear_by_ctc(batch.to(model.device))
+            token_ids = model.decode_ctc(batch.to(model.device))
         return [corpus.target.decode(tokens) for tokens in token_ids]
 
     transcripts = map_batches(corpus.test, transcribe, "")

@@ -119,7 +119,7 @@ def load_audio_files(
             indices.append(index)
         except (ValueError, MemoryError) as error:
             on_skip(index, in_a_line(error))
-    frames = pack(features, source.filterbank.bins)
+    frames = pack_frames(features, source.filterbank.bins)
     rows = source.rows(frames)
     part = Part(rows, rows, frames=frames)
     mixture = run.settings.data.mixture
@@ -184,7 +184,7 @@ def _time_sentence(
     """The words of a sentence with the first position that one of their tokens is aligned with."""
     words, starts = run.target.decode(tokens).split(), dict[int, int]()
     positions = posterior.argmax(-1).tolist()
-    for token, word in enumerate(run.target.word_places(tokens)):
+    for token, word in enumerate(run.target.word_ids(tokens)):
         if word is not None:
             starts[word] = min(positions[token], starts.get(word, positions[token]))
     return [

@@ -88,7 +88,7 @@ def dropout_enabled(model: Decoder) -> Iterator[None]:
     """Enables dropout, but neither label smoothing nor SpecAugment."""
     with evaluation_mode(model):
         for module in model.modules():
-            module.training = module is not model and not isinstance(module, Hiding)
+            module.training = module is not model and not isinstance(module, SpecAugment)
         yield
 
 

@@ -60,7 +60,10 @@ LANGUAGES = ("de", "en", "fr")
             ),
             "de,en|fr",
         ),
-        (lambda text: mixings(text, "", "", "decoder", 2), "encoder=local decoder=ngram,local"),
+        (
+            lambda text: parse_mixers(text, "", "", "decoder", 2),
+            "encoder=local decoder=ngram,local",
+        ),
         (lambda text: make_slots(1, text), "0,1"),
         (parts, "suite,bench"),
     ],
