@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import split_items, whole_numbers
+from latentheads.checks import parse_integers, split_items
 from latentheads.experiments.cli.comparison import (
     Plan,
     check_comparison,
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
         check_comparison(words, recipes, options.seeds, "compare.py")
         warn_unused(options, "compare.py")
-        seeds = whole_numbers("seeds", options.seeds)
+        seeds = parse_integers("seeds", options.seeds)
         plans = plan_all(words, recipes, seeds, out, "compare.py")
         if not train_all(plans, options, out):
             return 0

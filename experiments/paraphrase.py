@@ -17,7 +17,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import pyro
 from torch import Tensor
 
-from latentheads.checks import check_least, check_seed, distinct, split_items, whole_numbers
+from latentheads.checks import check_distinct, check_least, check_seed, parse_integers, split_items
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.options import Parser
 from latentheads.experiments.cli.outputs import make_output_folder
@@ -92,7 +92,7 @@ def _read_prices(text: str) -> list[float]:
         prices = []
     if not prices or not all(0 < price < float("inf") for price in prices):
         raise ValueError(f"prices must be positive numbers with commas between, got {text!r}")
-    distinct("prices", prices)
+    check_distinct("prices", prices)
     return prices
 
 
@@ -264,8 +264,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not 0 < options.prior_scale < math.inf:
             raise ValueError(f"prior_scale must be positive, got {options.prior_scale}")
         prices = _read_prices(options.prices)
-        keep = whole_numbers("keep_heads", options.keep_heads)
-        distinct("keep_heads", keep)
+        keep = parse_integers("keep_heads", options.keep_heads)
+        check_distinct("keep_heads", keep)
         pairs = read_pairs(options.english, options.german, options.seed)
         if len(pairs) <= options.test:
             raise ValueError(f"test must be less than the {len(pairs)} pairs, got {options.test}")

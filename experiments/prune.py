@@ -19,7 +19,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from jsonargparse import Namespace
 
-from latentheads.checks import check_least, check_seed, whole_numbers
+from latentheads.checks import check_least, check_seed, parse_integers
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.groups import OF_RUNS
@@ -153,7 +153,7 @@ def _make_curve(
 def _select_stops(run: Run, options: Namespace, gate_distributions: GateDistributions) -> list[int]:
     """The numbers of remaining heads; with gates, by default those whose gate is open."""
     attention_types = _attention_types(options, gate_distributions)
-    keep_heads = whole_numbers("keep_heads", options.keep_heads) if options.keep_heads else []
+    keep_heads = parse_integers("keep_heads", options.keep_heads) if options.keep_heads else []
     if options.by == "gates" and not keep_heads:
         keep_heads = [
             sum(map(len, every_head(run.model).values()))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import distinct, split_items, whole_numbers
+from latentheads.checks import check_distinct, parse_integers, split_items
 from latentheads.experiments.cli.comparison import (
     Plan,
     check_comparison,
@@ -95,11 +95,11 @@ def table(
 
 def numbers(text: str, width: int) -> list[int]:
     """Parses the numbers of heads."""
-    values = whole_numbers("head_numbers", text)
+    values = parse_integers("head_numbers", text)
     for number in values:
         if number < 1 or width % number:
             raise ValueError(f"head_numbers must divide the width {width}, got {number}")
-    distinct("head_numbers", values)
+    check_distinct("head_numbers", values)
     return values
 
 
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_comparison(arguments_of_run, recipes, options.seeds, "sweep.py", ("--heads",), extend)
         warn_unused(options, "sweep.py")
         heads = numbers(options.head_numbers, options.width)
-        seeds = whole_numbers("seeds", options.seeds)
+        seeds = parse_integers("seeds", options.seeds)
         plans = {}
         for number in heads:
             run_arguments = [*arguments_of_run, "--heads", str(number)]

@@ -9,16 +9,16 @@ from typing import Any
 from latentheads.values import shown
 
 __all__ = [
+    "check_choice",
+    "check_choices",
+    "check_distinct",
     "check_known",
     "check_least",
     "check_most",
     "check_number",
     "check_seed",
-    "check_word",
-    "check_words",
-    "distinct",
+    "parse_integers",
     "split_items",
-    "whole_numbers",
 ]
 
 MAX_INTEGER = 2**63
@@ -61,7 +61,7 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
         check_number(name, value, whole=isinstance(minimum, int))
 
 
-def check_word(name: str, value: Any, choices: Collection[str]) -> None:
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Checks that the value of an option is one of its choices.
 
     Args:
@@ -76,8 +76,8 @@ def check_word(name: str, value: Any, choices: Collection[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {shown(value)}")
 
 
-def check_words(values: Mapping[str, Any], **choices: Collection[str]) -> None:
-    """Checks that values are among their choices; see :func:`check_word`.
+def check_choices(values: Mapping[str, Any], **choices: Collection[str]) -> None:
+    """Checks that values are among their choices; see :func:`check_choice`.
 
     Args:
         values: Options by name.
@@ -87,7 +87,7 @@ def check_words(values: Mapping[str, Any], **choices: Collection[str]) -> None:
         ValueError: A value is not.
     """
     for name, accepted in choices.items():
-        check_word(name, values[name], accepted)
+        check_choice(name, values[name], accepted)
 
 
 def check_most(values: Mapping[str, Any], **most: float) -> None:
@@ -137,7 +137,7 @@ def split_items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")]
 
 
-def whole_numbers(name: str, text: str) -> list[int]:
+def parse_integers(name: str, text: str) -> list[int]:
     """Parses comma-separated whole numbers."""
     try:
         return [int(word) for word in split_items(text)]
@@ -147,7 +147,7 @@ def whole_numbers(name: str, text: str) -> list[int]:
         ) from None
 
 
-def distinct(name: str, items: Sequence[Any]) -> None:
+def check_distinct(name: str, items: Sequence[Any]) -> None:
     """Checks that the items of a list are distinct."""
     if len(set(items)) < len(items):
         raise ValueError(f"{name} must differ from each other, got {','.join(map(str, items))}")

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["UnfinishedError", "in_a_line", "lacks_memory", "print_message", "printable"]
+__all__ = ["UnfinishedError", "is_out_of_memory", "one_line_message", "print_message", "printable"]
 
 OUT_OF_MEMORY_TEXTS = (
     "out of memory",
@@ -27,7 +27,7 @@ SELF_EXPLANATORY = (ValueError, TypeError, FloatingPointError, OSError, Unfinish
 """Errors whose message suffices; for others the class is named too."""
 
 
-def lacks_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that there was too little memory."""
     from_torch = isinstance(error, RuntimeError) and any(
         text in str(error) for text in OUT_OF_MEMORY_TEXTS
@@ -35,10 +35,10 @@ def lacks_memory(error: BaseException) -> bool:
     return from_torch or isinstance(error, MemoryError)
 
 
-def in_a_line(error: BaseException) -> str:
+def one_line_message(error: BaseException) -> str:
     """The message of an error in one line; if out of memory, the size of the allocation."""
     message = " ".join(str(error).splitlines())
-    if lacks_memory(error):
+    if is_out_of_memory(error):
         return f"out of memory{_allocation_size(message)}"
     if isinstance(error, SELF_EXPLANATORY) and message:
         return message

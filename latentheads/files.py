@@ -19,20 +19,20 @@ import yaml
 
 __all__ = [
     "LOCK",
+    "atomic_write",
+    "check_no_links",
     "last_line",
     "lock_folder",
     "locked_folder",
-    "naming",
+    "naming_file",
     "parse_json",
     "parse_yaml",
     "read_json",
     "read_text",
     "read_yaml",
-    "refuse_links",
     "remove_partial",
     "sync_folder",
     "write_text",
-    "written_whole",
 ]
 
 MAX_BYTES = 2**26
@@ -167,7 +167,7 @@ def read_yaml(path: Path) -> Any:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming_file(path: Path) -> Iterator[None]:
     """Adds the name of the file to errors of writing it."""
     try:
         yield
@@ -176,7 +176,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Writes a file atomically: yields a temporary path, which replaces the file on success.
 
     If the process is killed, or the disk is full, the old file is unchanged.
@@ -188,7 +188,7 @@ def written_whole(path: Path) -> Iterator[Path]:
         OSError: It cannot be written, or is a device.
     """
     partial = path.with_name(path.name + ".part")
-    with naming(path):
+    with naming_file(path):
         if not path.is_symlink() and (path.is_char_device() or path.is_block_device()):
             raise OSError("it is a device")
         try:
@@ -232,7 +232,7 @@ def remove_partial(folder: Path, patterns: Iterable[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def refuse_links(folder: Path, names: Iterable[str]) -> None:
+def check_no_links(folder: Path, names: Iterable[str]) -> None:
     """Checks that files of a folder are not symbolic links.
 
     Args:
@@ -248,8 +248,8 @@ def refuse_links(folder: Path, names: Iterable[str]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a UTF-8 text file atomically; see :func:`written_whole`."""
-    with written_whole(path) as partial:
+    """Writes a UTF-8 text file atomically; see :func:`atomic_write`."""
+    with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["MissingPackageError", "need_package"]
+__all__ = ["MissingPackageError", "import_optional"]
 
 SPEECH = ("speech", "speech")
 
@@ -24,7 +24,7 @@ class MissingPackageError(ImportError, ValueError):
     """A package of an extra is not installed."""
 
 
-def need_package(name: str) -> ModuleType:
+def import_optional(name: str) -> ModuleType:
     """Imports an optional package.
 
     Args:

@@ -25,7 +25,7 @@ from latentheads.experiments.cli.jobs import (
     open_command,
     raise_failures,
 )
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 
 __all__ = ["ClusterRun", "run_on_cluster"]
 
@@ -126,7 +126,7 @@ def run_on_cluster(
 
 
 def _make_executor(launcher: str, parallel: int, options: Mapping[str, Any], folder: Path) -> Any:
-    submitit = need_package("submitit")
+    submitit = import_optional("submitit")
     with _naming_launcher(launcher):
         if launcher == "slurm":
             limits = {"slurm_max_num_timeout": MAX_TIMEOUTS}

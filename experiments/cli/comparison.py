@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from jsonargparse import Namespace
 
-from latentheads.checks import distinct, whole_numbers
+from latentheads.checks import check_distinct, parse_integers
 from latentheads.corpora import Corpus
 from latentheads.corpora.from_options import make_corpus
 from latentheads.errors import print_message
@@ -397,8 +397,8 @@ def check_comparison(
         raise ValueError(_refusal(min(taken), prog))
     if "--select" in given:
         raise ValueError("--select stands in a recipe's name: write RECIPE+LAW, as coda+subset")
-    distinct("recipes", recipes)
-    distinct("seeds", whole_numbers("seeds", seeds))
+    check_distinct("recipes", recipes)
+    check_distinct("seeds", parse_integers("seeds", seeds))
     every = [idle_options([*words, *_pair(recipe)], prog, extend)[0] for recipe in recipes]
     common = set.intersection(*map(set, every))
     refuse_idle({name: need for name, need in every[0].items() if name in common}, words, prog)

@@ -12,7 +12,13 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from latentheads.denormals import flush_denormals
-from latentheads.errors import UnfinishedError, in_a_line, lacks_memory, print_message, printable
+from latentheads.errors import (
+    UnfinishedError,
+    is_out_of_memory,
+    one_line_message,
+    print_message,
+    printable,
+)
 
 __all__ = [
     "STREAMS",
@@ -118,13 +124,13 @@ def error_handling(
         with flush_denormals():
             yield
     except user_errors as mistake:
-        exit_with_error(program, f"error: {use_option_names(in_a_line(mistake))}")
+        exit_with_error(program, f"error: {use_option_names(one_line_message(mistake))}")
     except OTHER_ERRORS as reason:
         if _is_bug(reason):
             raise
         if isinstance(reason, BrokenPipeError):
             _discard_stdout()
-        message = f"error: {in_a_line(reason)}"
+        message = f"error: {one_line_message(reason)}"
         exit_with_error(program, "; ".join([message, *([on_failure] if on_failure else [])]), 1)
     except KeyboardInterrupt as reason:
         exit_with_error(
@@ -136,7 +142,7 @@ def error_handling(
 
 def _is_bug(reason: BaseException) -> bool:
     """Whether an error is a bug: a RuntimeError of torch that does not mean too little memory."""
-    return isinstance(reason, RuntimeError) and not lacks_memory(reason)
+    return isinstance(reason, RuntimeError) and not is_out_of_memory(reason)
 
 
 @contextmanager
@@ -159,7 +165,7 @@ def collecting_errors(
             raise
         if _is_bug(reason) or not isinstance(reason, (ValueError, *OTHER_ERRORS)):
             print_message(traceback.format_exc().rstrip(), sys.stderr)
-        failures.append(f"{name}: {use_option_names(in_a_line(reason))}")
+        failures.append(f"{name}: {use_option_names(one_line_message(reason))}")
         print_message(failures[-1], sys.stdout)
 
 
@@ -196,9 +202,9 @@ def streaming(program: str) -> Iterator[None]:
     except ValueError as error:
         exit_with_error(program, f"error: {error}", 1)
     except (MemoryError, RuntimeError) as reason:
-        if not lacks_memory(reason):
+        if not is_out_of_memory(reason):
             raise
-        exit_with_error(program, f"error: {in_a_line(reason)}", 1)
+        exit_with_error(program, f"error: {one_line_message(reason)}", 1)
     except OSError as trouble:
         _discard_stdout()
         if isinstance(trouble, BrokenPipeError):

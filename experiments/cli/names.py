@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from latentheads.checks import check_known, split_items, whole_numbers
+from latentheads.checks import check_known, parse_integers, split_items
 from latentheads.files import parse_yaml, read_text
 from latentheads.runs.naming import read_names
 from latentheads.runs.pairs import ClassSpec
@@ -249,7 +249,7 @@ def _as_typed(name: str, value: Any) -> Any:
     if isinstance(value, bool):
         return value
     if f"--{name}" in NUMBERS and isinstance(value, int | str):
-        return whole_numbers(name, str(value))
+        return parse_integers(name, str(value))
     if name in LISTS and isinstance(value, int | list):
         return ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return value

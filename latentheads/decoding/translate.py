@@ -11,7 +11,7 @@ from latentheads.checks import check_least
 from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.batches import batch_indices, collate
 from latentheads.decoding.beam_search import beam_search
-from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
+from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import Decoder, Stepwise
@@ -164,9 +164,11 @@ def map_batches(
         try:
             batch_results = work(collate(part, indices))
         except (MemoryError, RuntimeError) as error:
-            if not lacks_memory(error):
+            if not is_out_of_memory(error):
                 raise
-            message = in_a_line(error)  # keeping the error itself would keep its tensors alive
+            message = one_line_message(
+                error
+            )  # keeping the error itself would keep its tensors alive
         else:
             for index, result in zip(indices.tolist(), batch_results, strict=True):
                 results[index] = result

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from latentheads.checks import check_word
+from latentheads.checks import check_choice
 from latentheads.metrics.resampling import (
     RESAMPLES,
     SEED,
@@ -32,7 +32,7 @@ from latentheads.metrics.resampling import (
     Metric,
     compare_lines,
 )
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk
@@ -187,8 +187,8 @@ def count_errors(transcripts: Sequence[str], references: Sequence[str], unit: Un
         references: The reference transcripts.
         unit: Whether to count words or characters.
     """
-    check_word("unit", unit, get_args(Unit))
-    package = need_package("jiwer")
+    check_choice("unit", unit, get_args(Unit))
+    package = import_optional("jiwer")
     align = package.process_words if unit == "words" else package.process_characters
     alignments = align(list(references), list(transcripts))
     lengths = [len(reference) for reference in alignments.references]

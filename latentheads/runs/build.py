@@ -21,7 +21,7 @@ from latentheads.model import Decoder, HeadModel
 from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
 from latentheads.names import ATTENTION_TYPES
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 from latentheads.pruning import fold_gates, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings
@@ -64,7 +64,7 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not tensorboard:
         return None
     if tensorboard:
-        need_package("tensorboard")
+        import_optional("tensorboard")
     from accelerate import Accelerator, DistributedDataParallelKwargs
 
     folders = [out, *([Path(settings.start)] if settings.start else [])]

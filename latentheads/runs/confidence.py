@@ -12,7 +12,7 @@ from latentheads.batch import EOS
 from latentheads.corpora import Part
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, OnSkip
-from latentheads.errors import in_a_line
+from latentheads.errors import one_line_message
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.uncertainty.ensembles import Ensemble, HeadSamples, SingleModel
 from latentheads.uncertainty.evaluation import Output
@@ -76,7 +76,7 @@ class ConfidenceEstimator:
             part = self.run.corpus.valid
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"confidence is fitted on the run's validation text: {in_a_line(error)}"
+                f"confidence is fitted on the run's validation text: {one_line_message(error)}"
             ) from error
         indices = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)
         part = part.take(indices[:FITTED_SENTENCES])

@@ -14,13 +14,13 @@ from typing import Any
 
 from latentheads.files import (
     LOCK,
+    check_no_links,
     lock_folder,
-    naming,
+    naming_file,
     parse_json,
     parse_yaml,
     read_json,
     read_text,
-    refuse_links,
     remove_partial,
     write_text,
 )
@@ -327,7 +327,7 @@ class Folder:
     def append(self, record: dict[str, Any]) -> None:
         """Appends a line to the existing ``metrics.jsonl``, and syncs it to disk."""
         path = self.path / "metrics.jsonl"
-        with naming(path), path.open("r+", encoding="utf-8") as file:
+        with naming_file(path), path.open("r+", encoding="utf-8") as file:
             file.seek(0, os.SEEK_END)
             file.write(json.dumps(record) + "\n")
             file.flush()
@@ -340,10 +340,10 @@ def check_links(folder: Path) -> None:
     Raises:
         ValueError: There is a link.
     """
-    refuse_links(folder, [*RUN_FILES, TENSORBOARD, "checkpoints"])
+    check_no_links(folder, [*RUN_FILES, TENSORBOARD, "checkpoints"])
     checkpoints = folder / "checkpoints"
     if os.path.isdir(checkpoints):
-        refuse_links(checkpoints, [path.name for path in checkpoints.glob("*.safetensors")])
+        check_no_links(checkpoints, [path.name for path in checkpoints.glob("*.safetensors")])
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

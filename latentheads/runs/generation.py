@@ -22,7 +22,7 @@ from latentheads.decoding.translate import (
     map_batches,
     translate,
 )
-from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
+from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
 from latentheads.guide import WithSelection
 from latentheads.runs.sampling_checks import check_is_stochastic
 from latentheads.values import shown
@@ -436,9 +436,9 @@ def continue_or_skip(
             yield text
             count += 1
     except (MemoryError, RuntimeError) as error:
-        if not lacks_memory(error):
+        if not is_out_of_memory(error):
             raise
-        reason = in_a_line(error)
+        reason = one_line_message(error)
     if reason:
         on_skip(0, reason)
         yield from [""] * (number - count)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least, check_seed, check_word
+from latentheads.checks import check_choice, check_least, check_seed
 from latentheads.corpora import Corpus, Part, Rows, Vocabulary
 from latentheads.corpora.batches import collate
 from latentheads.corpora.from_options import make_corpus
@@ -345,7 +345,7 @@ class Run:
         Raises:
             ValueError: There is no such part.
         """
-        check_word("part", part, PARTS)
+        check_choice("part", part, PARTS)
         number = self.settings.samples if samples is None else samples
         text = getattr(self.corpus, part)
         return evaluate(self.model, self.guide, text, number, self.settings.seed)
@@ -364,7 +364,7 @@ class Run:
             ValueError: There is no such part, an option is none, no head attends, or ``draws`` is
                 given and no head is drawn.
         """
-        check_word("part", part, PARTS)
+        check_choice("part", part, PARTS)
         how = make_group(AnalysisOptions, reading)
         if how.draws:
             check_is_stochastic([self], "draws", ("heads", "alignments"))

@@ -21,7 +21,7 @@ from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.translate import Decoding, OnSkip
-from latentheads.errors import UnfinishedError, in_a_line
+from latentheads.errors import UnfinishedError, one_line_message
 from latentheads.layers.subsampler import FACTOR
 from latentheads.reading.alignments import alignment_distributions
 from latentheads.runs.generation import EncodedInputs
@@ -118,7 +118,7 @@ def load_audio_files(
             features.append(load_features_for_run(Path(file), source.filterbank, longest))
             indices.append(index)
         except (ValueError, MemoryError) as error:
-            on_skip(index, in_a_line(error))
+            on_skip(index, one_line_message(error))
     frames = pack_frames(features, source.filterbank.bins)
     rows = source.rows(frames)
     part = Part(rows, rows, frames=frames)

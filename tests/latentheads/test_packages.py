@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.packages import EXTRAS, need_package
+from latentheads.packages import EXTRAS, import_optional
 
 
 @pytest.mark.parametrize("name", EXTRAS)
@@ -18,7 +18,7 @@ def test_a_package_that_is_not_there_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, name, None)
     said = rf"^[\w ]+ needs {name.replace('_', '-')}: pip install 'latentheads\[\w+\]'$"
     with pytest.raises(ImportError, match=said) as caught:
-        need_package(name)
+        import_optional(name)
     assert isinstance(caught.value, ValueError)
 
 

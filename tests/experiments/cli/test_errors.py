@@ -213,14 +213,14 @@ def test_what_is_too_large_is_not_called_too_small(value: float) -> None:
 
 
 def test_numbers_are_read_and_those_named_twice_refused() -> None:
-    from latentheads.checks import check_seed, distinct, whole_numbers
+    from latentheads.checks import check_distinct, check_seed, parse_integers
 
-    assert whole_numbers("seeds", "3, 1") == [3, 1]
+    assert parse_integers("seeds", "3, 1") == [3, 1]
     with pytest.raises(ValueError, match=r"^seeds must be whole numbers with commas between, got"):
-        whole_numbers("seeds", "3,x")
-    distinct("seeds", [3, 1])
+        parse_integers("seeds", "3,x")
+    check_distinct("seeds", [3, 1])
     with pytest.raises(ValueError, match=r"^seeds must differ from each other, got 3,3$"):
-        distinct("seeds", [3, 3])
+        check_distinct("seeds", [3, 3])
     check_seed(HUGE - 1)
     for seed in (-1, HUGE):
         with pytest.raises(ValueError, match=f"^seed must lie between 0 and 2\\^63, got {seed}$"):

@@ -311,7 +311,7 @@ def test_a_run_whose_options_act_on_nothing_is_the_same_run_when_it_is_read_agai
     Folder(out, before.to_yaml()).begin()
     again = settings("--config", str(out / "config.yaml"), "--out", str(out))
     assert again.to_yaml() == before.to_yaml()
-    assert not Folder(out, again.to_yaml()).fresh
+    assert not Folder(out, again.to_yaml()).is_new
     assert again.training.kl_warmup_steps == before.training.kl_warmup_steps == 0
 
 

@@ -331,7 +331,7 @@ class Script(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         name, law = msg["name"], msg["fn"]
         if name.endswith(".logits"):
-            msg["value"] = law._draw(self._noise(name, law.location))
+            msg["value"] = law._from_noise(self._noise(name, law.location))
 
     def _noise(self, name: str, like: Tensor) -> Tensor:
         queries: Iterator[Sequence[object]] = iter(self.before)
