@@ -44,7 +44,7 @@ from latentheads.experiments.pruning.networks import (
 from latentheads.files import locked_folder, write_text
 from latentheads.metrics.scores import SCORES, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
-from latentheads.pruning import every_head, fold_gates
+from latentheads.pruning import all_heads, fold_gates
 from latentheads.runs.folder import RUN_FILES
 from latentheads.runs.run import Run
 from latentheads.values import finite
@@ -156,7 +156,7 @@ def _select_stops(run: Run, options: Namespace, gate_distributions: GateDistribu
     keep_heads = parse_integers("keep_heads", options.keep_heads) if options.keep_heads else []
     if options.by == "gates" and not keep_heads:
         keep_heads = [
-            sum(map(len, every_head(run.model).values()))
+            sum(map(len, all_heads(run.model).values()))
             - count_closed(gate_distributions, attention_types)
         ]
     return select_stops(run.model, keep_heads, attention_types)
@@ -183,14 +183,14 @@ def _attention_types(options: Namespace, gate_distributions: GateDistributions) 
 
 def _check_run(run: Run, options: Namespace, gate_distributions: GateDistributions) -> None:
     """Checks that heads of the run can be removed with these options."""
-    if run.model.selecting:
+    if run.model.selecting_blocks:
         raise ValueError(
             f"{run.path} selects its heads for every task: no candidate can be removed"
         )
     attention_types = _attention_types(options, gate_distributions)
     where = "" if options.chains == "all" else f" in {options.chains}"
     if options.by != "gates":
-        blocks = every_head(run.model).items()
+        blocks = all_heads(run.model).items()
         if not any(heads for name, heads in blocks if attention_type_of(name) in attention_types):
             raise ValueError(f"{run.path} has no heads{where}: none can be removed")
         return

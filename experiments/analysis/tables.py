@@ -80,7 +80,7 @@ def _heads(head_report: HeadReport, kind: str) -> int:
 
 def head_figures(head_report: HeadReport, block: Block) -> dict[str, Tensor]:
     """The measures that each head has."""
-    name, rare = block.name, head_report.rare[block.chain]
+    name, rare = block.name, head_report.rare[block.attention_type]
     figures = {
         "entropy": head_report.measures.entropy[name],
         "confidence": head_report.measures.confidence[name],

@@ -44,17 +44,17 @@ def rank_heads(
         normalise: Divide importance by its norm over the heads of a block.
         seed: Seed of random importance.
     """
-    all_heads = every_head(run.model)
+    blocks = all_heads(run.model)
     if by == "gates":
-        importance = {name: torch.ones(len(heads)) for name, heads in all_heads.items()}
+        importance = {name: torch.ones(len(heads)) for name, heads in blocks.items()}
         return importance | {
             name: distribution.open_logit[0].sigmoid()
             for name, distribution in (gate_distributions or {}).items()
         }
     if by == "random":
-        return rank_by_chance(all_heads, seed)
+        return random_importance(blocks, seed)
     gradients = gradient_importance(run.model, batches(part, TOKENS), normalise=normalise)
-    return {name: gradients.get(name, torch.zeros(0)) for name in all_heads}
+    return {name: gradients.get(name, torch.zeros(0)) for name in blocks}
 
 
 def count_closed(gate_distributions: GateDistributions, attention_types: Sequence[str]) -> int:
@@ -82,7 +82,7 @@ def select_stops(
     Raises:
         ValueError: A number exceeds all heads, or is less than those that are not pruned.
     """
-    blocks = every_head(model)
+    blocks = all_heads(model)
     total = sum(map(len, blocks.values()))
     fixed = sum(
         len(heads)

@@ -182,7 +182,7 @@ def _seconds(network: Pruned, run: Run, all_batches: Sequence[Batch]) -> float:
     beam = run.settings.decoding.beam
     start = time.perf_counter()
     for batch in all_batches:
-        with evaluating(model), PlugIn(), WithSelection(network.guide):
+        with eval_no_grad(model), PlugIn(), WithSelection(network.guide):
             state = model.begin(batch)
             for step in batch.decoder_input.split(1, -1):
                 model.step(step[:, None].expand(-1, beam, -1), state)

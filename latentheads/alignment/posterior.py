@@ -95,8 +95,8 @@ class AlignmentPosterior(nn.Module):
         self, aligner: Aligner, width: int, form: Form, condition_on: ConditionOn, size: int = 64
     ) -> None:
         super().__init__()
-        check_choices({"reads": reads}, reads=get_args(ConditionOn))
-        self.form, self.reads = form, reads
+        check_choices({"reads": condition_on}, reads=get_args(ConditionOn))
+        self.form, self.condition_on = form, condition_on
         heads = aligner.options.heads
         self.chained = aligner.options.chained and form == "cascaded"
         self.source = nn.Linear(width, size)

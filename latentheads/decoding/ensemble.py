@@ -75,5 +75,5 @@ def ensemble_search(
     Heads are set to their prior's location, with the likeliest selection of each guide;
     ``decoding.draws`` is ignored.
     """
-    with evaluating(*models):
+    with eval_no_grad(*models):
         return search(_EnsembleModel(models, guides), batch.to(models[0].device), decoding, 0)

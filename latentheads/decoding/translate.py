@@ -88,7 +88,7 @@ def translate(
     model: Decoder, guide: ModelGuide, target: Vocabulary, batch: Batch, decoding: Decoding
 ) -> list[str]:
     """Translates a batch into lines of text, with the heads that the guide selects or samples."""
-    with evaluating(model), WithSelection(guide, decoding.draws):
+    with eval_no_grad(model), WithSelection(guide, decoding.draws):
         token_ids = search(model, batch.to(model.device), decoding, decoding.draws)
     return decode_lines(target, token_ids)
 

@@ -38,7 +38,7 @@ def score_ctc(
         return {}
 
     def transcribe(batch: Batch) -> list[str]:
-        with evaluating(model), WithSelection(guide), PlugIn():
+        with eval_no_grad(model), WithSelection(guide), PlugIn():
             token_ids = model.decode_ctc(batch.to(model.device))
         return [corpus.target.decode(tokens) for tokens in token_ids]
 

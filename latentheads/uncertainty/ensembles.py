@@ -138,13 +138,13 @@ class SingleModel(Ensemble):
     def predict(self, batch: Batch) -> Prediction:
         """The network's prediction; the alignment positions are the ensemble members."""
         on_device = batch.to(self.model.device)
-        with evaluating(self.model), PlugIn(), WithSelection(self.guide):
+        with eval_no_grad(self.model), PlugIn(), WithSelection(self.guide):
             log_probs, state = _log_probs(self.model, on_device)
             alignments = state.alignments
             if alignments is None or alignments.aligner.soft:
                 return Prediction.of_one(log_probs, on_device.target)
-            data_uncertainty, mean_log, reverse_mutual_information = alignments.disagree(
-                log_probs.exp(), on_device.target
+            data_uncertainty, mean_log, reverse_mutual_information = (
+                alignments.decompose_uncertainty(log_probs.exp(), on_device.target)
             )
         return Prediction(
             log_probs, mean_log, data_uncertainty, reverse_mutual_information.clamp_min(0)
@@ -152,7 +152,7 @@ class SingleModel(Ensemble):
 
     def translate(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
         """Translates by beam search."""
-        with evaluating(self.model), WithSelection(self.guide):
+        with eval_no_grad(self.model), WithSelection(self.guide):
             return search(self.model, batch.to(self.model.device), decoding, 0)
 
 
@@ -189,7 +189,11 @@ class SampledEnsemble(Ensemble):
     def predict(self, batch: Batch) -> Prediction:
         """The prediction of all samples, computed on the batch repeated once for each."""
         on_device = batch.to(self.model.device)
-        with evaluating(self.model), self.selection_context(self.members), self.sampling_context():
+        with (
+            eval_no_grad(self.model),
+            self.selection_context(self.members),
+            self.sampling_context(),
+        ):
             log_probs, _ = _log_probs(self.model, on_device.repeated(self.members))
         members = log_probs.unflatten(0, (self.members, -1))
         return mix_distributions(list(members), on_device.target, self.sentence_level)
@@ -203,7 +207,7 @@ class SampledEnsemble(Ensemble):
         return self._translate(batch, decoding, 1)
 
     def _translate(self, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
-        with evaluating(self.model), self.selection_context(draws), self.sampling_context():
+        with eval_no_grad(self.model), self.selection_context(draws), self.sampling_context():
             return search(self.model, batch.to(self.model.device), decoding, draws)
 
 
@@ -336,7 +340,7 @@ class DeepEnsemble(Ensemble):
         members = []
         for model, guide in zip(self.models, self.guides, strict=True):
             on_device = batch.to(model.device)
-            with evaluating(model), PlugIn(), WithSelection(guide):
+            with eval_no_grad(model), PlugIn(), WithSelection(guide):
                 members.append(_log_probs(model, on_device)[0])
         return mix_distributions(members, batch.target.to(members[0].device))
 

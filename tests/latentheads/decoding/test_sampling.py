@@ -213,8 +213,8 @@ def test_tokens_come_as_often_as_they_are_likely(
 def test_a_token_depends_on_the_one_drawn_before_it() -> None:
     model = small()
     found = sample_text(model, [[4]] * DRAWS, 2, 1.5, stop_at_eos=False)
-    first = softened(anew(model, [4]), 1.5, 0).tolist()
-    second = [softened(anew(model, [4, token]), 1.5, 0).tolist() for token in range(TYPES)]
+    first = soft_states(anew(model, [4]), 1.5, 0).tolist()
+    second = [soft_states(anew(model, [4, token]), 1.5, 0).tolist() for token in range(TYPES)]
     pairs = product(range(TYPES), repeat=2)
     assert agree([tuple(p) for p in found], {(a, b): first[a] * second[a][b] for a, b in pairs}) > (
         1e-4

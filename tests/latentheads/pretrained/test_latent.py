@@ -267,7 +267,7 @@ def test_a_call_of_the_network_itself_draws_heads_too() -> None:
     assert trace.stochastic_nodes == ["decoder.0.self.logits", "decoder.1.self.logits"]
     once, again = (model.network(input_ids=IDS).logits for _ in range(2))
     assert not torch.equal(once, again)
-    assert model.network.generate(IDS, length=3, do_sample=False).shape[1] > 5
+    assert model.network.generate(IDS, max_new_tokens=3, do_sample=False).shape[1] > 5
 
 
 @pytest.mark.parametrize("prior", [name for name in PRIORS if name != "delta"])

@@ -149,8 +149,8 @@ def test_gates_are_pressed_and_folded_into_the_network() -> None:
         for family, start in zip(guide.selection_families, starts, strict=True):
             family.weight.copy_(torch.tensor([start]) / family.gain)
     with torch.no_grad(), lh.PlugIn(), lh.WithSelection(guide):
-        want = model.law(batch).log_prob(batch.scored)
-        written = model.network.generate(IDS, length=3, do_sample=False)
+        want = model.token_distribution(batch).log_prob(batch.scored)
+        written = model.network.generate(IDS, max_new_tokens=3, do_sample=False)
     bound = lh.terms(model, guide, batch)
     assert set(bound.shared_kl) == {"decoder.0.self.selection", "decoder.1.self.selection"}
     fold_gates(model, guide)
@@ -158,7 +158,7 @@ def test_gates_are_pressed_and_folded_into_the_network() -> None:
     with torch.no_grad():
         torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), want)
         made = lh.plain(model)
-        assert torch.equal(made.generate(IDS, length=3, do_sample=False), written)
+        assert torch.equal(made.generate(IDS, max_new_tokens=3, do_sample=False), written)
 
 
 def test_the_least_important_heads_go_first() -> None:
