@@ -24,7 +24,7 @@ COLUMNS = "88"
 NOTEBOOKS = "experiments/notebooks/README.md"
 ABOVE = {"index": "README.md", "changes": "CHANGELOG.md", "notebooks": NOTEBOOKS}
 """Pages that begin with a file of the repository."""
-BESIDE = ("results", "notebooks")
+IGNORED_NAMES = ("results", "notebooks")
 """Folders of ``experiments`` that are copied here: a site is made of what lies in one folder."""
 
 project = "latentheads"
@@ -70,7 +70,7 @@ html_show_sphinx = False
 
 def copy_folders(app: Sphinx) -> None:
     """Copies what lies beside this folder and is part of the site."""
-    for name in BESIDE:
+    for name in IGNORED_NAMES:
         copy = Path(app.srcdir) / name
         shutil.rmtree(copy, ignore_errors=True)
         if (ROOT / "experiments" / name).is_dir():
@@ -115,7 +115,7 @@ def adapt_links(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = LINK.sub(rf"{folder}/\1", file.read_text(encoding="utf-8")) + source[0]
     source[0] = source[0].replace(f"](../{NOTEBOOKS})", "](notebooks.md)")
     source[0] = re.sub(r"\]\(\.\./docs/", "](", source[0])
-    source[0] = re.sub(rf"\]\(\.\./experiments/(?={'|'.join(BESIDE)})", "](", source[0])
+    source[0] = re.sub(rf"\]\(\.\./experiments/(?={'|'.join(IGNORED_NAMES)})", "](", source[0])
 
 
 TYPE = ":type: "

@@ -1,4 +1,4 @@
-"""Tells what the heads of finished runs do: how far apart, how sure, how important, in which role.
+"""Analyses the heads of finished runs: divergence, confidence, importance, roles.
 
 python experiments/analyse.py runs/transformer-seed0 runs/coda-seed0
 """
@@ -27,23 +27,22 @@ from latentheads.experiments.analysis.tables import (
     table,
 )
 from latentheads.experiments.analysis.texts import Text, texts
-from latentheads.experiments.cli.errors import error_handling, tell
+from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader
-from latentheads.experiments.cli.outputs import make_folder
+from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.files import write_text
 from latentheads.reading.alignments import samples_alignments
 from latentheads.reading.head_report import HeadReport
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
-from latentheads.runs.sampling_checks import check_draws
+from latentheads.runs.sampling_checks import check_is_stochastic
 
 DESCRIPTION = (
-    "Tells what the heads of finished runs do, on the same sentences.\n\n"
+    "Analyses the heads of finished runs on the same sentences.\n\n"
     "    python experiments/analyse.py runs/transformer-seed0 runs/coda-seed0 --out runs/heads\n\n"
-    "Writes figures, one table and one JSON: Jensen-Shannon divergence of head pairs as "
-    "heat-maps, confidence, entropy, importance, relevance and cosine of outputs as maps, and "
-    "the roles that heads play; of a run with alignments, where the words of a sentence point. On "
-    "the grammar, whose alignments are known, links are scored against them. Heads stand at their "
-    "prior's location unless --draws is given."
+    "Writes figures, a table and JSON: Jensen-Shannon divergence of head pairs as heat maps; "
+    "confidence, entropy, importance, relevance and cosine of outputs; roles of heads; for a run "
+    "with alignments, the alignment of a sentence. On the grammar, whose alignments are known, "
+    "links are scored against them. Heads are at their prior's location unless --draws is given."
 )
 DIGITS = "%.6g"
 
@@ -51,26 +50,26 @@ DIGITS = "%.6g"
 def make_parser() -> Parser:
     """Makes the parser."""
     sections = {
-        "what to read": ("part", "sentences", "draws", "relevance", "conllu", "exclude"),
-        "when a head plays a role": ("positional", "margin", "rare", "top"),
+        "data": ("part", "sentences", "draws", "relevance", "conllu", "exclude"),
+        "thresholds of roles": ("positional", "margin", "rare", "top"),
         "output": ("out",),
     }
     parser = make_reader("analyse.py", DESCRIPTION, sections)
-    parser.add_argument("--out", type=str, default="runs/analysis", help="where everything goes")
+    parser.add_argument("--out", type=str, default="runs/analysis", help="output folder")
     parser.add_argument(
         "--part",
         type=Literal["valid", "test"],
         default="valid",
-        help="part of the corpus that is read",
+        help="part of the corpus",
     )
     parser.add_dataclass(AnalysisOptions, skip=("seed",))
     parser.add_argument(
         "--conllu",
         type=str,
         help="file of parsed source sentences, or of a language model's own, for syntactic roles; "
-        "a run on the grammar knows its parses. A guide sees no translation of them",
+        "not needed on the grammar. The sentences have no translations for a guide",
     )
-    add_run_options(parser, "of the draws")
+    add_run_options(parser, "of sampling")
     return parser
 
 
@@ -78,61 +77,65 @@ def write(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
 ) -> str:
     """Writes figures, tables and JSON; returns the table."""
-    import pandas as pd  # takes long to load
+    import pandas as pd  # slow to import
 
     rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]
     parts = (
         table(rows, notes(texts, head_reports, options)),
         link_table(head_reports, options.part),
     )
-    said = "\n".join(part for part in parts if part)
+    tables = "\n".join(part for part in parts if part)
     write_text(out / "analysis.json", to_json(texts, head_reports, options))
-    write_text(out / "table.md", said)
+    write_text(out / "table.md", tables)
     heads = head_table(texts, head_reports)
-    links = pd.DataFrame(row for each in head_reports for row in link_rows(each))
+    links = pd.DataFrame(row for head_report in head_reports for row in link_rows(head_report))
     for name, frame in (("table", pd.DataFrame(rows)), ("heads", heads), ("alignments", links)):
         if not len(frame):
             continue
         write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format=DIGITS))
     draw(texts, head_reports, options, out)
     draw_alignments(texts, head_reports, caption(texts, options), out)
-    return said
+    return tables
 
 
 def draw_alignments(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], title: str, out: Path
 ) -> None:
-    """Draws the scores of links, and where the words of a sentence point."""
+    """Draws the scores of links, and the alignments of a sentence."""
     from latentheads.plot import draw_links, save
     from latentheads.plot.runs import batch_alignments
 
-    links = {each.name: each.links for each in head_reports if each.links}
+    links = {
+        head_report.name: head_report.links for head_report in head_reports if head_report.links
+    }
     if links:
         save(draw_links(links, title), out / "alignments.png")
     for text in texts:
         if text.run.source is None or not samples_alignments(text.run.model):
-            continue  # a block of running text has too many words for a picture
+            continue  # a block of running text has too many words for a figure
         figure = batch_alignments(text.run, *text.pair_to_show())
         save(figure, out / f"alignments-{_file_name(text.name)}.png")
 
 
 def _file_name(run: str) -> str:
-    """The name of a run as part of a file's."""
+    """The name of a run as part of a file name."""
     return run.strip("/").replace("/", "-")
 
 
 def draw(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
 ) -> None:
-    """Draws every figure, those of single runs on one scale."""
+    """Draws all figures; those of single runs share one scale."""
     from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save
     from latentheads.plot.canvas import largest  # matplotlib takes long to load
 
-    top = largest(m for each in head_reports for m in each.divergence.summed.values())
-    for text, each in zip(texts, head_reports, strict=True):
-        own = f"{each.name}: {caption([text], options)}"
-        figure = draw_divergence(each.divergence, own, top)
-        save(figure, out / f"divergence-{_file_name(each.name)}.png")
+    top = largest(
+        matrix for head_report in head_reports for matrix in head_report.divergence.summed.values()
+    )
+    for text, head_report in zip(texts, head_reports, strict=True):
+        own_title = f"{head_report.name}: {caption([text], options)}"
+        figure = draw_divergence(head_report.divergence, own_title, top)
+        save(figure, out / f"divergence-{_file_name(head_report.name)}.png")
     title = caption(texts, options)
     save(draw_averages(head_reports, title), out / "divergence.png")
     save(draw_maps(head_reports, title), out / "heads.png")
@@ -143,16 +146,22 @@ def draw(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with error_handling("analyse.py", stopped="nothing was written"):
-        how = AnalysisOptions(**{each.name: options[each.name] for each in fields(AnalysisOptions)})
-        found = texts(options)
+    with error_handling("analyse.py", on_interrupt="nothing was written"):
+        analysis_options = AnalysisOptions(
+            **{field.name: options[field.name] for field in fields(AnalysisOptions)}
+        )
+        loaded_texts = texts(options)
         if options.draws:
-            check_draws((text.run for text in found), "--draws", ("heads", "alignments"))
-        out = make_folder(Path(options.out), "table.md")
-        head_reports = [analyse_heads(t.run, t.part, how, t.parses, t.name) for t in found]
-    with error_handling("analyse.py", stopped=f"what was written is in {out}"):
-        said = write(found, head_reports, options, out)
-    tell("analyse.py", f"{said}\nwritten to {out}")
+            check_is_stochastic(
+                (text.run for text in loaded_texts), "--draws", ("heads", "alignments")
+            )
+        out = make_output_folder(Path(options.out), "table.md")
+        head_reports = [
+            analyse_heads(t.run, t.part, analysis_options, t.parses, t.name) for t in loaded_texts
+        ]
+    with error_handling("analyse.py", on_interrupt=f"what was written is in {out}"):
+        tables = write(loaded_texts, head_reports, options, out)
+    print_result("analyse.py", f"{tables}\nwritten to {out}")
     return 0
 
 

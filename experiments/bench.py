@@ -173,7 +173,7 @@ def show(results: list[Result]) -> None:
 
 def draw(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     """Draws milliseconds and ratio against length and against heads."""
-    from latentheads.plot import Picture, save  # takes long to load
+    from latentheads.plot import Picture, save  # slow to import
     from latentheads.plot.canvas import WIDTH, add_legend, scale_by_log, write_title
     from latentheads.plot.style import styled
 

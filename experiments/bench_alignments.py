@@ -35,7 +35,7 @@ import torch
 
 from latentheads import AlignmentOptions, Batch, Head_ELBO
 from latentheads.batch import SPECIALS
-from latentheads.checks import whole_numbers
+from latentheads.checks import parse_integers
 from latentheads.experiments.benchmarks.baselines import (
     Made,
     Runner,
@@ -158,7 +158,7 @@ def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
     Raises:
         ValueError: No network has them.
     """
-    cutoffs = tuple(whole_numbers("cutoffs", options.cutoffs)) if options.cutoffs else ()
+    cutoffs = tuple(parse_integers("cutoffs", options.cutoffs)) if options.cutoffs else ()
     if cutoffs and options.task != "language-model":
         raise ValueError("--cutoffs act on nothing here: they need --task language-model")
     AdaptiveTable(growth.size.vocabulary, growth.size.width, cutoffs, FACTOR)  # refuses them

@@ -22,13 +22,13 @@ from latentheads.experiments.cli.comparison import (
     take_common,
     train_all,
 )
-from latentheads.experiments.cli.errors import error_handling, name_again
+from latentheads.experiments.cli.errors import error_handling, rerun_command
 from latentheads.experiments.cli.options import read_program
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
 from latentheads.files import write_text
-from latentheads.metrics.scores import SCORES, chief_score, title_of
+from latentheads.metrics.scores import SCORES, part_title, primary_score
 from latentheads.metrics.seeds import DIFFERENCES, summarise
 from latentheads.runs.folder import read_metrics
 
@@ -64,7 +64,7 @@ DESCRIPTION = (
 
 def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
     """Paired bootstrap of every translation with the first recipe's of the same seed."""
-    import pandas as pd  # takes long to load
+    import pandas as pd  # slow to import
 
     rows = []
     for seed, mine in runs.groupby("seed", sort=False):
@@ -105,19 +105,19 @@ def _is_known(name: str, rows: Sequence[dict[str, Any]]) -> bool:
 
 def _name_columns(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The figures and their titles: p behind the score that stands for all, which ends the row."""
-    score = chief_score(row)
+    score = primary_score(row)
     for name, title in COLUMNS.items():
         yield name, title
         if name == score:
             yield "p", f"p of {title.removesuffix(', %')}, a seed each"
     for name in row:
         if score and name.startswith("task ") and name.endswith(f": {score}"):
-            yield name, title_of(score, name[5:].removesuffix(f": {score}"))
+            yield name, part_title(score, name[5:].removesuffix(f": {score}"))
 
 
 def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
     """Draws the bounds of all recipes, and how they came about."""
-    from latentheads.plot import draw_curves, draw_gaps, draw_recipes, save  # takes long to load
+    from latentheads.plot import draw_curves, draw_gaps, draw_recipes, save  # slow to import
 
     what = describe_plans(plans)
     several = len(plans) > len(rows)
@@ -138,16 +138,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     given, line, options = read_program(words, "compare.py", DESCRIPTION, ComparisonOptions)
     recipes, out = list(options.recipes), Path(options.out)
-    kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
-    with error_handling("compare.py", kept, kept, mistakes=(ValueError,)):
+    kept = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
+    with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
         common = take_common(given, line, "compare.py")
         plans = plan_all(common, line, options, out, "compare.py")
         if not train_all(plans, options, out):
             return 0
         runs = read_all(plans)
     rows = summarise(runs, recipes)
-    with error_handling("compare.py", kept, kept, mistakes=()):
-        if score := chief_score(rows[0]):
+    with error_handling("compare.py", kept, kept, user_errors=()):
+        if score := primary_score(rows[0]):
             tests = significance(runs, out)
             write_text(out / "significance.csv", tests.to_csv(index=False))
             for row in rows:

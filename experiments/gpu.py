@@ -34,7 +34,7 @@ import torch
 from latentheads.checks import split_items
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.groups import BENCH_GROUPS
-from latentheads.experiments.cli.jobs import ended_by_signals
+from latentheads.experiments.cli.jobs import interrupted_by_signals
 from latentheads.experiments.cli.parser import OneLineErrorParser, positive
 from latentheads.experiments.machine.jobs import (
     Journal,
@@ -104,7 +104,10 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = Process) -> in
     if options.data is not None and not options.data.is_dir():
         parser.error(f"--data: no folder {str(options.data)!r}")
     deadline += 60 * options.minutes
-    with error_handling("gpu.py", stopped=f"what is done is in {options.out}"), ended_by_signals():
+    with (
+        error_handling("gpu.py", on_interrupt=f"what is done is in {options.out}"),
+        interrupted_by_signals(),
+    ):
         if options.device == "cuda" and not torch.cuda.is_available():
             parser.error("--device cuda: PyTorch sees no CUDA device here")
         out = options.out.resolve()

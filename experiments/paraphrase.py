@@ -17,10 +17,10 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import pyro
 from torch import Tensor
 
-from latentheads.checks import check_least, check_seed, distinct, split_items, whole_numbers
+from latentheads.checks import check_distinct, check_least, check_seed, parse_integers, split_items
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.options import Parser
-from latentheads.experiments.cli.outputs import make_folder
+from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.retrieval import measures
 from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs, read_pairs
@@ -92,7 +92,7 @@ def _read_prices(text: str) -> list[float]:
         prices = []
     if not prices or not all(0 < price < float("inf") for price in prices):
         raise ValueError(f"prices must be positive numbers with commas between, got {text!r}")
-    distinct("prices", prices)
+    check_distinct("prices", prices)
     return prices
 
 
@@ -109,7 +109,7 @@ class Study:
         self.folder, self.options = folder, options
         self.test, self.training = pairs.split(options.test)
         self.encoder = Encoder(folder)
-        self.out = make_folder(Path(options.out), "noise.csv")
+        self.out = make_output_folder(Path(options.out), "noise.csv")
         self.maps: dict[str, dict[str, Tensor]] = {}
 
     def run(self, prices: Sequence[float], keep: Sequence[int]) -> None:
@@ -232,7 +232,7 @@ class Study:
         self, noise: Sequence[Mapping[str, Any]], removal: Sequence[Mapping[str, Any]]
     ) -> None:
         """Draws everything in one picture."""
-        from latentheads.plot import draw_encoder, save  # takes long to load
+        from latentheads.plot import draw_encoder, save  # slow to import
 
         noisy = self._middle_noise()
         shown = {
@@ -257,15 +257,15 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with error_handling("paraphrase.py", stopped="what is written so far stays"):
+    with error_handling("paraphrase.py", on_interrupt="what is written so far stays"):
         check_seed(options.seed)
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
         check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)
         if not 0 < options.prior_scale < math.inf:
             raise ValueError(f"prior_scale must be positive, got {options.prior_scale}")
         prices = _read_prices(options.prices)
-        keep = whole_numbers("keep_heads", options.keep_heads)
-        distinct("keep_heads", keep)
+        keep = parse_integers("keep_heads", options.keep_heads)
+        check_distinct("keep_heads", keep)
         pairs = read_pairs(options.english, options.german, options.seed)
         if len(pairs) <= options.test:
             raise ValueError(f"test must be less than the {len(pairs)} pairs, got {options.test}")

@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--sentences is of spoken-multi30k, got {options.corpus}")
         own["sentences"] = options.sentences
     given = sources if options.corpus in RECORDED else next(iter(sources), None)
-    with error_handling("prepare.py", trouble=f"nothing is in {out}"):
+    with error_handling("prepare.py", on_failure=f"nothing is in {out}"):
         CORPORA[options.corpus](given, out, print, **own)
     return 0
 

@@ -12,31 +12,30 @@ from typing import Literal
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.experiments.cli.errors import error_handling, tell
+from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.options import (
     Parser,
     add_run_options,
     make_reader,
     open_run,
 )
-from latentheads.experiments.cli.outputs import check_file
+from latentheads.experiments.cli.outputs import check_output_file
 from latentheads.experiments.cli.pages import warn_unread
 from latentheads.page import report
 
 DESCRIPTION = (
     "Makes one page of finished runs, which a browser opens without a network.\n\n"
     "    python experiments/report.py runs/coda-seed0 runs/cascaded-seed0 --out report.html\n\n"
-    "The page is one file of HTML, at most 2.5 MB where it can, to be opened by a double click, "
-    "mailed or printed: a table of bounds, curves, every head of every layer, where a head looks "
-    "under many draws, alignments, how far heads differ, which of them speak, and translations "
-    "with the bound of each sentence."
+    "The page is one HTML file, at most 2.5 MB if possible: a table of bounds, training curves, "
+    "every head of every layer, attention under many samples, alignments, divergence of heads, "
+    "active heads, and translations with the bound of each sentence."
 )
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
     sections = {
-        "what to show": ("part", "sentences", "shown", "draws"),
+        "data": ("part", "sentences", "shown", "draws"),
         "output": ("out",),
     }
     parser = make_reader("report.py", DESCRIPTION, sections)
@@ -45,42 +44,41 @@ def make_parser() -> Parser:
         "--part",
         type=Literal["valid", "test"],
         default="test",
-        help="part of the corpus that is read",
+        help="part of the corpus",
     )
     parser.add_argument(
         "--sentences",
         type=int,
         default=100,
-        help="number of sentences that are read, the first ones; of running text blocks: all heads "
-        "are measured on them",
+        help="number of sentences, or blocks of running text, on which all heads are measured, the "
+        "first ones",
     )
     parser.add_argument(
         "--shown",
         type=int,
         default=6,
-        help="number of sentences whose heads are shown one by one",
+        help="number of sentences whose heads are shown",
     )
     parser.add_argument(
         "--draws",
         type=int,
         default=32,
-        help="number of draws of the heads of each that is shown, at least 2; from 25 on k-hat is "
-        "known",
+        help="samples of the heads of each shown sentence, at least 2; k-hat needs 25",
     )
-    add_run_options(parser, "of the draws")
+    add_run_options(parser, "of sampling")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with error_handling("report.py", stopped="nothing was written"):
-        out = check_file(Path(options.out))
+    with error_handling("report.py", on_interrupt="nothing was written"):
+        out = check_output_file(Path(options.out))
         runs = [open_run(run, options, finished=True) for run in options.runs]
-        chosen = {name: options[name] for name in ("part", "sentences", "shown", "draws")}
-        page = report(runs, out, **chosen, seed=options.seed)
+        page_options = {name: options[name] for name in ("part", "sentences", "shown", "draws")}
+        page = report(runs, out, **page_options, seed=options.seed)
     warn_unread("report.py", page)
-    tell("report.py", f"written to {options.out}: {len(page.html.encode()):,} bytes")
+    print_result("report.py", f"written to {options.out}: {len(page.html.encode()):,} bytes")
     return 0
 
 

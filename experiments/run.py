@@ -14,7 +14,7 @@ from typing import Any
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.errors import print_message
-from latentheads.experiments.cli.errors import error_handling, exit_with_error, name_again
+from latentheads.experiments.cli.errors import error_handling, exit_with_error, rerun_command
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
@@ -47,17 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     settings, options, _ = read_settings(words, "run.py", DESCRIPTION)
-    again = name_again(options.overwrite)
+    again = rerun_command(options.overwrite)
     out = Path(options.out or settings.out)
-    with error_handling("run.py", mistakes=(ValueError,)):
+    with error_handling("run.py", user_errors=(ValueError,)):
         trusted = name_trusted(settings, options.trust)
         results = Folder(out, settings.to_yaml(), options.overwrite, trusted).results
         trainer = trainer_of(settings, options) if results is None else None
     with error_handling(
         "run.py",
-        trouble=f"what is finished is in {out}",
-        stopped=f"{again} goes on from the last checkpoint",
-        mistakes=(),
+        on_failure=f"what is finished is in {out}",
+        on_interrupt=f"{again} goes on from the last checkpoint",
+        user_errors=(),
     ):
         if trainer is None:
             if os.environ.get("RANK", "0") != "0":
@@ -71,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     said = results.to_json()
     tables = _tables(said, out, options.verbose)
-    with error_handling("run.py", trouble=f"all else is in {out}", stopped=f"all else is in {out}"):
+    with error_handling(
+        "run.py", on_failure=f"all else is in {out}", on_interrupt=f"all else is in {out}"
+    ):
         print_and_write("run.py", tables, [(out, settings)], options, out)
     if lacks := lacking(said):
         exit_with_error("run.py", f"error: the report lacks {lacks}; {again} goes on with it", 1)

@@ -1,4 +1,4 @@
-"""Scores finished runs and tests each against the first: what they write, or their log p.
+"""Scores finished runs, and tests each against the first: their output, or their log p.
 
 python experiments/score.py runs/transformer-seed0 runs/cascaded-seed0 --paper iwslt14
 python experiments/score.py runs/transformer-seed0 runs/cascaded-seed0 --likelihood
@@ -17,9 +17,9 @@ from typing import Any, get_args
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.experiments.cli.errors import error_handling, tell
+from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.groups import Paragraphs
-from latentheads.experiments.cli.outputs import check_file
+from latentheads.experiments.cli.outputs import check_output_file
 from latentheads.experiments.cli.parser import OneLineErrorParser, add_loading_options, writable
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
@@ -31,33 +31,30 @@ from latentheads.metrics.translation import Comparison, Estimate, Protocol
 from latentheads.values import finite
 
 DESCRIPTION = (
-    "Scores what finished runs write, and tests each against the first.\n\n"
+    "Scores the output of finished runs, and tests each against the first.\n\n"
     "    python experiments/score.py runs/transformer-seed0 runs/coda-seed0 --paper iwslt14\n"
     "    python experiments/score.py runs/transformer-seed0 runs/coda-seed0 --likelihood\n"
     "    python experiments/score.py mine.txt other.txt --references test.de\n\n"
-    "Translations are scored with BLEU and chrF2, whole ones with accuracy and edit distance "
-    "where they are asked for, recognised speech with WER and CER, and the papers' WER where runs "
-    "were asked for it. "
-    "Tests are by paired bootstrap: the same resampled sentences for all runs. Prints one "
-    "table, score [95 % interval] and p of no difference, and the signatures to cite. Plain "
-    "text files, one sentence a line, may stand for runs: give --references.\n\n"
-    "With --likelihood it is the log p(y | x) of every test sentence that is compared, exact where "
-    "it is known, else the bound: nats a target token, and the difference to the first run. Runs "
-    "that cut sentences into other tokens are compared in nats a sentence."
+    "Translations are scored with BLEU and chrF2, and optionally accuracy and edit distance; "
+    "transcripts with WER and CER, and the papers' WER if the runs have it. "
+    "Tests are by paired bootstrap over sentences. Prints one table, score [95 % interval] and "
+    "p-value of the difference, and the signatures to cite. Plain text files, one sentence per "
+    "line, may be given instead of runs: give --references.\n\n"
+    "With --likelihood the log p(y | x) of the test sentences is compared, exact if available, "
+    "otherwise the bound: nats per target token, and the difference to the first run. Runs with "
+    "different tokenisation are compared in nats per sentence."
 )
 GROUPS = {
-    "what to score": (
-        *("likelihood", "direction", "references", "tokenised", "lowercase", "recognised"),
-    ),
-    "how": ("accuracy", "paper", "resamples", "seed"),
+    "data": (*("likelihood", "direction", "references", "tokenised", "lowercase", "recognised"),),
+    "scores": ("accuracy", "paper", "resamples", "seed"),
     "the runs, for --likelihood": ("checkpoint", "trust", "device"),
     "output": ("json", "help"),
 }
-OF_TEXT = ("references", "tokenised", "lowercase", "recognised", "accuracy", "paper")
-"""Options of what is written."""
+TEXT_OPTIONS = ("references", "tokenised", "lowercase", "recognised", "accuracy", "paper")
+"""Options for scores of output."""
 
-OF_LIKELIHOOD = ("checkpoint", "trust", "device")
-"""Options of what is computed anew."""
+LIKELIHOOD_OPTIONS = ("checkpoint", "trust", "device")
+"""Options for --likelihood."""
 
 TITLES = {**SCORES, "chrf": "chrF2", "paper_bleu": "paper BLEU", "paper_wer": "paper WER, %"}
 
@@ -73,8 +70,8 @@ def make_parser() -> OneLineErrorParser:
     parser.add_argument(
         "--likelihood",
         action="store_true",
-        help="compare the log p(y | x) of the test sentences in place of what is written, with the "
-        "draws of each run's report where it is a bound; a run must have its corpus",
+        help="compare the log p(y | x) of the test sentences instead of the output, a bound with "
+        "as many samples as in each run's report; the corpus must be available",
     )
     parser.add_argument(
         "--references", type=Path, metavar="FILE", help="references of plain text files"
@@ -82,32 +79,29 @@ def make_parser() -> OneLineErrorParser:
     parser.add_argument(
         "--tokenised",
         action="store_true",
-        help="plain text files hold tokens with spaces between: scored as they are (tok:none); "
-        "a run folder says it itself",
+        help="plain text files are tokenised, with spaces between tokens: scored as they are "
+        "(tok:none); known for run folders",
     )
-    parser.add_argument(
-        "--lowercase", action="store_true", help="plain text files are scored without case"
-    )
+    parser.add_argument("--lowercase", action="store_true", help="ignore case in plain text files")
     parser.add_argument(
         "--accuracy",
         action="store_true",
-        help="add the share of translations that are right to the letter, and how many edits they "
-        "are away; a run folder says it itself",
+        help="add the share of exact matches and the mean edit distance; known for run folders",
     )
     parser.add_argument(
         "--paper",
         choices=get_args(Protocol),
-        help="add the BLEU of the papers, another figure: compounds split, case counts on wmt14 "
-        "alone",
+        help="add the papers' BLEU, which is not comparable: compounds split; case-sensitive only "
+        "on wmt14",
     )
     parser.add_argument(
         "--recognised",
         action="store_true",
-        help="plain text files are transcripts of speech, scored with WER and CER; a run folder "
-        "says it itself",
+        help="plain text files are transcripts of speech, scored with WER and CER; known for run "
+        "folders",
     )
     parser.add_argument(
-        "--direction", metavar="NAME", help="score the lines of one task alone, as en-de: of runs"
+        "--direction", metavar="NAME", help="score only the lines of one task of runs, as en-de"
     )
     parser.add_argument(
         "--resamples",
@@ -116,20 +110,20 @@ def make_parser() -> OneLineErrorParser:
         help=f"resamples of the test part (default: {RESAMPLES})",
     )
     parser.add_argument(
-        "--seed", type=int, default=SEED, help=f"of the resamples (default: {SEED})"
+        "--seed", type=int, default=SEED, help=f"seed of the resampling (default: {SEED})"
     )
     add_loading_options(parser)
-    parser.add_argument("--json", type=writable, metavar="FILE", help="write all figures there too")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="write all results as JSON")
     return parser
 
 
 def table(names: Sequence[str], rows: Sequence[Comparison | Errors]) -> str:
-    """The scores of all systems, then the signatures."""
-    shown = [name for name in TITLES if getattr(rows[0], name, None) is not None]
-    heads = [cell for name in shown for cell in (f"{TITLES[name]} [95 %]", "p")]
-    cells = [[cell for name in shown for cell in _cells(getattr(row, name))] for row in rows]
+    """Formats the scores of all systems, and the signatures."""
+    names_shown = [name for name in TITLES if getattr(rows[0], name, None) is not None]
+    heads = [cell for name in names_shown for cell in (f"{TITLES[name]} [95 %]", "p")]
+    cells = [[cell for name in names_shown for cell in _cells(getattr(row, name))] for row in rows]
     lines = [("run", *heads), *((name, *line) for name, line in zip(names, cells, strict=True))]
-    signatures = [(TITLES[name], getattr(rows[0], name).signature) for name in shown]
+    signatures = [(TITLES[name], getattr(rows[0], name).signature) for name in names_shown]
     width = max(len(title) for title, _ in signatures)
     return "\n".join([aligned(lines), "", *(f"{t.ljust(width)}  {s}" for t, s in signatures)])
 
@@ -140,7 +134,7 @@ def _cells(estimate: Estimate) -> tuple[str, str]:
 
 
 def record(systems: Sequence[System], rows: Sequence[Comparison | Errors]) -> dict[str, Any]:
-    """All figures, as written to a file."""
+    """All results, as written to a file."""
     return {
         "sentences": len(systems[0].references),
         "tokenised": systems[0].tokenised,
@@ -153,19 +147,19 @@ def record(systems: Sequence[System], rows: Sequence[Comparison | Errors]) -> di
 
 def _figures(row: Comparison | Errors) -> dict[str, Any]:
     estimates = {name: getattr(row, name, None) for name in TITLES}
-    return {name: asdict(it) for name, it in estimates.items() if it is not None}
+    return {name: asdict(estimate) for name, estimate in estimates.items() if estimate is not None}
 
 
 def _check_options(options: argparse.Namespace, parser: OneLineErrorParser) -> None:
-    """Refuses options that act on nothing."""
-    for name in OF_TEXT if options.likelihood else OF_LIKELIHOOD:
+    """Checks for options that have no effect."""
+    for name in TEXT_OPTIONS if options.likelihood else LIKELIHOOD_OPTIONS:
         if getattr(options, name) != parser.get_default(name):
-            why = "of what is written: drop it, or" if options.likelihood else "for"
-            parser.error(f"--{name} is {why} --likelihood")
+            explanation = "for scores of output: drop it, or" if options.likelihood else "for"
+            parser.error(f"--{name} is {explanation} --likelihood")
 
 
 def _score_texts(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """The table and all figures of what is written."""
+    """The table and all results for scores of output."""
     systems = read_systems(
         options.runs,
         options.references,
@@ -174,19 +168,19 @@ def _score_texts(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         options.direction,
         options.recognised,
     )
-    how = (options.paper, options.resamples, options.seed, options.accuracy)
-    rows = compare(systems, *how)
+    comparison_options = (options.paper, options.resamples, options.seed, options.accuracy)
+    rows = compare(systems, *comparison_options)
     return table([system.name for system in systems], rows), record(systems, rows)
 
 
 def _score_likelihoods(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """The table and all figures of what runs say of the test part."""
-    from latentheads.experiments.cli import likelihoods  # takes long to load
+    """The table and all results for log-likelihoods."""
+    from latentheads.experiments.cli import likelihoods  # slow to import
 
     check_resamples(options.resamples, options.seed)
-    said = likelihoods.read_said(options)
-    found = likelihoods.compare_said(said, options.resamples, options.seed)
-    return likelihoods.table_of_said(said, found), likelihoods.record_said(said, found)
+    runs = likelihoods.compute_likelihoods(options)
+    comparisons = likelihoods.compare_runs(runs, options.resamples, options.seed)
+    return likelihoods.format_table(runs, comparisons), likelihoods.to_record(runs, comparisons)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -194,10 +188,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     _check_options(options, parser)
-    with error_handling("score.py", stopped="nothing was written"):
+    with error_handling("score.py", on_interrupt="nothing was written"):
         if options.json is not None:
-            check_file(options.json, "--json")
-        said, figures = (_score_likelihoods if options.likelihood else _score_texts)(options)
+            check_output_file(options.json, "--json")
+        text, figures = (_score_likelihoods if options.likelihood else _score_texts)(options)
     try:
         if options.json is not None:
             with error_handling("score.py"):
@@ -205,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     options.json, json.dumps(finite(figures), indent=2, ensure_ascii=False) + "\n"
                 )
     finally:
-        tell("score.py", said)
+        print_result("score.py", text)
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import distinct
+from latentheads.checks import check_distinct
 from latentheads.experiments.cli.comparison import (
     ComparisonOptions,
     Plan,
@@ -22,11 +22,11 @@ from latentheads.experiments.cli.comparison import (
     take_common,
     train_all,
 )
-from latentheads.experiments.cli.errors import error_handling, name_again
+from latentheads.experiments.cli.errors import error_handling, rerun_command
 from latentheads.experiments.cli.options import read_program
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, check_texts, read_all, write_tables
-from latentheads.metrics.scores import CHIEF
+from latentheads.metrics.scores import PRIMARY_SCORES
 from latentheads.metrics.seeds import summarise
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Trains several recipes with several numbers of heads at constant width.\n\n"
     "    python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16\n\n"
-    "The more heads, the narrower each, and all attend at the same cost. Data order and noise "
-    "seeds are the same. Writes table.csv, table.md and heads.png, as the paper's table 3 and "
-    "figure 3: mean over seeds and 95 % interval. Parameters are printed, since a fusion over H "
-    "heads grows as H^2 (24 H^2 a block for coda-released). All other options are those of "
-    "run.py. A finished run in the folder is used again if its configuration is the same."
+    "More heads are narrower, so the cost of attention is constant. Data order and noise seeds are "
+    "the same. Writes table.csv, table.md and heads.png, as the paper's table 3 and figure 3: mean "
+    "over seeds and 95 % interval. Numbers of parameters are printed, since a fusion over H heads "
+    "has O(H^2) parameters (24 H^2 per block for coda-released). All other options are those of "
+    "run.py. A finished run in the folder is reused if its configuration is the same."
 )
 
 
@@ -58,42 +58,42 @@ class SweepOptions(ComparisonOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        distinct("head_numbers", self.head_numbers)
+        check_distinct("head_numbers", self.head_numbers)
 
 
 def read_sweep(
     plans: dict[int, list[Plan]], recipes: list[str]
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    """Every run, and a summary a recipe and number of heads."""
-    import pandas as pd  # takes long to load
+    """Reads all runs; summarises them by recipe and number of heads."""
+    import pandas as pd  # slow to import
 
     runs, rows = [], []
-    check_texts(plan for mine in plans.values() for plan in mine)
-    for number, mine in plans.items():
-        found = read_all(mine)
-        runs.append(found.assign(heads=number))
-        rows += [{**row, "heads": number} for row in summarise(found, recipes)]
+    check_texts(plan for of_number in plans.values() for plan in of_number)
+    for number, of_number in plans.items():
+        results = read_all(of_number)
+        runs.append(results.assign(heads=number))
+        rows += [{**row, "heads": number} for row in summarise(results, recipes)]
     order = [(recipe, number) for recipe in recipes for number in plans]
     rows.sort(key=lambda row: order.index((row["recipe"], row["heads"])))
     return pd.concat(runs), rows
 
 
 TABLE_FIGURES = (
-    *("elbo", "plug_in", *CHIEF, "perplexity_plug_in", "perplexity_elbo"),
+    *("elbo", "plug_in", *PRIMARY_SCORES, "perplexity_plug_in", "perplexity_elbo"),
     "head_divergence",
 )
-"""Figures that the table has a column for, where they are known."""
+"""The columns of the table, if available."""
 
 
 def table(
-    rows: Sequence[dict[str, Any]], tell: Callable[[dict[str, Any], str], str]
+    rows: Sequence[dict[str, Any]], format_cell: Callable[[dict[str, Any], str], str]
 ) -> list[list[str]]:
-    """The summary in nats a target token, its titles first; each cell as it is told."""
+    """The rows of the table in nats per target token, titles first."""
     shown = [name for name in TABLE_FIGURES if any(name in row for row in rows)]
     lines = [["recipe", "heads", "parameters", *(COLUMNS[name] for name in shown)]]
     for row in rows:
         sizes = [str(row["heads"]), f"{row['parameters']:,}"]
-        lines.append([row["recipe"], *sizes, *(tell(row, name) for name in shown)])
+        lines.append([row["recipe"], *sizes, *(format_cell(row, name) for name in shown)])
     return lines
 
 
@@ -102,8 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     given, line, options = read_program(words, "sweep.py", DESCRIPTION, SweepOptions)
     recipes, out = list(options.recipes), Path(options.out)
-    kept = f"{name_again(options.overwrite)} goes on; what is finished is in {out}"
-    with error_handling("sweep.py", kept, kept, mistakes=(ValueError,)):
+    hint = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
+    with error_handling("sweep.py", hint, hint, user_errors=(ValueError,)):
         common = take_common(given, line, "sweep.py", ("network.heads",))
         network = common.get("network", {})
         plans = {
@@ -116,19 +116,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             for number in options.head_numbers
         }
-        every = [plan for mine in plans.values() for plan in mine]
-        if not train_all(every, options, out):
+        all_plans = [plan for of_number in plans.values() for plan in of_number]
+        if not train_all(all_plans, options, out):
             return 0
         runs, rows = read_sweep(plans, recipes)
-    with error_handling("sweep.py", kept, kept, mistakes=()):
-        from latentheads.plot import draw_sweep, save  # takes long to load
+    with error_handling("sweep.py", hint, hint, user_errors=()):
+        from latentheads.plot import draw_sweep, save  # slow to import
 
-        what = describe_plans(every)
-        mean = ": mean and 95 % interval" if len(every) > len(rows) else ""
-        save(draw_sweep(rows, f"{what}{mean}"), out / "heads.png")
-        said = write_tables(runs, rows, table, 3, out)
-        trained = [(plan.folder, plan.settings) for plan in every]
-        print_and_write("sweep.py", said, trained, options, out)
+        description = describe_plans(all_plans)
+        mean = ": mean and 95 % interval" if len(all_plans) > len(rows) else ""
+        save(draw_sweep(rows, f"{description}{mean}"), out / "heads.png")
+        tables = write_tables(runs, rows, table, 3, out)
+        trained = [(plan.folder, plan.settings) for plan in all_plans]
+        print_and_write("sweep.py", tables, trained, options, out)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Writes what is said in files of sound, with a finished run of speech.
+"""Transcribes or translates audio files with a finished speech run.
 
 python experiments/transcribe.py runs/digits a.wav b.flac
 """
@@ -20,12 +20,12 @@ from jsonargparse import Namespace
 from latentheads.checks import check_least, check_seed
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.decoding import (
-    DECODING,
+    DECODING_OPTIONS,
     add_decoding_options,
     choose_decoding,
 )
 from latentheads.experiments.cli.errors import (
-    Losses,
+    SkippedInputs,
     check_streams,
     error_handling,
     streaming,
@@ -35,7 +35,7 @@ from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
 from latentheads.runs.alignment import check_alignments
-from latentheads.runs.generation import find_task, write_anew
+from latentheads.runs.generation import sample_repeatedly, select_task
 from latentheads.runs.run import Run
 from latentheads.runs.transcription import (
     check_is_speech,
@@ -45,17 +45,16 @@ from latentheads.runs.transcription import (
 )
 
 DESCRIPTION = (
-    "Writes what is said in files of sound with a finished run of speech.\n\n"
+    "Transcribes audio files with a finished speech run.\n\n"
     "    python experiments/transcribe.py runs/digits a.wav b.flac\n\n"
-    "A line for each file, or its translation where the run was trained to translate, to standard "
-    "output, in their order. A file that cannot be read, or is silent, or too long for the run or "
-    "for the machine, is named on standard error and its line stays empty; the status is then 1. "
-    "With --number N there are N lines for each file, each with the heads drawn anew. "
-    "With --alignments FILE each word is written with the second at which it is heard, a line for "
-    "each line, as one@0.12 two@0.56."
+    "Prints one line for each file, a translation if the run was trained to translate. A file that "
+    "cannot be read, or is silent, or too long for the run or for memory, is reported on standard "
+    "error and its line is empty; the exit status is then 1. With --number N there are N lines for "
+    "each file, each with newly sampled heads. With --alignments FILE each word is written with "
+    "its time in seconds, as one@0.12 two@0.56."
 )
-TOGETHER = 64
-"""Files that are heard before they are transcribed together."""
+BATCH_SIZE = 64
+"""Files that are loaded and transcribed together."""
 
 
 def make_parser() -> Parser:
@@ -66,41 +65,38 @@ def make_parser() -> Parser:
         description=DESCRIPTION,
     )
     parser.sections = {
-        "what is heard": ("direction", "number"),
-        "decoding": DECODING,
+        "data": ("direction", "number"),
+        "decoding": DECODING_OPTIONS,
         "output": ("alignments",),
         "the run": (*OF_RUNS, "help"),
     }
     parser.add_argument("run", type=str, help="folder that run.py wrote")
-    parser.add_argument(
-        "files", type=str, nargs="+", help="files of sound: wav, FLAC, Ogg, Opus, MP3"
-    )
+    parser.add_argument("files", type=str, nargs="+", help="audio files: wav, FLAC, Ogg, Opus, MP3")
     parser.add_argument(
         "--direction",
         type=str,
-        help="which task of a run with several, as de, de-en or ann:en",
+        help="task of a run with several tasks, as de, de-en or ann:en",
     )
     parser.add_argument(
         "--number",
         type=int,
         default=0,
-        help="transcripts of each file, every one with heads, and which of them speak, drawn anew; "
-        "0: one, as the run's test part was transcribed",
+        help="transcripts of each file, each with newly sampled heads and selection; 0: one, as "
+        "the run's test part was transcribed",
     )
-    add_decoding_options(parser, "text", "ten and as many as there are positions of 40 ms")
+    add_decoding_options(parser, "text", "ten more than the number of positions of 40 ms")
     parser.add_argument(
         "--alignments",
         type=str,
-        help="file for the words of each transcript with the second at which each is heard, where "
-        "the likeliest alignment under the exact posterior points. It needs a run with heads of "
-        "alignments",
+        help="file for the words of each transcript with their times, from the likeliest alignment "
+        "under the exact posterior. It needs a run with latent alignment heads",
     )
-    add_run_options(parser, "of the draws")
+    add_run_options(parser, "of sampling")
     return parser
 
 
-class _FileLosses(Losses):
-    """The same of files, which have names.
+class _SkippedFiles(SkippedInputs):
+    """Skipped files, reported by name.
 
     Args:
         files: All files.
@@ -111,17 +107,17 @@ class _FileLosses(Losses):
         self.files = files
 
     def name(self, place: int) -> str:
-        """The file."""
+        """The name of the file."""
         return self.files[place]
 
 
 def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
-    """Loads the run and puts together how it decodes, and which of its tasks it does."""
+    """Loads the run; returns it with its decoding options and the task."""
     check_least(vars(options), number=0)
     check_seed(options.seed)
     run = open_run(options.run, options)
     check_is_speech(run)
-    return run, choose_decoding(run, options), find_task(run, options.direction)
+    return run, choose_decoding(run, options), select_task(run, options.direction)
 
 
 def _transcribe(
@@ -130,19 +126,19 @@ def _transcribe(
     decoding: Decoding,
     task: int | None,
     number: int,
-    losses: Losses,
+    skipped: SkippedInputs,
     times: TextIO | None,
 ) -> None:
-    """Writes a number of lines for each of some files, and when their words are heard."""
-    heard = load_audio_files(run, files, losses.note, task)
-    written = write_anew(partial(transcribe_audio, run, heard, decoding, losses.note), number)
-    for lines in written:
+    """Transcribes some files a number of times; writes the lines, and the times of words."""
+    audio = load_audio_files(run, files, skipped.note, task)
+    texts = sample_repeatedly(partial(transcribe_audio, run, audio, decoding, skipped.note), number)
+    for lines in texts:
         write_stdout("".join(f"{line}\n" for line in lines))
     sys.stdout.buffer.flush()
     if times is not None:
-        timed = [time_words(run, heard, lines, losses.note) for lines in zip(*written, strict=True)]
+        timed = [time_words(run, audio, lines, skipped.note) for lines in zip(*texts, strict=True)]
         for words in chain.from_iterable(zip(*timed, strict=True)):
-            print(" ".join(f"{each.word}@{each.seconds:.2f}" for each in words), file=times)
+            print(" ".join(f"{word.word}@{word.seconds:.2f}" for word in words), file=times)
         times.flush()
 
 
@@ -157,13 +153,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 check_alignments(run)
             times = stack.enter_context(open_output("alignments", options.alignments))
         torch.manual_seed(options.seed)
-        losses = _FileLosses(options.files)
+        skipped = _SkippedFiles(options.files)
         with streaming("transcribe.py"):
-            for start in range(0, len(options.files), TOGETHER):
-                some = options.files[start : start + TOGETHER]
-                _transcribe(run, some, decoding, task, max(options.number, 1), losses, times)
-                losses.before += len(some)
-    return int(losses.number > 0)
+            for start in range(0, len(options.files), BATCH_SIZE):
+                files = options.files[start : start + BATCH_SIZE]
+                _transcribe(run, files, decoding, task, max(options.number, 1), skipped, times)
+                skipped.before += len(files)
+    return int(skipped.number > 0)
 
 
 if __name__ == "__main__":

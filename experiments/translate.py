@@ -19,12 +19,12 @@ from jsonargparse import Namespace
 from latentheads.checks import check_least, check_seed
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.decoding import (
-    DECODING,
+    DECODING_OPTIONS,
     add_decoding_options,
     choose_decoding,
 )
 from latentheads.experiments.cli.errors import (
-    Losses,
+    SkippedInputs,
     check_streams,
     error_handling,
     streaming,
@@ -32,12 +32,12 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.experiments.cli.groups import OF_RUNS
-from latentheads.experiments.cli.inputs import chunks
+from latentheads.experiments.cli.inputs import read_chunks
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.alignment import align_lines, check_alignments
-from latentheads.runs.generation import check_together, find_task, translate_lines, unknown_words
+from latentheads.runs.generation import check_ensemble, select_task, translate_lines, unknown_words
 from latentheads.runs.run import Run
 
 if TYPE_CHECKING:
@@ -47,13 +47,12 @@ DESCRIPTION = (
     "Translates standard input with one finished run or several, line by line.\n\n"
     "    python experiments/translate.py runs/coda-seed0 < text.en > text.de\n"
     "    python experiments/translate.py runs/coda-seed? < text.en > text.de\n\n"
-    "One sentence a line, to standard output: as many lines, in the same order, an empty one "
-    "for an empty one. Output comes while input is still being read. A line that is too long, "
-    "for the run or for the machine, is named on standard error and stays empty; the status is "
-    "then 1. With --alignments FILE the words of each line and of its translation are linked, a "
-    "line for each line, as 0-0 1-2. With --confidence FILE there is for each line the share of "
-    "its translation's tokens that is expected to be right, and the translation with its doubtful "
-    "words in brackets."
+    "One sentence per line; the translation of an empty line is empty. Several runs are an "
+    "ensemble. Output is written while input is still being read. A line that is too long for the "
+    "run or for memory is reported on standard error, and its translation is empty; the exit "
+    "status is then 1. --alignments FILE writes the word alignment of each line with its "
+    "translation, as 0-0 1-2. --confidence FILE writes for each line the expected share of correct "
+    "tokens, and the translation with its doubtful words in brackets."
 )
 
 
@@ -65,8 +64,8 @@ def make_parser() -> Parser:
         description=DESCRIPTION,
     )
     parser.sections = {
-        "what to translate": ("direction", "buffer"),
-        "decoding": DECODING,
+        "data": ("direction", "buffer"),
+        "decoding": DECODING_OPTIONS,
         "output": ("alignments", "confidence", "doubt"),
         "the run": (*OF_RUNS, "help"),
     }
@@ -88,54 +87,53 @@ def make_parser() -> Parser:
         "--buffer",
         type=int,
         default=512,
-        help="lines read before they are translated together; 1 answers each line at once",
+        help="lines that are read and translated together; 1 translates each line at once",
     )
     parser.add_argument(
         "--alignments",
         type=str,
-        help="file for the alignment of each translation with its line, in Pharaoh format: a word "
-        "of the line, a dash and a word of the translation, counted from 0 where spaces cut them. "
-        "Every token points at the likeliest under the exact posterior, by each head; words are "
-        "linked where a token of one points at one of the other. It needs a run with heads of "
-        "alignments",
+        help="file for the word alignments in Pharaoh format: a word of the line, a dash and a "
+        "word of the translation, counted from 0, words separated by spaces. Each token is aligned "
+        "with the likeliest one under the exact posterior of each head; words are linked if any "
+        "of their tokens are. It needs a run with latent alignment heads",
     )
     parser.add_argument(
         "--confidence",
         type=str,
-        help="file for how sure the run is of each translation: the share of its tokens that is "
-        "expected to be right, fitted on the run's validation text, a tab, and the translation "
-        "with its doubtful words in brackets",
+        help="file for the confidence of each translation: the expected share of correct tokens, "
+        "calibrated on the run's validation text, a tab, and the translation with its doubtful "
+        "words in brackets",
     )
     parser.add_argument(
         "--doubt",
         type=float,
-        help="a word is doubtful that is right with less than this probability (default: 0.5)",
+        help="a word is doubtful if its probability of being correct is below this (default: 0.5)",
     )
-    add_run_options(parser, "of the draws")
+    add_run_options(parser, "of sampling")
     return parser
 
 
 def load(options: Namespace) -> tuple[list[Run], Decoding, int | None]:
-    """Loads the runs and puts together how the first decodes, and which of its tasks it does."""
+    """Loads the runs; returns them with the decoding options and the task of the first."""
     check_least(vars(options), buffer=1)
     check_seed(options.seed)
     runs = [open_run(folder, options) for folder in options.runs]
-    decoding, task = choose_decoding(runs[0], options), find_task(runs[0], options.direction)
-    check_together(runs[0], runs[1:], decoding)
+    decoding, task = choose_decoding(runs[0], options), select_task(runs[0], options.direction)
+    check_ensemble(runs[0], runs[1:], decoding)
     if options.seed and not decoding.draws and options.confidence is None:
         raise ValueError("seed acts on nothing here: it needs --draws or --confidence")
     return runs, decoding, task
 
 
 def _check_files(run: Run, options: Namespace) -> None:
-    """Refuses files that nothing can be written to, before one is opened."""
-    said = [name for name in (options.alignments, options.confidence) if name is not None]
-    if said and len(options.runs) > 1:
-        raise ValueError(f"--alignments and --confidence are of one RUN, got {len(options.runs)}")
+    """Checks the options of output files before one is opened."""
+    outputs = [name for name in (options.alignments, options.confidence) if name is not None]
+    if outputs and len(options.runs) > 1:
+        raise ValueError(f"--alignments and --confidence are for one RUN, got {len(options.runs)}")
     if options.alignments is not None:
         check_alignments(run)
-    if len(said) > len({Path(name).resolve() for name in said}):
-        raise ValueError(f"--alignments and --confidence need a file each, both name {said[0]}")
+    if len(outputs) > len({Path(name).resolve() for name in outputs}):
+        raise ValueError(f"--alignments and --confidence need a file each, both name {outputs[0]}")
     if options.doubt is None:
         return
     if options.confidence is None:
@@ -144,47 +142,54 @@ def _check_files(run: Run, options: Namespace) -> None:
         raise ValueError(f"doubt must lie in [0, 1], got {options.doubt}")
 
 
-def _unknown_to(run: Run, lines: list[str], before: set[str]) -> list[str]:
-    """The words of some lines that a run does not know, and that were not told before."""
+def _new_unknown_words(run: Run, lines: list[str], reported: set[str]) -> list[str]:
+    """The words of some lines that are not in the vocabulary, and were not reported before."""
     assert run.source is not None
-    new = [word for word in unknown_words(run.source, "\n".join(lines)) if word not in before]
-    before.update(new)
+    new = [word for word in unknown_words(run.source, "\n".join(lines)) if word not in reported]
+    reported.update(new)
     return new
 
 
 def _write_links(
-    run: Run, lines: list[str], written: list[str], task: int | None, losses: Losses, file: TextIO
+    run: Run,
+    lines: list[str],
+    translations: list[str],
+    task: int | None,
+    skipped: SkippedInputs,
+    file: TextIO,
 ) -> None:
-    """Writes the alignments of some lines, and an empty one for a line that has none."""
-    for links in align_lines(run, lines, written, task, losses.note):
+    """Writes the alignments of some lines; a line without alignment is empty."""
+    for links in align_lines(run, lines, translations, task, skipped.note):
         file.write(f"{write_pharaoh(links)}\n")
     file.flush()
 
 
-def _make_confidant(
+def _make_estimator(
     run: Run, decoding: Decoding, task: int | None, options: Namespace
 ) -> ConfidenceEstimator:
-    """Fits what a run says of its translations on its validation text."""
-    from latentheads.runs.confidence import ConfidenceEstimator  # brings all measures with it
+    """Makes the confidence estimator, calibrated on the run's validation text."""
+    from latentheads.runs.confidence import ConfidenceEstimator  # slow to import
 
     return ConfidenceEstimator(run, decoding, task, options.seed)
 
 
 def _write_confidence(
-    confidant: ConfidenceEstimator,
+    estimator: ConfidenceEstimator,
     lines: list[str],
-    written: list[str],
+    translations: list[str],
     doubt: float,
-    losses: Losses,
+    skipped: SkippedInputs,
     file: TextIO,
 ) -> None:
-    """Writes a score and the marked translation of some lines, and nothing for an empty one."""
-    from latentheads.runs.confidence import mark_doubts
+    """Writes the confidence and the bracketed translation of some lines."""
+    from latentheads.runs.confidence import bracket_doubtful_words
 
-    judged = confidant.judge(lines, written, losses.note)
-    for text, confidence in zip(written, judged, strict=True):
+    scores = estimator.estimate(lines, translations, skipped.note)
+    for text, confidence in zip(translations, scores, strict=True):
         score = "" if confidence.score is None else f"{confidence.score:.3f}"
-        file.write(f"{score}\t{mark_doubts(text, confidence, doubt)}\n" if score else "\n")
+        file.write(
+            f"{score}\t{bracket_doubtful_words(text, confidence, doubt)}\n" if score else "\n"
+        )
     file.flush()
 
 
@@ -196,30 +201,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_streams("stdin", "stdout")
             (run, *others), decoding, task = load(options)
             _check_files(run, options)
-            file = stack.enter_context(open_output("alignments", options.alignments))
-            sure = stack.enter_context(open_output("confidence", options.confidence))
-            confidant = None if sure is None else _make_confidant(run, decoding, task, options)
+            alignment_file = stack.enter_context(open_output("alignments", options.alignments))
+            confidence_file = stack.enter_context(open_output("confidence", options.confidence))
+            estimator = (
+                None if confidence_file is None else _make_estimator(run, decoding, task, options)
+            )
         torch.manual_seed(options.seed)
-        losses = Losses("translate.py", "line")
-        unlinked = Losses("translate.py", "alignment of line")
-        unsure = Losses("translate.py", "confidence of line")
-        doubt = 0.5 if options.doubt is None else options.doubt
-        strange: set[str] = set()
+        skipped = SkippedInputs("translate.py", "line")
+        skipped_alignments = SkippedInputs("translate.py", "alignment of line")
+        skipped_confidence = SkippedInputs("translate.py", "confidence of line")
+        threshold = 0.5 if options.doubt is None else options.doubt
+        reported: set[str] = set()
         with streaming("translate.py"):
-            for lines in chunks(sys.stdin.buffer, options.buffer):
-                if new := _unknown_to(run, lines, strange):
-                    warn_unknown("translate.py", new)
-                written = translate_lines(run, lines, decoding, task, losses.note, others)
-                for line in written:
+            for lines in read_chunks(sys.stdin.buffer, options.buffer):
+                if unknown := _new_unknown_words(run, lines, reported):
+                    warn_unknown("translate.py", unknown)
+                translations = translate_lines(run, lines, decoding, task, skipped.note, others)
+                for line in translations:
                     write_stdout(f"{line}\n")
                 sys.stdout.buffer.flush()
-                if file is not None:
-                    _write_links(run, lines, written, task, unlinked, file)
-                if sure is not None and confidant is not None:
-                    _write_confidence(confidant, lines, written, doubt, unsure, sure)
-                losses.before += len(lines)
-                unlinked.before = unsure.before = losses.before
-    return int(losses.number + unlinked.number + unsure.number > 0)
+                if alignment_file is not None:
+                    _write_links(run, lines, translations, task, skipped_alignments, alignment_file)
+                if confidence_file is not None and estimator is not None:
+                    _write_confidence(
+                        estimator,
+                        lines,
+                        translations,
+                        threshold,
+                        skipped_confidence,
+                        confidence_file,
+                    )
+                skipped.before += len(lines)
+                skipped_alignments.before = skipped_confidence.before = skipped.before
+    return int(skipped.number + skipped_alignments.number + skipped_confidence.number > 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tells what the uncertainty of finished runs is worth: calibration, rejection, other texts.
+"""Evaluates the uncertainty of finished runs: calibration, rejection, out-of-domain detection.
 
 python experiments/uncertainty.py runs/transformer-seed0 runs/coda-seed0 --others news=news.en
 """
@@ -15,9 +15,9 @@ from jsonargparse import Namespace
 
 from latentheads.checks import check_known, check_least, check_seed, split_items
 from latentheads.decoding.translate import Decoding
-from latentheads.experiments.cli.errors import error_handling, tell
+from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
-from latentheads.experiments.cli.outputs import make_folder
+from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.reliability.figures import draw_all
 from latentheads.experiments.reliability.results import EvaluationResults
 from latentheads.experiments.reliability.systems import (
@@ -31,94 +31,96 @@ from latentheads.experiments.reliability.systems import (
 from latentheads.experiments.reliability.tables import csv_rows, to_json, write_tables
 from latentheads.experiments.reliability.texts import PERMUTED, open_texts, read_others
 from latentheads.files import write_text
-from latentheads.metrics.resampling import FEWEST_RESAMPLES
+from latentheads.metrics.resampling import MIN_RESAMPLES
 from latentheads.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
 from latentheads.uncertainty.measures import compare_systems
 
 DESCRIPTION = (
-    "Tells what the uncertainty of finished runs is worth, on the same sentences.\n\n"
+    "Evaluates the uncertainty of finished runs on the same sentences.\n\n"
     "    python experiments/uncertainty.py runs/transformer-seed0 runs/transformer-seed1 \\\n"
     "      runs/coda-seed0 --others news=news.en --out runs/uncertainty\n\n"
-    "Systems are made of the runs: each alone, passes with dropout on, draws of heads, and runs "
-    "that differ in their seed alone together. Each is fitted a temperature on validation, and "
-    "judged by its calibration, by whether the translations that it doubts are the bad ones, and "
-    "by whether it knows texts of other kinds. Writes tables, a figure a measure, CSV and JSON; "
-    "intervals are by resampling the sentences, the same for all, and differences are tested "
-    "against the first system."
+    "Systems are made from the runs: each alone, MC dropout, samples of heads, and deep ensembles "
+    "of runs that differ only in their seed. Each system's temperature is fitted on validation. "
+    "Measures are calibration, detection of bad translations, and detection of out-of-domain "
+    "texts. Writes tables, figures, CSV and JSON; intervals and tests against the first system "
+    "are by paired bootstrap over sentences."
 )
 DIGITS = "%.6g"
-TOLD = (
+RECORDED_OPTIONS = (
     *("systems", "members", "noise", "varied", "others", "fitted", "resamples", "seed"),
     *("checkpoint", "runs"),
 )
-"""Options that stand beside the figures."""
+"""Options that are written with the results."""
 
 MEMBERS = 8
-"""Passes of a system by default."""
+"""Default number of samples of a system."""
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
     sections = {
-        "what to try": ("systems", "members", "noise", "varied"),
-        "on which text": ("others", "sentences", "fitted"),
+        "systems": ("systems", "members", "noise", "varied"),
+        "texts": ("others", "sentences", "fitted"),
         "output": ("resamples", "out"),
     }
     parser = make_reader("uncertainty.py", DESCRIPTION, sections)
-    kinds = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
+    kinds = "; ".join(f"{kind}: {description}" for kind, description in KINDS.items())
     parser.add_argument(
         "--systems",
         type=str,
         default=",".join(KINDS),
-        help=f"those that are wanted, commas between; the runs must allow one. {kinds}",
+        help=f"kinds of systems, separated by commas; the runs must allow one. {kinds}",
     )
     parser.add_argument(
         "--members",
         type=int,
         default=MEMBERS,
-        help="passes of every system with dropout, draws or noise",
+        help="passes of every system with dropout, samples of heads, or noise",
     )
     parser.add_argument(
         "--noise",
         type=float,
         default=0.0,
-        help="standard deviation of the noise that heads are given in runs that were trained "
-        "without; 0: none are",
+        help="standard deviation of the noise added to heads of runs trained without noise; "
+        "0: no such system",
     )
     parser.add_argument(
         "--varied",
         type=int,
         default=0,
-        help="translations of each sentence by single draws, whose likeness is a score too; "
-        "0: leave it out",
+        help="translations of each sentence by single samples, whose dissimilarity is a score "
+        "too; 0: no such score",
     )
     parser.add_argument(
         "--others",
         type=str,
         nargs="*",
         default=[],
-        help="sources of other kinds, as NAME=PATH, a line a sentence, prepared as the corpus was; "
-        "beside them stand the test part's own with their pieces permuted",
+        help="out-of-domain sources, as NAME=PATH, one sentence per line, prepared as the corpus; "
+        "the test part's own sources with permuted tokens are always added",
     )
     parser.add_argument(
-        "--sentences", type=int, default=500, help="how many of each text are read, the first ones"
+        "--sentences",
+        type=int,
+        default=500,
+        help="number of sentences of each text, the first ones",
     )
     parser.add_argument(
         "--fitted",
         type=int,
         default=300,
-        help="how many of validation are fitted on, the first ones",
+        help="number of validation sentences for fitting, the first ones",
     )
-    parser.add_argument("--resamples", type=int, default=1000, help="resamples of the sentences")
-    parser.add_argument("--out", type=str, default="runs/uncertainty", help="where everything goes")
-    add_run_options(parser, "of the draws")
+    parser.add_argument("--resamples", type=int, default=1000, help="bootstrap resamples")
+    parser.add_argument("--out", type=str, default="runs/uncertainty", help="output folder")
+    add_run_options(parser, "of sampling")
     return parser
 
 
-def _check(options: Namespace) -> list[str]:
-    """Refuses figures out of range; gives the kinds of systems."""
+def _check_options(options: Namespace) -> list[str]:
+    """Validates options; returns the kinds of systems."""
     check_least(vars(options), members=2, noise=0.0, varied=0, sentences=2, fitted=1)
-    check_least(vars(options), resamples=FEWEST_RESAMPLES)
+    check_least(vars(options), resamples=MIN_RESAMPLES)
     check_seed(options.seed)
     if options.varied == 1:
         raise ValueError("varied must be 0, for none, or at least 2, got 1")
@@ -126,16 +128,14 @@ def _check(options: Namespace) -> list[str]:
     for kind in kinds:
         check_known("system", kind, KINDS)
     if options.noise and "noise" not in kinds:
-        raise ValueError("noise is for the system noise: --systems has it not")
+        raise ValueError("noise is for the system noise, which --systems does not name")
     if options.members != MEMBERS and not {*PASSES} & {*kinds}:
-        raise ValueError(
-            f"members is for systems of {', '.join(PASSES)}: --systems has none of them"
-        )
+        raise ValueError(f"members is for systems {', '.join(PASSES)}: --systems has none of them")
     return kinds
 
 
 def _open_groups(options: Namespace) -> list[Group]:
-    """The runs by what they are of; those of one corpus share it."""
+    """Loads the runs and groups them; runs on one corpus share it."""
     runs = [open_run(run, options, finished=True) for run in options.runs]
     groups = group_runs(runs)
     for run in runs[1:]:
@@ -144,63 +144,65 @@ def _open_groups(options: Namespace) -> list[Group]:
     return groups
 
 
-def try_systems(
+def evaluate_systems(
     systems: Sequence[System], texts: Texts, decoding: Decoding, options: Namespace
 ) -> list[list[EnsembleEvaluation]]:
-    """Tries every committee of every system; those that write the same write once."""
-    written: dict[str, dict[str, list[list[int]]]] = {}
-    found = []
+    """Evaluates every ensemble of every system; equal translations are computed once."""
+    translations: dict[str, dict[str, list[list[int]]]] = {}
+    results = []
     for system in systems:
-        trials = []
-        for committee, writer in zip(system.committees, system.writers, strict=True):
-            known, how = written.setdefault(writer, {}), (decoding, options.seed, options.varied)
-            trials.append(evaluate_ensemble(committee, texts, *how, known))
-        print(f"{system.name}: tried", file=sys.stderr)
-        found.append(trials)
-    return found
+        evaluations = []
+        for ensemble, translator in zip(system.ensembles, system.translators, strict=True):
+            cache = translations.setdefault(translator, {})
+            evaluations.append(
+                evaluate_ensemble(ensemble, texts, decoding, options.seed, options.varied, cache)
+            )
+        print(f"{system.name}: evaluated", file=sys.stderr)
+        results.append(evaluations)
+    return results
 
 
-def write(findings: EvaluationResults, options: Namespace, out: Path) -> str:
+def write(results: EvaluationResults, options: Namespace, out: Path) -> str:
     """Writes figures, tables and JSON; returns the tables."""
-    import pandas as pd  # takes long to load
+    import pandas as pd  # slow to import
 
-    said = write_tables(findings)
-    chosen = {name: options[name] for name in TOLD}
-    write_text(out / "uncertainty.json", to_json(findings, chosen))
-    write_text(out / "table.md", f"```\n{said}\n```\n")
-    frame = pd.DataFrame(csv_rows(findings))
+    tables = write_tables(results)
+    recorded = {name: options[name] for name in RECORDED_OPTIONS}
+    write_text(out / "uncertainty.json", to_json(results, recorded))
+    write_text(out / "table.md", f"```\n{tables}\n```\n")
+    frame = pd.DataFrame(csv_rows(results))
     write_text(out / "uncertainty.csv", frame.to_csv(index=False, float_format=DIGITS))
-    draw_all(findings, out)
-    return said
+    draw_all(results, out)
+    return tables
 
 
-def find(options: Namespace) -> tuple[EvaluationResults, Path]:
-    """Tries what was asked for; gives what was found, and the folder that it goes to."""
-    kinds, others = _check(options), read_others(options.others)
+def run_evaluation(options: Namespace) -> tuple[EvaluationResults, Path]:
+    """Evaluates all systems; returns the results and the output folder."""
+    kinds, others = _check_options(options), read_others(options.others)
     groups = _open_groups(options)
     runs = [run for group in groups for run in group.runs]
     texts, notes = open_texts(runs, others, options.sentences, options.fitted, options.seed)
     systems = make_systems(groups, kinds, options.members, options.noise)
     if options.varied and not {*PASSES} & {system.kind for system in systems}:
         raise ValueError(
-            f"varied is for systems of {', '.join(PASSES)}: --systems and the runs allow none"
+            f"varied is for systems {', '.join(PASSES)}: --systems and the runs allow none"
         )
-    out = make_folder(Path(options.out), "table.md")
+    out = make_output_folder(Path(options.out), "table.md")
     for note in notes:
         print(f"uncertainty.py: note: {note}", file=sys.stderr)
-    trials = try_systems(systems, texts, runs[0].settings.decode, options)
-    figures = compare_systems(trials, texts.sizes, options.resamples, paired=[PERMUTED])
-    return EvaluationResults(systems, trials, figures, texts), out
+    evaluations = evaluate_systems(systems, texts, runs[0].settings.decode, options)
+    figures = compare_systems(evaluations, texts.sizes, options.resamples, paired=[PERMUTED])
+    return EvaluationResults(systems, evaluations, figures, texts), out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
-    with error_handling("uncertainty.py", stopped="nothing was written"):
-        findings, out = find(options)
-    with error_handling("uncertainty.py", stopped=f"what was written is in {out}"):
-        said = write(findings, options, out)
-    tell("uncertainty.py", f"{said}\nwritten to {out}")
+    with error_handling("uncertainty.py", on_interrupt="nothing was written"):
+        results, out = run_evaluation(options)
+    with error_handling("uncertainty.py", on_interrupt=f"what was written is in {out}"):
+        tables = write(results, options, out)
+    print_result("uncertainty.py", f"{tables}\nwritten to {out}")
     return 0
 
 

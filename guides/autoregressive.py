@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.alignment.posterior import AutoConditionOn
-from latentheads.checks import check_words
+from latentheads.checks import check_choices
 from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import linear_over_heads
 from latentheads.families import (
@@ -170,7 +170,7 @@ class Autoregressive(Guide):
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)
-        check_words({"form": form}, form=get_args(Form))
+        check_choices({"form": form}, form=get_args(Form))
         self.form, self.hidden, self.scale = form, hidden, scale
         self.reads = reads
 

@@ -1,4 +1,4 @@
-"""Checks of options: numbers within their limits, words among those known; else one line."""
+"""Validation of options: numbers in range, names among their choices; errors of one line."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from latentheads.values import shown
 
 __all__ = [
+    "check_choice",
+    "check_choices",
+    "check_distinct",
     "check_known",
     "check_least",
     "check_most",
     "check_number",
     "check_seed",
-    "check_word",
-    "check_words",
-    "distinct",
+    "parse_integers",
     "split_items",
-    "whole_numbers",
 ]
 
-TOP = 2**63
+MAX_INTEGER = 2**63
 
 
 def check_number(name: str, value: Any, whole: bool = False) -> None:
-    """Refuses a value that is no number, or no whole number where one is needed.
+    """Checks that a value is a number, or a whole number.
 
     Args:
         name: The option.
@@ -33,7 +33,7 @@ def check_number(name: str, value: Any, whole: bool = False) -> None:
         whole: Whether it must be a whole number.
 
     Raises:
-        ValueError: It is no such number.
+        ValueError: It is not.
     """
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         kind = "a whole number" if whole else "a number"
@@ -41,105 +41,104 @@ def check_number(name: str, value: Any, whole: bool = False) -> None:
 
 
 def check_least(values: Mapping[str, Any], **least: float) -> None:
-    """Refuses values that are below their least, infinite, or no numbers.
+    """Checks that values are finite numbers and at least their minimum.
 
     Args:
-        values: Options by name; one that is None passes.
-        **least: The least value of each: as an int where it must be whole, as a float where it may
-            be a fraction.
+        values: Options by name; None is accepted.
+        **least: The minimum of each: an int if the value must be a whole number, otherwise a float.
 
     Raises:
-        ValueError: The first that is out of range.
+        ValueError: A value is out of range.
     """
-    for name, bound in least.items():
+    for name, minimum in least.items():
         value = values[name]
         if value is None:
             continue
         check_number(name, value)
-        if not bound <= value < TOP:
-            most = " and less than 2^63" if value >= TOP else ""
-            raise ValueError(f"{name} must be at least {bound:g}{most}, got {value}")
-        check_number(name, value, whole=isinstance(bound, int))
+        if not minimum <= value < MAX_INTEGER:
+            upper = " and less than 2^63" if value >= MAX_INTEGER else ""
+            raise ValueError(f"{name} must be at least {minimum:g}{upper}, got {value}")
+        check_number(name, value, whole=isinstance(minimum, int))
 
 
-def check_word(name: str, value: Any, known: Collection[str]) -> None:
-    """Refuses a word that an option does not know.
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Checks that the value of an option is one of its choices.
 
     Args:
         name: The option.
-        value: The word.
-        known: The words that the option knows.
+        value: Its value.
+        choices: The accepted values.
 
     Raises:
-        ValueError: It does not know the word.
+        ValueError: It is not.
     """
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}; got {shown(value)}")
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {shown(value)}")
 
 
-def check_words(values: Mapping[str, Any], **known: Collection[str]) -> None:
-    """Refuses the first word that its option does not know; see :func:`check_word`.
+def check_choices(values: Mapping[str, Any], **choices: Collection[str]) -> None:
+    """Checks that values are among their choices; see :func:`check_choice`.
 
     Args:
         values: Options by name.
-        **known: The words that each option knows.
+        **choices: The accepted values of each option.
 
     Raises:
-        ValueError: The first that does not know its word.
+        ValueError: A value is not.
     """
-    for name, words in known.items():
-        check_word(name, values[name], words)
+    for name, accepted in choices.items():
+        check_choice(name, values[name], accepted)
 
 
 def check_most(values: Mapping[str, Any], **most: float) -> None:
-    """Refuses values above their most.
+    """Checks that values are at most their maximum.
 
     Args:
         values: Options by name.
-        **most: The most of each.
+        **most: The maximum of each.
 
     Raises:
-        ValueError: The first that is out of range.
+        ValueError: A value is out of range.
     """
-    for name, bound in most.items():
-        if values[name] > bound:
-            raise ValueError(f"{name} must be at most {bound:,}, got {values[name]:,}")
+    for name, maximum in most.items():
+        if values[name] > maximum:
+            raise ValueError(f"{name} must be at most {maximum:,}, got {values[name]:,}")
 
 
 def check_known(
     kind: str, name: Any, known: Collection[str], whose: str = "", more: str = ""
 ) -> None:
-    """Refuses a name that nothing of its kind has.
+    """Checks that something of a kind has this name.
 
     Args:
         kind: What is named, such as a prior.
         name: The name.
-        known: The names that there are.
-        whose: Where the name stands, if the kind does not tell.
-        more: What is accepted beside them, as the message ends.
+        known: All names.
+        whose: Where the name was given, for the message.
+        more: What else is accepted, appended to the message.
 
     Raises:
-        ValueError: There is none of that name.
+        ValueError: Nothing has this name.
     """
     if name not in known:
-        where = f" of {whose}" if whose else ""
-        raise ValueError(f"unknown {kind} {name!r}{where}: choose from {', '.join(known)}{more}")
+        of_whom = f" of {whose}" if whose else ""
+        raise ValueError(f"unknown {kind} {name!r}{of_whom}: choose from {', '.join(known)}{more}")
 
 
 def check_seed(seed: int) -> None:
-    """Refuses a value that cannot seed a generator."""
+    """Checks that a value can seed a generator."""
     check_number("seed", seed, whole=True)
-    if not 0 <= seed < TOP:
+    if not 0 <= seed < MAX_INTEGER:
         raise ValueError(f"seed must lie between 0 and 2^63, got {seed}")
 
 
 def split_items(text: str) -> list[str]:
-    """The items of a list with commas between; blanks around them are none of theirs."""
+    """Splits a comma-separated list; whitespace around items is removed."""
     return [item.strip() for item in text.split(",")]
 
 
-def whole_numbers(name: str, text: str) -> list[int]:
-    """Reads whole numbers with commas between."""
+def parse_integers(name: str, text: str) -> list[int]:
+    """Parses comma-separated whole numbers."""
     try:
         return [int(word) for word in split_items(text)]
     except ValueError:
@@ -148,7 +147,7 @@ def whole_numbers(name: str, text: str) -> list[int]:
         ) from None
 
 
-def distinct(name: str, given: Sequence[Any]) -> None:
-    """Refuses a list in which something stands twice."""
-    if len(set(given)) < len(given):
-        raise ValueError(f"{name} must differ from each other, got {','.join(map(str, given))}")
+def check_distinct(name: str, items: Sequence[Any]) -> None:
+    """Checks that the items of a list are distinct."""
+    if len(set(items)) < len(items):
+        raise ValueError(f"{name} must differ from each other, got {','.join(map(str, items))}")

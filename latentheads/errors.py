@@ -1,4 +1,4 @@
-"""What is said in one line: errors, of unfinished work and of too little memory, and progress."""
+"""Messages in one line: errors, also of unfinished work and of too little memory."""
 
 from __future__ import annotations
 
@@ -9,75 +9,80 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["UnfinishedError", "in_a_line", "lacks_memory", "print_message", "printable"]
+__all__ = ["UnfinishedError", "is_out_of_memory", "one_line_message", "print_message", "printable"]
 
-NO_MEMORY = ("out of memory", "can't allocate memory", "Storage size calculation overflowed")
-"""How torch says that there is too little memory; its errors are of no class of their own."""
+OUT_OF_MEMORY_TEXTS = (
+    "out of memory",
+    "can't allocate memory",
+    "Storage size calculation overflowed",
+)
+"""Texts of torch's errors of too little memory, which have no common class."""
 
 
 class UnfinishedError(Exception):
-    """A part of the work is not done, by no mistake of the user's."""
+    """Part of the work could not be finished, without a mistake of the user."""
 
 
-PLAIN = (ValueError, TypeError, FloatingPointError, OSError, UnfinishedError)
-"""Errors whose words suffice; the others are named too."""
+SELF_EXPLANATORY = (ValueError, TypeError, FloatingPointError, OSError, UnfinishedError)
+"""Errors whose message suffices; for others the class is named too."""
 
 
-def lacks_memory(reason: BaseException) -> bool:
-    """Whether there was too little memory for what was asked of the machine."""
-    said = isinstance(reason, RuntimeError) and any(words in str(reason) for words in NO_MEMORY)
-    return said or isinstance(reason, MemoryError)
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that there was too little memory."""
+    from_torch = isinstance(error, RuntimeError) and any(
+        text in str(error) for text in OUT_OF_MEMORY_TEXTS
+    )
+    return from_torch or isinstance(error, MemoryError)
 
 
-def in_a_line(reason: BaseException) -> str:
-    """The message of an error in one line; of too little memory, how much was asked for."""
-    said = " ".join(str(reason).splitlines())
-    if lacks_memory(reason):
-        return f"out of memory{_read_size(said)}"
-    if isinstance(reason, PLAIN) and said:
-        return said
-    return f"{type(reason).__name__}: {said}".removesuffix(": ")
+def one_line_message(error: BaseException) -> str:
+    """The message of an error in one line; if out of memory, the size of the allocation."""
+    message = " ".join(str(error).splitlines())
+    if is_out_of_memory(error):
+        return f"out of memory{_allocation_size(message)}"
+    if isinstance(error, SELF_EXPLANATORY) and message:
+        return message
+    return f"{type(error).__name__}: {message}".removesuffix(": ")
 
 
-def _read_size(said: str) -> str:
-    """How much memory was asked for, where an error says it."""
-    found = re.search(r"allocate ([\d.]+) (\w+)", said)
-    if found is None:
+def _allocation_size(message: str) -> str:
+    """The size of the failed allocation, if the error contains it."""
+    match = re.search(r"allocate ([\d.]+) (\w+)", message)
+    if match is None:
         return ""
-    number, unit = found.groups()
+    number, unit = match.groups()
     size = f"{int(number):,}" if number.isdecimal() else number
     return f": {size} {unit} asked for at once"
 
 
-def printable(text: str, kept: str = "\n\t") -> str:
-    """A text whose control characters are written out: none of a file's name reaches a terminal.
+def printable(text: str, allowed: str = "\n\t") -> str:
+    """Escapes control characters, so that none of a file's name reaches a terminal.
 
     Args:
         text: The text.
-        kept: Control characters that stay.
+        allowed: Control characters that are not escaped.
     """
-    return "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or c in allowed else repr(c)[1:-1] for c in text)
 
 
 def print_message(line: str, file: Any) -> None:
-    """Prints a line that no work hangs on: where its reader is gone, the work goes on without.
+    """Prints a line; if the stream is closed, the line is dropped and the work goes on.
 
     Args:
         line: The line.
-        file: Standard output or standard error, or what stands in its place; None where it is
-            closed.
+        file: Standard output or standard error, or a substitute; None if it is closed.
     """
     if file is None:
         return
     try:
         print(printable(line), file=file, flush=True)
-    except (OSError, ValueError) as reason:  # a closed file is a ValueError
-        gone = getattr(reason, "errno", None) in (errno.EPIPE, errno.EIO)
-        if gone or file is sys.stderr:
+    except (OSError, ValueError) as error:  # a closed file is a ValueError
+        is_closed = getattr(error, "errno", None) in (errno.EPIPE, errno.EIO)
+        if is_closed or file is sys.stderr:
             _silence(file)
 
 
 def _silence(file: Any) -> None:
-    """Leads a stream nowhere, where what still waits for it would fail again at the end."""
-    with suppress(OSError, AttributeError, ValueError), open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), file.fileno())  # a notebook's has no descriptor
+    """Redirects a stream to the null device, so that its buffer does not fail again at exit."""
+    with suppress(OSError, AttributeError, ValueError), open(os.devnull, "w") as null_device:
+        os.dup2(null_device.fileno(), file.fileno())  # a notebook's has no descriptor

@@ -1,8 +1,7 @@
-"""Files as data: read within limits, for they may come from anywhere, and written whole.
+"""Reading files from untrusted sources within limits, and writing files atomically.
 
-Neither JSON nor YAML can run code here, but a short text of either can ask for more memory than
-there is. So the size of a file is looked at before it is read, and the depth of its content before
-it is walked through.
+Neither JSON nor YAML can run code here, but a short text of either can exhaust memory. So the size
+of a file is checked before it is read, and the depth of its content before it is traversed.
 """
 
 from __future__ import annotations
@@ -20,47 +19,47 @@ import yaml
 
 __all__ = [
     "LOCK",
+    "atomic_write",
+    "check_no_links",
     "last_line",
     "lock_folder",
     "locked_folder",
-    "naming",
+    "naming_file",
     "parse_json",
     "parse_yaml",
     "read_json",
     "read_text",
     "read_yaml",
-    "refuse_links",
     "remove_partial",
     "sync_folder",
     "write_text",
-    "written_whole",
 ]
 
-MOST_BYTES = 2**26
-"""Bytes of a file of JSON: a vocabulary of a million words has half as many."""
+MAX_BYTES = 2**26
+"""Most bytes of a JSON file: a vocabulary of a million words has half as many."""
 
-MOST_YAML = 2**16
-"""Bytes of a configuration: a long one has a tenth of them."""
+MAX_YAML_BYTES = 2**16
+"""Most bytes of a configuration: a long one has a tenth of them."""
 
-MOST_SAID = 4096
-"""Bytes of a log in which its last line is looked for."""
+LOG_TAIL_BYTES = 4096
+"""Bytes at the end of a log in which its last line is searched."""
 
-MOST_DEPTH = 32
-"""Lists and mappings that may stand one in the other."""
+MAX_DEPTH = 32
+"""Most levels of nested lists and mappings."""
 
 
 LOCK = ".lock"
-"""The file that a process locks to keep a folder for itself."""
+"""The file that a process locks to reserve a folder."""
 
 
 def lock_folder(folder: Path) -> int:
-    """Keeps a folder for this process; the system frees it when the process ends.
+    """Locks a folder for this process; the system releases the lock when the process ends.
 
     Returns:
-        A descriptor: closing it frees the folder, too.
+        A file descriptor; closing it releases the lock.
 
     Raises:
-        OSError: It cannot be written, or another process holds it.
+        OSError: The folder is not writable, or another process has locked it.
     """
     lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o644)
     try:
@@ -80,10 +79,10 @@ def _lock(descriptor: int) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Keeps a folder for this process as long as the context is open, without a file in it.
+    """Locks a folder within the context, without a lock file.
 
     Raises:
-        OSError: Another process holds it.
+        OSError: Another process has locked it.
     """
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -94,108 +93,108 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that is not empty; nothing where there is no log yet."""
+    """The last non-empty line of a log; an empty string if there is no log yet."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_SAID))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def read_text(path: Path, most: int = MOST_BYTES, errors: str = "strict") -> str:
-    """Reads a file of UTF-8 text.
+def read_text(path: Path, max_bytes: int = MAX_BYTES, errors: str = "strict") -> str:
+    """Reads a UTF-8 text file.
 
     Args:
         path: The file.
-        most: Bytes that it may have.
-        errors: How bytes that are no UTF-8 are treated, as for ``bytes.decode``.
+        max_bytes: Most bytes that it may have.
+        errors: How invalid UTF-8 is treated, as for ``bytes.decode``.
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is no file, or too large, or no UTF-8.
+        ValueError: It is not a regular file, too large, or not UTF-8.
     """
-    if path.exists() and not path.is_file():  # a pipe would never end
+    if path.exists() and not path.is_file():  # reading a pipe may never end
         raise ValueError("no file of text")
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise ValueError(f"at most {most:,} bytes are accepted, got {size:,}")
-        return file.read(most).decode("utf-8", errors)
+        if size > max_bytes:
+            raise ValueError(f"at most {max_bytes:,} bytes are accepted, got {size:,}")
+        return file.read(max_bytes).decode("utf-8", errors)
 
 
 def parse_json(text: str) -> Any:
-    """Makes what a text of JSON describes.
+    """Parses JSON.
 
     Raises:
-        ValueError: It is no JSON, or nested too deeply.
+        ValueError: It is not JSON, or nested too deeply.
     """
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise _too_deep() from None
-    level = [found]
-    for _ in range(MOST_DEPTH):
-        level = [inner for outer in level for inner in _nested(outer)]
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for parent in level for child in _nested(parent)]
         if not level:
-            return found
+            return value
     raise _too_deep()
 
 
-def read_json(path: Path, most: int = MOST_BYTES) -> Any:
-    """Reads a file of JSON; see :func:`read_text` and :func:`parse_json`."""
-    return parse_json(read_text(path, most))
+def read_json(path: Path, max_bytes: int = MAX_BYTES) -> Any:
+    """Reads a JSON file; see :func:`read_text` and :func:`parse_json`."""
+    return parse_json(read_text(path, max_bytes))
 
 
 def parse_yaml(text: str) -> Any:
-    """Makes what a text of YAML describes, of plain values alone.
+    """Parses YAML of plain values.
 
     Raises:
-        ValueError: It is no YAML, too long, nested too deeply, or has aliases or tags.
+        ValueError: It is not YAML, too long, nested too deeply, or has aliases or tags.
     """
-    if len(text) > MOST_YAML:
-        raise ValueError(f"at most {MOST_YAML:,} characters are accepted, got {len(text):,}")
+    if len(text) > MAX_YAML_BYTES:
+        raise ValueError(f"at most {MAX_YAML_BYTES:,} characters are accepted, got {len(text):,}")
     try:
         return yaml.load(text, _PlainLoader)
-    except yaml.YAMLError as reason:
-        raise ValueError(f"not YAML: {' '.join(str(reason).split())}") from reason
+    except yaml.YAMLError as error:
+        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
 
 
 def read_yaml(path: Path) -> Any:
-    """Reads a file of YAML; see :func:`read_text` and :func:`parse_yaml`."""
-    return parse_yaml(read_text(path, MOST_YAML))
+    """Reads a YAML file; see :func:`read_text` and :func:`parse_yaml`."""
+    return parse_yaml(read_text(path, MAX_YAML_BYTES))
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Says which file cannot be written, and why."""
+def naming_file(path: Path) -> Iterator[None]:
+    """Adds the name of the file to errors of writing it."""
     try:
         yield
-    except OSError as reason:
-        raise OSError(f"cannot write {path}: {reason.strerror or reason}") from reason
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Gives the place of a new file, which takes that of an older one when it is whole.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Writes a file atomically: yields a temporary path, which replaces the file on success.
 
-    A process killed at any moment, or a full disk, leaves the older file as it was.
+    If the process is killed, or the disk is full, the old file is unchanged.
 
     Args:
-        path: The file. A link there gives way to it.
+        path: The file. A link at this path is replaced.
 
     Raises:
         OSError: It cannot be written, or is a device.
     """
     partial = path.with_name(path.name + ".part")
-    with naming(path):
+    with naming_file(path):
         if not path.is_symlink() and (path.is_char_device() or path.is_block_device()):
             raise OSError("it is a device")
         try:
             partial.unlink(missing_ok=True)  # it might be a link to somewhere else
             partial.touch(exist_ok=False)
-            mode = partial.stat().st_mode  # safetensors makes files that others cannot read
+            mode = partial.stat().st_mode  # safetensors creates files that only the owner can read
             yield partial
             partial.chmod(mode)
             with partial.open("rb") as file:
@@ -209,78 +208,78 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the disk knows which files are in a folder: a new name may be lost with power."""
+    """Syncs a folder to disk, so that new names in it survive a power failure."""
     try:
-        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(place)
+            os.fsync(descriptor)
         finally:
-            os.close(place)
-    except OSError as reason:  # a file system that cannot do it keeps what it has been given
-        if reason.errno not in (errno.EINVAL, errno.EACCES, errno.EBADF, errno.ENOTSUP):
+            os.close(descriptor)
+    except OSError as error:  # some file systems do not support it
+        if error.errno not in (errno.EINVAL, errno.EACCES, errno.EBADF, errno.ENOTSUP):
             raise
 
 
 def remove_partial(folder: Path, patterns: Iterable[str]) -> None:
-    """Removes what a process that was killed left of files that it wrote; hold the lock.
+    """Removes temporary files of a process that was killed; requires the lock of the folder.
 
     Args:
-        folder: Where they lie.
-        patterns: How they are named, as for ``Path.glob``.
+        folder: The folder of the files.
+        patterns: Patterns of their names, as for ``Path.glob``.
     """
     for path in [path for pattern in patterns for path in folder.glob(pattern)]:
         if path.is_file() or path.is_symlink():
             path.unlink(missing_ok=True)
 
 
-def refuse_links(folder: Path, names: Iterable[str]) -> None:
-    """Refuses a folder with a link in place of one of its own files: it leads elsewhere.
+def check_no_links(folder: Path, names: Iterable[str]) -> None:
+    """Checks that files of a folder are not symbolic links.
 
     Args:
-        folder: The folder; it may itself be named by a link.
-        names: The files and folders that are looked at.
+        folder: The folder, which may itself be a link.
+        names: The names to check.
 
     Raises:
-        ValueError: It names the link.
+        ValueError: One is a link.
     """
     for name in names:
-        if os.path.islink(folder / name):  # of a name that is too long it says no
+        if os.path.islink(folder / name):  # False for a name that is too long
             raise ValueError(f"{folder / name} is a link: a run folder holds its own files")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file of UTF-8 text whole or not at all; see :func:`written_whole`."""
-    with written_whole(path) as partial:
+    """Writes a UTF-8 text file atomically; see :func:`atomic_write`."""
+    with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Reads YAML without aliases or tags, to a depth."""
+    """Loads YAML without aliases and tags, up to a maximum depth."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Makes a node of the tree that values are made of, where it may stand."""
+        """Composes a node, after checking aliases, tags and depth."""
         event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"alias *{event.anchor}: write out what it stands for")
+            raise ValueError(f"alias *{event.anchor}: aliases are not accepted")
         if event.tag:
             raise ValueError(f"tag {event.tag!r}: only plain values are accepted")
-        inner = isinstance(event, yaml.CollectionStartEvent)
-        self.depth += inner
-        if self.depth > MOST_DEPTH:
+        is_collection = isinstance(event, yaml.CollectionStartEvent)
+        self.depth += is_collection
+        if self.depth > MAX_DEPTH:
             raise _too_deep()
         node = super().compose_node(parent, index)
-        self.depth -= inner
+        self.depth -= is_collection
         return node
 
 
 def _nested(value: Any) -> Iterator[Any]:
-    """The lists and mappings right inside a value."""
-    inside = value.values() if isinstance(value, dict) else value
+    """The lists and mappings directly inside a value."""
+    children = value.values() if isinstance(value, dict) else value
     if isinstance(value, (dict, list)):
-        yield from (inner for inner in inside if isinstance(inner, (dict, list)))
+        yield from (child for child in children if isinstance(child, (dict, list)))
 
 
 def _too_deep() -> ValueError:
-    return ValueError(f"at most {MOST_DEPTH} lists and mappings may stand one in the other")
+    return ValueError(f"at most {MAX_DEPTH} lists and mappings may stand one in the other")

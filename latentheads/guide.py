@@ -24,7 +24,7 @@ from latentheads.alignment.posterior import AlignmentPosterior, AutoConditionOn,
 from latentheads.arguments import WithOptions
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch, check_batch
-from latentheads.checks import check_least, check_number, check_words
+from latentheads.checks import check_choices, check_least, check_number
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.families import (
     Dependence,
@@ -204,7 +204,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         Raises:
             ValueError: Options that were given act on nothing in this model.
         """
-        check_words({"reads": self.reads}, reads=get_args(AutoConditionOn))
+        check_choices({"reads": self.reads}, reads=get_args(AutoConditionOn))
         for option, what in self.find_idle(self.model, self.options).items():
             raise ValueError(f"guide.{option} acts on {what} alone, and this model draws none")
         self.alignments: AlignmentPosterior | None = None

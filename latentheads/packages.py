@@ -1,15 +1,15 @@
-"""Packages that an extra of the library installs, imported where they are used."""
+"""Optional packages, which an extra of the library installs; imported where they are used."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["MissingPackageError", "need_package"]
+__all__ = ["MissingPackageError", "import_optional"]
 
 SPEECH = ("speech", "speech")
 
-NEEDED = {
+EXTRAS = {
     "jiwer": SPEECH,
     "kaldi_native_fbank": SPEECH,
     "soundfile": SPEECH,
@@ -17,26 +17,26 @@ NEEDED = {
     "tensorboard": ("tensorboard", "tensorboard"),
     "transformers": ("a network of Hugging Face", "transformers"),
 }
-"""What needs a package, and the extra that installs it, by the name that it is imported by."""
+"""By import name: what needs the package, and the extra that installs it."""
 
 
 class MissingPackageError(ImportError, ValueError):
-    """A package of an extra that is not installed: a mistake that the user can mend."""
+    """A package of an extra is not installed."""
 
 
-def need_package(name: str) -> ModuleType:
-    """Imports a package of an extra.
+def import_optional(name: str) -> ModuleType:
+    """Imports an optional package.
 
     Args:
-        name: One of ``NEEDED``.
+        name: One of ``EXTRAS``.
 
     Raises:
         MissingPackageError: It is not installed; the message says how to install it.
     """
     try:
         return import_module(name)
-    except ImportError as reason:
-        what, extra = NEEDED[name]
+    except ImportError as error:
+        purpose, extra = EXTRAS[name]
         raise MissingPackageError(
-            f"{what} needs {name.replace('_', '-')}: pip install 'latentheads[{extra}]'"
-        ) from reason
+            f"{purpose} needs {name.replace('_', '-')}: pip install 'latentheads[{extra}]'"
+        ) from error

@@ -347,9 +347,9 @@ def test_words_are_the_same_there(shape: str | None, batch: Batch, there: There)
 
     def write(device: str) -> tuple[Any, Any]:
         torch.manual_seed(1)
-        found = beam_search(model.to(device), batch.to(device), 2, no_repeat=2, least=2)
+        found = beam_search(model.to(device), batch.to(device), 2, no_repeat=2, min_tokens=2)
         tokens = [[each.tokens for each in every] for every in found]
-        return tokens, sample_text(writer.to(device), [[4], [5, 6]], 3, top_k=5, drawn=True)
+        return tokens, sample_text(writer.to(device), [[4], [5, 6]], 3, top_k=5, sample_heads=True)
 
     here = write("cpu")
     with there() as device:

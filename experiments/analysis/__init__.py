@@ -1,1 +1,1 @@
-"""The parts of analyse.py: the texts of runs, what is read of their heads, tables and JSON."""
+"""The parts of analyse.py: the texts of runs, tables and JSON."""

@@ -1,4 +1,4 @@
-"""Everything about runs and their heads, as JSON."""
+"""All results about runs and their heads, as JSON."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = ["to_json"]
 
 
 def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace) -> str:
-    """Everything about all runs, and how it was made; null for what is no number."""
-    said = {
+    """All results of all runs, with options and versions; NaN becomes null."""
+    record = {
         "options": {name: options[name] for name in vars(options)},
         "versions": _versions(),
         "same_text": all(text.same(texts[0]) for text in texts),
         "runs": [_record(*pair) for pair in zip(texts, head_reports, strict=True)],
     }
-    return json.dumps(finite(said), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(finite(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _record(text: Text, head_report: HeadReport) -> dict[str, Any]:
-    """Everything about a run."""
-    settings, syntactic, found = text.run.settings, head_report.syntactic, head_report.relevance
+    """All results of a run."""
+    settings, syntactic, relevance = text.run.settings, head_report.syntactic, head_report.relevance
     shuffled = head_report.shuffled
     return {
         "path": str(text.run.path),
@@ -50,8 +50,12 @@ def _record(text: Text, head_report: HeadReport) -> dict[str, Any]:
         "summary": summary(text, head_report),
         "blocks": [_block(head_report, block) for block in head_report.blocks],
         "ngrams": [_ngram(head_report, block) for block in head_report.ngrams],
-        "relevance": found
-        and {"logit": found.logit, "inputs": found.inputs, "predictions": found.predictions},
+        "relevance": relevance
+        and {
+            "logit": relevance.logit,
+            "inputs": relevance.inputs,
+            "predictions": relevance.predictions,
+        },
         "syntactic": syntactic
         and text.parses
         and {
@@ -61,8 +65,8 @@ def _record(text: Text, head_report: HeadReport) -> dict[str, Any]:
                 {**asdict(case), "name": case.name, "needed": syntactic.needed(case.baseline)}
                 for case in syntactic.cases
             ],
-            "accuracy": {block: each.tolist() for block, each in syntactic.accuracy.items()},
-            "baseline": {block: each.tolist() for block, each in syntactic.baseline.items()},
+            "accuracy": {block: values.tolist() for block, values in syntactic.accuracy.items()},
+            "baseline": {block: values.tolist() for block, values in syntactic.baseline.items()},
         },
         "roles": [asdict(role) for role in head_report.roles],
         "links": link_rows(head_report),
@@ -75,7 +79,7 @@ def _length(rows: Rows) -> int:
 
 
 def _block(head_report: HeadReport, block: Block) -> dict[str, Any]:
-    """Everything about a block; lists are by head."""
+    """All results of an attention block; lists are by head."""
     name, site = block.name, block.site()
     rare = head_report.rare[block.attention_type]
     cosine = head_report.measures.cosine[name]
@@ -95,8 +99,8 @@ def _block(head_report: HeadReport, block: Block) -> dict[str, Any]:
 
 
 def _ngram(head_report: HeadReport, block: Block) -> dict[str, Any]:
-    """What there is of n-gram heads, which have no weights; lists are by head."""
-    cosine, found = head_report.measures.cosine[block.name], head_report.relevance
+    """The results of n-gram heads, which have no attention weights; lists are by head."""
+    cosine, relevance = head_report.measures.cosine[block.name], head_report.relevance
     return {
         "block": block.name,
         "chain": block.attention_type,
@@ -105,7 +109,7 @@ def _ngram(head_report: HeadReport, block: Block) -> dict[str, Any]:
         "cosine": cosine.tolist(),
         "cosine_average": pair_mean(cosine),
         "importance": head_report.importance[block.name].tolist(),
-        **({} if found is None else {"relevance": found.shares[block.name].tolist()}),
+        **({} if relevance is None else {"relevance": relevance.shares[block.name].tolist()}),
     }
 
 

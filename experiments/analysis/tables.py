@@ -1,4 +1,4 @@
-"""Tables of heads: a row a run, a row a head, and notes for their reader."""
+"""Tables of runs and of heads, with notes."""
 
 from __future__ import annotations
 
@@ -51,40 +51,45 @@ def summary(text: Text, head_report: HeadReport) -> dict[str, Any]:
         "silent": head_report.silent,
         "positional": _heads(head_report, "positional"),
         "syntactic": None if head_report.syntactic is None else _heads(head_report, "syntactic"),
-        "rare_word": _heads(head_report, "rare-word") if _asked(head_report) else None,
+        "rare_word": _heads(head_report, "rare-word") if _has_rare_words(head_report) else None,
     }
 
 
-def _averages(name: str, found: Divergence, chains: Sequence[str]) -> dict[str, float | None]:
-    """The one number, and that of every chain."""
-    by_chain = {f"{name} {chain}": found.average(chain) for chain in chains}
-    return {name: found.average(), **by_chain}
+def _averages(
+    name: str, divergence: Divergence, attention_types: Sequence[str]
+) -> dict[str, float | None]:
+    """The average over all attention types, and that of each."""
+    by_chain = {
+        f"{name} {attention_type}": divergence.average(attention_type)
+        for attention_type in attention_types
+    }
+    return {name: divergence.average(), **by_chain}
 
 
 def _mean(blocks: dict[str, Tensor]) -> float | None:
-    """The mean over heads that speak; None where none does."""
+    """The mean over active heads; None without any."""
     mean = float(torch.cat(list(blocks.values())).nanmean())
     return None if math.isnan(mean) else mean
 
 
 def _heads(head_report: HeadReport, kind: str) -> int:
-    """How many heads play a role of a kind."""
-    found = role_map(role for role in head_report.roles if role.role == kind)
-    return sum(len(heads) for heads in found.values())
+    """The number of heads with a role of this kind."""
+    roles = role_map(role for role in head_report.roles if role.role == kind)
+    return sum(len(heads) for heads in roles.values())
 
 
 def head_figures(head_report: HeadReport, block: Block) -> dict[str, Tensor]:
-    """The quantities of which there is one a head."""
+    """The measures that each head has."""
     name, rare = block.name, head_report.rare[block.attention_type]
-    found = {
+    figures = {
         "entropy": head_report.measures.entropy[name],
         "confidence": head_report.measures.confidence[name],
         "importance": head_report.importance[name],
     }
     if head_report.relevance is not None:
-        found["relevance"] = head_report.relevance.shares[name]
-        found["relevance_logits"] = head_report.relevance.raw[name]
-    return found | {
+        figures["relevance"] = head_report.relevance.shares[name]
+        figures["relevance_logits"] = head_report.relevance.raw[name]
+    return figures | {
         "offset": head_report.positional.offset[name],
         "offset_share": head_report.positional.share[name],
         "rarest": rare.rarest[name],
@@ -94,8 +99,8 @@ def head_figures(head_report: HeadReport, block: Block) -> dict[str, Tensor]:
 
 
 def head_table(texts: Sequence[Text], head_reports: Sequence[HeadReport]) -> pd.DataFrame:
-    """One row a head."""
-    import pandas as pd  # takes long to load
+    """One row per head."""
+    import pandas as pd  # slow to import
 
     return pd.DataFrame(
         row
@@ -106,7 +111,7 @@ def head_table(texts: Sequence[Text], head_reports: Sequence[HeadReport]) -> pd.
 
 
 def _head_rows(text: Text, head_report: HeadReport, block: Block) -> Iterator[dict[str, Any]]:
-    played = role_map(head_report.roles).get(block.name, {})
+    roles = role_map(head_report.roles).get(block.name, {})
     figures = {
         "divergence": others(head_report.divergence.summed[block.site()]),
         "divergence_per_query": others(head_report.divergence.normalised[block.site()]),
@@ -123,21 +128,21 @@ def _head_rows(text: Text, head_report: HeadReport, block: Block) -> Iterator[di
             "head": head,
             **{name: values[head].item() for name, values in figures.items()},
             **_best_relation(head_report.syntactic, block.name, head),
-            "roles": "; ".join(f"{role.role} {role.detail}" for role in played.get(head, [])),
+            "roles": "; ".join(f"{role.role} {role.detail}" for role in roles.get(head, [])),
         }
 
 
-def _best_relation(found: Syntactic | None, block: str, head: int) -> dict[str, Any]:
-    """The relation in which a head is furthest above the baseline."""
-    if found is None or block not in found.accuracy:
+def _best_relation(syntactic: Syntactic | None, block: str, head: int) -> dict[str, Any]:
+    """The relation in which a head exceeds the baseline most."""
+    if syntactic is None or block not in syntactic.accuracy:
         return {}
-    scores, baselines = found.accuracy[block][:, head], found.baseline[block][:, head]
+    scores, baselines = syntactic.accuracy[block][:, head], syntactic.baseline[block][:, head]
     above = scores - baselines
     if above.isnan().all():
         return {}
     best = int(above.nan_to_num(nan=-torch.inf).argmax())
     return {
-        "relation": found.cases[best].name,
+        "relation": syntactic.cases[best].name,
         "accuracy": float(scores[best]),
         "accuracy_baseline": float(baselines[best]),
     }
@@ -175,7 +180,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def link_rows(head_report: HeadReport) -> list[dict[str, Any]]:
-    """A row for each law and head whose links are scored."""
+    """One row for each distribution and head whose links are scored."""
     return [
         {
             "run": head_report.name,
@@ -192,38 +197,40 @@ RATES = {"aer": "AER", "precision": "precision", "recall": "recall", "f1": "F1"}
 
 
 def link_table(head_reports: Sequence[HeadReport], part: str) -> str:
-    """The links of all runs against gold links, and notes below; nothing where none is known."""
+    """The links of all runs against gold links, with notes; empty without gold links."""
     rows = [row for head_report in head_reports for row in link_rows(head_report)]
     lines = [["run", "links of", "head", *RATES.values()]]
     for row in rows:
         rates = (f"{row[name]:.3f}" for name in RATES)
         lines.append([f"`{row['run']}`", row["links"], row["head"], *rates])
-    said = [markdown(lines, left=3), f"{_explain_links(head_reports, part)}\n"] if rows else []
-    said += [f"{_tell_fall(each)}\n" for each in head_reports if each.shuffled is not None]
-    return "\n".join(said)
+    parts = [markdown(lines, left=3), f"{_explain_links(head_reports, part)}\n"] if rows else []
+    parts += [f"{_describe_fall(each)}\n" for each in head_reports if each.shuffled is not None]
+    return "\n".join(parts)
 
 
-def _tell_fall(head_report: HeadReport) -> str:
-    """What the bound of a guide loses when it is told other targets."""
-    found = head_report.shuffled
-    assert found is not None
+def _describe_fall(head_report: HeadReport) -> str:
+    """Describes the decrease of a guide's bound when it is conditioned on other targets."""
+    shuffled = head_report.shuffled
+    assert shuffled is not None
     return (
-        f"Told another sentence's target, the guide of {head_report.name} has a bound of "
-        f"{found.shuffled:.4f} nats a token in place of {found.elbo:.4f}: it falls by "
-        f"{found.fall:z.4f}."
+        f"Conditioned on another sentence's target, the guide of {head_report.name} has a bound of "
+        f"{shuffled.shuffled:.4f} nats per token instead of {shuffled.elbo:.4f}, a decrease of "
+        f"{shuffled.fall:z.4f}."
     )
 
 
 def _explain_links(head_reports: Sequence[HeadReport], part: str) -> str:
-    """Explains the rows of links."""
-    several = any(score.head == UNION for each in head_reports for score in each.links)
-    union = f" {UNION.capitalize()}: the links of every head of a word together." if several else ""
+    """Explains the table of links."""
+    several = any(
+        score.head == UNION for head_report in head_reports for score in head_report.links
+    )
+    union = f" {UNION.capitalize()}: the links of all heads of a word." if several else ""
     chosen = " and scored there" if part == "valid" else ""
     return (
         "Links: each target word's likeliest source word, against those of the grammar, all of "
-        f"them sure, so that AER is one less F1.{union} Attention: the cross-attention head of the "
-        f"lowest AER on validation{chosen}; before: where it predicts the word, after: one step "
-        "further, where it has read the word. Other heads stand at their location."
+        f"them sure, so that AER is 1 - F1.{union} Attention: the cross-attention head of the "
+        f"lowest AER on validation{chosen}; before: at the position that predicts the word, after: "
+        "one position later, where the word is the input. Other heads are at their location."
     )
 
 
@@ -231,72 +238,86 @@ def notes(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace
 ) -> list[str]:
     """Notes for the reader of the table."""
-    found = [
+    lines = [
         f"{caption(texts, options)}. JSD: nats, average over head pairs of all blocks, summed over "
-        f"queries and averaged over {texts[0].part.unit}; a query: averaged over queries. Entropy "
-        "(nats), confidence and cosine of outputs: averages over heads or head pairs. Roles: heads "
-        f"that play one, of {' / '.join(str(n) for n in _sizes(head_reports))}."
+        f"queries and averaged over {texts[0].part.unit}; per query: averaged over queries. "
+        "Entropy (nats), confidence and cosine of outputs: averages over heads or head pairs. "
+        f"Roles: heads with the role, of {' / '.join(str(n) for n in _active_heads(head_reports))}."
     ]
     if not all(text.same(texts[0]) for text in texts):
         corpora = ", ".join(f"{text.name}: {text.corpus.name}" for text in texts)
-        found.append(
-            f"**Warning: not all runs were read on the same tokens ({corpora}); rows of different "
-            "text are no comparison.**"
+        lines.append(
+            f"**Warning: not all runs were analysed on the same tokens ({corpora}); rows of "
+            "different text are not comparable.**"
         )
     parsed = dict.fromkeys(
         f"Syntactic roles: sentences parsed by {text.parses.origin}: {len(text.parses.part):,}."
         for text, head_report in zip(texts, head_reports, strict=True)
         if text.parses is not None and head_report.syntactic is not None
     )
-    silent = [
-        f"Heads of {each.name} that are silent, and left out: {each.silent}."
+    inactive = [
+        f"Inactive heads of {each.name}, which are excluded: {each.silent}."
         for each in head_reports
         if each.silent
     ]
-    return [*found, *silent, *parsed, *(f"{note}." for note in gaps(head_reports))]
+    return [*lines, *inactive, *parsed, *(f"{note}." for note in gaps(head_reports))]
 
 
-def _sizes(head_reports: Sequence[HeadReport]) -> list[int]:
-    """How many heads of each run speak; one number if it is the same."""
-    sizes = [sum(len(each.speaking(block)) for block in each.blocks) for each in head_reports]
+def _active_heads(head_reports: Sequence[HeadReport]) -> list[int]:
+    """The number of active heads of each run; one number if it is the same."""
+    sizes = [
+        sum(len(head_report.speaking(block)) for block in head_report.blocks)
+        for head_report in head_reports
+    ]
     return sizes if len(set(sizes)) > 1 else sizes[:1]
 
 
 def caption(texts: Sequence[Text], options: Namespace) -> str:
-    """Says what was read."""
+    """Describes the heads and the text of the analysis."""
     heads = "Plug-in heads"
     if options.draws:
-        times = f", {options.draws} draws of each" if options.draws > 1 else ""
-        heads = f"Heads drawn from the guide{times} (relevance: plug-in)"
+        times = f", {options.draws} samples of each" if options.draws > 1 else ""
+        heads = f"Heads sampled from the guide{times} (relevance: plug-in)"
     corpora = " / ".join(dict.fromkeys(text.corpus.name for text in texts))
     number = " / ".join(dict.fromkeys(f"{len(text.part):,} {text.part.unit}" for text in texts))
     return f"{heads}, first {number} of {options.part}, {corpora}"
 
 
 def gaps(head_reports: Sequence[HeadReport]) -> list[str]:
-    """Says which roles were not looked for, and why."""
-    found = []
-    deaf = [each for each in head_reports if each.syntactic is None]
-    for why, attend in (("no parses", True), ("no head attends within the source", False)):
-        names = [each.name for each in deaf if _within(each) == attend]
+    """Notes which roles were not detected, and why."""
+    lines = []
+    without_roles = [head_report for head_report in head_reports if head_report.syntactic is None]
+    for reason, attend in (("no parses", True), ("no head attends within the source", False)):
+        names = [
+            head_report.name for head_report in without_roles if _within(head_report) == attend
+        ]
         if names:
-            found.append(f"Syntactic roles were not looked for{_of(names, head_reports)}: {why}")
-    common = [each.name for each in head_reports if not _asked(each)]
-    if common:
-        why = "every word is too frequent"
-        found.append(f"Rare-word roles were not looked for{_of(common, head_reports)}: {why}")
-    return found
+            lines.append(
+                f"Syntactic roles were not detected{_in_runs(names, head_reports)}: {reason}"
+            )
+    without_rare_words = [
+        head_report.name for head_report in head_reports if not _has_rare_words(head_report)
+    ]
+    if without_rare_words:
+        reason = "every word is too frequent"
+        lines.append(
+            f"Rare-word roles were not detected{_in_runs(without_rare_words, head_reports)}: "
+            f"{reason}"
+        )
+    return lines
 
 
 def _within(head_report: HeadReport) -> bool:
-    """Whether heads attend within what is parsed: the source, or a language model's own text."""
+    """Whether heads attend within the parsed text: the source, or a language model's own text."""
     return head_report.chains == ["decoder-self"] or "encoder-self" in head_report.chains
 
 
-def _asked(head_report: HeadReport) -> bool:
-    """Whether there was a rare word to point to."""
-    return any(bool(n.any()) for found in head_report.rare.values() for n in found.count.values())
+def _has_rare_words(head_report: HeadReport) -> bool:
+    """Whether there is a rare word to attend to."""
+    return any(
+        bool(count.any()) for rarity in head_report.rare.values() for count in rarity.count.values()
+    )
 
 
-def _of(names: Sequence[str], head_reports: Sequence[HeadReport]) -> str:
+def _in_runs(names: Sequence[str], head_reports: Sequence[HeadReport]) -> str:
     return "" if len(names) == len(head_reports) else f" in {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""Finished runs, each with its corpus and the sentences that its heads are read on."""
+"""Finished runs, each with its corpus and the sentences of the analysis."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from latentheads.data import Data
 from latentheads.experiments.cli.options import open_run
 from latentheads.metrics.alignment import Links
 from latentheads.reading import read_conllu
-from latentheads.runs.folder import unlike_names
+from latentheads.runs.folder import distinct_names
 from latentheads.runs.parses import Parses, grammar_parses, parsed_part
 from latentheads.runs.run import Run, check_own_corpus
 
 __all__ = ["Text", "texts"]
 
 
-SHOWN = 12
-"""Tokens of a sentence in a figure."""
+SHOWN_TOKENS = 12
+"""Preferred number of tokens of a sentence in a figure."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A run and what it is read on.
+    """A run and the text of its analysis.
 
     Attributes:
-        name: What the run is called in figures and tables.
+        name: The name of the run in figures and tables.
         run: The run.
         corpus: Its corpus.
         part: The sentences.
-        parses: Parsed sentences; None where there are none.
+        parses: Parsed sentences, if there are any.
     """
 
     name: str
@@ -45,44 +45,39 @@ class Text:
     parses: Parses | None
 
     def pair_to_show(self) -> tuple[Batch, Links]:
-        """The sentence pair whose longer side has about as many tokens as a figure shows well.
-
-        With the gold links between its tokens.
-        """
-        place = int(np.abs(self.part.lengths - SHOWN).argmin())
-        links = self.part.links[place] if self.part.links else frozenset()
-        return collate(self.part, [place]), links
+        """The sentence pair with the best length for a figure, and its gold links."""
+        index = int(np.abs(self.part.lengths - SHOWN_TOKENS).argmin())
+        links = self.part.links[index] if self.part.links else frozenset()
+        return collate(self.part, [index]), links
 
     def same(self, other: Text) -> bool:
-        """Whether two runs are read on the same tokens."""
-        mine, its = ((t.part.targets, t.part.sources) for t in (self, other))
+        """Whether two runs are analysed on the same tokens."""
+        own, others = ((t.part.targets, t.part.sources) for t in (self, other))
         return all(
             a is b or (a is not None and b is not None and _equal(a, b))
-            for a, b in zip(mine, its, strict=True)
+            for a, b in zip(own, others, strict=True)
         )
 
 
-def _equal(one: Rows, other: Rows) -> bool:
-    return len(one) == len(other) and all(map(np.array_equal, one, other))
+def _equal(first: Rows, second: Rows) -> bool:
+    return len(first) == len(second) and all(map(np.array_equal, first, second))
 
 
 def texts(options: Namespace) -> list[Text]:
-    """Loads every run and its corpus.
+    """Loads all runs and their corpora.
 
     Raises:
-        ValueError: One is no finished run, or its corpus has changed; or a file of parses is given
-            and no run reads it.
+        ValueError: One is not a finished run, its corpus has changed, or a file of parses is given
+            but no run needs it.
     """
     paths = [Path(run) for run in options.runs]
-    names = unlike_names(paths)
+    names = distinct_names(paths)
     parsed = None if options.conllu is None else read_conllu(options.conllu)
     runs = [open_run(str(path), options, finished=True) for path in paths]
     if parsed is not None and all(run.settings.data.has_parses for run in runs):
-        raise ValueError(
-            "--conllu is for runs on other text: a run on the grammar knows its parses"
-        )
+        raise ValueError("--conllu is for runs on other text: the parses of the grammar are known")
     corpora: dict[Data, Corpus] = {}
-    found = []
+    loaded = []
     for name, run in zip(names, runs, strict=True):
         data = run.settings.data
         if data in corpora and not run.settings.in_memory:
@@ -96,5 +91,5 @@ def texts(options: Namespace) -> list[Text]:
             parses = parsed_part(parsed[: options.sentences], run, options.conllu)
         else:
             parses = None
-        found.append(Text(name, run, corpus, part, parses))
-    return found
+        loaded.append(Text(name, run, corpus, part, parses))
+    return loaded

@@ -146,7 +146,7 @@ def show(points: Sequence[Point], memory: str) -> None:
 
 def draw(points: Sequence[Point], title: str, path: Path) -> None:
     """Draws time and memory against length, both on logarithmic axes."""
-    from latentheads.plot import Picture, save  # takes long to load
+    from latentheads.plot import Picture, save  # slow to import
     from latentheads.plot.canvas import WIDTH, add_legend, scale_by_log, write_title
     from latentheads.plot.style import styled
 

@@ -1,7 +1,7 @@
-"""Runs on a cluster: an array of jobs that submitit hands in, https://github.com/facebookincubator/submitit.
+"""Runs on a cluster, as a job array of submitit, https://github.com/facebookincubator/submitit.
 
-A run whose time is up, or whose node is taken away, is put back into the queue and goes on from its
-last checkpoint: it is the same command that is started again.
+A run that times out or is preempted is requeued. The same command then resumes from its last
+checkpoint.
 """
 
 from __future__ import annotations
@@ -16,72 +16,72 @@ from pathlib import Path
 from typing import Any
 
 from latentheads.experiments.cli.jobs import (
-    POLL,
-    PROGRAM,
+    POLL_SECONDS,
+    RUN_COMMAND,
+    ProgressTable,
     RunJob,
-    Table,
-    ended_by_signals,
-    name_failure,
+    describe_failure,
+    interrupted_by_signals,
     open_command,
-    refuse_failures,
+    raise_failures,
 )
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 
 __all__ = ["ClusterRun", "run_on_cluster"]
 
 
-ENDS = 100
-"""How often a run is put back into the queue because its time was up."""
+MAX_TIMEOUTS = 100
+"""How often a run is requeued after a timeout."""
 
-ANSWERED = (signal.SIGTERM, signal.SIGUSR2)
-"""Signals that Slurm sends to all processes of a node whose time is up, or that is taken away."""
+IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
+"""Signals that Slurm sends to all processes at a timeout or preemption."""
 
-RULE = "\n" + 22 * "-" + "\n"
-"""What submitit writes before a trace, and behind it."""
+TRACEBACK_RULE = "\n" + 22 * "-" + "\n"
+"""The line that submitit writes before and after a traceback."""
 
-WEEK = 7 * 24 * 60
-"""Minutes that a run has on this machine, if nothing else is asked for."""
+WEEK_MINUTES = 7 * 24 * 60
+"""Default minutes of a run on the local machine."""
 
 
 class ClusterRun:
-    """A run as a node of a cluster starts it.
+    """A run as it is started on a node of the cluster.
 
     Args:
         job: The run.
-        program: The words that start one.
+        program: The command that starts a run.
     """
 
-    def __init__(self, job: RunJob, program: Sequence[str] = PROGRAM) -> None:
+    def __init__(self, job: RunJob, program: Sequence[str] = RUN_COMMAND) -> None:
         self.job, self.program = job, program
 
     def __call__(self) -> int:
-        """Runs it, and gives its status."""
-        with open_command(self.job, self.program) as (words, log):
-            done = subprocess.run(
-                words,
+        """Runs it; returns its exit status."""
+        with open_command(self.job, self.program) as (command, log):
+            completed = subprocess.run(
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 check=False,
-                preexec_fn=_leave_to_submitit,
+                preexec_fn=_ignore_signals,
             )
-        return done.returncode
+        return completed.returncode
 
     def checkpoint(self) -> Any:
-        """What is put back into the queue: the same again, which goes on with what there is."""
+        """The job to requeue: the same run, which resumes from its checkpoint."""
         from submitit.helpers import DelayedSubmission
 
-        words = [word for word in self.job.words if not word.startswith("--overwrite")]
-        return DelayedSubmission(ClusterRun(replace(self.job, words=words), self.program))
+        arguments = [word for word in self.job.words if not word.startswith("--overwrite")]
+        return DelayedSubmission(ClusterRun(replace(self.job, words=arguments), self.program))
 
 
-def _leave_to_submitit() -> None:
-    """Lets a run go on until submitit has put it back into the queue and ends it.
+def _ignore_signals() -> None:
+    """Makes a run ignore the signals: submitit requeues it and ends it.
 
-    One that ended by itself would have failed.
+    If it ended by itself, submitit would regard it as failed.
     """
-    for each in ANSWERED:
-        signal.signal(each, signal.SIG_IGN)
+    for number in IGNORED_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def run_on_cluster(
@@ -91,82 +91,83 @@ def run_on_cluster(
     options: Mapping[str, Any],
     folder: Path,
 ) -> None:
-    """Hands in all runs as one array, and waits for them.
+    """Submits all runs as one job array, and waits for them.
 
     Args:
         runs: The runs.
         launcher: slurm; or local, which starts processes on this machine.
-        parallel: Runs at once, at most.
-        options: What the cluster is asked for, in submitit's words, as ``slurm_partition``.
-        folder: Where submitit keeps what it hands in, and what the nodes say.
+        parallel: Most parallel runs.
+        options: Parameters of submitit, such as ``slurm_partition``.
+        folder: The folder of submitit's files and logs.
 
     Raises:
-        ValueError: submitit is not installed, an option is not its own, Slurm is not told how long
-            a run may take, or it refuses the runs.
-        UnfinishedError: Some have failed; it names them, and the last words of each.
+        ValueError: submitit is not installed, an option is invalid, the timeout for Slurm is
+            missing, or Slurm rejects the runs.
+        UnfinishedError: Some runs failed; the message has the last log line of each.
     """
     executor = _make_executor(launcher, parallel, options, folder)
-    with _naming(launcher), executor.batch():
+    with _naming_launcher(launcher), executor.batch():
         waiting = {executor.submit(run): run.job for run in runs}
-    table, failed = Table(len(runs)), []
+    table, failures = ProgressTable(len(runs)), []
     try:
-        with ended_by_signals():
+        with interrupted_by_signals():
             while waiting:
-                time.sleep(POLL)
-                for handed in [handed for handed in waiting if handed.done()]:
-                    job = waiting.pop(handed)
-                    failure = _find_failure(handed, job)
-                    failed += [failure] if failure else []
+                time.sleep(POLL_SECONDS)
+                for submitted in [submitted for submitted in waiting if submitted.done()]:
+                    job = waiting.pop(submitted)
+                    failure = _describe_failure(submitted, job)
+                    failures += [failure] if failure else []
                     table.end(failure or f"{job.name}: done")
                 table.show(list(waiting.values()))
-    finally:  # the others are not waited for: the same command hands them in again
-        for handed in waiting:
-            handed.cancel(check=False)  # one that has just ended keeps no other in the queue
-    refuse_failures(failed, len(runs))
+    finally:  # cancel the others: the same command submits them again
+        for submitted in waiting:
+            submitted.cancel(check=False)  # it may have just ended
+    raise_failures(failures, len(runs))
 
 
 def _make_executor(launcher: str, parallel: int, options: Mapping[str, Any], folder: Path) -> Any:
-    submitit = need_package("submitit")
-    with _naming(launcher):
+    submitit = import_optional("submitit")
+    with _naming_launcher(launcher):
         if launcher == "slurm":
-            ends, own = {"slurm_max_num_timeout": ENDS}, {"slurm_array_parallelism": parallel}
-            _refuse_five_minutes(options)
+            limits = {"slurm_max_num_timeout": MAX_TIMEOUTS}
+            own_options = {"slurm_array_parallelism": parallel}
+            _check_timeout(options)
         else:
-            ends, own = {}, {"timeout_min": WEEK}
-        executor = submitit.AutoExecutor(folder=folder, cluster=launcher, **ends)
-        executor.update_parameters(**{"name": "latentheads", **own, **options})
+            limits, own_options = {}, {"timeout_min": WEEK_MINUTES}
+        executor = submitit.AutoExecutor(folder=folder, cluster=launcher, **limits)
+        executor.update_parameters(**{"name": "latentheads", **own_options, **options})
     return executor
 
 
-def _refuse_five_minutes(options: Mapping[str, Any]) -> None:
-    """Refuses runs whose time nobody has said: submitit would ask for five minutes each."""
+def _check_timeout(options: Mapping[str, Any]) -> None:
+    """Checks that a timeout is given: the default of submitit is five minutes."""
     if not {"timeout_min", "slurm_timeout_min", "slurm_time"} & options.keys():
-        said = "the minutes that a run may take on a node, as '{timeout_min: 600}'"
-        raise ValueError(f"launcher_options must say timeout_min, {said}")
+        example = "the minutes that a run may take on a node, as '{timeout_min: 600}'"
+        raise ValueError(f"launcher_options must contain timeout_min, {example}")
 
 
 @contextmanager
-def _naming(launcher: str) -> Iterator[None]:
-    """Names what submitit, or the cluster itself, refuses."""
+def _naming_launcher(launcher: str) -> Iterator[None]:
+    """Adds the launcher to errors of submitit and the cluster."""
     try:
         yield
     except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as reason:
         raise ValueError(f"launcher {launcher}: {' '.join(str(reason).split())}") from reason
 
 
-def _find_failure(handed: Any, job: RunJob) -> str:
-    """The reason why a run has failed; empty if it has not."""
-    trouble = handed.exception()
-    if trouble is None:
-        return name_failure(job, handed.result())
-    return f"{job.name} was not run to its end: {_heart_of(trouble) or repr(trouble)}"
+def _describe_failure(submitted: Any, job: RunJob) -> str:
+    """Describes why a run has failed; empty if it has not."""
+    error = submitted.exception()
+    if error is None:
+        return describe_failure(job, submitted.result())
+    return f"{job.name} was not run to its end: {_error_message(error) or repr(error)}"
 
 
-def _heart_of(trouble: BaseException) -> str:
-    """What submitit says of a run: the error behind its trace, or that nothing came of it."""
+def _error_message(error: BaseException) -> str:
+    """The message of submitit: the last line of the traceback, or that there is no result."""
     from submitit.core.utils import FailedJobError
 
-    traced = isinstance(trouble, FailedJobError)
-    said = str(trouble).rpartition(RULE)[0] if traced else str(trouble)
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return " ".join(lines[-1:] if traced else lines[:2])
+    has_traceback = isinstance(error, FailedJobError)
+    message = str(error).rpartition(TRACEBACK_RULE)[0] if has_traceback else str(error)
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return " ".join(lines[-1:] if has_traceback else lines[:2])

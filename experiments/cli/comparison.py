@@ -10,18 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from latentheads.checks import distinct
+from latentheads.checks import check_distinct
 from latentheads.corpora import Corpus
 from latentheads.errors import print_message
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
 from latentheads.experiments.cli.command_line import CommandLine
-from latentheads.experiments.cli.errors import noting
+from latentheads.experiments.cli.errors import collecting_errors
 from latentheads.experiments.cli.jobs import (
     RunJob,
-    find_places,
-    refuse_failures,
+    make_slots,
+    parse_shard,
+    raise_failures,
     run_jobs,
-    take_shard,
 )
 from latentheads.experiments.cli.options import RunOptions, read_run_settings, trainer_of
 from latentheads.files import parse_yaml
@@ -87,8 +87,8 @@ class ComparisonOptions(RunOptions):
     shard: str = ""
 
     def __post_init__(self) -> None:
-        distinct("recipes", self.recipes)
-        distinct("seeds", self.seeds)
+        check_distinct("recipes", self.recipes)
+        check_distinct("seeds", self.seeds)
         plain = {
             n: parse_yaml(v) if isinstance(v, str) else v for n, v in self.launcher_options.items()
         }
@@ -123,10 +123,11 @@ class Plan:
         """
         trusted = name_trusted(self.settings, self.options.trust)
         found = Folder(self.folder, self.settings.to_yaml(), overwrite, trusted)
-        if found.before is not None:  # its rate would fall twice, beside runs whose rate falls once
+        # its learning rate would fall twice, beside runs whose rate falls once
+        if (steps := found.previous_steps) is not None:
             raise ValueError(
-                f"{self.folder} is a run of {found.before:,} updates, and a comparison gives it no "
-                "more: choose another out or --overwrite"
+                f"{self.folder} is a run of {steps:,} steps, and a comparison gives it no more: "
+                "choose another out or --overwrite"
             )
         return found.results
 
@@ -200,9 +201,9 @@ def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> b
     Returns:
         Whether all of them were its work: a shard has some alone.
     """
-    places = find_places(options.jobs, options.devices)
+    places = make_slots(options.jobs, options.devices)
     _refuse_idle_places(options)
-    part, parts = take_shard(options.shard or "1/1")
+    part, parts = parse_shard(options.shard or "1/1")
     mine = [plan for place, plan in enumerate(plans) if place % parts == part - 1]
     open_plans = [plan for plan in mine if plan.find_results(options.overwrite) is None]
     if parts > 1:
@@ -235,12 +236,12 @@ def _train_in_turn(plans: Sequence[Plan], finished: Sequence[Plan], out: Path) -
     failed = list[str]()
     for plan in plans:
         mistakes = () if plan is plans[0] else (ValueError,)
-        with noting(failed, _name(plan, out), mistakes):
+        with collecting_errors(failed, _name(plan, out), mistakes):
             trainer = trainer_of(plan.settings, plan.options, corpus)
             print_message(f"seed {plan.settings.seed}: {trainer.headline()}", sys.stdout)
-            with noting(failed, _name(plan, out), (ValueError,)):
+            with collecting_errors(failed, _name(plan, out), (ValueError,)):
                 trainer.fit()
-    refuse_failures(failed, len(plans))
+    raise_failures(failed, len(plans))
 
 
 def _name(plan: Plan, out: Path) -> str:

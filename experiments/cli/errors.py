@@ -1,4 +1,4 @@
-"""The end of a program that cannot go on: one line on standard error, and a status."""
+"""Error handling of programs: one line on standard error, and an exit status."""
 
 from __future__ import annotations
 
@@ -12,151 +12,165 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from latentheads.denormals import flush_denormals
-from latentheads.errors import UnfinishedError, in_a_line, lacks_memory, print_message, printable
+from latentheads.errors import (
+    UnfinishedError,
+    is_out_of_memory,
+    one_line_message,
+    print_message,
+    printable,
+)
 
 __all__ = [
     "STREAMS",
-    "Losses",
+    "SkippedInputs",
     "check_streams",
+    "collecting_errors",
     "error_handling",
     "exit_with_error",
-    "name_again",
-    "name_close",
-    "name_options",
-    "noting",
+    "print_result",
+    "rerun_command",
     "streaming",
-    "tell",
+    "suggest_option",
+    "use_option_names",
     "warn_unknown",
     "write_stdout",
 ]
 
-NAMED = 10
-"""Words that are named of those that are unknown."""
+MAX_UNKNOWN_WORDS = 10
+"""Most unknown words in a warning."""
 
-ELSEWHERE = {
+OPTION_ALIASES = {
     **{"lr": "learning_rate", "batch_size": "tokens", "epochs": "steps", "max_steps": "steps"},
     **{"hidden_size": "width", "num_layers": "layers", "num_heads": "heads", "optim": "optimiser"},
     **{"output": "out", "output_dir": "out", "warmup": "warmup_steps", "optimizer": "optimiser"},
 }
-"""Options as other programs call them, and what they are called here."""
+"""Names of options in other programs, and the option here."""
 
-CLOSE = 0.75
-"""How much of an option's letters are those of one that may be meant."""
+MIN_SIMILARITY = 0.75
+"""Least similarity of an option that is suggested."""
 
-LONGEST = 40
-"""Letters of such a word that are shown."""
+MAX_WORD_LENGTH = 40
+"""Most letters of a word that are shown."""
 
-MISTAKES = (ValueError, TypeError)
-TROUBLE = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
+USER_ERRORS = (ValueError, TypeError)
+OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
 
-def exit_with_error(program: str, said: object, status: int = 2) -> NoReturn:
-    """Prints one line and exits; no control characters in it reach a terminal."""
-    print_message(f"{program}: {printable(str(said), '')}", sys.stderr)
+def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
+    """Prints one line, with control characters escaped, and exits."""
+    print_message(f"{program}: {printable(str(message), '')}", sys.stderr)
     sys.exit(status)
 
 
-def name_close(message: str, known: Collection[str]) -> str:
-    """A message that names an unknown option, with the one that it may have meant.
+def suggest_option(message: str, options: Collection[str]) -> str:
+    """Adds a suggestion to a parser's message about an unknown option.
 
     Args:
-        message: A parser's.
-        known: Its options.
+        message: The message.
+        options: The options of the parser.
     """
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"unrecognized arguments: (--?\w[^\s=]*).*|Option '(\w+)' is not accepted", message
     )
-    if found is None:
+    if match is None:
         return message
-    name = found[1] or f"--{found[2]}"
-    said = name.lstrip("-").replace("-", "_")
-    elsewhere = f"--{ELSEWHERE.get(said, '')}"
-    close = [elsewhere] if elsewhere in known else get_close_matches(name, known, cutoff=CLOSE)
-    meant = " or ".join(close)
-    return f"{message}: {f'did you mean {meant}?' if close else '--help names all there are'}"
+    name = match[1] or f"--{match[2]}"
+    option = name.lstrip("-").replace("-", "_")
+    alias = f"--{OPTION_ALIASES.get(option, '')}"
+    candidates = (
+        [alias] if alias in options else get_close_matches(name, options, cutoff=MIN_SIMILARITY)
+    )
+    suggestion = " or ".join(candidates)
+    hint = f"did you mean {suggestion}?" if candidates else "see --help"
+    return f"{message}: {hint}"
 
 
 def warn_unknown(program: str, unknown: Sequence[str]) -> None:
-    """Says on standard error which words a run does not know, in one line."""
-    more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
-    named = ", ".join(printable(_cut(word), "") for word in unknown[:NAMED])
-    print_message(f"{program}: unknown to the model: {named}{more}", sys.stderr)
+    """Warns on standard error, in one line, of words that are not in a run's vocabulary."""
+    hidden = len(unknown) - MAX_UNKNOWN_WORDS
+    more = f" and {hidden} more" if hidden > 0 else ""
+    named = ", ".join(printable(_shorten(word), "") for word in unknown[:MAX_UNKNOWN_WORDS])
+    print_message(f"{program}: not in the vocabulary: {named}{more}", sys.stderr)
 
 
-def _cut(word: str) -> str:
-    """A word, without the end of a long one."""
-    return word if len(word) <= LONGEST else f"{word[: LONGEST - 1]}…"
+def _shorten(word: str) -> str:
+    """Shortens a long word."""
+    return word if len(word) <= MAX_WORD_LENGTH else f"{word[: MAX_WORD_LENGTH - 1]}…"
 
 
 def write_stdout(text: str) -> None:
-    """Writes to standard output; no control characters in it reach a terminal."""
+    """Writes to standard output; on a terminal, control characters are replaced."""
     if sys.stdout.isatty():
-        text = "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
+        text = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
     sys.stdout.buffer.write(text.encode())
 
 
 @contextmanager
 def error_handling(
     program: str,
-    trouble: str = "",
-    stopped: str = "",
-    mistakes: tuple[type[Exception], ...] = MISTAKES,
+    on_failure: str = "",
+    on_interrupt: str = "",
+    user_errors: tuple[type[Exception], ...] = USER_ERRORS,
 ) -> Iterator[None]:
-    """Ends a program whose work fails: with status 2 by the user's mistake, 1 by trouble.
+    """Exits if the work fails: with status 2 after a mistake of the user, otherwise with 1.
 
     Args:
-        program: Its name.
-        trouble: Told behind the line of trouble: what is left of the work.
-        stopped: The same after Ctrl-C, which gives status 130.
-        mistakes: The errors that mean a mistake of the user's.
+        program: The name of the program.
+        on_failure: Appended to the message of a failure, such as what remains of the work.
+        on_interrupt: The same after Ctrl-C, which has status 130.
+        user_errors: The errors that mean a mistake of the user.
     """
     try:
         with flush_denormals():
             yield
-    except mistakes as mistake:
-        exit_with_error(program, f"error: {name_options(in_a_line(mistake))}")
-    except TROUBLE as reason:
-        if _is_fault(reason):
+    except user_errors as mistake:
+        exit_with_error(program, f"error: {use_option_names(one_line_message(mistake))}")
+    except OTHER_ERRORS as reason:
+        if _is_bug(reason):
             raise
         if isinstance(reason, BrokenPipeError):
-            _close_output()
-        said = f"error: {in_a_line(reason)}"
-        exit_with_error(program, "; ".join([said, *([trouble] if trouble else [])]), 1)
+            _discard_stdout()
+        message = f"error: {one_line_message(reason)}"
+        exit_with_error(program, "; ".join([message, *([on_failure] if on_failure else [])]), 1)
     except KeyboardInterrupt as reason:
         exit_with_error(
-            program, "; ".join([str(reason) or "stopped", *([stopped] if stopped else [])]), 130
+            program,
+            "; ".join([str(reason) or "stopped", *([on_interrupt] if on_interrupt else [])]),
+            130,
         )
 
 
-def _is_fault(reason: BaseException) -> bool:
-    """Whether an error is the program's own; torch says so too that there is no memory."""
-    return isinstance(reason, RuntimeError) and not lacks_memory(reason)
+def _is_bug(reason: BaseException) -> bool:
+    """Whether an error is a bug: a RuntimeError of torch that does not mean too little memory."""
+    return isinstance(reason, RuntimeError) and not is_out_of_memory(reason)
 
 
 @contextmanager
-def noting(failed: list[str], name: str, mistakes: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Says and notes why a part of the work fails; what comes behind it goes on.
+def collecting_errors(
+    failures: list[str], name: str, user_errors: tuple[type[Exception], ...]
+) -> Iterator[None]:
+    """Prints and records why a part of the work fails; the other parts go on.
 
-    Of a fault, such as one in a guide of the user's own, all is said that its writer needs.
+    For a bug, as in a user-defined guide, the traceback is printed too.
 
     Args:
-        failed: Where the reason is noted.
-        name: The part's.
-        mistakes: As for :func:`error_handling`; a ``ValueError`` that is none of them is raised.
+        failures: The list to which the reason is added.
+        name: The name of the part.
+        user_errors: As for :func:`error_handling`; any other ``ValueError`` is raised.
     """
     try:
         yield
     except Exception as reason:
-        if isinstance(reason, ValueError) and not isinstance(reason, mistakes):
+        if isinstance(reason, ValueError) and not isinstance(reason, user_errors):
             raise
-        if _is_fault(reason) or not isinstance(reason, (ValueError, *TROUBLE)):
+        if _is_bug(reason) or not isinstance(reason, (ValueError, *OTHER_ERRORS)):
             print_message(traceback.format_exc().rstrip(), sys.stderr)
-        failed.append(f"{name}: {name_options(in_a_line(reason))}")
-        print_message(failed[-1], sys.stdout)
+        failures.append(f"{name}: {use_option_names(one_line_message(reason))}")
+        print_message(failures[-1], sys.stdout)
 
 
-def name_again(overwrite: bool) -> str:
-    """The command that goes on with what is written; ``--overwrite`` would train it anew."""
+def rerun_command(overwrite: bool) -> str:
+    """Describes the command that resumes the work; ``--overwrite`` would start it again."""
     return "without --overwrite the same command" if overwrite else "the same command"
 
 
@@ -164,7 +178,7 @@ STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "st
 
 
 def check_streams(*names: str) -> None:
-    """Refuses to go on where a standard stream is closed, as by ``<&-``.
+    """Checks that standard streams are open, and not closed as by ``<&-``.
 
     Args:
         *names: ``stdin``, ``stdout`` or both.
@@ -176,23 +190,23 @@ def check_streams(*names: str) -> None:
 
 @contextmanager
 def streaming(program: str) -> Iterator[None]:
-    """Ends a program that writes to standard output where it cannot; a mistake has status 1.
+    """Exits if a program cannot write to standard output; user errors have status 1.
 
-    A reader that goes away ends it in silence, as the shell's own tools do.
+    After a broken pipe it exits silently, as shell tools do.
 
     Args:
-        program: Its name.
+        program: The name of the program.
     """
     try:
         yield
-    except ValueError as mistake:
-        exit_with_error(program, f"error: {mistake}", 1)
+    except ValueError as error:
+        exit_with_error(program, f"error: {error}", 1)
     except (MemoryError, RuntimeError) as reason:
-        if not lacks_memory(reason):
+        if not is_out_of_memory(reason):
             raise
-        exit_with_error(program, f"error: {in_a_line(reason)}", 1)
+        exit_with_error(program, f"error: {one_line_message(reason)}", 1)
     except OSError as trouble:
-        _close_output()
+        _discard_stdout()
         if isinstance(trouble, BrokenPipeError):
             sys.exit(141)
         exit_with_error(program, f"error: {trouble.strerror}", 1)
@@ -200,55 +214,57 @@ def streaming(program: str) -> Iterator[None]:
         sys.exit(130)
 
 
-def _close_output() -> None:
-    """Discards what still waits for standard output, which would fail again at the end."""
+def _discard_stdout() -> None:
+    """Discards the buffer of standard output, which would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def tell(program: str, said: str) -> None:
-    """Prints what a program has found; a reader that goes away ends it in silence.
+def print_result(program: str, text: str) -> None:
+    """Prints the result of a program; after a broken pipe it exits silently.
 
     Args:
-        program: Its name.
-        said: What it has found.
+        program: The name of the program.
+        text: The result.
     """
     with streaming(program):
-        print(printable(said), flush=True)
+        print(printable(text), flush=True)
 
 
-class Losses:
-    """Names on standard error what a program leaves empty, and goes on.
+class SkippedInputs:
+    """Counts skipped inputs, and prints each on standard error.
 
     Args:
-        program: Its name.
-        unit: What is lost, such as a line.
+        program: The name of the program.
+        unit: The kind of input, such as a line.
 
     Attributes:
-        number: How many were lost.
-        before: How many came before those that places are counted in.
+        number: Number of skipped inputs.
+        before: Number of inputs before the current chunk, in which indices are counted.
     """
 
     def __init__(self, program: str, unit: str) -> None:
         self.program, self.unit = program, unit
         self.number = self.before = 0
 
-    def note(self, place: int, why: str) -> None:
-        """Names one, by its place from 0."""
+    def note(self, index: int, reason: str) -> None:
+        """Records a skipped input by its index in the chunk."""
         self.number += 1
-        name = self.name(self.before + place)
-        print_message(f"{self.program}: {name} stays empty: {why}", sys.stderr)
+        name = self.name(self.before + index)
+        print_message(f"{self.program}: {name} stays empty: {reason}", sys.stderr)
 
-    def name(self, place: int) -> str:
-        """What one of all is called."""
-        return f"{self.unit} {place + 1} of the input"
+    def name(self, index: int) -> str:
+        """The name of an input by its index among all."""
+        return f"{self.unit} {index + 1} of the input"
 
 
-WORDS = "guide|prior|recipe|preset|kl|select|select_gradient|gates|adapters|start|train|out|latent"
-ARGUMENTS = (
+OPTION_NAMES = (
+    "guide|prior|recipe|preset|kl|select|select_gradient|gates|adapters|start|train|out|latent"
+)
+OPTION_SPELLINGS = (
     (r"(?<!-)\boverwrite=True", "--overwrite"),
     (r"\bchoose another out\b", "choose another --out"),
     (r"\bsay so: trusted ", "say so: --trust "),
-    (rf"\b(use|or|needs|and) ({WORDS}) (?=[\w-]+$|WIDTH|RUN|[\w-]+[;,])", r"\1 --\2 "),
+    (rf"\b(use|or|needs|and) ({OPTION_NAMES}) (?=[\w-]+$|WIDTH|RUN|[\w-]+[;,])", r"\1 --\2 "),
     (r"\buse select or gates\b", "use --select or --gates"),
     (r"^sentences must", "--sentences must"),
     (r"^(guide|prior)\.(?=\w+ must be )", r"--\1."),
@@ -261,11 +277,11 @@ ARGUMENTS = (
     (r"\bno chain of latent has", "no chain of --latent has"),
     (r"\bmore can be given to a finished run\b", "more --steps can be given to a finished run"),
 )
-"""Arguments of the library as its messages spell them, and as options of a command line."""
+"""Patterns of arguments in messages of the library, and their spelling as command line options."""
 
 
-def name_options(said: str) -> str:
-    """A message of the library, its arguments spelled as options of a command line."""
-    for argument, option in ARGUMENTS:
-        said = re.sub(argument, option, said)
-    return said
+def use_option_names(message: str) -> str:
+    """Spells the arguments in a message of the library as command line options."""
+    for argument, option in OPTION_SPELLINGS:
+        message = re.sub(argument, option, message)
+    return message

@@ -1,21 +1,21 @@
-"""Standard input, read a chunk of lines at a time while it is still being written."""
+"""Reading standard input in chunks of lines, while it is still being written."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator
 
-__all__ = ["chunks"]
+__all__ = ["read_chunks"]
 
 
-def chunks(text: Iterable[bytes], size: int) -> Iterator[list[str]]:
-    """Lines in chunks of a size, cut as `latentheads.corpora.text.read_lines` cuts a file.
+def read_chunks(lines: Iterable[bytes], size: int) -> Iterator[list[str]]:
+    """Yields chunks of lines, split as `latentheads.corpora.text.read_lines` splits a file.
 
     Raises:
-        ValueError: A line is no UTF-8; those before it have been given.
+        ValueError: A line is not UTF-8; the lines before it have been yielded.
     """
     chunk: list[str] = []
-    for number, line in enumerate(text, 1):
+    for number, line in enumerate(lines, 1):
         line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         try:
             chunk.append(line.decode("utf-8").removesuffix("\n").removesuffix("\r"))

@@ -1,8 +1,7 @@
-"""Many runs at once: a process each, of the command that a person would type.
+"""Parallel runs: one process for each, with the command that a user would type.
 
-A run needs no engine: it is `run.py --config FILE --out FOLDER`, its folder is locked while it is
-written, and it goes on from its last checkpoint when it is started again. What it says goes to
-``log.txt`` in its folder.
+The command is `run.py --config FILE --out FOLDER`. A run locks its folder, and resumes from its
+last checkpoint when it is started again. Its output goes to ``log.txt`` in its folder.
 """
 
 from __future__ import annotations
@@ -28,51 +27,51 @@ from latentheads.errors import UnfinishedError, print_message
 from latentheads.files import last_line, write_text
 
 __all__ = [
-    "LOG",
-    "POLL",
-    "PROGRAM",
+    "LOG_FILE",
+    "POLL_SECONDS",
+    "RUN_COMMAND",
+    "ProgressTable",
     "RunJob",
-    "Table",
-    "ended_by_signals",
-    "find_places",
-    "name_failure",
+    "describe_failure",
+    "interrupted_by_signals",
+    "make_slots",
     "open_command",
-    "refuse_failures",
+    "parse_shard",
+    "raise_failures",
     "run_jobs",
-    "take_shard",
 ]
 
-LOG = "log.txt"
-"""What the output of a run is called, in its folder."""
+LOG_FILE = "log.txt"
+"""The file with the output of a run, in its folder."""
 
-OPTIONS = ".options.yaml"
-"""What a run is started with, in its folder."""
+OPTIONS_FILE = ".options.yaml"
+"""The file with the options of a run, in its folder."""
 
 PR_SET_PDEATHSIG = 1
-"""Linux's number for the signal that a process is sent when its parent ends."""
+"""The prctl option of Linux for the signal that a process gets when its parent ends."""
 
-PROGRAM = (sys.executable, "-m", "latentheads.experiments.run")
-"""The words that start a run."""
+RUN_COMMAND = (sys.executable, "-m", "latentheads.experiments.run")
+"""The command that starts a run."""
 
-POLL = 0.2
-EVERY = 60.0
-"""Seconds between two tables of what runs, where the output is a file or a pipe."""
-GRACE = 2.0
-"""Seconds that runs have to end by themselves: Ctrl-C at a terminal reaches them too."""
+POLL_SECONDS = 0.2
+TABLE_SECONDS = 60.0
+"""Seconds between two progress tables, if the output is a file or a pipe."""
+GRACE_SECONDS = 2.0
+"""Seconds that runs have to exit by themselves: Ctrl-C in a terminal reaches them too."""
 
 Slot = Mapping[str, str]
-"""The environment in which one run after another is started: its threads, or its GPU."""
+"""The environment variables of one of the parallel processes: its threads, or its GPU."""
 
 
 @dataclass(frozen=True)
 class RunJob:
-    """A run that is to be started.
+    """A run to be started.
 
     Attributes:
-        name: What it is called.
-        folder: Where it is written.
+        name: Its name.
+        folder: Its run folder.
         configuration: Its options as YAML.
-        words: Further words of its command line.
+        words: Further command line arguments.
     """
 
     name: str
@@ -80,15 +79,15 @@ class RunJob:
     configuration: str
     words: Sequence[str] = ()
 
-    def last_words(self) -> str:
-        """The last line that it has said."""
-        return last_line(self.folder / LOG)
+    def last_log_line(self) -> str:
+        """The last line of its log."""
+        return last_line(self.folder / LOG_FILE)
 
 
 @dataclass
 class _Running:
     job: RunJob
-    place: Slot
+    slot: Slot
     process: subprocess.Popen[bytes]
     begun: float = field(default_factory=time.monotonic)
 
@@ -96,27 +95,27 @@ class _Running:
         return time.monotonic() - self.begun
 
 
-def take_shard(word: str) -> tuple[int, int]:
-    """Reads ``I/N``: which part, and of how many.
+def parse_shard(text: str) -> tuple[int, int]:
+    """Parses a shard ``I/N``: its number, and the number of shards.
 
     Raises:
-        ValueError: It names none.
+        ValueError: It is not a shard.
     """
-    part, _, parts = word.partition("/")
+    part, _, parts = text.partition("/")
     if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise ValueError(f"shard must be I/N with I from 1 to N, as 1/4, got {word!r}")
+        raise ValueError(f"shard must be I/N with I from 1 to N, as 1/4, got {text!r}")
     return int(part), int(parts)
 
 
-def find_places(jobs: int, devices: str) -> list[Slot]:
-    """Where runs may be started: a number beside each other, or one on each GPU.
+def make_slots(jobs: int, devices: str) -> list[Slot]:
+    """Makes the slots of parallel runs: a number of processes, at least one on each GPU.
 
     Args:
-        jobs: Runs beside each other. Threads of the processor are shared out evenly.
-        devices: Numbers of GPUs, comma between, a run each at least. Empty: none is chosen.
+        jobs: Number of parallel runs. CPU threads are divided evenly.
+        devices: Numbers of GPUs, separated by commas. Empty: the default device.
 
     Raises:
-        ValueError: There are none.
+        ValueError: An argument is invalid.
     """
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
@@ -124,10 +123,10 @@ def find_places(jobs: int, devices: str) -> list[Slot]:
     if not all(name.isdecimal() for name in names):
         raise ValueError(f"devices must be numbers of GPUs with commas between, got {devices!r}")
     count = max(jobs, len(names))
-    own = os.environ.get("OMP_NUM_THREADS")
-    shared = {"OMP_NUM_THREADS": own or str(max(1, _count_cores() // count))}
-    turns = [{"CUDA_VISIBLE_DEVICES": name} for name in names] or [{}]
-    return [{**shared, **turns[place % len(turns)]} for place in range(count)]
+    num_threads = os.environ.get("OMP_NUM_THREADS")
+    shared = {"OMP_NUM_THREADS": num_threads or str(max(1, _count_cores() // count))}
+    gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in names] or [{}]
+    return [{**shared, **gpus[index % len(gpus)]} for index in range(count)]
 
 
 def _count_cores() -> int:
@@ -135,66 +134,66 @@ def _count_cores() -> int:
 
 
 def run_jobs(
-    jobs: Sequence[RunJob], places: Sequence[Slot], program: Sequence[str] = PROGRAM
+    jobs: Sequence[RunJob], slots: Sequence[Slot], program: Sequence[str] = RUN_COMMAND
 ) -> None:
-    """Runs all, as many at once as there are places; one that fails keeps no other from running.
+    """Runs all jobs in parallel; a failure does not stop the others.
 
     Args:
         jobs: The runs.
-        places: Where they may be started.
-        program: The words that start one.
+        slots: The slots of parallel runs.
+        program: The command that starts a run.
 
     Raises:
-        UnfinishedError: Some have failed; it names them, and the last words of each.
-        KeyboardInterrupt: When all have ended.
+        UnfinishedError: Some runs failed; the message has the last log line of each.
+        KeyboardInterrupt: After all runs have ended.
     """
-    waiting, free, running = list(reversed(jobs)), list(reversed(places)), list[_Running]()
-    failed, table = [], Table(len(jobs))
-    with _all_end(running):
+    waiting, free, running = list(reversed(jobs)), list(reversed(slots)), list[_Running]()
+    failures, table = [], ProgressTable(len(jobs))
+    with _end_all(running):
         while waiting or running:
             while waiting and free:
                 started = _start(waiting.pop(), free.pop(), program)
                 running.append(started)
-                table.say(f"{started.job.name}: started")
-            time.sleep(POLL)
-            for each in [each for each in running if each.process.poll() is not None]:
-                running.remove(each)
-                free.append(each.place)
-                failure = name_failure(each.job, each.process.returncode)
-                failed += [failure] if failure else []
-                table.end(failure or f"{each.job.name}: done in {each.seconds():,.0f} s")
-            table.show([each.job for each in running])
-    refuse_failures(failed, len(jobs))
+                table.print_line(f"{started.job.name}: started")
+            time.sleep(POLL_SECONDS)
+            for finished in [run for run in running if run.process.poll() is not None]:
+                running.remove(finished)
+                free.append(finished.slot)
+                failure = describe_failure(finished.job, finished.process.returncode)
+                failures += [failure] if failure else []
+                table.end(failure or f"{finished.job.name}: done in {finished.seconds():,.0f} s")
+            table.show([finished.job for finished in running])
+    raise_failures(failures, len(jobs))
 
 
-def refuse_failures(failed: Sequence[str], total: int) -> None:
-    """Ends the work where some of all runs have failed, as each of them says.
+def raise_failures(failures: Sequence[str], total: int) -> None:
+    """Raises an error if some runs have failed.
 
     Raises:
         UnfinishedError: Some have.
     """
-    if failed:
-        raise UnfinishedError(f"{len(failed)} of {total} runs failed: {'; '.join(failed)}")
+    if failures:
+        raise UnfinishedError(f"{len(failures)} of {total} runs failed: {'; '.join(failures)}")
 
 
-def _start(job: RunJob, place: Slot, program: Sequence[str]) -> _Running:
-    with open_command(job, program) as (words, log):
+def _start(job: RunJob, slot: Slot, program: Sequence[str]) -> _Running:
+    with open_command(job, program) as (command, log):
         process = subprocess.Popen(
-            words,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **place},
+            env={**os.environ, **slot},
             preexec_fn=partial(_end_with_parent, os.getpid()),
         )
-    return _Running(job, place, process)
+    return _Running(job, slot, process)
 
 
 def _end_with_parent(parent: int) -> None:
-    """Has the system end this process when the one that started it ends, even by SIGKILL (Linux).
+    """Makes Linux end this process when its parent ends, even by SIGKILL.
 
     Args:
-        parent: The process that starts this one.
+        parent: The process id of the parent.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -204,89 +203,91 @@ def _end_with_parent(parent: int) -> None:
 
 @contextmanager
 def open_command(job: RunJob, program: Sequence[str]) -> Iterator[tuple[list[str], IO[bytes]]]:
-    """The command of a run, and the open file of what it says.
+    """Yields the command of a run, and its open log file.
 
     Args:
         job: The run.
-        program: The words that start one.
+        program: The command that starts a run.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    configuration = job.folder / OPTIONS
+    configuration = job.folder / OPTIONS_FILE
     write_text(configuration, job.configuration)
-    words = [*program, "--config", str(configuration), "--out", str(job.folder), *job.words]
-    with (job.folder / LOG).open("ab") as log:  # what was said before says why it was begun again
+    command = [*program, "--config", str(configuration), "--out", str(job.folder), *job.words]
+    with (job.folder / LOG_FILE).open("ab") as log:  # keep the log of a previous start
         log.write(f"begun {datetime.now():%Y-%m-%d %H:%M:%S}\n".encode())
         log.flush()
-        yield words, log
+        yield command, log
 
 
-def name_failure(job: RunJob, status: int) -> str:
-    """The reason why a run has failed, by the status of its process; empty if it has not."""
+def describe_failure(job: RunJob, status: int) -> str:
+    """Describes why a run has failed, by the status of its process; empty if it has not."""
     if status == 0:
         return ""
-    known = {each.value: each.name for each in signal.Signals}
-    how = f"status {status}" if status > 0 else known.get(-status, f"signal {-status}")
-    return f"{job.name} ended with {how}: {job.last_words()}"
+    signal_names = {number.value: number.name for number in signal.Signals}
+    reason = f"status {status}" if status > 0 else signal_names.get(-status, f"signal {-status}")
+    return f"{job.name} ended with {reason}: {job.last_log_line()}"
 
 
 @contextmanager
-def _all_end(running: Sequence[_Running]) -> Iterator[None]:
-    """Ends all runs that are left, however the work ends."""
+def _end_all(running: Sequence[_Running]) -> Iterator[None]:
+    """Ends all remaining runs when the context exits."""
     try:
-        with ended_by_signals():
+        with interrupted_by_signals():
             yield
     finally:
-        with suppress(KeyboardInterrupt):  # who is in a hurry presses it twice
-            _wait_for(running, GRACE)
-        for each in running:
-            if each.process.poll() is None:
-                each.process.send_signal(signal.SIGINT)
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C
+            _wait_for(running, GRACE_SECONDS)
+        for run in running:
+            if run.process.poll() is None:
+                run.process.send_signal(signal.SIGINT)
         with suppress(KeyboardInterrupt):
-            _wait_for(running, 5 * GRACE)
-        for each in running:  # one that ignores it loses nothing behind its last checkpoint
-            each.process.kill()
-            each.process.wait()
+            _wait_for(running, 5 * GRACE_SECONDS)
+        for run in running:  # kill a run that ignores the signal: it resumes from its checkpoint
+            run.process.kill()
+            run.process.wait()
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Ends as by Ctrl-C where the process is told to end, or its terminal is closed.
+def interrupted_by_signals() -> Iterator[None]:
+    """Turns SIGTERM and SIGHUP into a KeyboardInterrupt.
 
-    A signal that is ignored, as by ``nohup``, stays so; a second one does not disturb the end.
+    A signal that is ignored, as by ``nohup``, stays ignored. Further signals are ignored.
     """
-    if current_thread() is not main_thread():  # signals are the main thread's
+    if current_thread() is not main_thread():  # only the main thread can handle signals
         yield
         return
-    found = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
-    before = {each: handler for each, handler in found.items() if handler != signal.SIG_IGN}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    replaced = {
+        number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN
+    }
 
     def interrupt(*_: object) -> NoReturn:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
+        for number in replaced:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     try:
-        for each in before:
-            signal.signal(each, interrupt)
+        for number in replaced:
+            signal.signal(number, interrupt)
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
 
 
 def _wait_for(running: Sequence[_Running], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and any(each.process.poll() is None for each in running):
+    while time.monotonic() < deadline and any(run.process.poll() is None for run in running):
         time.sleep(0.05)
 
 
-class Table:
-    """Shows what all runs do: always at a terminal, elsewhere a line for each now and then.
+class ProgressTable:
+    """Shows the progress of all runs: live at a terminal, otherwise at intervals.
 
     Args:
-        total: How many there are.
-        file: Where lines go; standard output when not given.
-        clock: Tells seconds.
+        total: Number of runs.
+        file: The output; standard output by default.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -298,27 +299,27 @@ class Table:
         self.total, self.ended = total, 0
         self.file = sys.stdout if file is None else file
         self.live, self._clock = self.file.isatty(), clock
-        self._lines, self._due = 0, clock() + EVERY
+        self._lines, self._due = 0, clock() + TABLE_SECONDS
 
     def end(self, line: str) -> None:
-        """Says that a run has ended."""
+        """Prints that a run has ended."""
         self.ended += 1
-        self.say(f"[{self.ended}/{self.total}] {line}")
+        self.print_line(f"[{self.ended}/{self.total}] {line}")
 
-    def say(self, line: str) -> None:
-        """Writes a line that stays."""
+    def print_line(self, line: str) -> None:
+        """Prints a permanent line."""
         self._clear()
         print_message(line, self.file)
 
     def show(self, running: Sequence[RunJob]) -> None:
-        """Shows the last words of all that run."""
+        """Shows the last log line of every running job."""
         if not self.live and self._clock() < self._due:
             return
-        self._due = self._clock() + EVERY
+        self._due = self._clock() + TABLE_SECONDS
         self._clear()
-        width, most = shutil.get_terminal_size((100, 25))
-        shown = running[: max(1, most - 3)] if self.live else running
-        lines = [f"  {each.name}: {each.last_words()}" for each in shown]
+        width, height = shutil.get_terminal_size((100, 25))
+        shown = running[: max(1, height - 3)] if self.live else running
+        lines = [f"  {job.name}: {job.last_log_line()}" for job in shown]
         if len(shown) < len(running):
             lines.append(f"  and {len(running) - len(shown)} more")
         if not lines:
@@ -329,7 +330,7 @@ class Table:
         self._lines = len(lines) if self.live else 0
 
     def _clear(self) -> None:
-        """Takes back the lines that change."""
+        """Removes the live lines."""
         if self._lines:
             self.file.write(f"\x1b[{self._lines}F\x1b[J")
         self._lines = 0

@@ -1,4 +1,4 @@
-"""What finished runs say of every sentence of their test part, beside each other."""
+"""Log-likelihoods of the test sentences under finished runs, compared."""
 
 from __future__ import annotations
 
@@ -21,19 +21,25 @@ from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
 from latentheads.metrics.resampling import Estimate
 from latentheads.runs.run import Run, check_own_corpus
 
-__all__ = ["Said", "compare_said", "read_said", "record_said", "table_of_said"]
+__all__ = [
+    "SentenceLikelihoods",
+    "compare_runs",
+    "compute_likelihoods",
+    "format_table",
+    "to_record",
+]
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a run says of a test part.
+class SentenceLikelihoods:
+    """The log-likelihoods of a test part under a run.
 
     Attributes:
-        name: As given on the command line.
-        nats: Log p(y | x) of every sentence, or its bound.
-        tokens: Target tokens of every sentence.
-        draws: Draws of the latents that the bound is a mean over; None: log p(y | x) is exact.
-        pieces: What is called a sentence here: sentences, utterances, or blocks of running text.
+        name: The name as given on the command line.
+        nats: Log p(y | x) of every sentence, or its lower bound.
+        tokens: Number of target tokens of every sentence.
+        draws: Samples of the latents over which the bound is averaged; None: it is exact.
+        pieces: The unit of text: sentences, utterances, or blocks of running text.
     """
 
     name: str
@@ -44,91 +50,95 @@ class Said:
 
     @property
     def kind(self) -> str:
-        """Which of the two it is."""
+        """Whether the likelihoods are exact or a bound."""
         return "exact" if self.draws is None else "bound"
 
 
-def read_said(options: argparse.Namespace) -> list[Said]:
-    """Computes what each run of a command line says, with the draws of its report.
+def compute_likelihoods(options: argparse.Namespace) -> list[SentenceLikelihoods]:
+    """Computes the log-likelihoods of each run, with as many samples as in its report.
 
     Raises:
-        ValueError: A run is not finished, or has lost its corpus, or is of another test part.
+        ValueError: A run is not finished, its corpus is not available, or test parts differ.
     """
     runs = [open_run(name, options, finished=True) for name in options.runs]
     _share_corpora(runs)
-    parts = [_find_part(run, options.direction) for run in runs]
+    parts = [_select_part(run, options.direction) for run in runs]
     for run, part in zip(runs, parts, strict=True):
         if not _is_same_text(part, parts[0]):
             raise ValueError(
                 f"{run.path} and {runs[0].path} have different test parts: one is needed"
             )
-    return [_read(run, part) for run, part in zip(runs, parts, strict=True)]
+    return [_compute_bounds(run, part) for run, part in zip(runs, parts, strict=True)]
 
 
 def _share_corpora(runs: Sequence[Run]) -> None:
-    """Makes each corpus once."""
-    made: dict[Data, Corpus] = {}
+    """Lets runs with the same data options share a corpus."""
+    corpora: dict[Data, Corpus] = {}
     for run in runs:
-        if (known := made.get(run.settings.data)) is None or run.settings.in_memory:
-            made[run.settings.data] = run.corpus
+        if (corpus := corpora.get(run.settings.data)) is None or run.settings.in_memory:
+            corpora[run.settings.data] = run.corpus
         else:
-            check_own_corpus(run, known)
-            run.given = known
+            check_own_corpus(run, corpus)
+            run.given = corpus
 
 
-def _find_part(run: Run, task: str | None) -> Part:
-    """The test part, or that of one task."""
+def _select_part(run: Run, task: str | None) -> Part:
+    """The test part, or its sentences of one task."""
     part = run.corpus.test
     if task is None:
         return part
     if part.mixture is None or part.task is None:
-        raise ValueError(f"{run.path} has one direction alone: drop --direction")
-    places = part.indices_of_task(part.mixture.index_of(task, run.settings.data.default_source))
-    if not len(places):
+        raise ValueError(f"{run.path} has a single direction: drop --direction")
+    indices = part.indices_of_task(part.mixture.index_of(task, run.settings.data.default_source))
+    if not len(indices):
         raise ValueError(f"{run.path} has no sentence of task {task!r} in its test part")
-    return part.take(places)
+    return part.take(indices)
 
 
 def _is_same_text(part: Part, other: Part) -> bool:
-    """Whether two parts are of the same sentences; a running text must be cut alike too."""
+    """Whether two parts have the same sentences; running text must be split in the same blocks."""
     if part.references or other.references:
         return list(part.references) == list(other.references)
     pairs = zip(part.targets, other.targets, strict=False)
     return len(part) == len(other) and all(np.array_equal(*pair) for pair in pairs)
 
 
-def _read(run: Run, part: Part) -> Said:
-    """What a run says of a part; a bar shows how far it is."""
-    parts, name = list(batches(part, TOKENS)), str(run.path)
-    watched = tqdm(
-        parts, name, unit="batch", exit_with_error=False, dynamic_ncols=True, disable=None
-    )
+def _compute_bounds(run: Run, part: Part) -> SentenceLikelihoods:
+    """Computes the log-likelihoods of a part with a progress bar."""
+    all_batches, name = list(batches(part, TOKENS)), str(run.path)
+    progress = tqdm(all_batches, name, unit="batch", leave=False, dynamic_ncols=True, disable=None)
     samples, seed = run.settings.samples, run.settings.seed
-    found = part_bounds(run.model, run.guide, watched, samples, seed)
-    draws = samples if found.varies else None
-    return Said(name, found.nats.numpy(), found.tokens.numpy(), draws, part.unit)
+    bounds = part_bounds(run.model, run.guide, progress, samples, seed)
+    draws = samples if bounds.varies else None
+    return SentenceLikelihoods(name, bounds.nats.numpy(), bounds.tokens.numpy(), draws, part.unit)
 
 
-def compare_said(said: Sequence[Said], resamples: int, seed: int) -> list[Likelihood]:
-    """Compares what runs say with the first of them, on the same resampled sentences."""
-    nats, tokens = [each.nats for each in said], [each.tokens for each in said]
+def compare_runs(
+    likelihoods: Sequence[SentenceLikelihoods], resamples: int, seed: int
+) -> list[Likelihood]:
+    """Compares the log-likelihoods of runs with those of the first one by paired bootstrap."""
+    nats, tokens = [run.nats for run in likelihoods], [run.tokens for run in likelihoods]
     return compare_likelihoods(nats, tokens, resamples, seed)
 
 
-def table_of_said(said: Sequence[Said], found: Sequence[Likelihood]) -> str:
-    """What every run says, and below it how it is to be read."""
-    unit = found[0].unit
-    lines: list[Row] = [("run", "log p", f"nats a {unit} [95 %]", "less the first [95 %]", "p")]
-    for each, likelihood in zip(said, found, strict=True):
-        apart = likelihood.difference
-        cells = ("", "") if apart is None else (_cell(apart), _p(apart))
-        lines.append((each.name, each.kind, _cell(likelihood.nats), *cells))
-    notes = [f"{len(said[0].nats):,} {said[0].pieces} of test, {found[0].nats.signature}"]
+def format_table(
+    likelihoods: Sequence[SentenceLikelihoods], comparisons: Sequence[Likelihood]
+) -> str:
+    """Formats the log-likelihoods of all runs, with notes."""
+    unit = comparisons[0].unit
+    title = f"nats per {unit} [95 %]"
+    lines: list[Row] = [("run", "log p", title, "difference to the first [95 %]", "p")]
+    for run, comparison in zip(likelihoods, comparisons, strict=True):
+        difference = comparison.difference
+        cells = ("", "") if difference is None else (_cell(difference), _p(difference))
+        lines.append((run.name, run.kind, _cell(comparison.nats), *cells))
+    sentences = f"{len(likelihoods[0].nats):,} {likelihoods[0].pieces}"
+    notes = [f"{sentences} of test, {comparisons[0].nats.signature}"]
     if unit == "sentence":
-        notes.append("a sentence, not a token: the runs cut sentences into other tokens")
-    if draws := sorted({each.draws for each in said if each.draws is not None}):
+        notes.append("per sentence, not per token: the runs tokenise sentences differently")
+    if draws := sorted({run.draws for run in likelihoods if run.draws is not None}):
         numbers = " or ".join(map(str, draws))
-        notes.append(f"bound: log p is at least that; a mean over {numbers} draws of the latents")
+        notes.append(f"bound: a lower bound of log p, mean over {numbers} samples of the latents")
     return "\n".join([aligned(lines), "", *notes])
 
 
@@ -141,20 +151,22 @@ def _p(estimate: Estimate) -> str:
     return "" if estimate.p is None else f"{estimate.p:.4f}"
 
 
-def record_said(said: Sequence[Said], found: Sequence[Likelihood]) -> dict[str, Any]:
-    """All figures, as written to a file."""
+def to_record(
+    likelihoods: Sequence[SentenceLikelihoods], comparisons: Sequence[Likelihood]
+) -> dict[str, Any]:
+    """All results, as written to a file."""
     return {
-        "sentences": len(said[0].nats),
-        "unit": found[0].unit,
+        "sentences": len(likelihoods[0].nats),
+        "unit": comparisons[0].unit,
         "systems": [
             {
-                "run": each.name,
-                "tokens": int(each.tokens.sum()),
-                "log_p": each.kind,
-                "draws": each.draws,
-                "nats": asdict(likelihood.nats),
-                "difference": likelihood.difference and asdict(likelihood.difference),
+                "run": run.name,
+                "tokens": int(run.tokens.sum()),
+                "log_p": run.kind,
+                "draws": run.draws,
+                "nats": asdict(comparison.nats),
+                "difference": comparison.difference and asdict(comparison.difference),
             }
-            for each, likelihood in zip(said, found, strict=True)
+            for run, comparison in zip(likelihoods, comparisons, strict=True)
         ],
     }

@@ -20,7 +20,12 @@ from latentheads.experiments.cli.command_line import (
     read_command_line,
     split_words,
 )
-from latentheads.experiments.cli.errors import exit_with_error, name_close, name_options, tell
+from latentheads.experiments.cli.errors import (
+    exit_with_error,
+    print_result,
+    suggest_option,
+    use_option_names,
+)
 from latentheads.experiments.cli.groups import OF_RUNS, Paragraphs, arrange_options
 from latentheads.experiments.cli.help import TITLE, fill_paragraphs, find_help, texts_of
 from latentheads.experiments.cli.parser import add_loading_options
@@ -100,7 +105,7 @@ def read_program(
         if (page := find_help(given, kind)) is not None:
             whole = page.startswith(TITLE)
             head = f"usage: {prog} [options]\n\n{fill_paragraphs(description)}\n\n"
-            tell(prog, head + page if whole else page)
+            print_result(prog, head + page if whole else page)
             sys.exit(0)
         printing = bool(given.get("print_config"))
         line = read_command_line([word for word in words if not word.startswith("--print_config")])
@@ -140,7 +145,7 @@ def _read(kind: type[T], options: Mapping[str, Any], line: CommandLine, prog: st
 
 
 def _fail(prog: str, reason: object) -> NoReturn:
-    exit_with_error(prog, f"error: {name_options(' '.join(str(reason).split()))}")
+    exit_with_error(prog, f"error: {use_option_names(' '.join(str(reason).split()))}")
 
 
 def trainer_of(settings: Settings, options: RunOptions, corpus: Corpus | None = None) -> Trainer:
@@ -215,7 +220,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Prints the line and exits with status 2."""
         text = re.sub(r"^argument ([\w/, -]+): ", r"\1: ", " ".join(message.split()))
-        line = name_close(name_options(text), self._option_string_actions)
+        line = suggest_option(use_option_names(text), self._option_string_actions)
         exit_with_error(self.prog, f"error: {line}")
 
 

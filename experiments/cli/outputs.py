@@ -1,4 +1,4 @@
-"""The files that a program writes, tried before the work so that none of it is lost."""
+"""Output files of programs, checked before the work so that no result is lost."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from latentheads.experiments.cli.errors import STREAMS
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["check_file", "make_folder", "open_output"]
+__all__ = ["check_output_file", "make_output_folder", "open_output"]
 
 
-def check_file(out: Path, option: str = "out") -> Path:
-    """Refuses a file of the results that cannot be written whole; nothing is changed.
+def check_output_file(out: Path, option: str = "out") -> Path:
+    """Checks that an output file can be written; nothing is changed.
 
     Args:
         out: The file.
         option: The option that names it.
 
     Returns:
-        Where it is written: where a link leads.
+        The real path, with links resolved.
 
     Raises:
-        ValueError: It cannot.
+        ValueError: It cannot be written.
     """
-    found = Path(os.path.realpath(out))
-    if not found.parent.is_dir():
+    path = Path(os.path.realpath(out))
+    if not path.parent.is_dir():
         raise ValueError(f"{option}: cannot write {out}: its folder is not there")
     if out.exists() and not out.is_file():
-        what = "a folder" if out.is_dir() else "no file"
-        raise ValueError(f"{option}: cannot write {out}: it is {what}")
+        kind = "a folder" if out.is_dir() else "no file"
+        raise ValueError(f"{option}: cannot write {out}: it is {kind}")
     try:
-        tempfile.TemporaryFile(dir=found.parent).close()
-    except OSError as reason:
-        raise ValueError(f"{option}: cannot write {out}: {reason.strerror}") from reason
-    return found
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ValueError(f"{option}: cannot write {out}: {error.strerror}") from error
+    return path
 
 
-def make_folder(out: Path, first: str) -> Path:
-    """Makes the folder of the results.
+def make_output_folder(out: Path, first: str) -> Path:
+    """Creates the output folder.
 
     Args:
-        out: Where it is.
+        out: The folder.
         first: A file that will be written into it; it is not changed.
 
     Raises:
@@ -59,19 +59,19 @@ def make_folder(out: Path, first: str) -> Path:
     path = out / first
     try:
         out.mkdir(parents=True, exist_ok=True)
-        there = path.exists()
+        existed = path.exists()
         path.touch()
-        if not there:
+        if not existed:
             path.unlink()
-    except OSError as reason:
-        raise ValueError(f"out: cannot write {out}: {reason.strerror}") from reason
+    except OSError as error:
+        raise ValueError(f"out: cannot write {out}: {error.strerror}") from error
     return out
 
 
 class _Output(io.FileIO):
-    """A file whose errors name it, and are not taken for those of standard output.
+    """A file whose errors name it, so that they differ from those of standard output.
 
-    Its old content stays until something is written.
+    Its old content is kept until something is written.
 
     Args:
         option: The option that names it.
@@ -89,7 +89,7 @@ class _Output(io.FileIO):
         except OSError as reason:
             raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
         for stream in STREAMS:
-            if _leads_to(stream, self.fileno()):
+            if _is_stream(stream, self.fileno()):
                 self.close()
                 raise ValueError(f"{self._trouble}: it is {STREAMS[stream]} too")
 
@@ -97,11 +97,11 @@ class _Output(io.FileIO):
         """Removes its old content, once."""
         if not self._emptied:
             self._emptied = True
-            with suppress(OSError):  # what is no file on a disk holds nothing
+            with suppress(OSError):  # only a regular file has old content
                 self.truncate(0)
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Writes some of the bytes; a reader that goes away is no trouble of the file."""
+        """Writes some of the bytes; a broken pipe is raised as such."""
         self.empty()
         try:
             return super().write(data)
@@ -111,27 +111,27 @@ class _Output(io.FileIO):
             raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
 
 
-def _leads_to(stream: str, descriptor: int) -> bool:
-    """Whether a standard stream reads or writes the same file on a disk."""
+def _is_stream(stream: str, descriptor: int) -> bool:
+    """Whether a standard stream is the same file on disk."""
     try:
-        there = os.fstat(getattr(sys, stream).fileno())
-    except (AttributeError, OSError, ValueError):  # it is closed, or none of the system's
+        status = os.fstat(getattr(sys, stream).fileno())
+    except (AttributeError, OSError, ValueError):  # closed, or without a descriptor
         return False
-    return stat.S_ISREG(there.st_mode) and os.path.samestat(there, os.fstat(descriptor))
+    return stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.fstat(descriptor))
 
 
 @contextmanager
 def open_output(option: str, name: str | None) -> Iterator[TextIO | None]:
-    """Opens a file for what is written beside standard output, where one is asked for.
+    """Opens an optional output file besides standard output.
 
-    Work that fails before anything is written leaves the file as it was.
+    If the work fails before anything is written, the file is unchanged.
 
     Args:
         option: The option that names it.
-        name: The file; None: none is asked for.
+        name: The file; None for no file.
 
     Raises:
-        ValueError: It cannot be written; also where writing it or flushing it fails later.
+        ValueError: It cannot be written; also if writing or flushing fails later.
     """
     if name is None:
         yield None
@@ -141,7 +141,7 @@ def open_output(option: str, name: str | None) -> Iterator[TextIO | None]:
     try:
         yield file
     except BaseException:
-        with suppress(OSError, ValueError):  # what could not be written is told already
+        with suppress(OSError, ValueError):  # the first error is raised already
             file.close()
         raise
     output.empty()

@@ -1,4 +1,4 @@
-"""The report page of runs that a program has just trained."""
+"""The report page of runs that a program has trained."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jsonargparse import Namespace
 
 from latentheads.errors import print_message
-from latentheads.experiments.cli.errors import tell
+from latentheads.experiments.cli.errors import print_result
 from latentheads.runs.folder import PAGE
 from latentheads.runs.loading import load_finished
 from latentheads.runs.settings import Settings
@@ -23,49 +23,52 @@ __all__ = ["print_and_write", "warn_unread", "write_page"]
 
 
 def write_page(plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path) -> str:
-    """Writes the page of finished runs; returns what says where.
+    """Writes the page of finished runs; returns a message with its path.
 
     Args:
-        plans: The folder of each, and its settings: their classes are the reader's own.
+        plans: The folder of each run, and its settings, whose user-defined classes are trusted.
         options: The options of the program.
         out: The folder of the page.
     """
-    from latentheads.page import report  # it loads what reads heads
+    from latentheads.page import report  # slow to import
 
     trusted = [(folder, name_trusted(settings, options.trust)) for folder, settings in plans]
-    runs = [load_finished(folder, "reported", options.device, own) for folder, own in trusted]
+    runs = [
+        load_finished(folder, "reported", options.device, trusted_classes)
+        for folder, trusted_classes in trusted
+    ]
     page = report(runs, out / PAGE)
     warn_unread("report", page)
     return f"written to {out / PAGE}: {len(page.html.encode()):,} bytes"
 
 
 def warn_unread(program: str, page: ReportPage) -> None:
-    """Says of which runs a page shows no sentence, and why.
+    """Warns of runs for which a page shows no sentence.
 
     Args:
         program: The program's name.
         page: The page.
     """
-    for name, why in page.unread.items():
-        print_message(f"{program}: note: no sentence of {name} could be read: {why}", sys.stderr)
+    for name, reason in page.unread.items():
+        print_message(f"{program}: note: no sentence of {name} could be read: {reason}", sys.stderr)
 
 
 def print_and_write(
-    program: str, said: str, plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path
+    program: str, text: str, plans: Sequence[tuple[Path, Settings]], options: Namespace, out: Path
 ) -> None:
-    """Prints what a program has found, and writes its page where one is asked for.
+    """Prints the result of a program, and writes its page if requested.
 
-    A reader that goes away ends the program when the page is written, too.
+    The page is written even if standard output is closed.
 
     Args:
-        program: Its name.
-        said: What it has found.
+        program: The name of the program.
+        text: The result.
         plans: As for `write_page`.
-        options: The same.
-        out: The same.
+        options: As for `write_page`.
+        out: As for `write_page`.
     """
     try:
-        tell(program, said)
+        print_result(program, text)
     finally:
         if options.report:
-            tell(program, write_page(plans, options, out))
+            print_result(program, write_page(plans, options, out))

@@ -131,7 +131,7 @@ def write_tables(
         out: Where.
         note: What is said below them.
     """
-    import pandas as pd  # takes long to load
+    import pandas as pd  # slow to import
 
     write_text(out / "runs.csv", runs.to_csv(index=False))
     write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))

@@ -1,4 +1,4 @@
-"""Translations of finished runs, or of text files, to be scored beside each other."""
+"""Translations of finished runs, or in text files, for comparison."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class System:
     """The translations of one run or file.
 
     Attributes:
-        name: As given on the command line.
-        translations: One sentence each.
-        references: The translation of each sentence that counts as right.
-        tokenised: Whether words stand with spaces between.
-        lowercase: Whether case counts for nothing.
+        name: The name as given on the command line.
+        translations: The translation of each sentence.
+        references: The reference of each sentence.
+        tokenised: Whether lines are tokenised, with spaces between tokens.
+        lowercase: Whether case is ignored.
         recognised: Whether the lines are transcripts of speech.
-        accuracy: Whether it is right or wrong as a whole.
-        paper_wer: Whether transcripts are scored by the papers' WER too.
+        accuracy: Whether exact-match accuracy is computed.
+        paper_wer: Whether the papers' WER is computed too.
     """
 
     name: str
@@ -40,14 +40,14 @@ class System:
 
     @property
     def kind(self) -> str:
-        """What it holds, in words."""
+        """A description of its lines."""
         text = "tokens" if self.tokenised else "raw text"
         text = "transcripts" if self.recognised else text
         return f"{text} without case" if self.lowercase else text
 
 
 def read_lines(path: Path) -> list[str]:
-    """Reads a text file, one sentence a line; a byte order mark is no part of the first."""
+    """Reads a text file, one sentence per line; a byte order mark is removed."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -88,30 +88,32 @@ def read_run(folder: Path) -> System:
     )
 
 
-def _of_task(folder: Path, system: System, task: str) -> System:
-    """The lines of one task of a run."""
+def _select_task(folder: Path, system: System, task: str) -> System:
+    """Selects the lines of one task of a run."""
     path = folder / "test.tasks.txt"
     if not path.is_file():
-        raise ValueError(f"{folder} has one direction alone: drop --direction")
+        raise ValueError(f"{folder} has a single direction: drop --direction")
     tasks = read_lines(path)
-    task = _find_task(folder, task, list(dict.fromkeys(tasks)))
+    task = _match_task(folder, task, list(dict.fromkeys(tasks)))
     if not len(tasks) == len(system.translations) == len(system.references):
         raise ValueError(f"{path} must name the task of each line of test.translations.txt")
-    kept = [place for place, name in enumerate(tasks) if name == task]
+    indices = [index for index, name in enumerate(tasks) if name == task]
     lines = (system.translations, system.references)
-    mine, right = ([side[place] for place in kept] for side in lines)
-    return replace(system, translations=mine, references=right)
+    translations, references = ([side[index] for index in indices] for side in lines)
+    return replace(system, translations=translations, references=references)
 
 
-def _find_task(folder: Path, task: str, known: Sequence[str]) -> str:
-    """The whole name of a task, of which its target may be said alone, as fr of en-fr."""
+def _match_task(folder: Path, task: str, names: Sequence[str]) -> str:
+    """The full name of a task, which may be given by its target alone, as fr for en-fr."""
     domain, _, target = task.rpartition(":")
-    ends = [name for name in known if name.rpartition(":")[0] == domain]
-    found = [task] if task in known else [name for name in ends if name.endswith(f"-{target}")]
-    if len(found) != 1:
-        how = "several tasks" if found else "no task"
-        raise ValueError(f"{folder} has {how} {task!r}: choose from {', '.join(known)}")
-    return found[0]
+    same_domain = [name for name in names if name.rpartition(":")[0] == domain]
+    matches = (
+        [task] if task in names else [name for name in same_domain if name.endswith(f"-{target}")]
+    )
+    if len(matches) != 1:
+        number = "several tasks" if matches else "no task"
+        raise ValueError(f"{folder} has {number} {task!r}: choose from {', '.join(names)}")
+    return matches[0]
 
 
 def read_systems(
@@ -122,7 +124,7 @@ def read_systems(
     task: str | None = None,
     recognised: bool = False,
 ) -> list[System]:
-    """Reads every run folder and text file, all on one test part."""
+    """Reads all run folders and text files, which must share one test part."""
     files = [name for name in names if not Path(name).is_dir()]
     for name in files:
         if not Path(name).exists():
@@ -131,12 +133,12 @@ def read_systems(
         raise ValueError(f"{files[0]} is no run folder: a text file needs --references FILE")
     if not files and (references is not None or tokenised or lowercase or recognised):
         raise ValueError(
-            "--references, --tokenised, --lowercase and --recognised are for text files: all of "
-            "these are runs"
+            "--references, --tokenised, --lowercase and --recognised are for text files, but all "
+            "of these are runs"
         )
-    right = [] if references is None else read_lines(references)
+    reference_lines = [] if references is None else read_lines(references)
     systems = [
-        System(name, read_lines(Path(name)), right, tokenised, lowercase, recognised)
+        System(name, read_lines(Path(name)), reference_lines, tokenised, lowercase, recognised)
         if name in files
         else read_run(Path(name))
         for name in names
@@ -144,14 +146,14 @@ def read_systems(
     if task is not None:
         if files:
             raise ValueError(f"--direction is for runs: {files[0]} is a text file")
-        systems = [_of_task(Path(system.name), system, task) for system in systems]
+        systems = [_select_task(Path(system.name), system, task) for system in systems]
     for system in systems:
         _check(system, systems[0])
     return systems
 
 
 def _check(system: System, first: System) -> None:
-    """Refuses a system that cannot be scored, or not beside the baseline."""
+    """Checks that a system can be scored and compared with the baseline."""
     if len(system.translations) != len(system.references):
         raise ValueError(
             f"{system.name} has {len(system.translations)} translations of "
@@ -165,7 +167,7 @@ def _check(system: System, first: System) -> None:
     if system.kind != first.kind:
         raise ValueError(
             f"{system.name} holds {system.kind}, {first.name} {first.kind}: one kind is needed "
-            "(--tokenised, --lowercase and --recognised say it of text files)"
+            "(for text files give --tokenised, --lowercase or --recognised)"
         )
 
 
@@ -179,12 +181,12 @@ def compare(
     """Scores every system and tests it against the first."""
     first, *others = systems
     if first.recognised:
-        for name, asked in (("--paper", paper is not None), ("--accuracy", accuracy)):
-            if asked:
-                raise ValueError(f"{name} is of translations: {first.name} holds transcripts")
-        written = [other.translations for other in others]
-        how = (first.lowercase, first.paper_wer, resamples, seed)
-        return compare_errors(first.translations, written, first.references, *how)
+        for name, is_given in (("--paper", paper is not None), ("--accuracy", accuracy)):
+            if is_given:
+                raise ValueError(f"{name} is for translations: {first.name} holds transcripts")
+        translations = [other.translations for other in others]
+        options = (first.lowercase, first.paper_wer, resamples, seed)
+        return compare_errors(first.translations, translations, first.references, *options)
     return paired_bootstrap(
         first.translations,
         [other.translations for other in others],

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from latentheads import Head_ELBO
 from latentheads.batch import PAD, Batch
-from latentheads.errors import in_a_line
+from latentheads.errors import one_line_message
 from latentheads.experiments.benchmarks.baselines import (
     PRECISIONS,
     RECIPES,
@@ -184,7 +184,7 @@ def _race(
             runner.step()
             runners.append(runner)
         except Exception as reason:  # whatever a compiler says
-            yield Speed("", row, mode, precision, why=in_a_line(reason)[:200])
+            yield Speed("", row, mode, precision, why=one_line_message(reason)[:200])
     with progress(len(runners) * (rounds + WARMUP)) as bar:
         race(runners, rounds, WARMUP, setting.seed, bar)
     for runner in runners:

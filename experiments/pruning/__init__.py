@@ -1,1 +1,1 @@
-"""The parts of prune.py: the curve, and smaller networks as run folders with a report, timed."""
+"""The parts of prune.py: the curve, and pruned networks as run folders with a report."""

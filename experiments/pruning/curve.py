@@ -1,4 +1,4 @@
-"""The curve of a run that loses its heads: which go first, how many stay, and what is then left."""
+"""The pruning curve of a run: the order of heads, the numbers of heads, the pruned networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.decoding.translate import TOKENS
-from latentheads.experiments.pruning.networks import Pruned, folder_of, smaller, write_run
+from latentheads.experiments.pruning.networks import Pruned, make_pruned, pruned_folder, write_run
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of
 from latentheads.pruning import all_heads, most_important, random_importance
@@ -19,9 +19,9 @@ from latentheads.reading import gradient_importance
 from latentheads.runs.run import Run
 from latentheads.selection.hard_concrete import HardConcrete
 
-__all__ = ["By", "Laws", "count_closed", "find_stops", "prune_to", "rank_heads"]
+__all__ = ["By", "GateDistributions", "count_closed", "prune_to", "rank_heads", "select_stops"]
 
-Laws = Mapping[str, HardConcrete]
+GateDistributions = Mapping[str, HardConcrete]
 By = Literal["gradient", "gates", "random"]
 
 
@@ -29,54 +29,65 @@ def rank_heads(
     run: Run,
     part: Part,
     by: By = "gradient",
-    laws: Laws | None = None,
+    gate_distributions: GateDistributions | None = None,
     normalise: bool = True,
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """The importance of every head of a run, by block.
+    """Computes the importance of every head of a run, by block.
 
     Args:
         run: The run.
-        part: What gradients are taken on.
-        by: What makes a head important; see ``prune.py``.
-        laws: Those of the gates, as :func:`latentheads.pruning.fold_gates` returns them.
+        part: The sentences for the gradients.
+        by: The kind of importance; see ``prune.py``.
+        gate_distributions: The distributions of the gates, as
+            :func:`latentheads.pruning.fold_gates` returns them.
         normalise: Divide importance by its norm over the heads of a block.
-        seed: Of chance.
+        seed: Seed of random importance.
     """
-    everything = all_heads(run.model)
+    blocks = all_heads(run.model)
     if by == "gates":
-        ones = {name: torch.ones(len(heads)) for name, heads in everything.items()}
-        return ones | {name: law.open_logit[0].sigmoid() for name, law in (laws or {}).items()}
+        importance = {name: torch.ones(len(heads)) for name, heads in blocks.items()}
+        return importance | {
+            name: distribution.open_logit[0].sigmoid()
+            for name, distribution in (gate_distributions or {}).items()
+        }
     if by == "random":
-        return random_importance(everything, seed)
-    found = gradient_importance(run.model, batches(part, TOKENS), normalise=normalise)
-    return {name: found.get(name, torch.zeros(0)) for name in everything}
+        return random_importance(blocks, seed)
+    gradients = gradient_importance(run.model, batches(part, TOKENS), normalise=normalise)
+    return {name: gradients.get(name, torch.zeros(0)) for name in blocks}
 
 
-def count_closed(laws: Laws, chains: Sequence[str]) -> int:
-    """How many gates of some chains are closed at test time."""
-    own = (law for name, law in laws.items() if attention_type_of(name) in chains)
-    return sum(int((law.mode == 0).sum()) for law in own)
+def count_closed(gate_distributions: GateDistributions, attention_types: Sequence[str]) -> int:
+    """Counts the gates of some attention types that are closed at test time."""
+    distributions = (
+        distribution
+        for name, distribution in gate_distributions.items()
+        if attention_type_of(name) in attention_types
+    )
+    return sum(int((distribution.mode == 0).sum()) for distribution in distributions)
 
 
-def find_stops(
-    model: HeadModel, keep_heads: Sequence[int] = (), chains: Sequence[str] = ATTENTION_TYPES
+def select_stops(
+    model: HeadModel,
+    keep_heads: Sequence[int] = (),
+    attention_types: Sequence[str] = ATTENTION_TYPES,
 ) -> list[int]:
-    """The numbers of heads to stop at, largest first, the whole network before them.
+    """Selects the numbers of remaining heads, in decreasing order, with all heads first.
 
     Args:
-        model: The whole network.
-        keep_heads: How many stay, each in its turn; none: from nine tenths down to none of those
-            that may go.
-        chains: Those whose heads may go.
+        model: The unpruned network.
+        keep_heads: Numbers of remaining heads; by default from 90 % to 0 of the prunable heads.
+        attention_types: The attention types to prune.
 
     Raises:
-        ValueError: A number is more than there are, or less than those that may not go.
+        ValueError: A number exceeds all heads, or is less than those that are not pruned.
     """
-    there = all_heads(model)
-    total = sum(map(len, there.values()))
+    blocks = all_heads(model)
+    total = sum(map(len, blocks.values()))
     fixed = sum(
-        len(heads) for name, heads in there.items() if attention_type_of(name) not in chains
+        len(heads)
+        for name, heads in blocks.items()
+        if attention_type_of(name) not in attention_types
     )
     for number in keep_heads:
         if not fixed <= number <= total:
@@ -91,21 +102,21 @@ def prune_to(
     importance: Mapping[str, Tensor],
     stops: Sequence[int],
     out: Path,
-    chains: Sequence[str] = ATTENTION_TYPES,
+    attention_types: Sequence[str] = ATTENTION_TYPES,
     by: By = "gradient",
 ) -> Iterator[Pruned]:
-    """The network with each number of its heads, reported on in a run folder of its own.
+    """Prunes the network to each number of heads; writes a run folder with a report for each.
 
     Args:
-        run: The run; it stays as it is.
-        corpus: What is reported on.
-        importance: Of every head; the least go.
-        stops: Heads that stay.
-        out: Where the folders go.
-        chains: Those whose heads may go.
-        by: What made a head important, for the record.
+        run: The run; it is not changed.
+        corpus: The corpus for the report.
+        importance: The importance of every head.
+        stops: Numbers of remaining heads.
+        out: The folder of the run folders.
+        attention_types: The attention types to prune.
+        by: The kind of importance, for the record.
     """
     for heads in stops:
-        found = smaller(run, most_important(importance, heads, chains))
-        write_run(found, run, corpus, folder_of(out, heads), by)
-        yield found
+        network = make_pruned(run, most_important(importance, heads, attention_types))
+        write_run(network, run, corpus, pruned_folder(out, heads), by)
+        yield network

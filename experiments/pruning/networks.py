@@ -1,4 +1,4 @@
-"""A run without some of its heads: reported on in a run folder, and timed against others."""
+"""Pruned networks of a run: their run folders, reports and decoding times."""
 
 from __future__ import annotations
 
@@ -32,25 +32,33 @@ from latentheads.runs.sections import complete, lacking
 from latentheads.selection.gate_options import GateOptions
 from latentheads.training import checkpoints
 
-__all__ = ["Pruned", "folder_of", "networks_in", "point", "smaller", "time_all", "write_run"]
+__all__ = [
+    "Pruned",
+    "curve_point",
+    "make_pruned",
+    "pruned_folder",
+    "pruned_networks",
+    "time_all",
+    "write_run",
+]
 
-OF_THE_RUN = (
+COPIED_RESULTS = (
     *("recipe", "guide", "select", "prior", "corpus", "seed", "steps"),
     *("tokens_per_second", "decoding", "versions"),
 )
-"""Results of the run that those of a smaller network repeat."""
+"""Results of the run that are copied to those of a pruned network."""
 
 
 @dataclass
 class Pruned:
-    """A network after removal, and what was measured of it.
+    """A pruned network and its results.
 
     Attributes:
-        kept: The heads of every block that stay, by their places in the run's network.
-        model: The smaller network.
+        kept: The remaining heads of every block, by their indices in the run's network.
+        model: The pruned model.
         guide: Its guide.
-        results: Its report, as ``results.json`` has it.
-        seconds: Of every timed round.
+        results: Its report, as in ``results.json``.
+        seconds: The time of every round.
     """
 
     kept: dict[str, list[int]]
@@ -61,117 +69,121 @@ class Pruned:
 
     @property
     def heads(self) -> int:
-        """Heads that stay."""
+        """Number of remaining heads."""
         return sum(map(len, self.kept.values()))
 
     @property
     def parameters(self) -> int:
-        """Parameters of model and guide."""
+        """Number of parameters of model and guide."""
         return sum(p.numel() for part in (self.model, self.guide) for p in part.parameters())
 
 
-def folder_of(out: Path, heads: int) -> Path:
-    """The folder of a network with a number of heads."""
+def pruned_folder(out: Path, heads: int) -> Path:
+    """The run folder of the network with this number of heads."""
     return out / f"heads-{heads}"
 
 
-def networks_in(out: Path) -> list[Path]:
-    """The folders of the pruned networks that were written before.
+def pruned_networks(out: Path) -> list[Path]:
+    """The run folders of existing pruned networks.
 
     Raises:
-        ValueError: Something else has the name of one.
+        ValueError: Something else has such a name.
     """
-    there = sorted(path for path in out.glob("heads-*") if path.name[6:].isdecimal())
-    for path in there:
+    folders = sorted(path for path in out.glob("heads-*") if path.name[6:].isdecimal())
+    for path in folders:
         results = read_results(path)
         if results is None or results.pruned is None:
             raise ValueError(f"{path} is no pruned network: remove it, or choose another --out")
-    return there
+    return folders
 
 
-def smaller(run: Run, kept: dict[str, list[int]]) -> Pruned:
-    """A copy of a run's network without all other heads."""
+def make_pruned(run: Run, remaining: dict[str, list[int]]) -> Pruned:
+    """Copies a run's network and removes all but the remaining heads."""
     model, guide = copy.deepcopy((run.model, run.guide))
-    remove_heads(model, kept, guide)
-    return Pruned(kept, model, guide)
+    remove_heads(model, remaining, guide)
+    return Pruned(remaining, model, guide)
 
 
-def write_run(found: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> None:
-    """Writes a network as a run folder, with the report that every run has.
+def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> None:
+    """Writes a pruned network as a run folder with a report.
 
-    The bound is of a single draw of each sentence: a curve has many networks.
+    The bound is estimated with a single sample per sentence, since a curve has many networks.
 
     Args:
-        found: The network; it is given its results.
-        run: The run that it comes from.
-        corpus: What it is reported on.
+        network: The network; its ``results`` are set.
+        run: The original run.
+        corpus: The corpus for the report.
         out: The folder.
-        by: What made a head important.
+        by: The kind of importance.
 
     Raises:
         UnfinishedError: A section of the report failed.
     """
-    kept = [each for each in run.settings.latents if not isinstance(each, GateOptions)]
-    settings = replace(run.settings, latents=tuple(kept))  # gates have gone into the weights
+    latents = [each for each in run.settings.latents if not isinstance(each, GateOptions)]
+    settings = replace(run.settings, latents=tuple(latents))  # gates are folded into the weights
     folder = Folder(out, settings.to_yaml())
     folder.begin()
     for name in ("vocabulary.json", TEXTS):
         if (run.path / name).exists():
             folder.write(name, read_text(run.path / name))
-    folder.write(HEADS, json.dumps(_places(found.kept, run.heads), indent=2) + "\n")
+    folder.write(HEADS, json.dumps(_original_indices(network.kept, run.heads), indent=2) + "\n")
     weights = folder.average if settings.train.average else folder.best
-    tensors = checkpoints.weights(model=found.model, guide=found.guide)
+    tensors = checkpoints.weights(model=network.model, guide=network.guide)
     checkpoints.save(weights, tensors, {"step": run.step, "averaged": run.averaged})
-    found.results = _facts(found, run, by)
+    network.results = _facts(network, run, by)
     settings = replace(settings, samples=1)
-    reporter = Reporter(settings, found.model, found.guide, corpus, folder)
-    complete(found.results, reporter.sections(found.results), folder.write_results)
+    reporter = Reporter(settings, network.model, network.guide, corpus, folder)
+    complete(network.results, reporter.sections(network.results), folder.write_results)
     folder.release()
-    if lacks := lacking(found.results):
-        raise UnfinishedError(f"the report on {found.heads} heads lacks {lacks}")
+    if missing := lacking(network.results):
+        raise UnfinishedError(f"the report on {network.heads} heads lacks {missing}")
 
 
-def _places(kept: dict[str, list[int]], before: dict[str, list[int]] | None) -> dict[str, Any]:
-    """Places in the whole network, where some heads were removed before."""
-    if before is None:
+def _original_indices(
+    kept: dict[str, list[int]], remaining: dict[str, list[int]] | None
+) -> dict[str, Any]:
+    """Indices in the unpruned network, if some heads were removed before."""
+    if remaining is None:
         return kept
     return {
-        name: [before[name][place] for place in places] if name in before else places
-        for name, places in kept.items()
+        name: [remaining[name][index] for index in indices] if name in remaining else indices
+        for name, indices in kept.items()
     }
 
 
-def _facts(found: Pruned, run: Run, by: str) -> dict[str, Any]:
-    """What is known of a network without a report."""
-    whole = read_json(run.path / "results.json")
-    origin = {"run": str(run.path), "by": by, "heads": found.heads}
-    new = Results(
+def _facts(network: Pruned, run: Run, by: str) -> dict[str, Any]:
+    """The results of a network that need no evaluation."""
+    run_results = read_json(run.path / "results.json")
+    origin = {"run": str(run.path), "by": by, "heads": network.heads}
+    results = Results(
         reported_step=run.step,
         averaged=run.averaged,
-        parameters=found.parameters,
+        parameters=network.parameters,
         pruned=origin,
     )
-    return new.to_json() | {name: whole[name] for name in OF_THE_RUN if name in whole}
+    return results.to_json() | {
+        name: run_results[name] for name in COPIED_RESULTS if name in run_results
+    }
 
 
-def time_all(every: Sequence[Pruned], run: Run, part: Part, rounds: int) -> None:
-    """Times all networks in turns, the order rotated, after a first turn that does not count."""
-    parts = [batch.to(run.model.device) for batch in batches(part, TOKENS)]
+def time_all(networks: Sequence[Pruned], run: Run, part: Part, rounds: int) -> None:
+    """Measures the decoding time of all networks in rotating order, after a warm-up round."""
+    all_batches = [batch.to(run.model.device) for batch in batches(part, TOKENS)]
     for number in range(-1, rounds):
-        for place in range(len(every)):
-            found = every[(place + number) % len(every)]
-            seconds = _seconds(found, run, parts)
+        for index in range(len(networks)):
+            network = networks[(index + number) % len(networks)]
+            seconds = _seconds(network, run, all_batches)
             if number >= 0:
-                found.seconds.append(seconds)
+                network.seconds.append(seconds)
 
 
-def _seconds(found: Pruned, run: Run, parts: Sequence[Batch]) -> float:
-    """Time to decode the references: the same work for all, whatever they would have written."""
-    model: Decoder = found.model
+def _seconds(network: Pruned, run: Run, all_batches: Sequence[Batch]) -> float:
+    """The time for decoding the references, which is the same work for all networks."""
+    model: Decoder = network.model
     beam = run.settings.decode.beam
     start = time.perf_counter()
-    for batch in parts:
-        with eval_no_grad(model), PlugIn(), WithSelection(found.guide):
+    for batch in all_batches:
+        with eval_no_grad(model), PlugIn(), WithSelection(network.guide):
             state = model.begin(batch)
             for step in batch.decoder_input.split(1, -1):
                 model.step(step[:, None].expand(-1, beam, -1), state)
@@ -180,23 +192,23 @@ def _seconds(found: Pruned, run: Run, parts: Sequence[Batch]) -> float:
     return time.perf_counter() - start
 
 
-def point(found: Pruned, whole: Pruned, tokens: int) -> dict[str, Any]:
+def curve_point(network: Pruned, whole: Pruned, tokens: int) -> dict[str, Any]:
     """A point of the curve.
 
     Args:
-        found: The network.
-        whole: The one that has lost nothing.
-        tokens: How many were decoded to measure the speed.
+        network: The network.
+        whole: The unpruned network.
+        tokens: Number of decoded tokens.
     """
-    ratios = [a / b for a, b in zip(whole.seconds, found.seconds, strict=True)]
-    valid, test = found.results["valid"], found.results["test"]
+    ratios = [a / b for a, b in zip(whole.seconds, network.seconds, strict=True)]
+    valid, test = network.results["valid"], network.results["test"]
     scores = {name: test.get(name) for name in SCORES}
     return {
-        "heads": found.heads,
-        "parameters": found.parameters,
+        "heads": network.heads,
+        "parameters": network.parameters,
         "valid": {name: valid[name] for name in ("plug_in", "elbo", "kl")},
         "test": {name: test[name] for name in ("plug_in", "elbo", "kl")} | scores,
-        "tokens_per_second": tokens / statistics.median(found.seconds),
+        "tokens_per_second": tokens / statistics.median(network.seconds),
         "speed": statistics.median(ratios),
-        "kept": found.kept,
+        "kept": network.kept,
     }

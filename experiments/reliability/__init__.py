@@ -1,1 +1,1 @@
-"""The parts of uncertainty.py: systems of runs, the texts they are tried on, tables."""
+"""The parts of uncertainty.py: systems of runs, texts, tables, figures."""

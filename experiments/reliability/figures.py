@@ -1,4 +1,4 @@
-"""Pictures of the findings about systems, one a measure."""
+"""Figures of the results, one for each measure."""
 
 from __future__ import annotations
 
@@ -6,87 +6,93 @@ from pathlib import Path
 
 import numpy as np
 
-from latentheads.experiments.reliability.results import SHOWN, EvaluationResults
-from latentheads.uncertainty.evaluation import TEST, UNLIKE
-from latentheads.uncertainty.measures import bins_of_law
+from latentheads.experiments.reliability.results import SCORE_TITLES, EvaluationResults
+from latentheads.uncertainty.evaluation import DISSIMILARITY, TEST
+from latentheads.uncertainty.measures import bin_predictions
 from latentheads.uncertainty.ranking import rejection_curve
 
 __all__ = ["draw_all"]
 
-DRAWN = ("log_prob", "mean_log", "total", "knowledge", "reverse", UNLIKE)
-"""The scores that stand in figures."""
+PLOTTED_SCORES = ("log_prob", "mean_log", "total", "knowledge", "reverse", DISSIMILARITY)
+"""The uncertainty scores that are plotted."""
 
-CURVES = ("log_prob", "total", "knowledge")
-"""The scores that sentences are rejected by in a figure."""
+REJECTION_SCORES = ("log_prob", "total", "knowledge")
+"""The uncertainty scores with a rejection curve."""
 
-LAWS = {
-    "NLL": {"nll": "as it is", "nll_scaled": "at its temperature"},
-    "ECE": {"ece": "as it is", "ece_scaled": "at its temperature"},
-    "Brier score": {"brier": "as it is", "brier_scaled": "at its temperature"},
+MEASURES_BY_PLOT = {
+    "NLL": {"nll": "T = 1", "nll_scaled": "fitted T"},
+    "ECE": {"ece": "T = 1", "ece_scaled": "fitted T"},
+    "Brier score": {"brier": "T = 1", "brier_scaled": "fitted T"},
 }
 
 
-def draw_all(findings: EvaluationResults, out: Path) -> None:
-    """Draws a figure a measure into a folder."""
-    _draw_trials(findings, out)
-    _draw_figures(findings, out)
+def draw_all(results: EvaluationResults, out: Path) -> None:
+    """Draws all figures into a folder."""
+    _draw_single_runs(results, out)
+    _draw_averages(results, out)
 
 
-def _draw_trials(findings: EvaluationResults, out: Path) -> None:
-    """Draws figures of single runs: reliability diagrams, and rejection curves."""
-    from latentheads.plot import draw_rejection, draw_reliability, save  # takes long to load
+def _draw_single_runs(results: EvaluationResults, out: Path) -> None:
+    """Draws reliability diagrams and rejection curves of the first run of every system."""
+    from latentheads.plot import draw_rejection, draw_reliability, save  # slow to import
 
-    texts = findings.texts
+    texts = results.texts
     title = f"{len(texts.test)} sentences of test, {texts.name}, the first run of every system"
-    firsts = findings.first_trials
+    firsts = results.first_evaluations
     bins = {
         name: {
-            said: bins_of_law(trial.references, trial.references.judged[at]).bins()
-            for said, at in (
-                ("as it is", 1.0),
-                (f"at T = {trial.temperature:.2f}", trial.temperature),
+            title_of_temperature: bin_predictions(
+                evaluation.references, evaluation.references.by_temperature[temperature]
+            ).bins()
+            for title_of_temperature, temperature in (
+                ("T = 1", 1.0),
+                (f"fitted T = {evaluation.temperature:.2f}", evaluation.temperature),
             )
         }
-        for name, trial in firsts.items()
+        for name, evaluation in firsts.items()
     }
     save(draw_reliability(bins, title), out / "reliability.png")
-    error = {name: 1 - trial.chrf / 100 for name, trial in firsts.items()}
+    error = {name: 1 - evaluation.chrf / 100 for name, evaluation in firsts.items()}
     curves = {
         name: {
-            SHOWN[score]: rejection_curve(trial.scores[TEST][score], error[name])
-            for score in CURVES
-            if np.ptp(trial.scores[TEST][score])
+            SCORE_TITLES[score]: rejection_curve(evaluation.scores[TEST][score], error[name])
+            for score in REJECTION_SCORES
+            if np.ptp(evaluation.scores[TEST][score])
         }
-        for name, trial in firsts.items()
+        for name, evaluation in firsts.items()
     }
-    oracles = {name: rejection_curve(each, each) for name, each in error.items()}
+    oracles = {name: rejection_curve(errors, errors) for name, errors in error.items()}
     save(draw_rejection(curves, oracles, title), out / "rejection.png")
 
 
-def _draw_figures(findings: EvaluationResults, out: Path) -> None:
-    """Draws figures that are means over the runs of a system."""
+def _draw_averages(results: EvaluationResults, out: Path) -> None:
+    """Draws the measures that are averaged over the runs of a system."""
     from latentheads.plot import draw_figures, save
 
-    texts = findings.texts
-    read = f"{len(texts.test)} sentences of test, {texts.name}"
-    title = f"{read}, mean over the runs of a system, 95 % intervals"
-    figures = dict(zip(findings.names, findings.figures, strict=True))
-    scores = {name: SHOWN[name] for name in DRAWN if findings.knows_score(name)}
+    texts = results.texts
+    sentences = f"{len(texts.test)} sentences of test, {texts.name}"
+    title = f"{sentences}, mean over the runs of a system, 95 % intervals"
+    figures = dict(zip(results.names, results.figures, strict=True))
+    scores = {name: SCORE_TITLES[name] for name in PLOTTED_SCORES if results.has_score(name)}
     quality = {
-        "prediction rejection ratio": {f"prr_{name}": said for name, said in scores.items()},
-        "correlation with chrF": {f"chrf_{name}": said for name, said in scores.items()},
+        "prediction rejection ratio": {
+            f"prr_{name}": score_title for name, score_title in scores.items()
+        },
+        "correlation with chrF": {
+            f"chrf_{name}": score_title for name, score_title in scores.items()
+        },
     }
     areas = {
-        other: {f"roc_{other}_{name}": said for name, said in scores.items()}
+        other: {f"roc_{other}_{name}": score_title for name, score_title in scores.items()}
         for other in texts.others
     }
-    for file, groups, what in (
+    for file, groups, heading in (
         (
             "calibration",
-            LAWS,
-            "How good are the probabilities of what stands in the references? Less is better",
+            MEASURES_BY_PLOT,
+            "Calibration on references, lower is better",
         ),
-        ("quality", quality, "Does doubt find bad translations?"),
-        ("others", areas, "Does doubt find texts of other kinds? Area under the ROC curve"),
+        ("quality", quality, "Detection of bad translations"),
+        ("others", areas, "Detection of out-of-domain texts, area under the ROC curve"),
     ):
-        save(draw_figures(figures, groups, f"{what}\n{title}"), out / f"{file}.png")
+        save(draw_figures(figures, groups, f"{heading}\n{title}"), out / f"{file}.png")

@@ -1,4 +1,4 @@
-"""The findings about systems, of which tables, figures and files are made."""
+"""The results of all systems, from which tables, figures and files are made."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from latentheads.experiments.reliability.systems import System
-from latentheads.uncertainty.evaluation import UNLIKE, EnsembleEvaluation, Texts
+from latentheads.uncertainty.evaluation import DISSIMILARITY, EnsembleEvaluation, Texts
 from latentheads.uncertainty.measures import Figure
 
-__all__ = ["SHOWN", "EvaluationResults"]
+__all__ = ["SCORE_TITLES", "EvaluationResults"]
 
-SHOWN = {
+SCORE_TITLES = {
     "log_prob": "log p",
     "mean_log": "members",
     "total": "entropy",
@@ -19,38 +19,38 @@ SHOWN = {
     "knowledge": "knowledge",
     "pairs": "pairs",
     "reverse": "reverse",
-    UNLIKE: "unlike",
+    DISSIMILARITY: "unlike",
 }
-"""Short names of the scores."""
+"""Short titles of the uncertainty scores."""
 
 
 @dataclass(frozen=True)
 class EvaluationResults:
-    """The findings about systems on some texts.
+    """The results of systems on some texts.
 
     Attributes:
-        systems: The systems, the first of them the baseline.
-        trials: Of every system, those of its committees.
-        figures: Of every system, its figures by name.
+        systems: The systems; the first one is the baseline.
+        evaluations: The evaluations of the ensembles of every system.
+        figures: The measures of every system by name.
         texts: The texts.
     """
 
     systems: Sequence[System]
-    trials: Sequence[Sequence[EnsembleEvaluation]]
+    evaluations: Sequence[Sequence[EnsembleEvaluation]]
     figures: Sequence[Mapping[str, Figure]]
     texts: Texts
 
     @property
     def names(self) -> list[str]:
-        """What the systems are called."""
+        """The names of the systems."""
         return [system.name for system in self.systems]
 
     @property
-    def first_trials(self) -> dict[str, EnsembleEvaluation]:
-        """The trial of the first run of every system, by its name."""
-        firsts = (each[0] for each in self.trials)
+    def first_evaluations(self) -> dict[str, EnsembleEvaluation]:
+        """The evaluation of the first run of every system, by its name."""
+        firsts = (of_system[0] for of_system in self.evaluations)
         return dict(zip(self.names, firsts, strict=True))
 
-    def knows_score(self, score: str) -> bool:
+    def has_score(self, score: str) -> bool:
         """Whether any system has a score."""
         return any(f"prr_{score}" in figures for figures in self.figures)

@@ -1,4 +1,4 @@
-"""Systems: the committees that can be made of some runs."""
+"""Systems: the ensembles that can be made from some runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from latentheads.corpora import batches
 from latentheads.corpora.batches import TOKENS
-from latentheads.runs.folder import unlike_names
+from latentheads.runs.folder import distinct_names
 from latentheads.runs.run import Run
 from latentheads.uncertainty.ensembles import (
     DeepEnsemble,
@@ -24,38 +24,38 @@ from latentheads.uncertainty.ensembles import (
 __all__ = ["KINDS", "PASSES", "Group", "System", "group_runs", "make_systems"]
 
 KINDS = {
-    "alone": "one pass, heads at their prior's location, alignments summed",
-    "dropout": "passes with dropout on",
-    "heads": "draws of the heads from their prior, each held along a sentence",
-    "both": "the two together",
-    "noise": "the control: a network that was trained without noise gets some",
-    "ensemble": "runs that differ in their seed alone",
+    "alone": "one pass, heads at their prior's location, alignments marginalised",
+    "dropout": "passes with dropout enabled (MC dropout)",
+    "heads": "samples of the heads from their prior, each fixed for a sentence",
+    "both": "dropout and samples of the heads",
+    "noise": "a control: noise in the heads of a network trained without",
+    "ensemble": "deep ensemble of runs that differ only in their seed",
 }
 """Kinds of systems."""
 
-NEEDS = {
+REQUIREMENTS = {
     "alone": "a run",
     "dropout": "a network with dropout",
     "heads": "heads with noise",
     "both": "dropout, and heads with noise",
     "noise": "heads that are sites and have no noise",
-    "ensemble": "two runs or more that differ in their seed alone",
+    "ensemble": "two or more runs that differ only in their seed",
 }
-"""What a kind cannot be made without."""
+"""The requirements of each kind."""
 
 PASSES = ("dropout", "heads", "both", "noise")
 """The kinds that take several passes of one network."""
 
-PROBED = 4
-"""Sentences that tell whether a network has dropout."""
+DROPOUT_TEST_SENTENCES = 4
+"""Sentences for the test of whether a network has dropout."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seed alone.
+    """Runs that differ only in their seed.
 
     Attributes:
-        name: What they are called.
+        name: The name of the group.
         runs: One for each seed.
     """
 
@@ -65,51 +65,51 @@ class Group:
 
 @dataclass(frozen=True)
 class System:
-    """Committees of one kind, one of each run of a group, or of all together.
+    """Ensembles of one kind: one for each run of a group, or one of all runs.
 
     Attributes:
-        name: What it is called.
+        name: The name of the system.
         kind: One of ``KINDS``.
-        committees: One a run; of an ensemble one alone.
-        writers: Which committees write the same, by a name: a pass with dropout judges what the
-            network alone writes.
+        ensembles: One for each run; a single deep ensemble.
+        translators: For each ensemble a key of its translations. Ensembles of equal keys have the
+            same translations, as MC dropout scores those of the network without dropout.
     """
 
     name: str
     kind: str
-    committees: list[Ensemble]
-    writers: list[str]
+    ensembles: list[Ensemble]
+    translators: list[str]
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Puts runs of the same settings but for the seed together, in the order they are given in.
+    """Groups runs whose settings differ only in the seed, in order.
 
-    Those that have lost heads stand with those that have as many left.
+    Pruned runs are grouped by their number of heads too.
 
     Raises:
         ValueError: Two of a group have the same seed.
     """
-    names = unlike_names([run.path for run in runs])
-    found: dict[tuple[str, int | None], list[tuple[str, Run]]] = {}
+    names = distinct_names([run.path for run in runs])
+    groups: dict[tuple[str, int | None], list[tuple[str, Run]]] = {}
     for name, run in zip(names, runs, strict=True):
-        left = None if run.heads is None else sum(map(len, run.heads.values()))
-        group = found.setdefault((replace(run.settings, seed=0).to_yaml(), left), [])
+        num_heads = None if run.heads is None else sum(map(len, run.heads.values()))
+        group = groups.setdefault((replace(run.settings, seed=0).to_yaml(), num_heads), [])
         for _, other in group:
             if other.settings.seed == run.settings.seed:
                 raise ValueError(
-                    f"{other.path} and {run.path} are of the same settings and seed "
+                    f"{other.path} and {run.path} have the same settings and seed "
                     f"{run.settings.seed}: give one of them"
                 )
         group.append((name, run))
-    stems = [_cut_seeds(dict(each)) for each in found.values()]
-    firsts = [each[0][0] for each in found.values()]
-    chosen = stems if len(set(stems)) == len(stems) else firsts
-    pairs = zip(chosen, found.values(), strict=True)
-    return [Group(name, [run for _, run in each]) for name, each in pairs]
+    stems = [_strip_seeds(dict(members)) for members in groups.values()]
+    firsts = [members[0][0] for members in groups.values()]
+    group_names = stems if len(set(stems)) == len(stems) else firsts
+    pairs = zip(group_names, groups.values(), strict=True)
+    return [Group(name, [run for _, run in members]) for name, members in pairs]
 
 
-def _cut_seeds(runs: Mapping[str, Run]) -> str:
-    """What the names of runs have in common but for their seeds; a lone number may be no seed."""
+def _strip_seeds(runs: Mapping[str, Run]) -> str:
+    """The common name of runs without their seeds; the number of a single run may not be a seed."""
     run, *others = runs.values()
     number = r"(seed)?\d+" if others else f"seed{run.settings.seed}"
     stems = {re.sub(rf"[-_]?{number}$", "", Path(name).as_posix()) for name in runs}
@@ -120,55 +120,55 @@ def _cut_seeds(runs: Mapping[str, Run]) -> str:
 def make_systems(
     groups: Sequence[Group], kinds: Sequence[str], members: int, noise: float
 ) -> list[System]:
-    """Makes every system that the runs allow.
+    """Makes the systems that the runs allow.
 
     Args:
         groups: The runs.
-        kinds: Those of ``KINDS`` that are wanted.
-        members: Passes of each committee but of networks alone and ensembles.
-        noise: Standard deviation of the control's noise; 0: there is no control.
+        kinds: The requested ``KINDS``.
+        members: Number of samples of each ensemble that samples.
+        noise: Standard deviation of the control's noise; 0: no control.
 
     Raises:
         ValueError: No run allows a kind.
     """
-    found: list[System] = []
+    systems: list[System] = []
     for group in groups:
-        found += _systems_of(group, kinds, members, noise)
-    if not found:
-        wanted = "; ".join(f"{kind} needs {NEEDS[kind]}" for kind in kinds)
-        raise ValueError(f"systems: the runs allow none of these: {wanted}")
-    return found
+        systems += _systems_of(group, kinds, members, noise)
+    if not systems:
+        requirements = "; ".join(f"{kind} needs {REQUIREMENTS[kind]}" for kind in kinds)
+        raise ValueError(f"systems: the runs allow none of these: {requirements}")
+    return systems
 
 
-Make = Callable[[Run], Ensemble]
+MakeEnsemble = Callable[[Run], Ensemble]
 
 
 def _systems_of(group: Group, kinds: Sequence[str], members: int, noise: float) -> Iterator[System]:
     first = group.runs[0]
-    few = next(batches(first.corpus.test.first(PROBED), TOKENS))
-    drop, draw = has_dropout(first.model, few, first.guide), first.model.samples_heads
-    makers: dict[str, tuple[bool, str, Make]] = {
+    batch = next(batches(first.corpus.test.first(DROPOUT_TEST_SENTENCES), TOKENS))
+    dropout, sampled = has_dropout(first.model, batch, first.guide), first.model.samples_heads
+    makers: dict[str, tuple[bool, str, MakeEnsemble]] = {
         "alone": (True, "", lambda run: SingleModel(run.model, run.guide)),
-        "dropout": (drop, "dropout", lambda run: MCDropout(run.model, run.guide, members)),
-        "heads": (draw, "heads", lambda run: HeadSamples(run.model, run.guide, members)),
+        "dropout": (dropout, "dropout", lambda run: MCDropout(run.model, run.guide, members)),
+        "heads": (sampled, "heads", lambda run: HeadSamples(run.model, run.guide, members)),
         "both": (
-            drop and draw,
+            dropout and sampled,
             "heads and dropout",
             lambda run: MCDropout(run.model, run.guide, members, heads=True),
         ),
         "noise": (
-            noise > 0 and not draw and bool(first.model.blocks),
+            noise > 0 and not sampled and bool(first.model.blocks),
             f"noise {noise:g}",
             lambda run: NoisyEnsemble(run.model, run.guide, members, noise),
         ),
     }
-    for kind, (allowed, ending, make) in makers.items():
+    for kind, (allowed, suffix, make) in makers.items():
         if kind in kinds and allowed:
-            name = f"{group.name}, {ending}" if ending else group.name
-            writer = "alone" if kind in ("alone", "dropout", "both") else name
-            writers = [f"{run.path} {writer}" for run in group.runs]
-            yield System(name, kind, [make(run) for run in group.runs], writers)
+            name = f"{group.name}, {suffix}" if suffix else group.name
+            translator = "alone" if kind in ("alone", "dropout", "both") else name
+            translators = [f"{run.path} {translator}" for run in group.runs]
+            yield System(name, kind, [make(run) for run in group.runs], translators)
     if "ensemble" in kinds and len(group.runs) > 1:
-        committee = DeepEnsemble([r.model for r in group.runs], [r.guide for r in group.runs])
-        name = f"{group.name}, {committee.members} seeds"
-        yield System(name, "ensemble", [committee], [name])
+        ensemble = DeepEnsemble([r.model for r in group.runs], [r.guide for r in group.runs])
+        name = f"{group.name}, {ensemble.members} seeds"
+        yield System(name, "ensemble", [ensemble], [name])

@@ -1,4 +1,4 @@
-"""The findings about systems as tables of at most 100 columns, as rows of a CSV, and as JSON."""
+"""The results as tables of at most 100 columns, as rows of a CSV, and as JSON."""
 
 from __future__ import annotations
 
@@ -9,67 +9,79 @@ from dataclasses import asdict
 from typing import Any
 
 from latentheads.experiments.cli.tables import aligned
-from latentheads.experiments.reliability.results import SHOWN, EvaluationResults
-from latentheads.uncertainty.evaluation import TEST, UNLIKE
-from latentheads.uncertainty.figures import UNCERTAINTIES
+from latentheads.experiments.reliability.results import SCORE_TITLES, EvaluationResults
+from latentheads.uncertainty.evaluation import DISSIMILARITY, TEST
 from latentheads.uncertainty.measures import Figure
-from latentheads.uncertainty.scaling import COLDEST, HOTTEST
+from latentheads.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
+from latentheads.uncertainty.token_scores import UNCERTAINTIES
 from latentheads.values import finite
 
 __all__ = ["csv_rows", "to_json", "write_tables"]
 
-Found = Mapping[str, Figure]
+Measures = Mapping[str, Figure]
 
-WIDEST = 26
-"""Letters of a system's name in a table."""
+MAX_NAME_WIDTH = 26
+"""Most letters of a system's name in a table."""
 
 
-def write_tables(findings: EvaluationResults) -> str:
-    """All tables, one below the other."""
-    names, found = [_shorten(name) for name in findings.names], findings.figures
-    scores = [name for name in SHOWN if findings.knows_score(name)]
+def write_tables(results: EvaluationResults) -> str:
+    """Formats all tables."""
+    names, measures = [_shorten(name) for name in results.names], results.figures
+    scores = [name for name in SCORE_TITLES if results.has_score(name)]
     parts = [
-        "References: nats a token, and calibration before and at the temperature of validation",
+        "References: nats per token, and calibration at T = 1 and at T fitted on validation",
         "\n".join(
             [
-                _table(("system", *LAWS, "T", "passes", "s"), names, _law_cells(findings)),
-                *_note_ends(findings),
+                _table(
+                    ("system", *CALIBRATION_MEASURES, "T", "passes", "s"),
+                    names,
+                    _calibration_cells(results),
+                ),
+                *_note_temperature_limits(results),
             ]
         ),
-        "What systems write: token by token against edits to the reference, and as sentences",
-        _table(("system", *OWN), names, [_cells(each, OWN.values()) for each in found]),
-        "Rejection: prediction rejection ratio by each score (100: the errors themselves)",
-        _score_table("prr_", names, found, scores),
-        "Quality without references: correlation of each score with sentence chrF",
-        _score_table("chrf_", names, found, scores),
+        "Translations: chrF, and calibration of tokens labelled by the edits to the reference",
+        _table(
+            ("system", *OUTPUT_MEASURES),
+            names,
+            [_cells(each, OUTPUT_MEASURES.values()) for each in measures],
+        ),
+        "Rejection: prediction rejection ratio of each score (100: oracle)",
+        _score_table("prr_", names, measures, scores),
+        "Quality estimation: correlation of each score with sentence chrF",
+        _score_table("chrf_", names, measures, scores),
     ]
-    for other in findings.texts.others:
-        parts.append(f"Other texts, area under the ROC curve by each score: {other}")
-        parts.append(_score_table(f"roc_{other}_", names, found, scores, 3))
-    if len(found) > 1:
-        parts.append(f"Less the first system's, {names[0]} [95 % interval]; scores by log p")
-        parts.append(_table(("system", *APART), names[1:], map(_apart_cells, found[1:])))
+    for other in results.texts.others:
+        parts.append(f"Out-of-domain text, area under the ROC curve of each score: {other}")
+        parts.append(_score_table(f"roc_{other}_", names, measures, scores, 3))
+    if len(measures) > 1:
+        parts.append(f"Difference to the first system, {names[0]} [95 % interval]; score: log p")
+        parts.append(
+            _table(
+                ("system", *DIFFERENCE_MEASURES), names[1:], map(_difference_cells, measures[1:])
+            )
+        )
     return "\n\n".join(parts)
 
 
-LAWS = {
+CALIBRATION_MEASURES = {
     "NLL": "nll",
     "at T": "nll_scaled",
     "Brier": "brier",
     "ECE": "ece",
     "ECE at T": "ece_scaled",
-    "too sure": "excess",
-    "end": "ece_end",
+    "overconf.": "excess",
+    "EOS": "ece_end",
     "weighted": "ece_weighted",
 }
-OWN = {
+OUTPUT_MEASURES = {
     "chrF": "chrf",
-    "right": "right",
-    "said": "sure",
+    "accuracy": "right",
+    "confidence": "sure",
     "ECE": "own_ece",
-    "by the line": "own_ece_line",
+    "ECE, Platt": "own_ece_line",
 }
-APART = {
+DIFFERENCE_MEASURES = {
     "NLL at T": "nll_scaled",
     "ECE at T": "ece_scaled",
     "PRR": "prr_log_prob",
@@ -77,7 +89,11 @@ APART = {
 
 
 def _shorten(name: str) -> str:
-    return name if len(name) <= WIDEST else "\N{HORIZONTAL ELLIPSIS}" + name[1 - WIDEST :]
+    return (
+        name
+        if len(name) <= MAX_NAME_WIDTH
+        else "\N{HORIZONTAL ELLIPSIS}" + name[1 - MAX_NAME_WIDTH :]
+    )
 
 
 def _table(titles: Sequence[str], names: Sequence[str], rows: Any) -> str:
@@ -85,95 +101,104 @@ def _table(titles: Sequence[str], names: Sequence[str], rows: Any) -> str:
     return aligned([tuple(titles), *cells])
 
 
-def _law_cells(findings: EvaluationResults) -> Iterator[list[str]]:
-    """Figures of laws, the mean temperature, passes, and seconds of a thousand tokens."""
-    for each, figures in zip(findings.trials, findings.figures, strict=True):
-        temperature = sum(trial.temperature for trial in each) / len(each)
-        seconds = sum(trial.seconds for trial in each) / len(each)
-        cells = _cells(figures, LAWS.values())
-        yield [*cells, f"{temperature:.2f}", str(each[0].members), f"{seconds:.2f}"]
+def _calibration_cells(results: EvaluationResults) -> Iterator[list[str]]:
+    """Calibration measures, mean temperature, members, and seconds per 1,000 tokens."""
+    for evaluations, figures in zip(results.evaluations, results.figures, strict=True):
+        temperature = sum(evaluation.temperature for evaluation in evaluations) / len(evaluations)
+        seconds = sum(evaluation.seconds for evaluation in evaluations) / len(evaluations)
+        cells = _cells(figures, CALIBRATION_MEASURES.values())
+        yield [*cells, f"{temperature:.2f}", str(evaluations[0].members), f"{seconds:.2f}"]
 
 
-def _note_ends(findings: EvaluationResults) -> Iterator[str]:
-    """Names the systems whose temperature may lie beyond those that were looked at."""
-    ends = (COLDEST, HOTTEST)
-    for name, each in zip(findings.names, findings.trials, strict=True):
-        if any(trial.temperature in ends for trial in each):
-            yield f"{name}: T is at an end of what is looked at, {COLDEST:.2f} to {HOTTEST:.2f}"
+def _note_temperature_limits(results: EvaluationResults) -> Iterator[str]:
+    """Notes the systems whose temperature is at a limit of the search range."""
+    ends = (MIN_TEMPERATURE, MAX_TEMPERATURE)
+    for name, evaluations in zip(results.names, results.evaluations, strict=True):
+        if any(evaluation.temperature in ends for evaluation in evaluations):
+            limits = f"{MIN_TEMPERATURE:.2f} to {MAX_TEMPERATURE:.2f}"
+            yield f"{name}: T is at a limit of its range, {limits}"
 
 
-def _cells(figures: Found, names: Any) -> list[str]:
+def _cells(figures: Measures, names: Any) -> list[str]:
     return [_number(figures.get(name), 2 if name == "chrf" else 3) for name in names]
 
 
 def _number(figure: Figure | None, digits: int) -> str:
-    """A figure; nothing where there is none."""
-    known = figure is not None and not math.isnan(figure.score)
-    return f"{figure.score:.{digits}f}" if known and figure is not None else ""
+    """Formats a measure; empty if there is none."""
+    is_number = figure is not None and not math.isnan(figure.score)
+    return f"{figure.score:.{digits}f}" if is_number and figure is not None else ""
 
 
 def _score_table(
     kind: str,
     names: Sequence[str],
-    found: Sequence[Found],
+    measures: Sequence[Measures],
     scores: Sequence[str],
     digits: int | None = None,
 ) -> str:
     digits = digits or (1 if kind == "prr_" else 3)
-    rows = [[_number(each.get(f"{kind}{score}"), digits) for score in scores] for each in found]
-    return _table(("system", *(SHOWN[score] for score in scores)), names, rows)
+    rows = [
+        [_number(of_system.get(f"{kind}{score}"), digits) for score in scores]
+        for of_system in measures
+    ]
+    return _table(("system", *(SCORE_TITLES[score] for score in scores)), names, rows)
 
 
-def _apart_cells(figures: Found) -> list[str]:
-    """Differences with their intervals."""
+def _difference_cells(figures: Measures) -> list[str]:
+    """Formats differences with their intervals."""
     return [
-        _apart_cell(figures[name], 1 if name.startswith("prr") else 3) for name in APART.values()
+        _difference_cell(figures[name], 1 if name.startswith("prr") else 3)
+        for name in DIFFERENCE_MEASURES.values()
     ]
 
 
-def _apart_cell(figure: Figure, digits: int) -> str:
-    """A difference with its interval; of both as much as is known."""
+def _difference_cell(figure: Figure, digits: int) -> str:
+    """Formats a difference with its interval; parts that are NaN are left out."""
     if math.isnan(figure.difference):
         return ""
-    said, ends = f"{figure.difference:+.{digits}f}", (figure.difference_low, figure.difference_high)
+    difference, ends = (
+        f"{figure.difference:+.{digits}f}",
+        (figure.difference_low, figure.difference_high),
+    )
     if any(map(math.isnan, ends)):
-        return said
+        return difference
     low, high = (f"{end:+.{digits}f}" for end in ends)
-    return f"{said} [{low}, {high}]"
+    return f"{difference} [{low}, {high}]"
 
 
-def csv_rows(findings: EvaluationResults) -> list[dict[str, Any]]:
-    """A row for every figure of every system."""
+def csv_rows(results: EvaluationResults) -> list[dict[str, Any]]:
+    """One row for every measure of every system."""
     rows = []
-    for owner, figures in zip(findings.names, findings.figures, strict=True):
+    for system, figures in zip(results.names, results.figures, strict=True):
         for name, figure in figures.items():
-            said = {key: value for key, value in asdict(figure).items() if key != "each"}
-            each = " ".join(f"{value:.6g}" for value in figure.each)
-            rows.append({"system": owner, "figure": name, **said, "each": each})
+            columns = {key: value for key, value in asdict(figure).items() if key != "each"}
+            values = " ".join(f"{value:.6g}" for value in figure.each)
+            rows.append({"system": system, "figure": name, **columns, "each": values})
     return rows
 
 
-def to_json(findings: EvaluationResults, options: Mapping[str, Any]) -> str:
-    """Everything, as JSON; what is not known is null."""
-    every = zip(findings.systems, findings.trials, findings.figures, strict=True)
+def to_json(results: EvaluationResults, options: Mapping[str, Any]) -> str:
+    """All results as JSON; NaN becomes null."""
+    systems = zip(results.systems, results.evaluations, results.figures, strict=True)
     rows = [
         {
             "system": system.name,
             "kind": system.kind,
-            "passes": each[0].members,
-            "temperatures": [trial.temperature for trial in each],
-            "lines": [asdict(trial.line) for trial in each],
-            "seconds_per_1000_tokens": [trial.seconds for trial in each],
-            "tokens": [len(trial.references.token) for trial in each],
+            "passes": evaluations[0].members,
+            "temperatures": [evaluation.temperature for evaluation in evaluations],
+            "lines": [asdict(evaluation.platt_scaling) for evaluation in evaluations],
+            "seconds_per_1000_tokens": [evaluation.seconds for evaluation in evaluations],
+            "tokens": [len(evaluation.references.token) for evaluation in evaluations],
             "figures": {name: asdict(figure) for name, figure in figures.items()},
         }
-        for system, each, figures in every
+        for system, evaluations, figures in systems
     ]
-    said = {
+    record = {
         "options": dict(options),
-        "sentences": findings.texts.sizes,
-        "scores": UNCERTAINTIES | {UNLIKE: "less the likeness of translations by single draws"},
-        "baseline": f"{findings.names[0]}; of scores its less log-probability, on {TEST}",
+        "sentences": results.texts.sizes,
+        "scores": UNCERTAINTIES
+        | {DISSIMILARITY: "dissimilarity of translations by single samples"},
+        "baseline": f"{results.names[0]}; of scores its less log-probability, on {TEST}",
         "systems": rows,
     }
-    return json.dumps(finite(said), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(finite(record), indent=1, ensure_ascii=False) + "\n"

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 from latentheads.pretrained import EncodedBatch
 
 __all__ = ["AnswerScores", "Encoder", "embed", "hit_rate", "places_of"]
@@ -39,7 +39,7 @@ class Encoder:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        transformers = need_package("transformers")
+        transformers = import_optional("transformers")
         if not Path(folder, "config.json").is_file():
             raise ValueError(f"network: no folder of a network: {folder} has no config.json")
         transformers.utils.logging.disable_progress_bar()

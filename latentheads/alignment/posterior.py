@@ -22,7 +22,7 @@ from latentheads.alignment.block import alignment_scores
 from latentheads.alignment.chain import ChainParameters
 from latentheads.alignment.distribution import NOWHERE, CategoricalParameters, Pair
 from latentheads.batch import Batch
-from latentheads.checks import check_words
+from latentheads.checks import check_choices
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.layers.target_encoder import TargetEncoder
@@ -95,7 +95,7 @@ class AlignmentPosterior(nn.Module):
         self, aligner: Aligner, width: int, form: Form, condition_on: ConditionOn, size: int = 64
     ) -> None:
         super().__init__()
-        check_words({"reads": condition_on}, reads=get_args(ConditionOn))
+        check_choices({"reads": condition_on}, reads=get_args(ConditionOn))
         self.form, self.condition_on = form, condition_on
         heads = aligner.options.total_heads
         self.chained = aligner.options.chained and form == "cascaded"

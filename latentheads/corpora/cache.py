@@ -160,7 +160,7 @@ def _save_part(folder: Path, name: str, part: Part) -> None:
 def _load(path: Path, key: str) -> Corpus | None:
     """Loads the corpus at a path; None if there is none, or it is incomplete or broken."""
     try:
-        description = read_json(path / "corpus.json", most=MAX_BYTES)
+        description = read_json(path / "corpus.json", max_bytes=MAX_BYTES)
         if (description["format"], description["key"]) != (FORMAT, key):
             return None
         target = vocabulary_from_json(description["target"])

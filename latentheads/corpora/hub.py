@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from latentheads.checks import check_word
+from latentheads.checks import check_choice
 from latentheads.corpora.text import PARTS, SentencePair
 
 __all__ = ["HUB", "PROSE", "HubCorpus", "load_lines", "load_pairs"]
@@ -151,7 +151,7 @@ def _get_entry(
 
 def _open_part(corpus: HubCorpus, part: str) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """The first row of a part, and an iterator over the others."""
-    check_word("part", part, PARTS)
+    check_choice("part", part, PARTS)
     split = SPLITS[part]
     rows = _rows(corpus, split)
     first = next(rows, None)

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from latentheads.checks import check_word
+from latentheads.checks import check_choice
 
 __all__ = ["PARTS", "SentencePair", "find_file", "iterate_lines", "read_lines", "read_pairs"]
 
@@ -101,7 +101,7 @@ def find_file(folder: str | Path, part: str, language: str, stem: str | None = N
 def _stems(part: str, stem: str | None) -> Sequence[str]:
     if stem is not None:
         return [stem]
-    check_word("part", part, PARTS)
+    check_choice("part", part, PARTS)
     return PARTS[part]
 
 

@@ -1,7 +1,7 @@
-"""Decoding: the likeliest sentences, token by token, with what is computed once kept.
+"""Beam search with cached states of the network.
 
-Draws of the heads, sentences and their hypotheses are dimensions of one tensor. To the network a
-draw is one more sentence, so it knows nothing of the search.
+Samples of the heads, sentences and hypotheses are dimensions of one tensor. The network sees a
+sample as one more sentence of the batch.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["Hypothesis", "beam_search"]
 
 
 class Hypothesis(NamedTuple):
-    """A sentence that was found.
+    """A finished hypothesis.
 
     Attributes:
-        tokens: Its tokens, EOS the last.
+        tokens: Its tokens, ended by EOS.
         score: ``log_prob / len(tokens) ** length_penalty``.
         log_prob: Its log-probability.
     """
@@ -45,56 +45,55 @@ def beam_search(
     beam: int = 5,
     length_penalty: float = 1.0,
     draws: int = 0,
-    limit: int | None = None,
-    least: int = 1,
+    max_tokens: int | None = None,
+    min_tokens: int = 1,
     no_repeat: int = 0,
 ) -> list[list[Hypothesis]]:
-    r"""Searches for the sentences of the highest score, by the rules of fairseq.
+    r"""Searches for the sentences of the highest score, as fairseq does.
 
     .. math:: \log p(y) / |y|^{\text{length\_penalty}}, \quad \text{EOS counted in } |y|
 
-    At each token the best ``2 * beam`` continuations of a sentence are looked at. Where EOS is
-    among the first ``beam`` it ends a hypothesis, further down it is dropped; of the others the
-    first ``beam`` go on. A sentence is done when ``beam`` hypotheses have ended, or at the limit,
-    where EOS is forced and scored. PAD and BOS cannot come, but keep their probability. Unlike
-    fairseq's default, ``--min-len 1``, a sentence may be empty.
+    At each step the best ``2 * beam`` continuations of a sentence are candidates. EOS among the
+    first ``beam`` finishes a hypothesis; further down it is dropped. The best ``beam`` others are
+    continued. A sentence is done when ``beam`` hypotheses are finished, or at ``max_tokens``, where
+    EOS is forced and scored. PAD and BOS are excluded without renormalising. Unlike fairseq's
+    default, ``--min-len 1``, a sentence may be empty.
 
-    With ``draws`` K, log p(y) is that of the mean probability over K draws of the heads from
+    With ``draws`` K, log p(y) is that of the mean probability over K samples of the heads from
     their prior,
 
     .. math:: \log \tfrac1K \sum_k \prod_t p_k(y_t \mid y_{<t}),
 
-    each drawn once and then kept: the encoder's heads and all gates once a sentence and draw, a row
-    of the decoder's when it is computed. Noise comes from torch's global generator. A model that
-    selects its heads, or has gates for all sentences, is told which speak by
-    :class:`~latentheads.guide.WithSelection` with as many draws.
+    each sampled once and cached: the encoder's heads and all gates once per sentence and sample, a
+    row of the decoder's heads when it is computed. Noise comes from torch's global generator. In a
+    model that selects its heads, or has gates, :class:`~latentheads.guide.WithSelection` with as
+    many draws sets which heads are active.
 
     Args:
         model: A decoder, in evaluation mode.
-        batch: The sources; targets are not looked at.
-        beam: Hypotheses of a sentence.
-        length_penalty: 0 ranks by probability; the higher, the longer the sentences.
-        draws: Draws K of the heads; 0 sets them to their prior's plug-in value.
-        limit: Most tokens, EOS counted; when not given, ten and twice the length of the sentence's
-            source, or of its target for a language model; of speech ten and as many as there are
-            positions.
-        least: Fewest tokens, EOS counted; EOS comes earlier at the limit, or where nothing else
-            may.
-        no_repeat: No n-gram of this many tokens comes twice in a sentence; 0: any may.
+        batch: The sources; targets are ignored.
+        beam: Beam size.
+        length_penalty: 0 ranks by probability; higher values favour longer sentences.
+        draws: Samples K of the heads; 0 sets them to their prior's plug-in value.
+        max_tokens: Most tokens, EOS included; by default ten more than twice the length of the
+            source, or of the target for a language model; for speech ten more than its positions.
+        min_tokens: Fewest tokens, EOS included; EOS comes earlier only at ``max_tokens``, or where
+            ``no_repeat`` allows no other token.
+        no_repeat: No n-gram of this length occurs twice in a sentence; 0: no limit.
 
     Returns:
-        For every sentence ``beam`` hypotheses, best first; fewer where the limit leaves no more.
+        ``beam`` hypotheses for every sentence, best first; fewer where ``max_tokens`` allows fewer.
     """
     _check(beam, length_penalty, draws)
-    _check_length(limit, least, no_repeat)
-    limits, times = _limits(batch, limit), max(draws, 1)
-    search = _Search(batch, beam, times, limits, model.density_dtype, least, no_repeat)
+    _check_length(max_tokens, min_tokens, no_repeat)
+    limits, samples = _max_tokens(batch, max_tokens), max(draws, 1)
+    search = _BeamSearch(batch, beam, samples, limits, model.density_dtype, min_tokens, no_repeat)
     with nullcontext() if draws else PlugIn():
-        state = model.begin(batch.repeated(times))
+        state = model.begin(batch.repeated(samples))
         while not search.done:
-            logits = model.step(search.fed, state)
+            logits = model.step(search.last_tokens, state)
             state.select(*search.advance(logits.squeeze(-2)))
-    return search.found.best_first(length_penalty)
+    return search.found.ranked(length_penalty)
 
 
 def _check(beam: int, length_penalty: float, draws: int) -> None:
@@ -106,38 +105,38 @@ def _check(beam: int, length_penalty: float, draws: int) -> None:
         raise ValueError(f"draws must be 0, for none, or more, got {draws}")
 
 
-def _check_length(limit: int | None, least: int, no_repeat: int) -> None:
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}")
-    if not 1 <= least <= (least if limit is None else limit):
-        most = "" if limit is None else f" and at most the limit of {limit}"
-        raise ValueError(f"least must be at least 1{most}, got {least}")
+def _check_length(max_tokens: int | None, min_tokens: int, no_repeat: int) -> None:
+    if max_tokens is not None and max_tokens < 1:
+        raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
+    if not 1 <= min_tokens <= (min_tokens if max_tokens is None else max_tokens):
+        upper = "" if max_tokens is None else f" and at most max_tokens, {max_tokens}"
+        raise ValueError(f"min_tokens must be at least 1{upper}, got {min_tokens}")
     if no_repeat < 0:
         raise ValueError(f"no_repeat must be 0, for any, or more, got {no_repeat}")
 
 
-def _limits(batch: Batch, limit: int | None) -> Int[Tensor, " sentence"]:
-    """The most tokens of every sentence; its own, so that its batch does not matter."""
+def _max_tokens(batch: Batch, max_tokens: int | None) -> Int[Tensor, " sentence"]:
+    """The most tokens of every sentence, by its own length: independent of its batch."""
     valid = batch.target_valid if batch.source is None else batch.source_valid
-    own = 10 + (2 if batch.frames is None else 1) * valid.sum(-1)
-    return own if limit is None else torch.full_like(own, limit)
+    default = 10 + (2 if batch.frames is None else 1) * valid.sum(-1)
+    return default if max_tokens is None else torch.full_like(default, max_tokens)
 
 
-def _begin(batch: Batch) -> Int[Tensor, " sentence"]:
-    """The token before each target: a language where speech is written in several, or BOS."""
+def _start_tokens(batch: Batch) -> Int[Tensor, " sentence"]:
+    """The token before each target: BOS, or a language tag in multilingual speech recognition."""
     if batch.before is None or batch.frames is None:
         return torch.full_like(batch.sentences, BOS)
     return batch.before
 
 
-def _mean(each: Float[Tensor, "draw s h vocab"]) -> Float[Tensor, "s h vocab"]:
-    """The log of the mean probability over draws, one after the other to spare memory."""
-    if len(each) == 1:
-        return each[0]
-    joint = each[0].clone()
-    for one in each[1:]:
-        torch.logaddexp(joint, one, out=joint)
-    return joint.sub_(math.log(len(each)))
+def _log_mean(log_probs: Float[Tensor, "draw s h vocab"]) -> Float[Tensor, "s h vocab"]:
+    """The log of the mean probability over samples, accumulated in place to save memory."""
+    if len(log_probs) == 1:
+        return log_probs[0]
+    total = log_probs[0].clone()
+    for log_prob in log_probs[1:]:
+        torch.logaddexp(total, log_prob, out=total)
+    return total.sub_(math.log(len(log_probs)))
 
 
 class _Candidates(NamedTuple):
@@ -148,27 +147,27 @@ class _Candidates(NamedTuple):
     token: Int[Tensor, "sentence candidate"]
 
     @classmethod
-    def of(cls, joint: Float[Tensor, "sentence hypothesis vocab"], number: int) -> _Candidates:
-        """Takes the best of each hypothesis, and the best of these."""
-        each, tokens = joint.topk(min(number, joint.shape[-1]), -1)
-        log_prob, place = each.flatten(1).topk(min(number, each[0].numel()), -1)
-        return cls(log_prob, place // each.shape[-1], tokens.flatten(1).gather(1, place))
+    def of(cls, log_probs: Float[Tensor, "sentence hypothesis vocab"], number: int) -> _Candidates:
+        """Selects the best tokens of each hypothesis, and the best of these."""
+        best, tokens = log_probs.topk(min(number, log_probs.shape[-1]), -1)
+        log_prob, index = best.flatten(1).topk(min(number, best[0].numel()), -1)
+        return cls(log_prob, index // best.shape[-1], tokens.flatten(1).gather(1, index))
 
-    def going_on(self, beam: int) -> _Candidates:
-        """The best without EOS; where there are too few, some of probability 0."""
-        alive = self.log_prob.masked_fill(self.token == EOS, -torch.inf)
-        log_prob, place = alive.topk(min(beam, alive.shape[-1]), -1)
-        return _Candidates(log_prob, self.parent.gather(1, place), self.token.gather(1, place))
+    def unfinished(self, beam: int) -> _Candidates:
+        """The best candidates without EOS; padded with ones of probability 0."""
+        without_eos = self.log_prob.masked_fill(self.token == EOS, -torch.inf)
+        log_prob, index = without_eos.topk(min(beam, without_eos.shape[-1]), -1)
+        return _Candidates(log_prob, self.parent.gather(1, index), self.token.gather(1, index))
 
 
-class _Found:
-    """The hypotheses that ended; one slot beyond those of a sentence takes what is dropped.
+class _FinishedHypotheses:
+    """Finished hypotheses; the last slot of a sentence collects those that are dropped.
 
     Args:
-        number: Sentences.
-        beam: Hypotheses that a sentence may have.
+        number: Number of sentences.
+        beam: Hypotheses of a sentence.
         longest: Most tokens.
-        like: Tells the type and the device of log-probabilities.
+        like: A tensor with the dtype and device of log-probabilities.
     """
 
     def __init__(self, number: int, beam: int, longest: int, like: Tensor) -> None:
@@ -182,13 +181,13 @@ class _Found:
         tokens: Int[Tensor, "sentence candidate token"],
         log_prob: Float[Tensor, "sentence candidate"],
     ) -> None:
-        """Puts hypotheses of some sentences into slots."""
+        """Stores hypotheses of some sentences in slots."""
         row = sentences[:, None]
         self.tokens[row, slots, : tokens.shape[-1]] = tokens
         self.log_prob[row, slots] = log_prob
 
-    def best_first(self, length_penalty: float) -> list[list[Hypothesis]]:
-        """Sorts the hypotheses of every sentence by their score."""
+    def ranked(self, length_penalty: float) -> list[list[Hypothesis]]:
+        """The hypotheses of every sentence, best score first."""
         tokens, log_prob = self.tokens[:, :-1], self.log_prob[:, :-1]
         lengths = (tokens != PAD).sum(-1)
         score = log_prob / lengths.clamp(min=1).to(log_prob) ** length_penalty
@@ -196,22 +195,26 @@ class _Found:
         columns = (part.gather(1, order).tolist() for part in (lengths, score, log_prob))
         rows = zip(tokens.take_along_dim(order[..., None], 1).tolist(), *columns, strict=True)
         return [
-            [Hypothesis(y[:n], *numbers) for y, n, *numbers in zip(*row, strict=True) if n]
+            [
+                Hypothesis(token_ids[:length], *numbers)
+                for token_ids, length, *numbers in zip(*row, strict=True)
+                if length
+            ]
             for row in rows
         ]
 
 
-class _Search:
-    """The sentences that are not done, and their hypotheses.
+class _BeamSearch:
+    """The sentences that are not done, and their unfinished hypotheses.
 
     Args:
         batch: All sentences.
-        beam: Hypotheses of a sentence.
-        draws: Draws of the heads; 1 for the plug-in network.
+        beam: Beam size.
+        draws: Samples of the heads; 1 for the plug-in network.
         limits: Most tokens of each sentence.
-        dtype: Of log-probabilities.
+        dtype: Dtype of log-probabilities.
         least: Fewest tokens.
-        no_repeat: Length of the n-grams that may not come twice; 0: any may.
+        no_repeat: Length of the n-grams that may not occur twice; 0: no limit.
     """
 
     def __init__(
@@ -230,10 +233,10 @@ class _Search:
         number, device = len(batch), limits.device
         self.sentences = torch.arange(number, device=device)
         self.count = torch.zeros_like(self.sentences)
-        self.tokens = _begin(batch)[:, None, None]
+        self.tokens = _start_tokens(batch)[:, None, None]
         self.log_prob = torch.zeros(draws, number, 1, dtype=dtype, device=device)
-        self.found = _Found(number, beam, longest, self.log_prob)
-        self._space: Tensor | None = None
+        self.found = _FinishedHypotheses(number, beam, longest, self.log_prob)
+        self._buffer: Tensor | None = None
 
     @property
     def done(self) -> bool:
@@ -241,95 +244,97 @@ class _Search:
         return not len(self.sentences)
 
     @property
-    def fed(self) -> Int[Tensor, "row hypothesis 1"]:
-        """The last token of every hypothesis, once for every draw."""
+    def last_tokens(self) -> Int[Tensor, "row hypothesis 1"]:
+        """The last token of every hypothesis, repeated for every sample of the heads."""
         return self.tokens[..., -1:].repeat(self.draws, 1, 1)
 
     def advance(
         self, logits: Float[Tensor, "row hypothesis vocab"]
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Gives every hypothesis its next token; those that end leave, and sentences that are done.
+        """Extends every hypothesis by a token; removes finished hypotheses and sentences.
 
         Returns:
-            The sentences and the hypotheses of each that the network's state has to keep.
+            Indices of the sentences, and of the hypotheses, that the network's state must keep.
         """
         at_limit = self.limits == self.tokens.shape[-1]
-        each = self._extend(logits, at_limit)
-        candidates = _Candidates.of(_mean(each), 2 * self.beam)
-        self._end(_Candidates(*(part[:, : self.beam] for part in candidates)))
-        going = candidates.going_on(self.beam)
-        self._go_on(going, each)
-        return self._leave(going.parent, (self.count == self.beam) | at_limit)
+        log_probs = self._score_continuations(logits, at_limit)
+        candidates = _Candidates.of(_log_mean(log_probs), 2 * self.beam)
+        self._collect_finished(_Candidates(*(part[:, : self.beam] for part in candidates)))
+        unfinished = candidates.unfinished(self.beam)
+        self._continue_with(unfinished, log_probs)
+        return self._drop_done(unfinished.parent, (self.count == self.beam) | at_limit)
 
-    def _extend(
+    def _score_continuations(
         self, logits: Tensor, at_limit: Tensor
     ) -> Float[Tensor, "draw sentence hypothesis vocab"]:
-        """Computes ``log p_k(y_<t) + log p_k(y_t)`` for every draw k and next token."""
-        each = self._log_softmax(full_precision(logits)).unflatten(0, (self.draws, -1))
-        each += self.log_prob.unsqueeze(-1)
-        each[..., PAD] = -torch.inf
-        each[..., BOS] = -torch.inf
+        """Computes ``log p_k(y_<t) + log p_k(y_t)`` for every sample k and next token."""
+        log_probs = self._log_softmax(full_precision(logits)).unflatten(0, (self.draws, -1))
+        log_probs += self.log_prob.unsqueeze(-1)
+        log_probs[..., PAD] = -torch.inf
+        log_probs[..., BOS] = -torch.inf
         if self.no_repeat:
-            each.scatter_(-1, self._repeating().expand(self.draws, -1, -1, -1), -torch.inf)
+            log_probs.scatter_(
+                -1, self._tokens_repeating_ngrams().expand(self.draws, -1, -1, -1), -torch.inf
+            )
         if self.tokens.shape[-1] < self.least:
-            self._hold(each, at_limit)
+            self._forbid_early_eos(log_probs, at_limit)
         if self.tokens.shape[-1] >= self.shortest:
-            other = torch.arange(each.shape[-1], device=each.device) != EOS
-            each.masked_fill_(at_limit[:, None, None] & other, -torch.inf)
-        return each
+            other = torch.arange(log_probs.shape[-1], device=log_probs.device) != EOS
+            log_probs.masked_fill_(at_limit[:, None, None] & other, -torch.inf)
+        return log_probs
 
-    def _repeating(self) -> Int[Tensor, "sentence hypothesis place"]:
-        """The tokens that would end an n-gram a second time; PAD, which never comes, elsewhere."""
-        known, n = self.tokens, self.no_repeat
-        if known.shape[-1] < n:
-            return torch.full_like(known[..., :1], PAD)
-        grams = known.unfold(-1, n, 1)
-        last = known[..., None, known.shape[-1] - n + 1 :]
+    def _tokens_repeating_ngrams(self) -> Int[Tensor, "sentence hypothesis place"]:
+        """The tokens that would repeat an n-gram; PAD, which is excluded anyway, elsewhere."""
+        tokens, n = self.tokens, self.no_repeat
+        if tokens.shape[-1] < n:
+            return torch.full_like(tokens[..., :1], PAD)
+        grams = tokens.unfold(-1, n, 1)
+        last = tokens[..., None, tokens.shape[-1] - n + 1 :]
         return grams[..., -1].masked_fill(~(grams[..., :-1] == last).all(-1), PAD)
 
-    def _hold(self, each: Tensor, at_limit: Tensor) -> None:
-        """Keeps EOS from coming too early, unless nothing else can come."""
-        end = each[..., EOS].clone()
-        each[..., EOS] = -torch.inf
-        nothing = (each == -torch.inf).all(-1) if self.no_repeat else at_limit[:, None]
-        each[..., EOS] = end.masked_fill(~(nothing | at_limit[:, None]), -torch.inf)
+    def _forbid_early_eos(self, log_probs: Tensor, at_limit: Tensor) -> None:
+        """Excludes EOS before the fewest tokens, unless every other token is excluded."""
+        end = log_probs[..., EOS].clone()
+        log_probs[..., EOS] = -torch.inf
+        no_other = (log_probs == -torch.inf).all(-1) if self.no_repeat else at_limit[:, None]
+        log_probs[..., EOS] = end.masked_fill(~(no_other | at_limit[:, None]), -torch.inf)
 
     def _log_softmax(self, logits: Tensor) -> Tensor:
-        """Writes to memory of its own: as much afresh for every token costs more than the sum."""
-        if self._space is None:
-            self._space = logits.new_empty(len(logits) * self.beam, logits.shape[-1])
+        """Log-softmax into a reused buffer: allocating one for every token costs more time."""
+        if self._buffer is None:
+            self._buffer = logits.new_empty(len(logits) * self.beam, logits.shape[-1])
         rows = logits.flatten(0, 1)
-        torch.log_softmax(rows, -1, out=self._space[: len(rows)])
-        return self._space[: len(rows)].view_as(logits)
+        torch.log_softmax(rows, -1, out=self._buffer[: len(rows)])
+        return self._buffer[: len(rows)].view_as(logits)
 
-    def _end(self, best: _Candidates) -> None:
-        """Takes out the candidates that are EOS, as long as there is room."""
+    def _collect_finished(self, best: _Candidates) -> None:
+        """Stores the candidates that end with EOS, until a sentence has all its hypotheses."""
         ends = (best.token == EOS) & (best.log_prob != -torch.inf)
-        reached = self.count[:, None] + ends.cumsum(1)
-        slots = torch.where(ends, reached - 1, self.beam).clamp(max=self.beam)
-        self.count = reached[:, -1].clamp(max=self.beam)
-        tokens = self._grown(best)[..., 1:]
+        count = self.count[:, None] + ends.cumsum(1)
+        slots = torch.where(ends, count - 1, self.beam).clamp(max=self.beam)
+        self.count = count[:, -1].clamp(max=self.beam)
+        tokens = self._append_token(best)[..., 1:]
         self.found.put(self.sentences, slots, tokens, best.log_prob)
 
-    def _go_on(self, going: _Candidates, each: Tensor) -> None:
-        """Makes candidates the present hypotheses."""
-        place = going.parent * each.shape[-1] + going.token
-        log_prob = each.flatten(-2).take_along_dim(place[None], -1)
-        self.log_prob = log_prob.masked_fill(going.log_prob == -torch.inf, -torch.inf)
-        self.tokens = self._grown(going)
+    def _continue_with(self, candidates: _Candidates, log_probs: Tensor) -> None:
+        """Makes candidates the current hypotheses."""
+        index = candidates.parent * log_probs.shape[-1] + candidates.token
+        log_prob = log_probs.flatten(-2).take_along_dim(index[None], -1)
+        self.log_prob = log_prob.masked_fill(candidates.log_prob == -torch.inf, -torch.inf)
+        self.tokens = self._append_token(candidates)
 
-    def _grown(self, candidates: _Candidates) -> Int[Tensor, "sentence candidate token"]:
-        before = self.tokens.take_along_dim(candidates.parent[..., None], 1)
-        return torch.cat([before, candidates.token[..., None]], -1)
+    def _append_token(self, candidates: _Candidates) -> Int[Tensor, "sentence candidate token"]:
+        tokens = self.tokens.take_along_dim(candidates.parent[..., None], 1)
+        return torch.cat([tokens, candidates.token[..., None]], -1)
 
-    def _leave(self, parents: Tensor, done: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Drops the sentences that are done; gives the sentences and hypotheses that stay."""
-        stay = (~done).nonzero().squeeze(1)  # the one wait for the device
+    def _drop_done(self, parents: Tensor, done: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Drops the sentences that are done; returns indices of sentences and hypotheses kept."""
+        active = (~done).nonzero().squeeze(1)  # the only synchronisation with the device
         rows = None
-        if len(stay) < len(done):
-            self.sentences, self.limits = self.sentences[stay], self.limits[stay]
-            self.count, self.tokens = self.count[stay], self.tokens[stay]
-            self.log_prob, parents = self.log_prob[:, stay], parents[stay]
-            draws = torch.arange(self.draws, device=stay.device)
-            rows = (draws[:, None] * len(done) + stay).flatten()
+        if len(active) < len(done):
+            self.sentences, self.limits = self.sentences[active], self.limits[active]
+            self.count, self.tokens = self.count[active], self.tokens[active]
+            self.log_prob, parents = self.log_prob[:, active], parents[active]
+            draws = torch.arange(self.draws, device=active.device)
+            rows = (draws[:, None] * len(done) + active).flatten()
         return rows, None if self.beam == 1 else parents.repeat(self.draws, 1)

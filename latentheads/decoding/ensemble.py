@@ -1,4 +1,4 @@
-"""Several networks that decode as one."""
+"""Ensemble decoding: beam search under the mean distribution of several networks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from latentheads.model import Decoder
 __all__ = ["ensemble_search"]
 
 
-class _Together:
-    """Several networks of one vocabulary as one that decodes: the mean of their laws.
+class _EnsembleModel:
+    """An ensemble of networks of one vocabulary, as one decoder.
 
     Args:
         models: The networks, on one device.
-        guides: Whose likeliest selections of heads are used, one for each network.
+        guides: The guide of each network; its likeliest selection of heads is used.
     """
 
     def __init__(self, models: Sequence[Decoder], guides: Sequence[ModelGuide | None]) -> None:
@@ -32,9 +32,9 @@ class _Together:
 
     @property
     def density_dtype(self) -> torch.dtype:
-        """The widest of the networks'."""
-        kinds = [model.density_dtype for model, _ in self.pairs]
-        return torch.float64 if torch.float64 in kinds else torch.float32
+        """The widest ``density_dtype`` of the networks."""
+        dtypes = [model.density_dtype for model, _ in self.pairs]
+        return torch.float64 if torch.float64 in dtypes else torch.float32
 
     def begin(self, batch: Batch) -> _States:
         """Prepares every network."""
@@ -48,11 +48,11 @@ class _Together:
         self, tokens: Int[Tensor, "batch *hypothesis new"], states: _States
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """The log of the sum of all networks' probabilities of every next token."""
-        every = [
+        log_probs = [
             full_precision(model.step(tokens, state)).log_softmax(-1)
             for (model, _), state in zip(self.pairs, states, strict=True)
         ]
-        return torch.stack(every).logsumexp(0)
+        return torch.stack(log_probs).logsumexp(0)
 
 
 class _States(list[Any]):
@@ -70,10 +70,10 @@ def ensemble_search(
     batch: Batch,
     decoding: Decoding,
 ) -> list[list[int]]:
-    """The tokens of the best hypothesis of every sentence by the mean law of several networks.
+    """Returns the tokens of the best hypothesis under the mean distribution of several networks.
 
-    Each stands at the location of its heads, with the likeliest of its guide's selections: draws
-    are not looked at.
+    Heads are set to their prior's location, with the likeliest selection of each guide;
+    ``decoding.draws`` is ignored.
     """
     with eval_no_grad(*models):
-        return search(_Together(models, guides), batch.to(models[0].device), decoding, 0)
+        return search(_EnsembleModel(models, guides), batch.to(models[0].device), decoding, 0)

@@ -1,7 +1,7 @@
-"""Sampling: a language model continues texts, token by token, with what is computed once kept.
+"""Sampling of text from a language model, token by token, with cached states.
 
-All texts are at the same position at any time: a prompt that is longer than another is still read
-while the other is already continued. So texts of all lengths share one pass, without padding.
+All texts are at the same position at any time: a long prompt is still consumed while a shorter one
+is already continued. So texts of all lengths share one pass without padding.
 """
 
 from __future__ import annotations
@@ -24,93 +24,99 @@ from latentheads.passes import passes
 __all__ = ["sample_text"]
 
 CHUNK = 256
-"""Tokens fed in one pass at most: a pass scores the whole vocabulary after every one."""
+"""Most tokens fed in one pass: a pass computes logits of the whole vocabulary after each."""
 
 
 @runtime_checkable
-class Sampled(Protocol):
-    """A model as sampling uses it: it begins, and goes on token by token."""
+class IncrementalDecoder(Protocol):
+    """A model that decodes token by token."""
 
     @property
     def training(self) -> bool:
-        """Whether it is in training mode, where dropout acts."""
+        """Whether it is in training mode."""
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Its device."""
 
     def begin(self, batch: Batch) -> DecodingState:
-        """Prepares to decode a batch."""
+        """Prepares the state for decoding a batch."""
 
     def step(self, tokens: Tensor, state: DecodingState) -> Tensor:
-        """Feeds further tokens and scores the vocabulary after each."""
+        """Feeds further tokens; returns the logits after each."""
 
 
 @torch.no_grad()
 @passes()
 def sample_text(
-    model: Sampled,
+    model: IncrementalDecoder,
     prompts: Sequence[Sequence[int]],
     length: int,
     temperature: float = 1.0,
     top_k: int = 0,
     block: int = 0,
     context: int = 0,
-    drawn: bool = False,
-    stop: bool = True,
-    begin: int = BOS,
+    sample_heads: bool = False,
+    stop_at_eos: bool = True,
+    start_token: int = BOS,
     unknown: bool = True,
 ) -> list[list[int]]:
-    r"""Continues texts with tokens drawn one after another, among the ``top_k`` likeliest.
+    r"""Samples continuations of prompts token by token, among the ``top_k`` likeliest tokens.
 
     .. math:: y_t \sim \mathrm{softmax}(\text{logits}(y_{<t}) / \text{temperature})
 
-    PAD and BOS never come: their probability is taken out. Noise comes from torch's global
-    generator, for the tokens and for the heads.
+    PAD and BOS are excluded before the softmax. Noise comes from torch's global generator, for the
+    tokens and for the heads.
 
-    A model of running text knows no position past its block. Once ``block`` tokens are held, the
-    last ``context`` of them are read anew from position 0 on, and what follows is read behind
-    them. With heads drawn, these rows are drawn anew too.
+    A model of running text has no positions beyond its block size. Once ``block`` tokens are
+    cached, the last ``context`` of them are fed again from position 0. Sampled heads of these rows
+    are then sampled again.
 
     Args:
         model: A language model, in evaluation mode.
-        prompts: What each text begins with, as token ids, behind ``begin``.
-        length: Tokens that a text is continued by, at most.
-        temperature: Below 1 the likely tokens become likelier, above 1 the unlikely ones; 0 always
-            takes the likeliest.
-        top_k: How many of the likeliest tokens are chosen among; 0: all.
-        block: Tokens that are held at a time; 0: any number.
-        context: Tokens that are kept when a block is full.
-        drawn: Draw each head from its prior when its row is computed, instead of setting it to the
-            prior's plug-in value.
-        stop: Whether EOS ends a text, as for a model of sentences; in running text it ends a line.
-        begin: The token before each text: BOS for a sentence, EOS where running text goes on.
-        unknown: Whether UNK may come; if not, its probability is taken out.
+        prompts: The token ids of each prompt, without ``start_token``.
+        length: Most tokens that a prompt is continued by.
+        temperature: Softmax temperature; 0 always takes the likeliest token.
+        top_k: Sample among this many likeliest tokens; 0: all.
+        block: Most tokens in the cache; 0: no limit.
+        context: Tokens that are fed again when the block is full.
+        sample_heads: Sample each head from its prior when its row is computed, instead of setting
+            it to the prior's plug-in value.
+        stop_at_eos: Whether EOS ends a text, as in a model of sentences; in running text it ends a
+            line.
+        start_token: The token before each text: BOS for a sentence, EOS for running text.
+        unknown: Whether UNK may be sampled.
 
     Returns:
-        What comes behind each prompt, EOS the last where it ended the text.
+        The continuation of each prompt, with EOS if it ended the text.
     """
     _check(model, prompts, length, temperature, top_k)
     _check_block(block, context)
     if not prompts:
         return []
-    texts = _Texts([[begin, *prompt] for prompt in prompts], length, stop, model.device)
-    never = [PAD, BOS] if unknown else [PAD, BOS, UNK]
-    reader = _Reader(model, block, context)
-    with nullcontext() if drawn else PlugIn():
+    texts = _GrowingTexts(
+        [[start_token, *prompt] for prompt in prompts], length, stop_at_eos, model.device
+    )
+    excluded = [PAD, BOS] if unknown else [PAD, BOS, UNK]
+    window = _Window(model, block, context)
+    with nullcontext() if sample_heads else PlugIn():
         while not texts.done:
-            logits = reader.read(texts.known)
-            reader.keep(texts.advance(_draw(logits, never, temperature, top_k)))
-    return texts.found
+            logits = window.next_logits(texts.tokens_so_far)
+            window.select(texts.append(_sample_tokens(logits, excluded, temperature, top_k)))
+    return texts.continuations
 
 
 def _check(
-    model: Sampled, prompts: Sequence[Sequence[int]], length: int, temperature: float, top_k: int
+    model: IncrementalDecoder,
+    prompts: Sequence[Sequence[int]],
+    length: int,
+    temperature: float,
+    top_k: int,
 ) -> None:
     if model.training:
         raise ValueError("model must be in evaluation mode: call model.eval() first")
     if any(token in (PAD, BOS) or token < 0 for prompt in prompts for token in prompt):
-        raise ValueError("prompts must be token ids without PAD and BOS, which no text holds")
+        raise ValueError("prompts must be token ids without PAD and BOS, which no text contains")
     if length < 1:
         raise ValueError(f"length must be at least 1, got {length}")
     if not 0 <= temperature < math.inf:
@@ -127,41 +133,41 @@ def _check_block(block: int, context: int) -> None:
         raise ValueError(f"context must be not negative and {limit}, got {context}")
 
 
-def _draw(
-    logits: Float[Tensor, "text vocab"], never: list[int], temperature: float, top_k: int
+def _sample_tokens(
+    logits: Float[Tensor, "text vocab"], excluded: list[int], temperature: float, top_k: int
 ) -> Int[Tensor, " text"]:
-    r"""Draws a token by the largest of :math:`\text{logits} + \text{temperature} \cdot g`.
+    r"""Samples a token as the argmax of :math:`\text{logits} + \text{temperature} \cdot g`.
 
-    With independent Gumbel noise g that is a draw from softmax(logits / temperature).
+    With independent Gumbel noise g this samples from softmax(logits / temperature).
     """
     scores, tokens = logits.to(torch.float64, copy=True), None
-    for each in never:  # one by one: a list of places would be waited for
-        scores[..., each] = -torch.inf
+    for token in excluded:  # one by one: indexing with a list would synchronise with the device
+        scores[..., token] = -torch.inf
     if 0 < top_k < scores.shape[-1]:
         scores, tokens = scores.topk(top_k, -1)
     if temperature:
         noise = torch.empty_like(scores).exponential_().log_().neg_()
         scores = scores / max(temperature, 1) + noise * min(temperature, 1)
-    place = scores.argmax(-1, keepdim=True)
-    return (place if tokens is None else tokens.gather(-1, place)).squeeze(-1)
+    index = scores.argmax(-1, keepdim=True)
+    return (index if tokens is None else tokens.gather(-1, index)).squeeze(-1)
 
 
-class _Reader:
-    """Feeds what is new of growing texts to a model, and begins anew where a block is full.
+class _Window:
+    """Feeds the new tokens of growing texts to a model; starts a new window when a block is full.
 
     Args:
         model: The model.
-        block: Tokens that its state may hold; 0: any number.
-        context: Tokens kept of a full block.
+        block: Most tokens in its state; 0: no limit.
+        context: Tokens of a full block that the next window starts with.
     """
 
-    def __init__(self, model: Sampled, block: int, context: int) -> None:
+    def __init__(self, model: IncrementalDecoder, block: int, context: int) -> None:
         self.model, self.block, self.context = model, block, context
         self.state: Any = None
         self.start = self.fed = 0
 
-    def read(self, tokens: Int[Tensor, "text known"]) -> Float[Tensor, "text vocab"]:
-        """Scores the vocabulary after all tokens of every text."""
+    def next_logits(self, tokens: Int[Tensor, "text position"]) -> Float[Tensor, "text vocab"]:
+        """Computes the logits after the last token of every text."""
         start = self._window(tokens.shape[-1])
         if self.state is None or start > self.start:
             self.state = self.model.begin(Batch(tokens))
@@ -173,75 +179,80 @@ class _Reader:
         logits: Tensor = self.model.step(last, self.state)
         return logits[:, -1]
 
-    def _window(self, known: int) -> int:
-        """Where the block begins that holds the last of the tokens known so far."""
+    def _window(self, length: int) -> int:
+        """The start of the window that contains the last of the tokens so far."""
         if not self.block:
             return 0
-        fresh = self.block - self.context
-        return max(0, known - self.context - 1) // fresh * fresh
+        stride = self.block - self.context
+        return max(0, length - self.context - 1) // stride * stride
 
-    def keep(self, texts: Int[Tensor, " kept"] | None) -> None:
-        """Drops all texts but some; None keeps all."""
-        self.state.select(texts)
+    def select(self, indices: Int[Tensor, " active"] | None) -> None:
+        """Keeps only the texts of these indices; None keeps all."""
+        self.state.select(indices)
 
 
-class _Texts:
-    """Texts that grow by one token at a time, behind their prompts.
+class _GrowingTexts:
+    """Texts that grow by one token at a time after their prompts.
 
     Args:
-        prompts: Their beginnings, of a token or more.
-        length: Most tokens behind each.
+        prompts: The prompts, of at least one token.
+        length: Most new tokens of each.
         stop: Whether EOS ends a text.
-        device: Where tokens are kept.
+        device: Device of the tokens.
     """
 
     def __init__(
-        self, prompts: Sequence[Sequence[int]], length: int, stop: bool, device: torch.device
+        self,
+        prompts: Sequence[Sequence[int]],
+        length: int,
+        stop_at_eos: bool,
+        device: torch.device,
     ) -> None:
-        given = torch.tensor([len(prompt) for prompt in prompts]).to(device)
-        self.given, self.limits = given, given + length
-        self.stop = stop
+        prompt_lengths = torch.tensor([len(prompt) for prompt in prompts]).to(device)
+        self.prompt_lengths, self.max_lengths = prompt_lengths, prompt_lengths + length
+        self.stop_at_eos = stop_at_eos
         self.width = min(len(prompt) for prompt in prompts)
         self.tokens = F.pad(pad(prompts), (0, length), value=PAD).to(device)
-        self.places = torch.arange(len(prompts), device=device)
-        self.found: list[list[int]] = [[] for _ in prompts]
+        self.indices = torch.arange(len(prompts), device=device)
+        self.continuations: list[list[int]] = [[] for _ in prompts]
 
     @property
     def done(self) -> bool:
         """Whether no text is left."""
-        return not len(self.places)
+        return not len(self.indices)
 
     @property
-    def known(self) -> Int[Tensor, "text known"]:
-        """The tokens of the texts that still grow."""
+    def tokens_so_far(self) -> Int[Tensor, "text position"]:
+        """The tokens of the unfinished texts."""
         return self.tokens[:, : self.width]
 
-    def advance(self, drawn: Int[Tensor, " text"]) -> Int[Tensor, " kept"] | None:
-        """Gives every text its next token, the prompt's where that goes on; some texts end.
+    def append(self, sampled: Int[Tensor, " text"]) -> Int[Tensor, " active"] | None:
+        """Appends the sampled token to every text, or the prompt's next one; drops finished texts.
 
         Returns:
-            Which of the texts still grow; None where all do.
+            Indices of the unfinished texts; None if all are.
         """
-        behind = self.given <= self.width
-        token = torch.where(behind, drawn, self.tokens[:, self.width])
+        after_prompt = self.prompt_lengths <= self.width
+        token = torch.where(after_prompt, sampled, self.tokens[:, self.width])
         self.tokens[:, self.width] = token
         self.width += 1
-        ended = self.limits == self.width
-        if self.stop:
-            ended |= behind & (token == EOS)
-        return self._leave(ended)
+        ended = self.max_lengths == self.width
+        if self.stop_at_eos:
+            ended |= after_prompt & (token == EOS)
+        return self._drop_done(ended)
 
-    def _leave(self, ended: Bool[Tensor, " text"]) -> Int[Tensor, " kept"] | None:
-        stay = (~ended).nonzero().squeeze(1)  # the one wait for the device
-        if len(stay) == len(ended):
+    def _drop_done(self, ended: Bool[Tensor, " text"]) -> Int[Tensor, " active"] | None:
+        active = (~ended).nonzero().squeeze(1)  # the only synchronisation with the device
+        if len(active) == len(ended):
             return None
-        for place, given, row in zip(
-            self.places[ended].tolist(),
-            self.given[ended].tolist(),
-            self.known[ended].tolist(),
+        for index, prompt_length, row in zip(
+            self.indices[ended].tolist(),
+            self.prompt_lengths[ended].tolist(),
+            self.tokens_so_far[ended].tolist(),
             strict=True,
         ):
-            self.found[place] = row[given:]
-        self.places, self.tokens = self.places[stay], self.tokens[stay]
-        self.given, self.limits = self.given[stay], self.limits[stay]
-        return stay
+            self.continuations[index] = row[prompt_length:]
+        self.indices, self.tokens = self.indices[active], self.tokens[active]
+        self.prompt_lengths = self.prompt_lengths[active]
+        self.max_lengths = self.max_lengths[active]
+        return active

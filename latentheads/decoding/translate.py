@@ -1,4 +1,4 @@
-"""How text is translated: options, and a batch at a time."""
+"""Translation: options of decoding, and beam search over batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from latentheads.checks import check_least
 from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.batches import batch_indices, collate
 from latentheads.decoding.beam_search import beam_search
-from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
+from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import Decoder, Stepwise
@@ -20,45 +20,45 @@ from latentheads.values import convert_fields
 __all__ = [
     "TOKENS",
     "Decoding",
-    "Lose",
+    "OnSkip",
+    "decode_lines",
+    "map_batches",
     "search",
-    "texts_of",
     "translate",
     "translate_part",
-    "work_through",
 ]
 
 TOKENS = 2048
-"""Tokens of a batch that is decoded."""
+"""Tokens of a batch for decoding."""
 
-Lose = Callable[[int, str], object]
-"""Takes note of a text that is lost, by its place, and why."""
+OnSkip = Callable[[int, str], object]
+"""A callback for an input that is skipped: its index, and why."""
 
 
-WIDEST = 1000
-"""Hypotheses at most of a sentence: memory grows with them, and a hundred is wide."""
+MAX_BEAM = 1000
+"""Most hypotheses of a sentence: memory grows with them."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the test part is translated.
+    """Options of decoding, and of the scores of translations.
 
     Attributes:
-        beam: Hypotheses kept of a sentence; 1 takes the likeliest token each time.
+        beam: Beam size: hypotheses kept for each sentence; 1 is greedy decoding.
         length_penalty: Exponent of the length that a hypothesis's log-probability is divided by.
-        draws: Draws of the heads whose probabilities are averaged; 0 keeps them at their prior's
-            location, as the papers do. Selections and gates are drawn too, else the likeliest.
-        paper_bleu: Score by the papers' protocol too: tokenised, compounds split, without case on
-            iwslt14, multi30k and text that --lowercase says to lower-case.
-        paper_wer: Score recognition by the papers' protocol too: 13a tokens without case, those of
-            punctuation alone left out.
-        rouge: Score by ROUGE too, beside the first sentence of every source.
-        accuracy: Score by accuracy too, the share of translations that are right to the letter, and
-            by the number of edits to the right one.
-        min_tokens: Fewest tokens of a translation, its end counted.
-        max_tokens: Most tokens of a translation, its end counted; 0: ten and twice the source's, of
-            speech ten and as many as it has positions.
-        no_repeat: No n-gram of this length comes twice in a translation; 0: any may.
+        draws: Samples of the heads whose probabilities are averaged; 0 sets the heads to their
+            prior's location, as the papers do. Selections and gates are sampled too; with 0 they
+            are the likeliest.
+        paper_bleu: Also compute BLEU by the papers' protocol: tokenised, compounds split, without
+            case on iwslt14, multi30k and text that --lowercase says to lower-case.
+        paper_wer: Also compute WER by the papers' protocol: lower-cased 13a tokens without
+            punctuation.
+        rouge: Also compute ROUGE, and that of the first sentence of every source (lead baseline).
+        accuracy: Also compute accuracy, the share of exact matches, and the mean edit distance.
+        min_tokens: Fewest tokens of a translation, EOS included.
+        max_tokens: Most tokens of a translation, EOS included; 0: ten more than twice the source's,
+            for speech ten more than its positions.
+        no_repeat: No n-gram of this length occurs twice in a translation; 0: no limit.
     """
 
     beam: int = 1
@@ -76,8 +76,8 @@ class Decoding:
         convert_fields(self)
         check_least(vars(self), beam=1, min_tokens=1, max_tokens=0, no_repeat=0)
         check_least(vars(self), length_penalty=0.0, draws=0)
-        if self.beam > WIDEST:
-            raise ValueError(f"beam must be at most {WIDEST:,}, got {self.beam:,}")
+        if self.beam > MAX_BEAM:
+            raise ValueError(f"beam must be at most {MAX_BEAM:,}, got {self.beam:,}")
         if 0 < self.max_tokens < self.min_tokens:
             raise ValueError(
                 f"max_tokens must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}"
@@ -87,27 +87,27 @@ class Decoding:
 def translate(
     model: Decoder, guide: ModelGuide, target: Vocabulary, batch: Batch, decoding: Decoding
 ) -> list[str]:
-    """Translates a batch into lines of text, with the heads that the guide selects or draws."""
+    """Translates a batch into lines of text, with the heads that the guide selects or samples."""
     with eval_no_grad(model), WithSelection(guide, decoding.draws):
-        found = search(model, batch.to(model.device), decoding, decoding.draws)
-    return texts_of(target, found)
+        token_ids = search(model, batch.to(model.device), decoding, decoding.draws)
+    return decode_lines(target, token_ids)
 
 
-def texts_of(target: Vocabulary, found: list[list[int]]) -> list[str]:
-    """Lines of text; a newline that a model writes, as a byte like any other, becomes a space."""
-    return [target.decode(tokens).replace("\n", " ") for tokens in found]
+def decode_lines(target: Vocabulary, token_ids: list[list[int]]) -> list[str]:
+    """Decodes tokens into lines of text; a newline that a model generates becomes a space."""
+    return [target.decode(tokens).replace("\n", " ") for tokens in token_ids]
 
 
 def search(model: Stepwise, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
-    """The tokens of the best hypothesis of every sentence, its end the last.
+    """Returns the tokens of the best hypothesis of every sentence, ended by EOS.
 
     Args:
         model: A decoder, in evaluation mode.
-        batch: The sources, where the model is.
-        decoding: How to search; its draws are not looked at.
-        draws: Draws of the heads whose probabilities are averaged; 0 sets them to their location.
+        batch: The sources, on the model's device.
+        decoding: Options of the beam search; its ``draws`` is ignored.
+        draws: Samples of the heads whose probabilities are averaged; 0 sets them to their location.
     """
-    found = beam_search(
+    hypotheses = beam_search(
         model,
         batch,
         decoding.beam,
@@ -117,64 +117,66 @@ def search(model: Stepwise, batch: Batch, decoding: Decoding, draws: int) -> lis
         decoding.min_tokens,
         decoding.no_repeat,
     )
-    return [hypotheses[0].tokens for hypotheses in found]
+    return [of_sentence[0].tokens for of_sentence in hypotheses]
 
 
 def translate_part(
     model: Decoder, guide: ModelGuide, target: Vocabulary, part: Part, decoding: Decoding
 ) -> list[str]:
-    """Translates every sentence of a part, in their order.
+    """Translates every sentence of a part, in order.
 
     Args:
         model: The model.
-        guide: Selects or draws the heads.
+        guide: Selects or samples the heads.
         target: Vocabulary of the translations.
-        part: The sentences; targets are not looked at.
-        decoding: How to search.
+        part: The sentences; targets are ignored.
+        decoding: Options of the beam search.
 
     Raises:
-        UnfinishedError: There is too little memory for a single sentence.
+        UnfinishedError: A single sentence does not fit into memory.
     """
-    return work_through(part, lambda batch: translate(model, guide, target, batch, decoding), "")
+    return map_batches(part, lambda batch: translate(model, guide, target, batch, decoding), "")
 
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def work_through(
-    part: Part, work: Callable[[Batch], list[Found]], empty: Found, lose: Lose | None = None
-) -> list[Found]:
-    """The results of some work on every sentence of a part, a batch at a time, in their order.
+def map_batches(
+    part: Part, work: Callable[[Batch], list[Result]], empty: Result, on_skip: OnSkip | None = None
+) -> list[Result]:
+    """Applies a function to every sentence of a part in batches; returns the results in order.
 
-    A batch for which there is too little memory is cut in two.
+    A batch that does not fit into memory is split in two.
 
     Args:
         part: The sentences.
-        work: Gives a result for each sentence of a batch.
-        empty: The result of a sentence that is lost.
-        lose: Called where there is too little memory for a single sentence; None ends the work.
+        work: Returns a result for each sentence of a batch.
+        empty: The result of a sentence that is skipped.
+        on_skip: Called if a single sentence does not fit into memory; None raises an error.
 
     Raises:
-        UnfinishedError: There is too little memory for a single sentence.
+        UnfinishedError: A single sentence does not fit into memory.
     """
-    found = [empty] * len(part)
-    waiting = batch_indices(part, TOKENS)[::-1]
-    while waiting:
-        places = waiting.pop()
+    results = [empty] * len(part)
+    pending = batch_indices(part, TOKENS)[::-1]
+    while pending:
+        indices = pending.pop()
         try:
-            done = work(collate(part, places))
-        except (MemoryError, RuntimeError) as reason:
-            if not lacks_memory(reason):
+            batch_results = work(collate(part, indices))
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
                 raise
-            why = in_a_line(reason)  # the error itself would hold on to what was computed
+            message = one_line_message(
+                error
+            )  # keeping the error itself would keep its tensors alive
         else:
-            for place, each in zip(places.tolist(), done, strict=True):
-                found[place] = each
+            for index, result in zip(indices.tolist(), batch_results, strict=True):
+                results[index] = result
             continue
-        if len(places) > 1:
-            waiting += [places[len(places) // 2 :], places[: len(places) // 2]]
-        elif lose is None:
-            raise UnfinishedError(f"sentence {places[0] + 1}: {why}")
+        if len(indices) > 1:
+            pending += [indices[len(indices) // 2 :], indices[: len(indices) // 2]]
+        elif on_skip is None:
+            raise UnfinishedError(f"sentence {indices[0] + 1}: {message}")
         else:
-            lose(int(places[0]), why)
-    return found
+            on_skip(int(indices[0]), message)
+    return results

@@ -1,14 +1,14 @@
-r"""Word alignments: how well links meet gold links, and the Pharaoh format.
+r"""Word alignments: precision, recall, AER against gold links, and the Pharaoh format.
 
-A link is a pair of places from 0, of a source word and of a target word. With the links found
-:math:`A`, the sure ones :math:`S` and the possible ones :math:`P \supseteq S` of Och and Ney 2003,
-https://aclanthology.org/J03-1002, all counted over a corpus,
+A link is a pair of indices from 0, of a source word and of a target word. With the predicted links
+:math:`A`, the sure gold links :math:`S` and the possible ones :math:`P \supseteq S` (Och and Ney
+2003, https://aclanthology.org/J03-1002), all counted over a corpus,
 
 .. math:: \mathrm{precision} = \frac{|A \cap P|}{|A|}, \qquad
           \mathrm{recall} = \frac{|A \cap S|}{|S|}, \qquad
           \mathrm{AER} = 1 - \frac{|A \cap S| + |A \cap P|}{|A| + |S|}.
 
-Where every possible link is sure the error rate is one less F1.
+Where every possible link is sure, AER = 1 - F1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 __all__ = ["Link", "LinkCounts", "Links", "count_links", "read_pharaoh", "write_pharaoh"]
 
 Link = tuple[int, int]
-"""A source word's place, and a target word's."""
+"""The index of a source word, and that of a target word."""
 
 Links = AbstractSet[Link]
 """The links of a sentence pair."""
@@ -30,13 +30,13 @@ Links = AbstractSet[Link]
 
 @dataclass(frozen=True)
 class LinkCounts:
-    """Links of a corpus, found and gold.
+    """Counts of predicted and gold links in a corpus.
 
     Attributes:
-        found: Links that were found.
-        sure: Gold links that must be found.
-        found_sure: Sure links that were found.
-        found_possible: Found links that are possible.
+        found: Predicted links.
+        sure: Sure gold links.
+        found_sure: Predicted links that are sure.
+        found_possible: Predicted links that are possible.
     """
 
     found: int
@@ -46,17 +46,17 @@ class LinkCounts:
 
     @property
     def precision(self) -> float:
-        """Share of the found links that are possible; NaN where none was found."""
-        return _share(self.found_possible, self.found)
+        """The share of predicted links that are possible; NaN if none was predicted."""
+        return _ratio(self.found_possible, self.found)
 
     @property
     def recall(self) -> float:
-        """Share of the sure links that were found; NaN where there are none."""
-        return _share(self.found_sure, self.sure)
+        """The share of sure links that were predicted; NaN if there are none."""
+        return _ratio(self.found_sure, self.sure)
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of both; 0 where no found link is gold, NaN where there is nothing."""
+        """The harmonic mean of both; 0 if no predicted link is gold, NaN without any links."""
         precision, recall = self.precision, self.recall
         if not self.found_possible or not self.found_sure:
             return 0.0 if self.found + self.sure else math.nan
@@ -64,42 +64,47 @@ class LinkCounts:
 
     @property
     def aer(self) -> float:
-        """The alignment error rate; NaN where there is nothing."""
-        return 1 - _share(self.found_sure + self.found_possible, self.found + self.sure)
+        """The alignment error rate; NaN without any links."""
+        return 1 - _ratio(self.found_sure + self.found_possible, self.found + self.sure)
 
 
-def _share(part: int, whole: int) -> float:
+def _ratio(part: int, whole: int) -> float:
     return part / whole if whole else math.nan
 
 
 def count_links(
-    found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None
+    predicted: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None
 ) -> LinkCounts:
-    """Counts the links of a corpus, a set a sentence pair.
+    """Counts the links of a corpus.
 
     Args:
-        found: The links that are judged.
-        sure: Gold links that must be found.
-        possible: Gold links that may be found, beside the sure ones; None: the sure ones alone.
+        predicted: The predicted links of each sentence pair.
+        sure: The sure gold links of each.
+        possible: Further gold links that are possible; None: only the sure ones.
 
     Raises:
-        ValueError: They are not of as many sentence pairs.
+        ValueError: The numbers of sentence pairs differ.
     """
     possible = sure if possible is None else possible
     for name, gold in (("sure", sure), ("possible", possible)):
-        if len(gold) != len(found):
-            raise ValueError(f"{name} must be of {len(found)} sentences, as found; got {len(gold)}")
-    triples = list(zip(found, sure, possible, strict=True))
+        if len(gold) != len(predicted):
+            raise ValueError(
+                f"{name} must be of {len(predicted)} sentence pairs, as predicted; got {len(gold)}"
+            )
+    triples = list(zip(predicted, sure, possible, strict=True))
     return LinkCounts(
-        found=sum(len(mine) for mine, _, _ in triples),
-        sure=sum(len(must) for _, must, _ in triples),
-        found_sure=sum(len(mine & must) for mine, must, _ in triples),
-        found_possible=sum(len(mine & (must | may)) for mine, must, may in triples),
+        found=sum(len(links) for links, _, _ in triples),
+        sure=sum(len(sure_links) for _, sure_links, _ in triples),
+        found_sure=sum(len(links & sure_links) for links, sure_links, _ in triples),
+        found_possible=sum(
+            len(links & (sure_links | possible_links))
+            for links, sure_links, possible_links in triples
+        ),
     )
 
 
 def write_pharaoh(links: Iterable[Link]) -> str:
-    """Writes the links of a sentence pair as ``0-0 1-2``, by source place; nothing if none.
+    """Formats the links of a sentence pair as ``0-0 1-2``, ordered by source index.
 
     >>> write_pharaoh({(1, 2), (0, 0)})
     '0-0 1-2'
@@ -108,16 +113,16 @@ def write_pharaoh(links: Iterable[Link]) -> str:
 
 
 def read_pharaoh(line: str) -> frozenset[Link]:
-    """Reads what :func:`write_pharaoh` writes.
+    """Parses a line in the Pharaoh format; see :func:`write_pharaoh`.
 
     Raises:
-        ValueError: A word of the line is no link.
+        ValueError: A word of the line is not a link.
     """
     return frozenset(map(_read_link, line.split()))
 
 
 def _read_link(word: str) -> Link:
     if not re.fullmatch(r"[0-9]+-[0-9]+", word):
-        raise ValueError(f"a link must be two places with a dash between, as 0-1; got {word!r}")
+        raise ValueError(f"a link must be two indices with a dash between, as 0-1; got {word!r}")
     source, target = word.split("-")
     return int(source), int(target)

@@ -1,4 +1,4 @@
-"""Protocols: the ways in which papers have counted BLEU."""
+"""Protocols: the ways in which papers have computed BLEU."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Literal
 __all__ = ["Protocol"]
 
 Protocol = Literal["iwslt14", "wmt14"]
-"""The protocols of ``paper_bleu``: both split compounds, and case counts on WMT14 alone."""
+"""The protocols of ``paper_bleu``: both split compounds; only ``wmt14`` is case-sensitive."""

@@ -1,14 +1,13 @@
-r"""How well speech is recognised: error rates of words and of characters, over a whole part.
+r"""Speech recognition: word and character error rates of a corpus.
 
 .. math:: \mathrm{WER} = \frac{S + D + I}{N}
 
-of substitutions, deletions and insertions over the words of all references together: a mean over
-utterances would count short ones too much. It may exceed 100 %. Two figures both called WER are
-kept apart by name, as BLEU's are:
+with the substitutions, deletions, insertions and reference words summed over the corpus: a mean
+over utterances would weigh short ones too much. It may exceed 100 %. There are two kinds of WER:
 
-* ``wer`` is of words between spaces, in composed characters (NFC);
-* ``paper_wer`` is what the papers on mTEDx print, on request only: of 13a tokens without case,
-  those that are punctuation alone left out. It is never comparable with the first.
+* ``wer`` is of whitespace-separated words in composed characters (NFC);
+* ``paper_wer`` is the WER of the papers on mTEDx, computed on request: of lower-cased 13a tokens
+  without punctuation. The two are not comparable.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from latentheads.checks import check_word
+from latentheads.checks import check_choice
 from latentheads.metrics.resampling import (
     RESAMPLES,
     SEED,
@@ -33,7 +32,7 @@ from latentheads.metrics.resampling import (
     Metric,
     compare_lines,
 )
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk
@@ -43,7 +42,7 @@ __all__ = [
     "Recognition",
     "compare_errors",
     "count_errors",
-    "make_plain",
+    "make_normaliser",
     "recognise",
 ]
 
@@ -54,22 +53,22 @@ ErrorCounts = Int[np.ndarray, "utterance 4"]
 
 @dataclass(frozen=True)
 class Recognition:
-    """How well one system recognises speech; rates in percent.
+    """The error rates of one system, in percent.
 
     Attributes:
         wer: Word error rate.
-        wer_low: Lower end of its 95 % interval over resampled utterances.
-        wer_high: Upper end.
-        substitutions: Words that are another one.
-        deletions: Words that are missing.
-        insertions: Words that nobody said.
+        wer_low: Lower end of its 95 % bootstrap interval over utterances.
+        wer_high: Upper end of the interval.
+        substitutions: Substituted words.
+        deletions: Deleted words.
+        insertions: Inserted words.
         words: Words of the references.
         wer_signature: How it was computed.
-        cer: Character error rate, spaces among the characters.
-        cer_low: As for words.
-        cer_high: The same.
-        cer_signature: The same.
-        paper_wer: WER by the papers' protocol; None where it was not asked for.
+        cer: Character error rate; spaces count as characters.
+        cer_low: Lower end of its interval.
+        cer_high: Upper end of its interval.
+        cer_signature: How it was computed.
+        paper_wer: WER by the papers' protocol; None if not requested.
         paper_wer_signature: How it was computed.
     """
 
@@ -91,12 +90,12 @@ class Recognition:
 
 @dataclass(frozen=True)
 class Errors:
-    """One system beside the baseline.
+    """The error rates of one system, compared with the baseline.
 
     Attributes:
         wer: Word error rate.
         cer: Character error rate.
-        paper_wer: WER by the papers' protocol; None where it was not asked for.
+        paper_wer: WER by the papers' protocol; None if not requested.
     """
 
     wer: Estimate
@@ -105,37 +104,39 @@ class Errors:
 
 
 def recognise(
-    written: Sequence[str],
+    transcripts: Sequence[str],
     references: Sequence[str],
     lowercase: bool = False,
     paper: bool = False,
 ) -> Recognition:
-    """Scores one system.
+    """Computes the error rates of one system.
 
     Args:
-        written: What it writes of each utterance.
-        references: What was said.
-        lowercase: Whether case counts for nothing; the signatures say so.
+        transcripts: The transcript of each utterance.
+        references: The reference transcripts.
+        lowercase: Whether case is ignored; the signatures record it.
         paper: Whether to add ``paper_wer``.
     """
-    (found,) = compare_errors(written, [], references, lowercase, paper)
-    words = count_errors(*_prepare_all(written, references, make_plain(lowercase)), "words").sum(0)
-    substitutions, deletions, insertions, number = words.tolist()
+    (errors,) = compare_errors(transcripts, [], references, lowercase, paper)
+    counts = count_errors(
+        *_normalise_all(transcripts, references, make_normaliser(lowercase)), "words"
+    ).sum(0)
+    substitutions, deletions, insertions, words = counts.tolist()
     return Recognition(
-        found.wer.score,
-        found.wer.low,
-        found.wer.high,
+        errors.wer.score,
+        errors.wer.low,
+        errors.wer.high,
         substitutions,
         deletions,
         insertions,
-        number,
-        found.wer.signature,
-        found.cer.score,
-        found.cer.low,
-        found.cer.high,
-        found.cer.signature,
-        None if found.paper_wer is None else found.paper_wer.score,
-        None if found.paper_wer is None else found.paper_wer.signature,
+        words,
+        errors.wer.signature,
+        errors.cer.score,
+        errors.cer.low,
+        errors.cer.high,
+        errors.cer.signature,
+        None if errors.paper_wer is None else errors.paper_wer.score,
+        None if errors.paper_wer is None else errors.paper_wer.signature,
     )
 
 
@@ -148,108 +149,113 @@ def compare_errors(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> list[Errors]:
-    """Compares systems with a baseline on resampled utterances, the same ones for all systems.
+    """Compares systems with a baseline by paired bootstrap over utterances.
 
     Args:
-        baseline: What the system writes that the others are compared with.
-        others: What each other system writes.
-        references: What was said.
-        lowercase: Whether case counts for nothing.
+        baseline: The transcripts of the baseline.
+        others: The transcripts of each other system.
+        references: The reference transcripts.
+        lowercase: Whether case is ignored.
         paper: Whether to add ``paper_wer``.
-        resamples: How often the utterances are resampled.
-        seed: Of the resamples.
+        resamples: Number of resamples.
+        seed: Seed of the resampling.
 
     Returns:
-        The baseline, then the others in their order.
+        The baseline, then the others in order.
     """
-    plain, case = make_plain(lowercase), "lc" if lowercase else "mixed"
-    of_words = partial(_make_metric, references, "words")
+    normalise, case = make_normaliser(lowercase), "lc" if lowercase else "mixed"
+    make_word_metric = partial(_make_metric, references, "words")
     metrics = {
-        "wer": of_words(plain, f"case:{case}|tok:space|norm:nfc"),
-        "cer": _make_metric(references, "characters", plain, f"case:{case}|tok:character|norm:nfc"),
+        "wer": make_word_metric(normalise, f"case:{case}|tok:space|norm:nfc"),
+        "cer": _make_metric(
+            references, "characters", normalise, f"case:{case}|tok:character|norm:nfc"
+        ),
     }
     if paper:
-        metrics["paper_wer"] = of_words(_as_papers, "case:lc|tok:13a|punct:no|norm:none")
+        metrics["paper_wer"] = make_word_metric(
+            _normalise_as_papers, "case:lc|tok:13a|punct:no|norm:none"
+        )
     rows = compare_lines([baseline, *others], references, metrics, resamples, seed)
     return [Errors(**row) for row in rows]
 
 
-def count_errors(written: Sequence[str], references: Sequence[str], unit: Unit) -> ErrorCounts:
-    """The errors of every utterance, by the alignment of fewest.
+def count_errors(transcripts: Sequence[str], references: Sequence[str], unit: Unit) -> ErrorCounts:
+    """Counts the errors of every utterance in its minimum edit distance alignment.
 
     Args:
-        written: What a system writes of each utterance.
-        references: What was said.
-        unit: What is counted: words between spaces, or characters.
+        transcripts: The transcript of each utterance.
+        references: The reference transcripts.
+        unit: Whether to count words or characters.
     """
-    check_word("unit", unit, get_args(Unit))
-    package = need_package("jiwer")
+    check_choice("unit", unit, get_args(Unit))
+    package = import_optional("jiwer")
     align = package.process_words if unit == "words" else package.process_characters
-    found = align(list(references), list(written))
-    lengths = [len(each) for each in found.references]
+    alignments = align(list(references), list(transcripts))
+    lengths = [len(reference) for reference in alignments.references]
     return np.array(
         [
             [*_count_chunks(chunks), length]
-            for chunks, length in zip(found.alignments, lengths, strict=True)
+            for chunks, length in zip(alignments.alignments, lengths, strict=True)
         ],
         np.int64,
     )
 
 
 def _count_chunks(chunks: Sequence[AlignmentChunk]) -> list[int]:
-    """Substitutions, deletions and insertions of an utterance."""
-    found = dict.fromkeys(("substitute", "delete", "insert", "equal"), 0)
-    for each in chunks:
-        said, heard = each.ref_end_idx - each.ref_start_idx, each.hyp_end_idx - each.hyp_start_idx
-        found[each.type] += max(said, heard)
-    return [found[name] for name in ("substitute", "delete", "insert")]
+    """Counts the substitutions, deletions and insertions of an utterance."""
+    counts = dict.fromkeys(("substitute", "delete", "insert", "equal"), 0)
+    for chunk in chunks:
+        in_reference = chunk.ref_end_idx - chunk.ref_start_idx
+        in_hypothesis = chunk.hyp_end_idx - chunk.hyp_start_idx
+        counts[chunk.type] += max(in_reference, in_hypothesis)
+    return [counts[name] for name in ("substitute", "delete", "insert")]
 
 
 def _make_metric(
-    references: Sequence[str], unit: Unit, prepare: Callable[[str], str], said: str
+    references: Sequence[str], unit: Unit, normalise: Callable[[str], str], details: str
 ) -> Metric:
-    """The rate of errors of lines that are prepared first."""
+    """Makes the error rate of lines that are normalised first."""
 
     def count(lines: Sequence[str]) -> Counts:
-        return count_errors(*_prepare_all(lines, references, prepare), unit).astype(np.float64)
+        return count_errors(*_normalise_all(lines, references, normalise), unit).astype(np.float64)
 
-    return Metric(count, _rate, partial(_sign, said))
+    return Metric(count, _rate, partial(_make_signature, details))
 
 
 def _rate(total: Float[np.ndarray, " 4"]) -> float:
-    """Errors for a hundred units; a resample of empty references alone counts as one unit."""
+    """Errors per 100 units; a resample of empty references counts as one unit."""
     return float(100 * total[:3].sum() / max(int(total[3]), 1))
 
 
-def _prepare_all(
-    written: Sequence[str], references: Sequence[str], prepare: Callable[[str], str]
+def _normalise_all(
+    transcripts: Sequence[str], references: Sequence[str], normalise: Callable[[str], str]
 ) -> tuple[list[str], list[str]]:
-    return [prepare(line) for line in written], [prepare(line) for line in references]
+    return [normalise(line) for line in transcripts], [normalise(line) for line in references]
 
 
-def make_plain(lowercase: bool) -> Callable[[str], str]:
-    """Makes what writes a line in composed characters, one space between words.
+def make_normaliser(lowercase: bool) -> Callable[[str], str]:
+    """Makes a function that normalises a line: NFC, one space between words.
 
     Args:
         lowercase: Whether it lower-cases the line too.
     """
 
-    def prepare(line: str) -> str:
+    def normalise(line: str) -> str:
         composed = unicodedata.normalize("NFC", line)
         return " ".join((composed.lower() if lowercase else composed).split())
 
-    return prepare
+    return normalise
 
 
-def _as_papers(line: str) -> str:
-    """13a tokens in lower case, those left out that are punctuation alone."""
+def _normalise_as_papers(line: str) -> str:
+    """Lower-cased 13a tokens, without those of punctuation alone."""
     tokens = Tokenizer13a()(line).split()
     return " ".join(token for token in tokens if not _is_punctuation(token)).lower()
 
 
 def _is_punctuation(token: str) -> bool:
-    return all(unicodedata.category(each).startswith("P") for each in token)
+    return all(unicodedata.category(character).startswith("P") for character in token)
 
 
-def _sign(said: str) -> str:
-    return f"jiwer:{version('jiwer')}|{said}"
+def _make_signature(details: str) -> str:
+    return f"jiwer:{version('jiwer')}|{details}"

@@ -1,7 +1,7 @@
-r"""Resampling of sentences: intervals of a figure, and tests of systems in pairs.
+r"""Bootstrap resampling of sentences: confidence intervals, and paired tests of systems.
 
-Koehn 2004, https://aclanthology.org/W04-3250. The same resampled sentences are taken for all
-systems, so that what is hard in a sentence falls out of a difference.
+Koehn 2004, https://aclanthology.org/W04-3250. All systems share the same resamples, so that the
+difficulty of a sentence cancels in a difference.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from sacrebleu.significance import estimate_ci
 
 __all__ = [
-    "FEWEST_RESAMPLES",
+    "MIN_RESAMPLES",
     "RESAMPLES",
     "SEED",
     "Counts",
@@ -26,83 +26,83 @@ __all__ = [
     "check_lines",
     "check_resamples",
     "compare_lines",
-    "draw_places",
     "estimate_systems",
     "resample_counts",
+    "resample_indices",
 ]
 
-FEWEST_RESAMPLES = 40
+MIN_RESAMPLES = 40
 
 RESAMPLES, SEED = 1000, 12345
-"""The defaults of a test."""
+"""Default number of resamples, and their seed."""
 
 Resamples = Int[np.ndarray, "resample sentence"]
-"""The places of the sentences of every resample."""
+"""The indices of the sentences of every resample."""
 
 Resampled = tuple[float, Float[np.ndarray, " resample"]]
-"""A figure of all sentences, and that of every resample."""
+"""A metric of all sentences, and that of every resample."""
 
 
 Counts = Float[np.ndarray, "sentence count"]
-"""The counts of each sentence."""
+"""The statistics of each sentence that a metric sums."""
 
 Combine = Callable[[Float[np.ndarray, " count"]], float]
-"""Makes a figure of the sums of counts."""
+"""Computes a metric from the summed counts."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of what systems write: one of counts, summed over sentences.
+    """A corpus metric of output lines, computed from counts that are summed over sentences.
 
     Attributes:
-        count: Gives the counts in each line of a system.
-        combine: Makes the figure of the sums of counts.
-        sign: Gives the signature, once something was counted.
-        most: The largest value of the figure; the least is 0.
+        count: Returns the counts of each line.
+        combine: Computes the metric from the summed counts.
+        signature: Returns the signature; call ``count`` before.
+        maximum: The maximum of the metric; the minimum is 0.
     """
 
     count: Callable[[Sequence[str]], Counts]
     combine: Combine
-    sign: Callable[[], str]
-    most: float = math.inf
+    signature: Callable[[], str]
+    maximum: float = math.inf
 
     def measure(self, lines: Sequence[str]) -> float:
-        """The figure of all lines."""
+        """Computes the metric of all lines."""
         return self.combine(self.count(lines).sum(0))
 
-    def resample(self, lines: Sequence[str], places: Resamples) -> Resampled:
-        """The figure of all lines, and that of every resample; NaN where there is one line."""
-        return resample_counts(self.count(lines), self.combine, places)
+    def resample(self, lines: Sequence[str], indices: Resamples) -> Resampled:
+        """Computes the metric of all lines and of every resample; NaN for a single line."""
+        return resample_counts(self.count(lines), self.combine, indices)
 
 
-def resample_counts(counts: Counts, combine: Combine, places: Resamples) -> Resampled:
-    """A figure of all sentences, and that of every resample; NaN where there is one sentence.
+def resample_counts(counts: Counts, combine: Combine, indices: Resamples) -> Resampled:
+    """Computes a metric of all sentences and of every resample; NaN for a single sentence.
 
     Args:
-        counts: Those of each sentence.
-        combine: Makes the figure of their sums.
-        places: The resamples.
+        counts: The counts of each sentence.
+        combine: Computes the metric from their sums.
+        indices: The resamples.
     """
     whole = combine(counts.sum(0))
     if len(counts) == 1:
-        return whole, np.full(len(places), np.nan)
-    return whole, np.array([combine(counts[some].sum(0)) for some in places])
+        return whole, np.full(len(indices), np.nan)
+    return whole, np.array([combine(counts[resample].sum(0)) for resample in indices])
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score of one system and what resampling the sentences says about it.
+    """A score of one system with its bootstrap interval and p-value.
 
-    Of a single sentence it says nothing: all but the score is NaN, and there is no p.
+    For a single sentence all but the score is NaN, and there is no p-value.
 
     Attributes:
-        score: Of the whole corpus.
-        mean: Over the resamples.
-        half_width: Of the 95 % interval around ``mean``.
-        low: Lower end of that interval, within what the score can be.
+        score: The score of the whole corpus.
+        mean: Its mean over the resamples.
+        half_width: Half the width of the 95 % interval around ``mean``.
+        low: Lower end of that interval, clipped to the range of the score.
         high: Upper end.
-        p: Of no difference to the baseline, both sides; None for the baseline itself, and where
-            one of the two is unknown in a resample.
+        p: Two-sided p-value of the difference to the baseline; None for the baseline itself, and
+            where a score is NaN in a resample.
         signature: How the score was computed, with the number of resamples and their seed.
     """
 
@@ -122,53 +122,53 @@ def compare_lines(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> list[dict[str, Estimate]]:
-    """Compares systems with the first of them on resampled sentences, the same ones for all.
+    """Compares systems with the first one by paired bootstrap over sentences.
 
     Args:
-        systems: What each writes, a line a sentence.
-        references: What counts as right.
-        metrics: The figures, by their names.
-        resamples: How often the sentences are resampled; the least p is 1 / (resamples + 1).
-        seed: Of the resamples.
+        systems: The output of each system, one line per sentence.
+        references: The references.
+        metrics: The metrics by name.
+        resamples: Number of resamples; the smallest p-value is 1 / (resamples + 1).
+        seed: Seed of the resampling.
 
     Returns:
-        For every system its figures, by their names.
+        The estimates of every system, by the name of the metric.
 
     Raises:
-        ValueError: There is nothing to score, or not one line each.
+        ValueError: All references are empty, or numbers of lines differ.
     """
     for lines in systems:
         check_lines(lines, references)
-    places = draw_places(len(references), resamples, seed)
-    found: list[dict[str, Estimate]] = [{} for _ in systems]
+    indices = resample_indices(len(references), resamples, seed)
+    rows: list[dict[str, Estimate]] = [{} for _ in systems]
     for name, metric in metrics.items():
-        every = [metric.resample(lines, places) for lines in systems]
-        said = f"{metric.sign()}|bs:{resamples}|seed:{seed}|p:two-sided"
-        estimates = estimate_systems(every, said, 0.0, metric.most)
-        for row, estimate in zip(found, estimates, strict=True):
+        scores = [metric.resample(lines, indices) for lines in systems]
+        signature = f"{metric.signature()}|bs:{resamples}|seed:{seed}|p:two-sided"
+        estimates = estimate_systems(scores, signature, 0.0, metric.maximum)
+        for row, estimate in zip(rows, estimates, strict=True):
             row[name] = estimate
-    return found
+    return rows
 
 
-def check_lines(written: Sequence[str], references: Sequence[str]) -> None:
-    """Refuses texts that have nothing to score, or not one line each."""
+def check_lines(outputs: Sequence[str], references: Sequence[str]) -> None:
+    """Checks that references are not all empty, and that there is one line for each."""
     if not references:
         raise ValueError("there are no references: one line or more is needed")
     if not any(line.strip() for line in references):
         raise ValueError(f"all {len(references)} references are empty: there is nothing to score")
-    if len(written) != len(references):
+    if len(outputs) != len(references):
         raise ValueError(
-            f"{len(written)} translations of {len(references)} references: one line each is needed"
+            f"{len(outputs)} translations of {len(references)} references: one line each is needed"
         )
 
 
-def draw_places(number: int, resamples: int, seed: int) -> Resamples:
-    """Draws resamples: for each, the places of as many sentences as there are.
+def resample_indices(number: int, resamples: int, seed: int) -> Resamples:
+    """Samples the sentence indices of every resample, with replacement.
 
     Args:
-        number: Sentences.
-        resamples: How often they are resampled.
-        seed: Of the draws.
+        number: Number of sentences.
+        resamples: Number of resamples.
+        seed: Seed of the resampling.
 
     Raises:
         ValueError: There are too few resamples for an interval, or the seed is negative.
@@ -178,41 +178,44 @@ def draw_places(number: int, resamples: int, seed: int) -> Resamples:
 
 
 def check_resamples(resamples: int, seed: int) -> None:
-    """Refuses resamples that are too few for an interval, and a negative seed."""
-    if resamples < FEWEST_RESAMPLES:
-        raise ValueError(f"resamples must be at least {FEWEST_RESAMPLES}, got {resamples}")
+    """Checks that there are enough resamples for an interval, and that the seed is not negative."""
+    if resamples < MIN_RESAMPLES:
+        raise ValueError(f"resamples must be at least {MIN_RESAMPLES}, got {resamples}")
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
 
 
 def estimate_systems(
-    every: Sequence[Resampled], signature: str, least: float = -math.inf, most: float = math.inf
+    scores: Sequence[Resampled],
+    signature: str,
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
 ) -> list[Estimate]:
-    r"""One score of all systems, the first of them the baseline.
+    r"""Estimates one score for all systems, the first of them the baseline.
 
-    With the difference d to the baseline on all sentences and d_b on resample b, the test counts
+    With the difference d to the baseline on all sentences and d_b on resample b, the p-value is
 
     .. math:: p = \frac{1 + \#\{b : |d_b - \bar d| \ge |d|\}}{B + 1}
 
-    which looks at both sides. sacreBLEU's own paired bootstrap takes ``|d_b|`` before the mean is
-    subtracted, so that its p is about half as large.
+    which is two-sided. sacreBLEU's own paired bootstrap takes ``|d_b|`` before the mean is
+    subtracted, so that its p-value is about half as large.
 
     Args:
-        every: The score of every system, on all sentences and on the same resamples.
+        scores: The score of every system, on all sentences and on the same resamples.
         signature: How it was computed.
-        least: No score is below it.
-        most: Nor above it.
+        minimum: Minimum of the score.
+        maximum: Maximum of the score.
     """
-    (first, baseline), *_ = every
+    (baseline, resampled_baseline), *_ = scores
     estimates = []
-    for score, resampled in every:
-        differences = resampled - baseline
-        away = np.abs(differences - differences.mean()) >= abs(score - first)
-        known = np.isfinite(differences).all() and np.isfinite(score - first)
-        p = (1 + int(away.sum())) / (len(resampled) + 1) if known else None
-        mean, half = map(float, estimate_ci(resampled))
-        # unknown ends stay so, where max and min would give the bounds
-        low, high = np.clip([mean - half, mean + half], least, most).tolist()
-        estimates.append(Estimate(score, mean, half, low, high, p, signature))
+    for score, resampled in scores:
+        differences = resampled - resampled_baseline
+        extreme = np.abs(differences - differences.mean()) >= abs(score - baseline)
+        finite = np.isfinite(differences).all() and np.isfinite(score - baseline)
+        p = (1 + int(extreme.sum())) / (len(resampled) + 1) if finite else None
+        mean, half_width = map(float, estimate_ci(resampled))
+        # np.clip keeps NaN, where max and min would return the bounds
+        low, high = np.clip([mean - half_width, mean + half_width], minimum, maximum).tolist()
+        estimates.append(Estimate(score, mean, half_width, low, high, p, signature))
     estimates[0] = replace(estimates[0], p=None)
     return estimates

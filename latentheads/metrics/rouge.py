@@ -1,4 +1,4 @@
-"""How good summaries are: ROUGE-1, 2 and L against several references, and the lead to beat."""
+"""ROUGE-1, 2 and L of summaries against several references, and the lead baseline."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from statistics import fmean
 
-__all__ = ["Rouge", "lead", "rouge"]
+__all__ = ["Rouge", "first_sentence", "rouge"]
 
-KINDS = ("rouge1", "rouge2", "rougeL")
+ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
 
-FOREIGN = 0.005
-"""Share of letters beyond a to z from which a text is not of English: there names have some."""
+NON_ENGLISH_SHARE = 0.005
+"""Share of letters beyond a to z from which a text is not English: English names have a few."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Rouge:
     """F1 of the overlap with the references, 0 to 100, mean over summaries.
 
     Attributes:
-        rouge1: Of words.
-        rouge2: Of pairs of neighbouring words.
+        rouge1: Of unigrams.
+        rouge2: Of bigrams.
         rouge_l: Of the longest common subsequence.
         signature: How they were computed.
     """
@@ -35,62 +35,64 @@ class Rouge:
 
 
 def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Rouge:
-    """Scores summaries; of several references the nearest counts, in each measure on its own.
+    """Scores summaries; each measure takes the maximum over the references of a summary.
 
-    Words are those of ``rouge-score``, of a to z and 0 to 9, without English endings. Of references
-    in which more than one letter of 200 is another, words are of letters, marks and numbers of any
-    script, as they stand; a text without spaces between words is not cut.
+    Words are those of ``rouge-score``, of a to z and 0 to 9, with Porter stemming. If more than one
+    letter of 200 in the references is another, words are of letters, marks and numbers of any
+    script, without stemming; a text without spaces between words is not segmented.
 
     Args:
         summaries: One text each.
-        references: The texts that each is compared with.
+        references: The references of each.
 
     Raises:
-        ValueError: A summary has no reference, or references are no lists of texts.
+        ValueError: A summary has no reference, or references are not lists of texts.
     """
-    from rouge_score.rouge_scorer import RougeScorer  # takes long to load
+    from rouge_score.rouge_scorer import RougeScorer  # slow to import
 
-    if not references or any(not each for each in references):
+    if not references or not all(references):
         raise ValueError("every summary needs one reference or more")
     if len(summaries) != len(references):
         raise ValueError(
             f"{len(summaries)} summaries of {len(references)} references: one each is needed"
         )
-    if any(isinstance(each, str) for each in references):  # it would be read letter by letter
+    if any(isinstance(texts, str) for texts in references):  # would iterate over its letters
         raise ValueError("references must be a list of texts for each summary, got a text")
-    foreign = _is_foreign("".join(text for each in references for text in each))
-    kept = {"tokenizer": _AnyWords()} if foreign else {"use_stemmer": True}
-    scorer = RougeScorer(KINDS, **kept)
+    foreign = _is_not_english("".join(text for texts in references for text in texts))
+    options = {"tokenizer": _UnicodeWordTokenizer()} if foreign else {"use_stemmer": True}
+    scorer = RougeScorer(ROUGE_TYPES, **options)
     pairs = zip(references, summaries, strict=True)
-    found = [scorer.score_multi(list(right), text) for right, text in pairs]
+    scores = [scorer.score_multi(list(texts), summary) for texts, summary in pairs]
     most = max(map(len, references))
-    several = f"{min(map(len, references))}-{most}" if most > 1 else "1"
+    number = f"{min(map(len, references))}-{most}" if most > 1 else "1"
     words = "tok:any|stem:none" if foreign else "stem:porter"
-    signature = f"f1|nrefs:{several}|multi:max|{words}|rouge-score:{version('rouge-score')}"
-    one, two, longest = (100 * fmean(each[kind].fmeasure for each in found) for kind in KINDS)
-    return Rouge(one, two, longest, signature)
+    signature = f"f1|nrefs:{number}|multi:max|{words}|rouge-score:{version('rouge-score')}"
+    rouge1, rouge2, rouge_l = (
+        100 * fmean(score[kind].fmeasure for score in scores) for kind in ROUGE_TYPES
+    )
+    return Rouge(rouge1, rouge2, rouge_l, signature)
 
 
-class _AnyWords:
-    """Words of any script, in lower case, where rouge-score asks for some."""
+class _UnicodeWordTokenizer:
+    """A tokenizer for rouge-score: lower-cased words of any script."""
 
     def tokenize(self, text: str) -> list[str]:
-        """The words of a text.
+        """Splits a text into words.
 
         Args:
             text: The text.
         """
         composed = unicodedata.normalize("NFC", text.lower())
-        kept = (sign if unicodedata.category(sign)[0] in "LMN" else " " for sign in composed)
-        return "".join(kept).split()
+        words = (c if unicodedata.category(c)[0] in "LMN" else " " for c in composed)
+        return "".join(words).split()
 
 
-def _is_foreign(text: str) -> bool:
-    """Whether a text is not of English."""
+def _is_not_english(text: str) -> bool:
+    """Whether a text has too many letters beyond a to z to be English."""
     letters = [letter for letter in unicodedata.normalize("NFC", text) if letter.isalpha()]
-    return sum(not letter.isascii() for letter in letters) > FOREIGN * len(letters)
+    return sum(not letter.isascii() for letter in letters) > NON_ENGLISH_SHARE * len(letters)
 
 
-def lead(text: str) -> str:
-    """The first sentence of a text: up to the first mark that ends one before a space."""
+def first_sentence(text: str) -> str:
+    """The first sentence of a text, up to a full stop, ! or ? before a space: the lead baseline."""
     return re.split(r"(?<=[.!?])\s", text.strip(), maxsplit=1)[0]

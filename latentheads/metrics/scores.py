@@ -1,10 +1,10 @@
-"""Names and meanings of the scores of written lines, and which of them comes first."""
+"""Names and descriptions of the scores of a system's output, and which is the primary one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["CHIEF", "MEANINGS", "SCORES", "chief_score", "title_of"]
+__all__ = ["MEANINGS", "PRIMARY_SCORES", "SCORES", "part_title", "primary_score"]
 
 SCORES = {
     "accuracy": "accuracy, %",
@@ -22,30 +22,30 @@ SCORES = {
 """The title of each score, by its name in a report."""
 
 MEANINGS = {
-    "accuracy": "of the translations: right to the letter",
-    "edit_distance": "edits from a translation to the right one: fewer are better",
+    "accuracy": "of the translations: exact matches",
+    "edit_distance": "edits from a translation to its reference: fewer are better",
     "bleu": "of the translations",
     "chrf": "of the translations",
     "paper_bleu": "of the translations, by the papers' protocol",
     "rouge1": "of the summaries",
     "rouge2": "of the summaries",
     "rouge_l": "of the summaries",
-    "wer": "of the transcripts, errors for a hundred words: fewer are better",
-    "cer": "of the transcripts, errors for a hundred characters: fewer are better",
+    "wer": "of the transcripts, errors per 100 words: fewer are better",
+    "cer": "of the transcripts, errors per 100 characters: fewer are better",
     "paper_wer": "of the transcripts, by the papers' protocol: fewer are better",
 }
-"""The meaning of each score."""
+"""The description of each score."""
 
-CHIEF = ("accuracy", "wer", "bleu")
-"""The scores that may stand for all; the first that is known does."""
+PRIMARY_SCORES = ("accuracy", "wer", "bleu")
+"""The scores that may be the primary one; the first that a system has is."""
 
 
-def title_of(score: str, part: str) -> str:
-    """The title of a score of a part, such as "accuracy of german, %"."""
+def part_title(score: str, part: str) -> str:
+    """The title of a score of one part, such as "accuracy of german, %"."""
     title, comma, unit = SCORES[score].partition(", ")
     return f"{title} of {part}{comma}{unit}"
 
 
-def chief_score(figures: Mapping[str, object]) -> str | None:
-    """The name of the score that stands for all; None where nothing was written."""
-    return next((name for name in CHIEF if figures.get(name) is not None), None)
+def primary_score(scores: Mapping[str, object]) -> str | None:
+    """The name of the primary score; None if there is no score of output."""
+    return next((name for name in PRIMARY_SCORES if scores.get(name) is not None), None)

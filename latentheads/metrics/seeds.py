@@ -66,7 +66,7 @@ def spread(values: Iterable[float]) -> Spread:
     mean = math.fsum(known) / len(known)
     if len(known) < 2:
         return Spread(mean, math.nan, math.nan)
-    from scipy import stats  # takes long to load
+    from scipy import stats  # slow to import
 
     half = float(stats.t.ppf(0.975, len(known) - 1) * stats.sem(known))
     return Spread(mean, mean - half, mean + half)
@@ -82,7 +82,7 @@ def tabulate(found: Iterable[tuple[str, Results | Mapping[str, Any]]]) -> pd.Dat
         found: The recipe of each run, and its results, such as ``run.results`` or the content of
             ``results.json``.
     """
-    import pandas as pd  # takes long to load
+    import pandas as pd  # slow to import
 
     rows, certain = [], []
     for recipe, given in found:

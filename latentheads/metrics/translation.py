@@ -1,15 +1,16 @@
-"""How good translations are: BLEU and chrF with their signatures, paired tests between systems.
+"""BLEU and chrF of translations with their signatures, and paired bootstrap tests between systems.
 
-Two figures both called BLEU are kept apart by name:
+There are two kinds of BLEU:
 
-* ``bleu`` is sacreBLEU's on raw text (``tok:13a``), comparable between papers; of a corpus whose
-  lines are its tokens, ``tok:none``;
-* ``paper_bleu`` is what the papers on IWSLT14 and WMT14 print, on request only: of tokens whose
-  compounds are split on both sides as in fairseq's ``compound_split_bleu.sh``. Case counts on WMT14
-  and not on IWSLT14, whose text the papers lower-case. It is never comparable with the first.
+* ``bleu`` is sacreBLEU's on raw text (``tok:13a``), comparable between papers; on tokenised text it
+  is ``tok:none``;
+* ``paper_bleu`` is the BLEU of the papers on IWSLT14 and WMT14, computed on request: compounds are
+  split in hypotheses and references as in fairseq's ``compound_split_bleu.sh``. It is
+  case-sensitive on WMT14 but not on IWSLT14, whose text the papers lower-case. The two are not
+  comparable.
 
-Where a translation is right or wrong as a whole, as an inflected word is, ``accuracy`` and
-``edit_distance`` are added on request: :mod:`latentheads.metrics.accuracy`.
+Where only an exact match is right, as for an inflected word, ``accuracy`` and ``edit_distance`` are
+added on request: :mod:`latentheads.metrics.accuracy`.
 """
 
 from __future__ import annotations
@@ -58,20 +59,20 @@ COMPOUND = re.compile(rb"(\S)-(\S)")
 
 
 def split_compounds(line: str) -> str:
-    """Cuts words at their hyphens, exactly as fairseq's Perl does: byte by byte, left to right.
+    """Splits words at hyphens, exactly as fairseq's Perl does: byte by byte, left to right.
 
-    ``well-known`` becomes ``well ##AT##-##AT## known``. A cut uses up the byte on each side of its
-    hyphen, hence ``a-b-c`` becomes ``a ##AT##-##AT## b-c``.
+    ``well-known`` becomes ``well ##AT##-##AT## known``. A match consumes the byte on each side of
+    the hyphen, hence ``a-b-c`` becomes ``a ##AT##-##AT## b-c``.
     """
     return COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()
 
 
 class PaperBLEU(BLEU):
-    """BLEU on tokens with compounds split.
+    """BLEU of tokens with compounds split.
 
     Args:
-        tokenised: Whether the lines are tokenised already; 13a does it otherwise.
-        lowercase: Whether case counts for nothing.
+        tokenised: Whether lines are tokenised already; otherwise 13a tokenises them.
+        lowercase: Whether case is ignored.
     """
 
     def __init__(self, tokenised: bool, lowercase: bool) -> None:
@@ -81,7 +82,7 @@ class PaperBLEU(BLEU):
         return split_compounds(super()._preprocess_segment(sent))
 
     def get_signature(self) -> Any:
-        """Says what was done to the text."""
+        """The signature of sacreBLEU, with the split of compounds."""
         signature = super().get_signature()
         signature.update("compound", "split")
         return signature
@@ -89,19 +90,18 @@ class PaperBLEU(BLEU):
 
 @dataclass(frozen=True)
 class Scores:
-    """How good the translations of one system are, 0 to 100 but for the edit distance.
+    """The scores of the translations of one system, 0 to 100 except for the edit distance.
 
     Attributes:
         bleu: sacreBLEU.
         bleu_signature: How it was computed.
         chrf: chrF2.
         chrf_signature: How it was computed.
-        paper_bleu: BLEU by the papers' protocol; None where it was not asked for.
+        paper_bleu: BLEU by the papers' protocol; None if not requested.
         paper_signature: How it was computed.
-        accuracy: Share of translations that are right to the letter, in percent; None where it was
-            not asked for.
+        accuracy: Share of exact matches, in percent; None if not requested.
         accuracy_signature: How it was computed.
-        edit_distance: Mean number of edits to the right one; None with accuracy.
+        edit_distance: Mean number of edits to the reference; None if not requested.
         edit_signature: How it was computed.
     """
 
@@ -119,14 +119,14 @@ class Scores:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One system beside the baseline.
+    """The scores of one system, compared with the baseline.
 
     Attributes:
         bleu: sacreBLEU.
         chrf: chrF2.
-        paper_bleu: BLEU by the papers' protocol; None where it was not asked for.
-        accuracy: Share that is right to the letter, in percent; None where it was not asked for.
-        edit_distance: Mean number of edits to the right one; None with accuracy.
+        paper_bleu: BLEU by the papers' protocol; None if not requested.
+        accuracy: Share of exact matches, in percent; None if not requested.
+        edit_distance: Mean number of edits to the reference; None if not requested.
     """
 
     bleu: Estimate
@@ -147,20 +147,20 @@ def score(
     """Scores the translations of one system.
 
     Args:
-        translations: One sentence each.
-        references: The translation of each sentence that counts as right.
-        tokenised: Whether the lines are tokenised already, words with spaces between.
-        protocol: Adds ``paper_bleu``, as the papers on this data set count it.
-        lowercase: Whether case counts for nothing; the signatures say so.
+        translations: The translation of each sentence.
+        references: The reference of each sentence.
+        tokenised: Whether lines are tokenised already, with spaces between tokens.
+        protocol: Adds ``paper_bleu`` by this protocol.
+        lowercase: Whether case is ignored; the signatures record it.
         accuracy: Adds ``accuracy`` and ``edit_distance``.
     """
     check_lines(translations, references)
     metrics = _make_metrics(references, tokenised, protocol, lowercase, accuracy)
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     for name, metric in metrics.items():
-        found[name] = metric.measure(translations)
-        found[SIGNATURES[name]] = metric.sign()
-    return Scores(**found)
+        scores[name] = metric.measure(translations)
+        scores[SIGNATURES[name]] = metric.signature()
+    return Scores(**scores)
 
 
 def paired_bootstrap(
@@ -174,21 +174,21 @@ def paired_bootstrap(
     lowercase: bool = False,
     accuracy: bool = False,
 ) -> list[Comparison]:
-    """Compares systems with a baseline on resampled sentences, the same ones for all systems.
+    """Compares systems with a baseline by paired bootstrap over sentences.
 
     Args:
-        baseline: Translations of the system that the others are compared with.
+        baseline: Translations of the baseline.
         others: Translations of each other system.
-        references: The translation of each sentence that counts as right.
-        tokenised: Whether the lines are tokenised already, words with spaces between.
-        protocol: Adds ``paper_bleu``, as the papers on this data set count it.
-        resamples: How often the corpus is resampled; the least p is 1 / (resamples + 1).
-        seed: Of the resamples.
-        lowercase: Whether case counts for nothing.
+        references: The reference of each sentence.
+        tokenised: Whether lines are tokenised already, with spaces between tokens.
+        protocol: Adds ``paper_bleu`` by this protocol.
+        resamples: Number of resamples; the smallest p-value is 1 / (resamples + 1).
+        seed: Seed of the resampling.
+        lowercase: Whether case is ignored.
         accuracy: Adds ``accuracy`` and ``edit_distance``.
 
     Returns:
-        The baseline, then the others in their order.
+        The baseline, then the others in order.
     """
     metrics = _make_metrics(references, tokenised, protocol, lowercase, accuracy)
     rows = compare_lines([baseline, *others], references, metrics, resamples, seed)
@@ -209,23 +209,23 @@ def _make_metrics(
     if protocol is not None:
         check_known("protocol", protocol, get_args(Protocol), more=", or None")
     bleu = BLEU(tokenize=_tokenizer(tokenised), force=True, lowercase=lowercase)
-    counted = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
+    sacrebleu_metrics = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
     if protocol is not None:
-        counted["paper_bleu"] = PaperBLEU(tokenised, lowercase or protocol == "iwslt14")
-    metrics = {name: _make_metric(metric, references) for name, metric in counted.items()}
+        sacrebleu_metrics["paper_bleu"] = PaperBLEU(tokenised, lowercase or protocol == "iwslt14")
+    metrics = {name: _make_metric(metric, references) for name, metric in sacrebleu_metrics.items()}
     return metrics | (make_accuracy(references, tokenised, lowercase) if accuracy else {})
 
 
 def _make_metric(metric: Any, references: Sequence[str]) -> Metric:
-    """A metric of sacreBLEU, of counts that are kept a sentence."""
+    """Wraps a metric of sacreBLEU, whose sufficient statistics are kept for each sentence."""
 
     def count(lines: Sequence[str]) -> Counts:
-        found = metric._extract_corpus_statistics(list(lines), [list(references)])
-        return np.array(found, dtype=np.float64)
+        statistics = metric._extract_corpus_statistics(list(lines), [list(references)])
+        return np.array(statistics, dtype=np.float64)
 
     return Metric(
         count,
         lambda total: float(metric._compute_score_from_stats(total).score),
         lambda: str(metric.get_signature()),
-        most=100.0,
+        maximum=100.0,
     )

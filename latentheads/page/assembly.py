@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from latentheads.checks import check_least, check_seed, check_word
+from latentheads.checks import check_choice, check_least, check_seed
 from latentheads.corpora import Corpus, Part
 from latentheads.corpora.batches import batches
 from latentheads.corpora.text import PARTS
 from latentheads.data import Data
-from latentheads.errors import in_a_line
+from latentheads.errors import one_line_message
 from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds
 from latentheads.page.calibration import gather_calibration
@@ -24,7 +24,7 @@ from latentheads.page.maps import Maps, Side, gather_alignments, gather_maps, ga
 from latentheads.page.packing import pack_maps
 from latentheads.page.sentences import choose_sentences, gather_texts
 from latentheads.page.template import fill_page
-from latentheads.runs.folder import unlike_names
+from latentheads.runs.folder import distinct_names
 from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run, check_own_corpus
 from latentheads.values import shown
@@ -141,10 +141,10 @@ def report(
     asked = {"sentences": sentences, "shown": shown, "draws": draws}
     check_least(asked, sentences=1, shown=1, draws=2)
     check_seed(seed)
-    check_word("part", part, PARTS)
+    check_choice("part", part, PARTS)
     opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
     found = []
-    for name, run in zip(unlike_names([run.path for run in opened]), opened, strict=True):
+    for name, run in zip(distinct_names([run.path for run in opened]), opened, strict=True):
         found.append(_gather_run(run, name, part, sentences, shown, draws, seed))
     unread = {each.facts["name"]: each.facts["unread"] for each in found if "unread" in each.facts}
     page = ReportPage(_fit_page(found, shown, draws), unread)
@@ -186,7 +186,7 @@ def _gather_run(
     try:
         text: Part = getattr(run.corpus, part)
     except (OSError, ValueError) as reason:
-        return _Gathered({**facts, "unread": in_a_line(reason)}, [])
+        return _Gathered({**facts, "unread": one_line_message(reason)}, [])
     some = text.first(sentences)
     facts["read"] = {"part": part, "unit": text.unit, "measured": len(some), "draws": draws}
     if list_blocks(run):

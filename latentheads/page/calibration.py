@@ -7,8 +7,8 @@ from typing import Any
 from latentheads.corpora import Part
 from latentheads.runs.run import Run
 from latentheads.uncertainty.ensembles import SingleModel
-from latentheads.uncertainty.figures import read_tokens
-from latentheads.uncertainty.measures import bins_of_law
+from latentheads.uncertainty.measures import bin_predictions
+from latentheads.uncertainty.token_scores import score_tokens
 
 __all__ = ["gather_calibration"]
 
@@ -24,12 +24,12 @@ def gather_calibration(run: Run, part: Part) -> dict[str, Any]:
 
     Returns:
         ``bins`` with ``tokens``, the mean probability that was ``said`` and the share that is
-        ``right``, ``error`` and ``excess``; nothing of a language model.
+        ``right``, ``error`` and ``overconfidence``; nothing of a language model.
     """
     if run.source is None:
         return {}
-    figures = read_tokens(SingleModel(run.model, run.guide), part, len(run.target))
-    bins = bins_of_law(figures, figures.judged[1.0]).bins()
+    figures = score_tokens(SingleModel(run.model, run.guide), part, len(run.target))
+    bins = bin_predictions(figures, figures.by_temperature[1.0]).bins()
     if not bins.count.sum():
         return {}
     columns = (bins.count.tolist(), bins.confidence.tolist(), bins.accuracy.tolist())
@@ -38,4 +38,4 @@ def gather_calibration(run: Run, part: Part) -> dict[str, Any]:
         for tokens, said, right in zip(*columns, strict=True)
         if tokens
     ]
-    return {"bins": rows, "error": bins.error, "excess": bins.excess}
+    return {"bins": rows, "error": bins.error, "excess": bins.overconfidence}

@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from latentheads.files import written_whole
+from latentheads.files import atomic_write
 from latentheads.metrics.alignment import Link
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
 from latentheads.plot.style import GOLD, GREY, MEANS, styled
@@ -120,7 +120,7 @@ def save(figure: Figure, path: str | Path) -> None:
         OSError: It cannot be written.
     """
     path = Path(path)
-    with written_whole(path) as partial, styled():  # it may be no picture of this library
+    with atomic_write(path) as partial, styled():  # it may be no picture of this library
         figure.savefig(partial, format=path.suffix[1:] or "png")
 
 

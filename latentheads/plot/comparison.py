@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from latentheads.metrics.scores import CHIEF, SCORES, chief_score
+from latentheads.metrics.scores import PRIMARY_SCORES, SCORES, primary_score
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -118,7 +118,7 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
         title: What was pruned.
     """
     heads = [point["heads"] for point in points]
-    score = chief_score(points[0]["test"])
+    score = primary_score(points[0]["test"])
     figure = Picture(WIDTH, 3.3)
     axes = figure.subplots(1, 2 if score is None else 3, squeeze=False)
     *quality, cost = axes.flat
@@ -159,7 +159,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     shown = [
         (name, label)
         for name, label in (
-            *((name, f"{SCORES[name]} (test)") for name in CHIEF),
+            *((name, f"{SCORES[name]} (test)") for name in PRIMARY_SCORES),
             ("perplexity_plug_in", "perplexity by word\nplug-in (test)"),
             ("plug_in", "plug-in (no bound)\nnats per target token (test)"),
             ("elbo", "bound (ELBO)\nnats per target token (test)"),

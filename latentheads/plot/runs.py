@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from matplotlib.figure import Figure
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least, check_word
+from latentheads.checks import check_choice, check_least
 from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Part, check_part
 from latentheads.corpora.speech.vocabulary import Positions
@@ -311,7 +311,7 @@ def _find_block(names: Sequence[str], asked: str) -> str:
     if not names:
         raise ValueError("no block attends: there are no weights to draw")
     if asked:
-        check_word("block", asked, names)
+        check_choice("block", asked, names)
     return asked or next((n for n in reversed(names) if n.endswith(".cross")), names[-1])
 
 

@@ -22,7 +22,7 @@ from latentheads.models.language_model import LanguageModel
 from latentheads.models.layers import Layer
 from latentheads.models.network import Network
 from latentheads.models.priors import make_prior
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 
 __all__ = ["from_gpt2", "to_gpt2"]
 
@@ -47,7 +47,7 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
         raise ValueError(f"model must be a LanguageModel, got {type(model).__name__}")
     network = model.network
     _check_convertible(model)
-    transformers = need_package("transformers")
+    transformers = import_optional("transformers")
     table = model.embedding.table.weight
     assert isinstance(table, Tensor)
     sizes = {"n_embd": network.width, "n_layer": network.layers, "n_head": network.heads}

@@ -22,7 +22,7 @@ from latentheads.layers.output import GivenLogits
 from latentheads.model import HeadModel
 from latentheads.models.priors import make_prior
 from latentheads.names import Block
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 from latentheads.pretrained.addresses import find_heads, parse_blocks
 from latentheads.pretrained.alignments import AlignedDecoder, make_aligned
 from latentheads.pretrained.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
@@ -405,7 +405,7 @@ def latent(
             ``AttentionInterface``; or there is no such block, gated attention type, prior or
             likelihood; or the network cannot have alignments.
     """
-    transformers = need_package("transformers")
+    transformers = import_optional("transformers")
     if not isinstance(model, transformers.PreTrainedModel):
         raise ValueError(
             f"model must be a PreTrainedModel of transformers, got {type(model).__name__}"

@@ -10,7 +10,7 @@ from typing import Any
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 from latentheads.pretrained.block import PretrainedBlock
 
 __all__ = ["NAME", "OWNER", "attend", "make_mask", "register"]
@@ -38,7 +38,7 @@ WITHOUT_EFFECT = (
 
 def register() -> None:
     """Registers the attention function and its masks; may be called repeatedly."""
-    need_package("transformers")
+    import_optional("transformers")
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, attend)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 from latentheads.pretrained.addresses import Address, find_heads
 
 __all__ = ["check_prunable", "from_pretrained", "prune_weights", "record_kept_heads"]
@@ -147,7 +147,7 @@ def from_pretrained(folder: str | Path, **options: Any) -> Any:
     for name in ("config", "output_loading_info"):
         if name in options:
             raise ValueError(f"{name} cannot be given: the folder determines its network")
-    transformers = need_package("transformers")
+    transformers = import_optional("transformers")
     file_options = {name: value for name, value in options.items() if name in FILE_OPTIONS}
     config = transformers.AutoConfig.from_pretrained(folder, **file_options)
     network_class = getattr(transformers, config.architectures[0])

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.checks import check_word
+from latentheads.checks import check_choice
 from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide
@@ -70,7 +70,7 @@ def gradient_importance(
             queries of the block, as its released code does.
         normalise: Divide by the l2 norm over the heads of a block, as the paper does.
     """
-    check_word("unit", unit, UNITS)
+    check_choice("unit", unit, UNITS)
     found, held = Means(), SharedSamples()
     for place, batch in enumerate(iterate_batches(parts, "parts")):
         here = batch.to(model.device)

@@ -60,7 +60,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
-from latentheads.checks import check_word
+from latentheads.checks import check_choice
 from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
 from latentheads.handlers import PlugIn, blocked_from_tracers, evaluation_mode
@@ -134,7 +134,7 @@ def relevance(
         biases: How a bias hands its part on, one of ``BIASES``.
         stabiliser: Keeps denominators off 0.
     """
-    check_word("shares", shares, SHARES)
+    check_choice("shares", shares, SHARES)
     means, raw = Means(), Means()
     logit = inputs = 0.0
     predictions = 0
@@ -176,7 +176,7 @@ def propagate(
         biases: How a bias hands its part on, one of ``BIASES``.
         stabiliser: Keeps denominators off 0.
     """
-    check_word("biases", biases, BIASES)
+    check_choice("biases", biases, BIASES)
     if stabiliser <= 0:
         raise ValueError(f"stabiliser must be positive, got {stabiliser}")
     logits, heads, inputs = _run(model, batch, biases, stabiliser)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import check_word
+from latentheads.checks import check_choice
 from latentheads.corpora import Part
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
@@ -167,7 +167,7 @@ def detect(
             raise ValueError("roles are of heads with weights: this model has no attention")
         alone = {block.attention_type for block in heads.blocks} == {ATTENTION_TYPES[1]}
         shown = chain or ATTENTION_TYPES[1 if alone else 0]
-        check_word("chain", shown, sorted(chains))
+        check_choice("chain", shown, sorted(chains))
         for block in heads.attending:
             if block.attention_type == shown:
                 view = View.of(heads[block.name], batch)

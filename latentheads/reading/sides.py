@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import check_word
+from latentheads.checks import check_choice
 from latentheads.names import ATTENTION_TYPES
 
 __all__ = ["EXCLUDE", "Exclude", "Sides", "sides"]
@@ -47,7 +47,7 @@ class Sides:
         return self.real_keys & self._kept(self.keys, "key", exclude)
 
     def _kept(self, tokens: Tensor, side: str, exclude: str) -> Tensor:
-        check_word("exclude", exclude, EXCLUDE)
+        check_choice("exclude", exclude, EXCLUDE)
         special = torch.zeros_like(tokens, dtype=torch.bool)
         for end in self.ends:  # a list of them would be copied to the device and waited for
             special = special | (tokens == end)
@@ -60,7 +60,7 @@ def sides(batch: Batch, chain: str) -> Sides:
     Raises:
         ValueError: There is no such chain, or the batch lacks its side.
     """
-    check_word("chain", chain, ATTENTION_TYPES)
+    check_choice("chain", chain, ATTENTION_TYPES)
     if chain == "decoder-self":
         return Sides(
             batch.decoder_input,

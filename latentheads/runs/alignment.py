@@ -1,4 +1,4 @@
-"""Links between the words of a sentence and of its translation, by a run's alignments."""
+"""Word alignment of sentences and their translations by the posterior of a run's alignments."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from latentheads.batch import Batch
-from latentheads.decoding.translate import Lose
+from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
 from latentheads.reading.alignments import (
     alignment_distributions,
     likeliest_links,
     samples_alignments,
 )
-from latentheads.runs.generation import encode_pairs, lose_nothing
+from latentheads.runs.generation import encode_pairs, raise_on_skip
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
@@ -23,16 +23,16 @@ __all__ = ["align_lines", "check_alignments"]
 
 
 def check_alignments(run: Run) -> None:
-    """Refuses a run that draws no alignments.
+    """Checks that a run has latent alignments.
 
     Raises:
-        ValueError: It draws none.
+        ValueError: It has none.
     """
     if run.source is None:
         raise ValueError(f"{run.path} is a language model: it has no source to align with")
     if not samples_alignments(run.model):
-        why = "has no alignments" if run.model.alignments is None else "draws no alignments"
-        raise ValueError(f"{run.path} {why}: there is no posterior of them")
+        reason = "has no alignments" if run.model.alignments is None else "has no latent alignments"
+        raise ValueError(f"{run.path} {reason}: there is no posterior of them")
 
 
 def align_lines(
@@ -40,63 +40,65 @@ def align_lines(
     sentences: Iterable[str],
     translations: Iterable[str],
     task: int | None = None,
-    lose: Lose | None = None,
+    on_skip: OnSkip | None = None,
 ) -> list[Links]:
-    """Links the words of lines with those of their translations.
+    """Aligns the words of lines with those of their translations.
 
-    A token of a translation points at the source token that is likeliest under the exact posterior,
-    by each head; the ends of both are pointed at by none. Words, as ``str.split`` cuts lines,
-    are linked where a token of one points at a token of the other, by any head; who points at a
-    space means the word behind it.
+    In each head, a target token is aligned with the likeliest source token under the exact
+    posterior; EOS is not aligned. Two words, as split by ``str.split``, are linked if any of their
+    tokens are aligned in any head. A source token that is a space belongs to the word after it.
 
     Args:
         run: A run with alignments.
-        sentences: Lines in its source language.
+        sentences: Lines in the source language.
         translations: A translation of each.
-        task: The place of the lines' task, where the run has tasks.
-        lose: Called with the place of a line that is too long for the run or for the machine, and
-            why; None ends the work.
+        task: Index of the lines' task, if the run has tasks.
+        on_skip: Called for a line that is too long for the run or for memory; None raises an error.
 
     Returns:
-        For each line pairs of places of a source and a target word; none for an empty line.
+        The links of each line, as pairs of word indices; empty for an empty line.
 
     Raises:
-        ValueError: The run has no alignments, or there are not as many translations as lines.
-        UnfinishedError: A line is lost.
+        ValueError: The run has no alignments, or the numbers of lines and translations differ.
+        UnfinishedError: A line cannot be aligned.
     """
     check_alignments(run)
-    lose = lose or lose_nothing
-    known = encode_pairs(run, sentences, translations, task, lose)
-    return known.work_through(partial(_link_batch, run), frozenset(), lose)
+    on_skip = on_skip or raise_on_skip
+    encoded = encode_pairs(run, sentences, translations, task, on_skip)
+    return encoded.map_batches(partial(_link_batch, run), frozenset(), on_skip)
 
 
 def _link_batch(run: Run, batch: Batch) -> list[Links]:
-    """The links between the words of every sentence of a batch."""
+    """The word links of every sentence of a batch."""
     assert run.source is not None
     assert batch.source is not None
-    tagged = run.settings.data.mixture is not None and bool(run.settings.data.mixture.tags)
+    has_tags = run.settings.data.mixture is not None and bool(run.settings.data.mixture.tags)
     posterior = alignment_distributions(run.model, run.guide, batch).posterior
-    found: list[Links] = []
-    for place, heads in enumerate(likeliest_links(posterior, batch, tagged)):
-        source = _name_spaces(run.source.word_ids(batch.source[place].tolist()))
-        target = run.target.word_ids(batch.target[place].tolist())
-        found.append(_join_words(frozenset().union(*heads), source, target))
-    return found
+    links: list[Links] = []
+    for index, heads in enumerate(likeliest_links(posterior, batch, has_tags)):
+        source = _name_spaces(run.source.word_ids(batch.source[index].tolist()))
+        target = run.target.word_ids(batch.target[index].tolist())
+        links.append(_join_words(frozenset().union(*heads), source, target))
+    return links
 
 
 def _name_spaces(places: Sequence[int | None]) -> list[int | None]:
-    """The word of every token, that of a space the word behind it, which the space begins."""
-    behind: int | None = None
-    found = []
-    for place in reversed(places):
-        behind = behind if place is None else place
-        found.append(behind)
-    return found[::-1]
+    """The word of every token; a space belongs to the word after it."""
+    next_word: int | None = None
+    words = []
+    for word in reversed(places):
+        next_word = next_word if word is None else word
+        words.append(next_word)
+    return words[::-1]
 
 
 def _join_words(
     links: Links, source: Sequence[int | None], target: Sequence[int | None]
 ) -> frozenset[Link]:
-    """Links between the words of tokens; a token that is no word has none."""
-    pairs = ((source[left], target[right]) for left, right in links)
-    return frozenset((one, two) for one, two in pairs if one is not None and two is not None)
+    """Maps links between tokens to links between words; tokens outside words have none."""
+    pairs = ((source[source_token], target[target_token]) for source_token, target_token in links)
+    return frozenset(
+        (source_word, target_word)
+        for source_word, target_word in pairs
+        if source_word is not None and target_word is not None
+    )

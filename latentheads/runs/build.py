@@ -1,4 +1,4 @@
-"""From settings to a model and its guide, their device, vocabularies and heads."""
+"""Building a model and its guide from settings: device, vocabularies, pruned heads, digests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from latentheads.model import Decoder, HeadModel
 from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
 from latentheads.names import ATTENTION_TYPES
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 from latentheads.pruning import fold_gates, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings
@@ -31,47 +31,48 @@ from latentheads.selection.selector import Selector
 __all__ = [
     "apply_pruning",
     "changed_parts",
-    "choose_trained",
     "digest_corpus",
     "digest_parts",
-    "find_device",
+    "freeze_parameters",
     "make_accelerator",
     "make_model",
     "read_heads",
-    "vocabularies_text",
+    "select_device",
+    "vocabularies_to_json",
 ]
 
 
 DIGESTED = 2**16
-"""Frames of a corpus of speech that tell it from others: all of a large one would take long."""
+"""Frames in the digest of a speech corpus: hashing all of a large one would take long."""
 
 
-def find_device(name: str) -> torch.device:
-    """The device of a name: cpu, cuda, or auto, which is cuda where there is one."""
+def select_device(name: str) -> torch.device:
+    """Selects the device: cpu, cuda, or auto, which is cuda if available."""
     check_known("device", name, ("cpu", "cuda", "auto"))
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device cuda was asked for, but torch sees none: use cpu")
+        raise ValueError("device cuda was requested, but torch finds none: use cpu")
     return torch.device(name)
 
 
 def make_accelerator(out: Path, settings: Settings, device: torch.device, tensorboard: bool) -> Any:
-    """Makes an Accelerator where there is something to do for it, else None.
+    """Makes an Accelerator for several processes or TensorBoard; otherwise returns None.
 
-    It starts the processes' group and keeps TensorBoard's file. Autocast and loss scaling stay
-    with the engine: accelerate fixes one precision for a whole process, and would take that of
-    ``accelerate launch``, of which the settings know nothing.
+    It initialises the process group and the TensorBoard writer. The engine does autocast and loss
+    scaling itself: accelerate fixes one precision per process, and would take that of ``accelerate
+    launch`` instead of the settings.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not tensorboard:
         return None
     if tensorboard:
-        need_package("tensorboard")
+        import_optional("tensorboard")
     from accelerate import Accelerator, DistributedDataParallelKwargs
 
     folders = [out, *([Path(settings.start)] if settings.start else [])]
-    pruned = any((folder / HEADS).exists() for folder in folders)  # what reads no head is unused
-    unused = pruned or settings.pair.own  # a class of the reader's own may leave parameters unused
+    # blocks without heads, and user-defined classes, may leave parameters unused
+    pruned = any((folder / HEADS).exists() for folder in folders)
+    unused = pruned or settings.pair.own
     return Accelerator(
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
         mixed_precision="no",
@@ -82,9 +83,9 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
 
 
 def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None) -> Decoder:
-    """Makes the network with its priors, for the vocabularies of a corpus."""
+    """Makes the model with its priors for the given vocabularies."""
     network, smoothing = settings.network, settings.label_smoothing
-    prior, latent, types = settings.pair.make_prior(), settings.logit_blocks, len(target)
+    prior, latent, vocab_size = settings.pair.make_prior(), settings.logit_blocks, len(target)
     if network.share == "all" and source not in (None, target):
         raise ValueError("share all needs one joint vocabulary of source and target")
     if source is None and settings.adapters:
@@ -93,20 +94,20 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         raise ValueError("cutoffs need types in the order of their frequency: use unit word")
     mixture = settings.data.mixture
     tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
-    chains = ATTENTION_TYPES if source is not None else ATTENTION_TYPES[1:2]
-    more: dict[str, Any] = {
+    attention_types = ATTENTION_TYPES if source is not None else ATTENTION_TYPES[1:2]
+    options: dict[str, Any] = {
         "label_smoothing": smoothing,
         "alignments": settings.alignments,
-        "selector": _make_selector(settings, chains, *tasks),
+        "selector": _make_selector(settings, attention_types, *tasks),
     }
     model: Decoder
     if source is None:
-        model = LanguageModel(types, prior, network, latent, **more)
+        model = LanguageModel(vocab_size, prior, network, latent, **options)
     else:
         if settings.adapters:
-            more["adapters"] = Adapters(settings.adapters, *map(len, tasks))
-        more |= {"bins": bins_of(source), "ctc": settings.ctc}
-        model = Translation(len(source), types, prior, network, latent, **more)
+            options["adapters"] = Adapters(settings.adapters, *map(len, tasks))
+        options |= {"bins": bins_of(source), "ctc": settings.ctc}
+        model = Translation(len(source), vocab_size, prior, network, latent, **options)
     _check_heads(settings, model)
     model.disagreement = settings.disagreement_term
     return model
@@ -125,7 +126,7 @@ def _make_selector(
 
 
 def _check_heads(settings: Settings, model: HeadModel) -> None:
-    """Refuses options that would act on no head of the network."""
+    """Checks that selection, gates, n-gram noise and disagreement apply to some head."""
     for name in ("selection", "gates"):
         options = getattr(settings, name)
         if options is not None and not model.selecting_blocks:
@@ -141,7 +142,7 @@ def _check_heads(settings: Settings, model: HeadModel) -> None:
 
 
 def read_heads(path: Path) -> dict[str, list[int]] | None:
-    """The heads of every block that stayed in a pruned network; None of a run that has them all.
+    """Reads the remaining heads of every block of a pruned network; None if it is not pruned.
 
     Args:
         path: The run folder.
@@ -149,26 +150,28 @@ def read_heads(path: Path) -> dict[str, list[int]] | None:
     if not (path / HEADS).exists():
         return None
     try:
-        said = read_json(path / HEADS)
-    except (OSError, ValueError) as reason:
-        raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason
-    if not isinstance(said, dict) or not all(map(_are_places, said.values())):
-        raise ValueError(f"{path / HEADS} cannot be used: it must name places of heads by block")
-    return said
+        heads = read_json(path / HEADS)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path / HEADS} cannot be used: {error}") from error
+    if not isinstance(heads, dict) or not all(map(_are_indices, heads.values())):
+        raise ValueError(
+            f"{path / HEADS} cannot be used: it must list the indices of heads by block"
+        )
+    return heads
 
 
-def _are_places(value: Any) -> bool:
-    return isinstance(value, list) and all(type(place) is int for place in value)
+def _are_indices(value: Any) -> bool:
+    return isinstance(value, list) and all(type(index) is int for index in value)
 
 
 def apply_pruning(
     path: Path, heads: dict[str, list[int]] | None, model: HeadModel, guide: ModelGuide
 ) -> None:
-    """Gives a new model and its guide the shape of a pruned run's.
+    """Prunes a new model and its guide to the heads of a pruned run.
 
     Args:
         path: The run folder.
-        heads: Those that stay, as :func:`read_heads` gives them; None leaves all.
+        heads: The remaining heads, from :func:`read_heads`; None keeps all.
         model: The model; changed in place.
         guide: Its guide; changed in place.
     """
@@ -177,12 +180,12 @@ def apply_pruning(
     try:
         fold_gates(model, guide)
         remove_heads(model, heads, guide)
-    except ValueError as reason:
-        raise ValueError(f"{path / HEADS} cannot be used: {reason}") from reason
+    except ValueError as error:
+        raise ValueError(f"{path / HEADS} cannot be used: {error}") from error
 
 
-def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> None:
-    """Freezes the parameters that ``train`` does not name, and those that are empty."""
+def freeze_parameters(settings: Settings, model: HeadModel, guide: ModelGuide) -> None:
+    """Freezes the parameters that ``train`` does not include, and empty ones."""
     for module in (model, guide):
         for name, parameter in module.named_parameters():
             trained = {
@@ -191,17 +194,16 @@ def choose_trained(settings: Settings, model: HeadModel, guide: ModelGuide) -> N
                 "guide": module is guide,
             }[settings.train_only]
             parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
-    fixed = not any(p.requires_grad for p in (*model.parameters(), *guide.parameters()))
-    if (
-        fixed and settings.train_only != "guide"
-    ):  # a guide that learns nothing is reported on as it is
-        raise ValueError(f"train_only {settings.train_only}: this guide has nothing to learn")
+    all_frozen = not any(p.requires_grad for p in (*model.parameters(), *guide.parameters()))
+    # a guide without parameters can still be evaluated
+    if all_frozen and settings.train_only != "guide":
+        raise ValueError(f"train_only {settings.train_only}: there is nothing to train")
 
 
 def digest_corpus(corpus: Corpus) -> str:
     """A digest of the training text and its vocabularies."""
-    train, words = corpus.train, vocabularies_text(corpus.target, corpus.source)
-    digest = hashlib.sha256(words.encode())
+    train, vocabularies = corpus.train, vocabularies_to_json(corpus.target, corpus.source)
+    digest = hashlib.sha256(vocabularies.encode())
     for side in (train.targets, train.sources):
         if side is not None:
             digest.update(side.ends.tobytes())
@@ -215,25 +217,25 @@ def digest_corpus(corpus: Corpus) -> str:
 
 
 def digest_parts(corpus: Corpus) -> dict[str, str]:
-    """A digest of the text of every part; of speech, of its texts and lengths."""
+    """Digests of the text of every part; for speech, of its texts and lengths."""
     return {name: _digest_part(getattr(corpus, name)) for name in PARTS}
 
 
 def changed_parts(path: Path, corpus: Corpus) -> list[str]:
-    """The parts of a corpus with other text than a run's file tells of; none where there is none.
+    """The parts of a corpus whose digests differ from those in a run's file, if there is one.
 
     Raises:
         ValueError: The file is damaged.
     """
     try:
-        known = read_json(path)
+        digests = read_json(path)
     except FileNotFoundError:
         return []
-    except (OSError, ValueError) as reason:
-        raise ValueError(f"{path} cannot be read: {reason}") from reason
-    if not isinstance(known, dict):
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if not isinstance(digests, dict):
         raise ValueError(f"{path} cannot be read: it must name the parts of a corpus")
-    return [name for name, now in digest_parts(corpus).items() if known.get(name) != now]
+    return [name for name, digest in digest_parts(corpus).items() if digests.get(name) != digest]
 
 
 def _digest_part(part: Part) -> str:
@@ -245,9 +247,9 @@ def _digest_part(part: Part) -> str:
     return digest.hexdigest()[:16]
 
 
-def vocabularies_text(target: Vocabulary, source: Vocabulary | None) -> str:
-    """Both vocabularies as a run folder holds them; a joint one once."""
+def vocabularies_to_json(target: Vocabulary, source: Vocabulary | None) -> str:
+    """Both vocabularies as JSON for a run folder; a joint one once."""
     sides: dict[str, Vocabulary | None] = {"target": target, "source": source}
     sides = {"joint": target} if source is target else sides
-    said = {name: side.to_json() for name, side in sides.items() if side is not None}
-    return json.dumps(said, ensure_ascii=False)
+    record = {name: side.to_json() for name, side in sides.items() if side is not None}
+    return json.dumps(record, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""The checkpoints of a training: written to its folder, and taken up again.
+"""The checkpoints of a training run: saving and restoring.
 
-They are its whole state, the best weights, those of the last evaluations and their average. A line
-tells which are lost or damaged, and how training goes on without them.
+They are the full training state, the best weights, those of the last validations, and their
+average. Missing or damaged checkpoints are reported in one line, and training goes on without them.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ __all__ = ["CheckpointManager"]
 
 
 class CheckpointManager:
-    """Writes the checkpoints of a training, and takes them up again.
+    """Saves and restores the checkpoints of a training run.
 
     Args:
         folder: The run folder.
-        engine: What trains.
-        digest: Tells the corpus from every other.
-        names: Texts of the files beside the configuration that are needed to read the weights.
+        engine: The training engine.
+        digest: Digest of the corpus.
+        names: Contents, by file name, of the files that are needed to load the weights, besides the
+            configuration.
 
     Attributes:
-        best: The best value of the metric so far, and the evaluations since.
-        reported: The step whose weights are reported on; 0 before.
-        saved: The step of the state that was saved last; None before.
-        averaged: How many checkpoints the reported weights are the average of; 0: they are of one.
+        best: The best value of the metric so far, and the number of validations since.
+        reported: The step of the weights that are reported on; 0 before.
+        saved: The step of the last saved state; None before.
+        averaged: Number of checkpoints whose average is reported on; 0: a single one.
     """
 
     def __init__(
@@ -49,11 +50,11 @@ class CheckpointManager:
 
     @property
     def main(self) -> bool:
-        """Whether this process is the one that writes and speaks."""
+        """Whether this is the main process, which writes and prints."""
         return self.engine.rank == 0
 
     def begin(self) -> None:
-        """Makes the folder, or takes it up where training goes on."""
+        """Creates the folder, or reopens it for resuming."""
         self.folder.begin(self.engine.step)
         self._write_names()
 
@@ -61,25 +62,25 @@ class CheckpointManager:
         for name, text in self.names.items():
             self.folder.write(name, text)
 
-    def mend_folder(self) -> None:
-        """Writes again the files that were removed while this was training."""
+    def restore_missing_files(self) -> None:
+        """Writes files again that were removed during training."""
         names = ["config.yaml", *self.names]
-        gone = [name for name in names if not (self.folder.path / name).exists()]
-        if gone:
+        missing = [name for name in names if not (self.folder.path / name).exists()]
+        if missing:
             self.folder.write("config.yaml", self.folder.configuration)
             self._write_names()
-            self._print_line(f"{self.folder.path} had lost {', '.join(gone)}: written again")
+            self._print_line(f"{self.folder.path} was missing {', '.join(missing)}: written again")
 
-    def keep(self, found: ValidationResult) -> bool:
-        """Keeps the weights of an evaluation where they are worth it; True: stop here."""
-        training, step = self.engine.training, found.progress.step
-        if self.best.is_improved_by(found, self.engine.model):
+    def save_validated(self, result: ValidationResult) -> bool:
+        """Saves the weights after a validation, if required; returns whether to stop early."""
+        training, step = self.engine.training, result.progress.step
+        if self.best.is_improved_by(result, self.engine.model):
             self._save(self.folder.best, step)
-        kept = max(training.keep, training.average)
-        if kept:
-            self._save(self.folder.at(step), step)
-            for old in self.folder.kept[:-kept]:
-                old.unlink()
+        number = max(training.keep, training.average)
+        if number:
+            self._save(self.folder.step_checkpoint(step), step)
+            for path in self.folder.step_checkpoints[:-number]:
+                path.unlink()
         return self.best.should_stop(training.patience)
 
     def _save(self, path: Path, step: int) -> None:
@@ -87,162 +88,164 @@ class CheckpointManager:
         checkpoints.save(path, weights(model=engine.model, guide=engine.guide), {"step": step})
 
     def save_state(self) -> None:
-        """Saves everything to go on from; every process takes part, the first one writes."""
-        tensors, facts = self.engine.state()
+        """Saves the full training state; all processes take part, the main one writes."""
+        tensors, metadata = self.engine.state()
         if self.main:
-            best = self.best.value if math.isfinite(self.best.value) else None
-            facts |= {"best": best, "stale": self.best.stale}
-            facts |= {"corpus": self.digest, "steps": self.engine.training.steps}
-            checkpoints.save(self.folder.last, tensors, facts)
+            best_value = self.best.value if math.isfinite(self.best.value) else None
+            metadata |= {"best": best_value, "stale": self.best.stale}
+            metadata |= {"corpus": self.digest, "steps": self.engine.training.steps}
+            checkpoints.save(self.folder.last, tensors, metadata)
         self.saved = self.engine.step
 
     def check(self) -> None:
-        """Refuses a last state that cannot be gone on from.
+        """Checks that training can resume from the last state.
 
         Raises:
-            ValueError: It says why.
+            ValueError: It cannot.
         """
         self._read_state()
 
     def resume(self) -> None:
-        """Goes on from the last state.
+        """Resumes from the last state.
 
         Raises:
-            ValueError: It cannot be gone on from; nothing is changed.
+            ValueError: It is not possible; nothing is changed.
         """
-        tensors, facts, best = self._read_state()
-        if _read_steps(facts) < self.engine.training.steps:
-            self._say_more(facts["step"])
-            facts, best.stale = {**facts, "stopped": False}, 0
+        tensors, metadata, best = self._read_state()
+        if _read_steps(metadata) < self.engine.training.steps:
+            self._print_extension(metadata["step"])
+            metadata, best.stale = {**metadata, "stopped": False}, 0
         self.best = best
         self._restore(self.folder.last, tensors)
-        self.engine.restore(tensors, facts)
+        self.engine.restore(tensors, metadata)
         self.saved = self.engine.step
         if self.engine.running and math.isfinite(self.best.value):
-            self._forget_lost_best()
+            self._reset_missing_best()
 
     def _read_state(self) -> tuple[dict[str, Any], dict[str, Any], Best]:
-        """The last state, and the best metric so far.
+        """Reads the last state, and the best metric so far.
 
         Raises:
-            ValueError: It cannot be gone on from.
+            ValueError: Training cannot resume from it.
         """
-        tensors, facts = checkpoints.load(self.folder.last)
+        tensors, metadata = checkpoints.load(self.folder.last)
         try:
-            self.engine.check(tensors, facts)
-            best = _read_best(facts)
-            before = _read_steps(facts)
-        except ValueError as reason:
-            raise ValueError(f"{self.folder.last} cannot be gone on from: {reason}") from reason
-        if facts.get("corpus") != self.digest:
+            self.engine.check(tensors, metadata)
+            best = _read_best(metadata)
+            previous_steps = _read_steps(metadata)
+        except ValueError as error:
+            raise ValueError(f"cannot resume from {self.folder.last}: {error}") from error
+        if metadata.get("corpus") != self.digest:
             raise ValueError(
                 f"{self.folder.last} was trained on another text: the corpus has changed since; "
                 "choose another out or overwrite=True"
             )
-        if before < self.engine.training.steps:
-            self._check_end(facts, before)
-        return tensors, facts, best
+        if previous_steps < self.engine.training.steps:
+            self._check_end(metadata, previous_steps)
+        return tensors, metadata, best
 
     def _restore(self, path: Path, tensors: dict[str, Any]) -> None:
         checkpoints.restore(path, tensors, model=self.engine.model, guide=self.engine.guide)
 
-    def _check_end(self, facts: dict[str, Any], before: int) -> None:
-        """Refuses more updates for a run that is not at the end of those that it was to have."""
-        step = facts["step"]
-        if step < before and not facts["stopped"]:
+    def _check_end(self, metadata: dict[str, Any], previous_steps: int) -> None:
+        """Checks that a run whose number of steps is increased has finished."""
+        step = metadata["step"]
+        if step < previous_steps and not metadata["stopped"]:
             raise ValueError(
-                f"{self.folder.path} has done {step:,} of its {before:,} steps: more can be given "
-                "to a finished run, so let it end first"
+                f"{self.folder.path} has done {step:,} of its {previous_steps:,} steps: more can "
+                "be given to a finished run, so let it end first"
             )
 
-    def _say_more(self, step: int) -> None:
-        """Says how a finished run that is to have more updates goes on."""
-        schedule = self._say_schedule(step, self.engine.training.steps)
+    def _print_extension(self, step: int) -> None:
+        """Prints how a finished run with more steps goes on."""
+        schedule = self._describe_schedule(step, self.engine.training.steps)
         self._print_line(f"{self.folder.path}: {schedule}")
 
-    def _say_schedule(self, step: int, steps: int) -> str:
-        """Which learning rates hold where a run is given more updates."""
+    def _describe_schedule(self, step: int, steps: int) -> str:
+        """Describes the learning rates of the additional steps."""
         training = self.engine.training
-        first, last = (training.learning_rate * training.rate(at) for at in (step, steps - 1))
-        course = []
+        first, last = (
+            training.learning_rate * training.rate(position) for position in (step, steps - 1)
+        )
+        phases = []
         if step < training.warmup:
-            course.append(f"grows until update {min(training.warmup, steps):,}")
+            phases.append(f"grows until step {min(training.warmup, steps):,}")
         if training.warmup < steps:
-            course.append(f"falls {training.schedule.description} over all {steps:,}")
+            phases.append(f"falls {training.schedule.description} over all {steps:,}")
         return (
-            f"{step:,} updates are done, and {steps - step:,} follow; the learning rate "
-            f"{' and then '.join(course)}, from {first:.3g} now to {last:.3g}"
+            f"{step:,} steps are done, and {steps - step:,} follow; the learning rate "
+            f"{' and then '.join(phases)}, from {first:.3g} now to {last:.3g}"
         )
 
-    def _forget_lost_best(self) -> None:
-        """Forgets the best metric where the best weights are lost: the next ones are the best."""
+    def _reset_missing_best(self) -> None:
+        """Resets the best metric if the best weights are missing or damaged."""
         try:
             checkpoints.load(self.folder.best)
-        except ValueError as reason:
-            self._print_line(f"{reason}; the best weights are looked for anew")
+        except ValueError as error:
+            self._print_line(f"{error}; the search for the best weights restarts")
             self.best = Best()
 
     def _print_line(self, line: str) -> None:
-        """Tells a line beside the progress: standard output may have lost its reader."""
+        """Prints a line to standard error: standard output may be closed."""
         if self.main:
             print_message(line, sys.stderr)
 
     @property
-    def _reported(self) -> Path:
-        """The weights that are reported on: the best, or the average of the last."""
+    def _reported_path(self) -> Path:
+        """The path of the weights that are reported on: the best, or the average."""
         return self.folder.average if self.engine.training.average else self.folder.best
 
     def restore_reported(self) -> None:
-        """Takes the weights that the figures of the folder are of."""
-        path = self._reported
-        tensors, facts = checkpoints.load(path)
+        """Restores the weights of the report."""
+        path = self._reported_path
+        tensors, metadata = checkpoints.load(path)
         self._restore(path, tensors)
-        self.reported = checkpoints.read_step(path, facts)
-        self.averaged = checkpoints.read_averaged(path, facts)
+        self.reported = checkpoints.read_step(path, metadata)
+        self.averaged = checkpoints.read_averaged(path, metadata)
 
-    def choose(self) -> None:
-        """Takes the weights to report on.
+    def select_reported(self) -> None:
+        """Restores the weights to report on.
 
-        Where those are lost, it takes the last ones, which it has, and says so.
+        If these are missing or damaged, it takes the current ones, and prints a line.
         """
         average = self.engine.training.average
         try:
             if average:
-                self._save_average(self._whole_ones(self.folder.kept[-average:]))
+                self._save_average(self._readable(self.folder.step_checkpoints[-average:]))
             self.restore_reported()
-        except ValueError as reason:
-            self._print_line(f"{reason}; the figures are of the last weights")
-            self._save(self._reported, self.engine.step)
+        except ValueError as error:
+            self._print_line(f"{error}; the last weights are reported on")
+            self._save(self._reported_path, self.engine.step)
             self.reported, self.averaged = self.engine.step, 0
 
-    def _save_average(self, kept: Sequence[Path]) -> None:
-        facts = {"step": self.engine.step, "averaged": len(kept)}
-        checkpoints.save(self.folder.average, checkpoints.average(kept), facts)
+    def _save_average(self, paths: Sequence[Path]) -> None:
+        metadata = {"step": self.engine.step, "averaged": len(paths)}
+        checkpoints.save(self.folder.average, checkpoints.average(paths), metadata)
 
-    def _whole_ones(self, paths: Sequence[Path]) -> list[Path]:
-        """Those checkpoints that can be read; others are told."""
-        found = []
+    def _readable(self, paths: Sequence[Path]) -> list[Path]:
+        """Selects the checkpoints that can be read; prints a line for each other one."""
+        readable = []
         for path in paths:
             try:
                 checkpoints.load(path)
-            except ValueError as reason:
-                self._print_line(f"{reason}; it is left out of the average")
+            except ValueError as error:
+                self._print_line(f"{error}; it is not averaged")
             else:
-                found.append(path)
-        return found
+                readable.append(path)
+        return readable
 
 
-def _read_best(facts: Mapping[str, Any]) -> Best:
-    """The best value of the metric so far, and the evaluations since."""
-    best, stale = facts.get("best"), facts.get("stale")
+def _read_best(metadata: Mapping[str, Any]) -> Best:
+    """Reads the best value of the metric so far, and the number of validations since."""
+    best, stale = metadata.get("best"), metadata.get("stale")
     if not isinstance(best, float | None) or type(stale) is not int:
         raise ValueError(f"best and stale must be numbers, got {best!r} and {stale!r}")
     return Best(-math.inf if best is None else best, stale)
 
 
-def _read_steps(facts: Mapping[str, Any]) -> int:
-    """The updates of the training that a state is of."""
-    steps = facts.get("steps")
+def _read_steps(metadata: Mapping[str, Any]) -> int:
+    """Reads the configured number of steps of a state."""
+    steps = metadata.get("steps")
     if type(steps) is not int:
         raise ValueError(f"steps must be a whole number, got {steps!r}")
     return steps

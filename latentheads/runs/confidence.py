@@ -1,4 +1,4 @@
-"""How sure a run is of translations: a probability for every word, fitted on what it wrote."""
+"""Confidence estimation: the calibrated probability that each word of a translation is correct."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import numpy as np
 from latentheads.batch import EOS
 from latentheads.corpora import Part
 from latentheads.corpora.speech.vocabulary import Positions
-from latentheads.decoding.translate import Decoding, Lose
-from latentheads.errors import in_a_line
-from latentheads.runs.generation import encode_pairs, lose_nothing
+from latentheads.decoding.translate import Decoding, OnSkip
+from latentheads.errors import one_line_message
+from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.uncertainty.ensembles import Ensemble, HeadSamples, SingleModel
 from latentheads.uncertainty.evaluation import Output
-from latentheads.uncertainty.figures import read_tokens, translate_with_ensemble
-from latentheads.uncertainty.scaling import Line, fit_line
+from latentheads.uncertainty.scaling import PlattScaling, fit_platt_scaling
+from latentheads.uncertainty.token_scores import score_tokens, translate_with_ensemble
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
 
-__all__ = ["ConfidenceEstimator", "ConfidenceScores", "mark_doubts"]
+__all__ = ["ConfidenceEstimator", "ConfidenceScores", "bracket_doubtful_words"]
 
-FITTED = 200
-"""Sentences of validation that the line is fitted on."""
+FITTED_SENTENCES = 200
+"""Validation sentences for fitting the Platt scaling."""
 
 
 @dataclass(frozen=True)
 class ConfidenceScores:
-    """How sure a run is of a translation.
+    """The confidence of a translation.
 
     Attributes:
-        score: The share of its tokens that it expects to be right; None where it has none.
-        words: For each word the probability that it is right: that of its least sure token.
+        score: The expected share of correct tokens; None for an empty translation.
+        words: For each word the probability that it is correct: the minimum over its tokens.
     """
 
     score: float | None
@@ -42,105 +42,111 @@ class ConfidenceScores:
 
 
 class ConfidenceEstimator:
-    """Judges translations by a run: how probable it is that each of their words is right.
+    """Estimates the probability that each word of a translation is correct.
 
-    A token is right if an edit to the reference would leave it alone. The run's own probabilities
-    are calibrated by a line through log-odds, fitted on its translations of the first sentences of
-    validation.
+    A token is correct if the edits to the reference would keep it. The run's probabilities are
+    calibrated by Platt scaling, fitted on its translations of the first validation sentences.
 
     Args:
         run: The run.
-        decoding: How it translates; with ``draws`` the laws are means over as many.
-        task: The place of the lines' task, where the run has tasks.
-        seed: Of the draws.
+        decoding: Options of the beam search; with ``draws``, probabilities are averaged over as
+            many samples of the heads.
+        task: Index of the lines' task, if the run has tasks.
+        seed: Seed of sampling.
 
     Raises:
-        ValueError: The run hears speech, or its corpus cannot be had.
+        ValueError: The run's input is speech, or its corpus is not available.
     """
 
     def __init__(
         self, run: Run, decoding: Decoding, task: int | None = None, seed: int = 0
     ) -> None:
         if isinstance(run.source, Positions):
-            raise ValueError(f"{run.path} hears speech: confidence is of translations of text")
+            raise ValueError(f"{run.path} has speech input: confidence is for translations of text")
         self.run, self.task, self.seed = run, task, seed
-        self.committee: Ensemble = (
+        self.ensemble: Ensemble = (
             HeadSamples(run.model, run.guide, decoding.draws)
             if decoding.draws
             else SingleModel(run.model, run.guide)
         )
-        self.line = self._fit(decoding)
+        self.platt_scaling = self._fit(decoding)
 
-    def _fit(self, decoding: Decoding) -> Line:
+    def _fit(self, decoding: Decoding) -> PlattScaling:
         try:
             part = self.run.corpus.valid
-        except (OSError, ValueError) as reason:
+        except (OSError, ValueError) as error:
             raise ValueError(
-                f"confidence is fitted on the run's validation text: {in_a_line(reason)}"
-            ) from reason
-        places = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)
-        part = part.take(places[:FITTED])
-        tokens = translate_with_ensemble(self.committee, part, decoding, self.seed)
-        types = len(self.run.target)
-        written = Output.of(self.committee, part, types, tokens, self.seed)
-        if not len(written.right):
+                f"confidence is fitted on the run's validation text: {one_line_message(error)}"
+            ) from error
+        indices = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)
+        part = part.take(indices[:FITTED_SENTENCES])
+        tokens = translate_with_ensemble(self.ensemble, part, decoding, self.seed)
+        vocab_size = len(self.run.target)
+        output = Output.of(self.ensemble, part, vocab_size, tokens, self.seed)
+        if not len(output.correct):
             raise ValueError(f"{self.run.path} writes empty translations: nothing can be fitted")
-        return fit_line(written.log_prob, written.right)
+        return fit_platt_scaling(output.log_prob, output.correct)
 
-    def judge(
-        self, sentences: Iterable[str], translations: Iterable[str], lose: Lose | None = None
+    def estimate(
+        self, sentences: Iterable[str], translations: Iterable[str], on_skip: OnSkip | None = None
     ) -> list[ConfidenceScores]:
-        """Says how sure the run is of translations.
+        """Estimates the confidence of translations.
 
         Args:
-            sentences: Lines in its source language.
+            sentences: Lines in the source language.
             translations: A translation of each.
-            lose: Called with the place of a line that is too long for the run, and why; None ends
-                the work.
+            on_skip: Called for a line that is too long for the run; None raises an error.
 
         Returns:
-            One for each line; without a score for an empty one.
+            The scores of each line; without a score for an empty line.
 
         Raises:
-            ValueError: There are not as many translations as lines.
-            UnfinishedError: A line is lost.
+            ValueError: The numbers of lines and translations differ.
+            UnfinishedError: A line is too long.
         """
-        known = encode_pairs(self.run, sentences, translations, self.task, lose or lose_nothing)
-        judged = self._judge_part(known.part) if known.places else []
-        return known.spread(judged, ConfidenceScores(None, []))
+        encoded = encode_pairs(
+            self.run, sentences, translations, self.task, on_skip or raise_on_skip
+        )
+        scores = self._estimate_part(encoded.part) if encoded.indices else []
+        return encoded.scatter(scores, ConfidenceScores(None, []))
 
-    def _judge_part(self, part: Part) -> list[ConfidenceScores]:
-        """Judges encoded lines."""
-        figures = read_tokens(self.committee, part, len(self.run.target), seed=self.seed)
-        probability = self.line(figures.judged[1.0].log_prob)
-        found = []
-        for place in range(len(part)):
-            own = figures.sentence == place
-            tokens, sure = figures.token[own].tolist(), probability[own]
-            inner = np.array(tokens) != EOS
+    def _estimate_part(self, part: Part) -> list[ConfidenceScores]:
+        """Estimates the confidence of encoded lines."""
+        token_scores = score_tokens(self.ensemble, part, len(self.run.target), seed=self.seed)
+        probability = self.platt_scaling(token_scores.by_temperature[1.0].log_prob)
+        scores = []
+        for index in range(len(part)):
+            of_sentence = token_scores.sentence == index
+            tokens = token_scores.token[of_sentence].tolist()
+            probabilities = probability[of_sentence]
+            is_inner = np.array(tokens) != EOS
             words = self.run.target.word_ids(tokens)
-            score = float(sure[inner].mean()) if inner.any() else None
-            found.append(ConfidenceScores(score, _least_of_words(words, sure.tolist())))
-        return found
+            score = float(probabilities[is_inner].mean()) if is_inner.any() else None
+            scores.append(ConfidenceScores(score, _min_of_words(words, probabilities.tolist())))
+        return scores
 
 
-def _least_of_words(places: Sequence[int | None], sure: Sequence[float]) -> list[float]:
-    """The least probability of the tokens of every word."""
-    known = [place for place in places if place is not None]
-    least = [1.0] * (max(known, default=-1) + 1)
-    for place, each in zip(places, sure, strict=False):  # the end of a sentence is no word
-        if place is not None:
-            least[place] = min(least[place], each)
-    return least
+def _min_of_words(
+    word_indices: Sequence[int | None], probabilities: Sequence[float]
+) -> list[float]:
+    """The minimum probability over the tokens of every word."""
+    indices = [word_index for word_index in word_indices if word_index is not None]
+    minima = [1.0] * (max(indices, default=-1) + 1)
+    for word_index, probability in zip(word_indices, probabilities, strict=False):  # without EOS
+        if word_index is not None:
+            minima[word_index] = min(minima[word_index], probability)
+    return minima
 
 
-def mark_doubts(text: str, confidence: ConfidenceScores, below: float = 0.5) -> str:
-    """Puts brackets around the words that are right with less than some probability.
+def bracket_doubtful_words(text: str, confidence: ConfidenceScores, below: float = 0.5) -> str:
+    """Puts brackets around the words whose probability is below a threshold.
 
-    >>> mark_doubts("a cat sleeps", Confidence(0.7, [0.9, 0.3, 0.9]))
+    >>> bracket_doubtful_words("a cat sleeps", ConfidenceScores(0.7, [0.9, 0.3, 0.9]))
     'a [cat] sleeps'
     """
     words = text.split()
-    sure = [*confidence.words, *[1.0] * (len(words) - len(confidence.words))]
-    marked = (f"[{word}]" if p < below else word for word, p in zip(words, sure, strict=False))
+    probabilities = [*confidence.words, *[1.0] * (len(words) - len(confidence.words))]
+    marked = (
+        f"[{word}]" if p < below else word for word, p in zip(words, probabilities, strict=False)
+    )
     return " ".join(marked)

@@ -1,4 +1,4 @@
-"""A run folder: what is in it, whether it may be used, and how it is written."""
+"""A run folder: its files, whether it can be used, and how it is written."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 
 from latentheads.files import (
     LOCK,
+    check_no_links,
     lock_folder,
-    naming,
+    naming_file,
     parse_json,
     parse_yaml,
     read_json,
     read_text,
-    refuse_links,
     remove_partial,
     write_text,
 )
@@ -31,75 +31,75 @@ from latentheads.runs.settings import complete_options
 __all__ = [
     "HEADS",
     "PAGE",
-    "REPORTED",
+    "REPORT_FILES",
+    "RUN_FILES",
     "TENSORBOARD",
     "TEXTS",
-    "WRITTEN",
     "Folder",
     "check_links",
+    "distinct_names",
     "read_metrics",
     "read_results",
-    "unlike_names",
 ]
 
 HEADS = "heads.json"
-"""The file of a pruned network that names the heads that stayed."""
+"""The file of a pruned network that lists the remaining heads."""
 
 TEXTS = "corpus.json"
-"""The file with digests of the texts of the corpus, part by part."""
+"""The file with digests of the parts of the corpus."""
 
 PAGE = "report.html"
-"""The file of a report page."""
+"""The file of the report page."""
 
 TENSORBOARD = "tensorboard"
 """The folder of TensorBoard's files."""
 
-REPORTED = (
+REPORT_FILES = (
     *("test.translations.txt", "test.references.txt", "test.tasks.txt", "test.alternatives.tsv"),
     *("divergence.png", "bound.png", "kl.png", "selection.png", "selection-history.png"),
     PAGE,
 )
 """Files that a report may write beside ``results.json``."""
 
-WRITTEN = (
+RUN_FILES = (
     *("config.yaml", "metrics.jsonl", "results.json", "vocabulary.json"),
-    *(HEADS, TEXTS, LOCK, *REPORTED),
+    *(HEADS, TEXTS, LOCK, *REPORT_FILES),
 )
 """The files of a run folder beside its checkpoints."""
 
-BESIDE = (PAGE, "log.txt", "lost+found", *(f"{name}.part" for name in WRITTEN))
-"""Names that a folder may hold before a run is in it, beside hidden ones and logs."""
+IGNORED_NAMES = (PAGE, "log.txt", "lost+found", *(f"{name}.part" for name in RUN_FILES))
+"""Files that a new run folder may contain already, besides hidden files and logs."""
 
-LOGS = (".log", ".out", ".err")
-"""Endings of files that a shell or a cluster writes while a run begins."""
+LOG_SUFFIXES = (".log", ".out", ".err")
+"""Suffixes of log files that a shell or a cluster may write while a run starts."""
 
-SAFETENSORS_PART = ".tmp" + "[0-9A-Za-z]" * 6
-"""What safetensors names a file before it is whole."""
+SAFETENSORS_PARTIAL = ".tmp" + "[0-9A-Za-z]" * 6
+"""Pattern of the temporary files of safetensors."""
 
-MOST_METRICS = 2**30
-"""Bytes of ``metrics.jsonl``: those of a selection of many heads are long."""
+MAX_METRICS_BYTES = 2**30
+"""Most bytes of ``metrics.jsonl``: selection of many heads makes long records."""
 
-ALWAYS_REPORTED = ("elbo", "log_likelihood", "kl", "iwae", "plug_in")
-"""Figures that every report has."""
+REQUIRED_SCORES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in")
+"""Scores that every report has."""
 
 
 class Folder:
-    """A run folder, written file by file, each whole or not at all.
+    """A run folder, whose files are written atomically.
 
-    Nothing is made or removed before :meth:`begin`.
+    Nothing is written or removed before :meth:`begin`.
 
     Args:
-        path: Where.
+        path: The folder.
         configuration: The run's configuration as YAML.
-        overwrite: Whether another run there may be replaced.
-        trusted: Classes of the reader's own that the configuration may name.
+        overwrite: Whether to replace another run.
+        trusted: User-defined classes that the configuration may name.
 
     Attributes:
-        before: How many updates the run there was to have, where this one only has more of them;
-            None where it is the same run, or a new one.
+        previous_steps: The number of steps of the existing run, if the configuration only
+            increases it; otherwise None.
 
     Raises:
-        ValueError: The folder holds something else, or cannot be written.
+        ValueError: The folder contains something else, or is not writable.
     """
 
     def __init__(
@@ -111,108 +111,117 @@ class Folder:
     ) -> None:
         self.path = path
         self.trusted = trusted
-        self.before: int | None = None
+        self.previous_steps: int | None = None
         self.configuration = configuration
         self.overwrite = overwrite
-        self._release: Any = None
+        self._release_lock: Any = None
         check_links(path)
-        self.fresh = overwrite or not os.path.exists(path / "config.yaml")
-        if self.fresh:
-            self._refuse_strangers()
+        self.is_new = overwrite or not os.path.exists(path / "config.yaml")
+        if self.is_new:
+            self._check_foreign_files()
         else:
-            self._refuse_another_run()
-            self._refuse_lost_weights()
+            self._check_configuration()
+            self._check_results()
             self.metrics()
         if self.results is None:
-            self._refuse_unwritable()
-        self._seen = self._stamps()
+            self._check_writable()
+        self._last_stamps = self._stamps()
 
     @property
     def last(self) -> Path:
-        """The checkpoint to go on from."""
+        """The checkpoint for resuming."""
         return self.path / "checkpoints" / "last.safetensors"
 
     @property
     def best(self) -> Path:
-        """The weights with the best metric on validation."""
+        """The weights with the best validation metric."""
         return self.path / "checkpoints" / "best.safetensors"
 
     @property
     def average(self) -> Path:
-        """The average of the weights kept last."""
+        """The average of the last checkpoints."""
         return self.path / "checkpoints" / "average.safetensors"
 
-    def at(self, step: int) -> Path:
-        """The weights kept at a step."""
+    def step_checkpoint(self, step: int) -> Path:
+        """The weights saved at a step."""
         return self.path / "checkpoints" / f"step-{step:07d}.safetensors"
 
     @property
-    def kept(self) -> list[Path]:
-        """All weights kept at some step, oldest first."""
+    def step_checkpoints(self) -> list[Path]:
+        """The weights saved at all steps, oldest first."""
         return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
 
     @property
     def results(self) -> Results | None:
-        """The results of a finished run; None where they are missing, broken, or lack a section.
+        """The results of a finished run; None if they are missing, invalid, or incomplete.
 
-        A run that is to have more updates is not finished.
+        A run whose number of steps is increased is not finished.
         """
-        if self.fresh or self.before is not None:
+        if self.is_new or self.previous_steps is not None:
             return None
-        found = read_results(self.path)
-        return None if found is None or found.missing else found
+        results = read_results(self.path)
+        return None if results is None or results.missing else results
 
     @property
     def resumable(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
-        return not self.fresh and os.path.lexists(self.last)
+        """Whether there is a checkpoint for resuming."""
+        return not self.is_new and os.path.lexists(self.last)
 
-    def _refuse_strangers(self) -> None:
+    def _check_foreign_files(self) -> None:
         if not os.path.isdir(self.path) or os.path.exists(self.path / "config.yaml"):
             return
-        there = sorted(
-            each.name
-            for each in self.path.iterdir()
-            if not (each.name in BESIDE or each.name.startswith(".") or each.suffix in LOGS)
+        foreign = sorted(
+            path.name
+            for path in self.path.iterdir()
+            if not (
+                path.name in IGNORED_NAMES
+                or path.name.startswith(".")
+                or path.suffix in LOG_SUFFIXES
+            )
         )
-        if there:
-            more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        if foreign:
+            more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
             raise ValueError(
-                f"{self.path} is no run folder, yet holds {there[0]}{more}: choose another out"
+                f"{self.path} is no run folder, but contains {foreign[0]}{more}: choose another out"
             )
 
-    def _refuse_another_run(self) -> None:
+    def _check_configuration(self) -> None:
         path = self.path / "config.yaml"
         try:
-            said = read_text(path)
-            if said == self.configuration:
+            text = read_text(path)
+            if text == self.configuration:
                 return
-            known = parse_yaml(said)
-        except (OSError, ValueError) as reason:
-            heart = " ".join(str(reason).split())
-            raise ValueError(f"cannot read {path}, choose another out: {heart}") from reason
-        if not isinstance(known, dict):
+            configuration = parse_yaml(text)
+        except (OSError, ValueError) as error:
+            message = " ".join(str(error).split())
+            raise ValueError(f"cannot read {path}, choose another out: {message}") from error
+        if not isinstance(configuration, dict):
             raise ValueError(f"{path} is no configuration of a run: choose another out")
-        both = (known, parse_yaml(self.configuration))
-        before, now = (flatten(complete_options(each, self.trusted)) for each in both)
-        every = before.keys() | now.keys()
-        changed = sorted(k for k in every if not _same(k, before.get(k), now.get(k)))
-        steps = before.get("train.steps")
-        longer = changed == ["train.steps"] and type(steps) is int and steps < now["train.steps"]
-        if longer and os.path.lexists(self.last):
-            self.before = steps
+        configurations = (configuration, parse_yaml(self.configuration))
+        old, new = (flatten(complete_options(options, self.trusted)) for options in configurations)
+        names = old.keys() | new.keys()
+        changed = sorted(
+            name for name in names if not _is_same_value(name, old.get(name), new.get(name))
+        )
+        steps = old.get("train.steps")
+        only_more_steps = (
+            changed == ["train.steps"] and type(steps) is int and steps < new["train.steps"]
+        )
+        if only_more_steps and os.path.lexists(self.last):
+            self.previous_steps = steps
         elif changed:
-            shown = [
-                f"{k} {_say(before.get(k))} there, {_say(now.get(k))} here" for k in changed[:3]
+            differences = [
+                f"{name} {_format_value(old.get(name))} there, {_format_value(new.get(name))} here"
+                for name in changed[:3]
             ]
             more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
             raise ValueError(
-                f"{self.path} holds a run with other options ({'; '.join([*shown, *more])}): "
+                f"{self.path} holds a run with other options ({'; '.join([*differences, *more])}): "
                 "choose another out or overwrite=True"
             )
 
-    def _refuse_lost_weights(self) -> None:
-        """Without a checkpoint, training would begin anew and replace weights that are whole."""
+    def _check_results(self) -> None:
+        """Checks results without a checkpoint: training would restart and replace valid weights."""
         results = os.path.lexists(self.path / "results.json")
         if results and self.results is None and not self.resumable:
             raise ValueError(
@@ -221,107 +230,107 @@ class Folder:
             )
 
     def _stamps(self) -> list[tuple[int, int] | None]:
-        """Stamps of the files, which change when another process writes here."""
+        """Stamps of the files, to detect that another process has written them."""
         paths = (self.path / "config.yaml", self.path / "results.json", self.last)
         return [_stamp(path) for path in paths]
 
-    def _refuse_unwritable(self) -> None:
-        """Tries to write: root has the rights to write anywhere, and yet cannot in /proc."""
-        above = self.path
-        while not os.path.lexists(above) and above != above.parent:
-            above = above.parent
-        if not above.is_dir():
-            raise ValueError(f"cannot write the run folder {self.path}: {above} is no folder")
+    def _check_writable(self) -> None:
+        """Tries to write: permissions do not tell, for example root cannot write in /proc."""
+        parent = self.path
+        while not os.path.lexists(parent) and parent != parent.parent:
+            parent = parent.parent
+        if not parent.is_dir():
+            raise ValueError(f"cannot write the run folder {self.path}: {parent} is no folder")
         try:
-            with tempfile.TemporaryDirectory(prefix=".writable-", dir=above):
+            with tempfile.TemporaryDirectory(prefix=".writable-", dir=parent):
                 pass
-        except OSError as reason:
+        except OSError as error:
             raise ValueError(
-                f"cannot write the run folder {self.path}: {above} is not writable"
-            ) from reason
+                f"cannot write the run folder {self.path}: {parent} is not writable"
+            ) from error
 
-    def begin(self, keep_until: int = 0) -> None:
-        """Makes the folder, or takes it up again.
+    def begin(self, last_step: int = 0) -> None:
+        """Creates the folder, or reopens it.
 
-        Killed at any moment it leaves a folder that it may be called for again.
+        If the process is killed at any moment, it can be called again.
 
         Args:
-            keep_until: Metrics of later steps are dropped: they are about to be made again.
+            last_step: Metrics of later steps are dropped, since they will be computed again.
 
         Raises:
             OSError: The folder cannot be written.
         """
         try:
-            self._begin(keep_until)
-        except OSError as reason:
+            self._begin(last_step)
+        except OSError as error:
             self.release()
-            said = reason.strerror or reason
-            raise OSError(f"cannot write the run folder {self.path}: {said}") from reason
+            message = error.strerror or error
+            raise OSError(f"cannot write the run folder {self.path}: {message}") from error
 
-    def _begin(self, keep_until: int) -> None:
+    def _begin(self, last_step: int) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock()
-        self._refuse_changed()
+        self._check_unchanged()
         check_links(self.path)
-        remove_partial(self.path, [f"{name}.part" for name in WRITTEN])
-        remove_partial(self.path / "checkpoints", ["*.safetensors.part", SAFETENSORS_PART])
+        remove_partial(self.path, [f"{name}.part" for name in RUN_FILES])
+        remove_partial(self.path / "checkpoints", ["*.safetensors.part", SAFETENSORS_PARTIAL])
         try:
-            self._write_first(keep_until)
+            self._write_initial_files(last_step)
         finally:
-            self._seen = self._stamps()  # broken off, it may be begun again
+            self._last_stamps = self._stamps()  # after an interruption it can be called again
 
-    def _write_first(self, keep_until: int) -> None:
-        """Writes what stands in a folder before its first checkpoint."""
+    def _write_initial_files(self, last_step: int) -> None:
+        """Writes the files that a folder has before its first checkpoint."""
         (self.path / "results.json").unlink(missing_ok=True)
-        if keep_until == 0:
-            self._forget()
-        lines = [record for record in self.metrics() if record["step"] <= keep_until]
+        if last_step == 0:
+            self._remove_old_files()
+        records = [record for record in self.metrics() if record["step"] <= last_step]
         self.write("config.yaml", self.configuration)
-        self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in lines))
+        self.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
         (self.path / "checkpoints").mkdir(exist_ok=True)
 
-    def _forget(self) -> None:
-        """Removes the files of another run, where there was one."""
-        left: list[Path] = []
+    def _remove_old_files(self) -> None:
+        """Removes the files of a previous run."""
+        old_files: list[Path] = []
         if (self.path / "config.yaml").exists():
-            left += (self.path / "checkpoints").glob("*.safetensors")
-            left += [self.path / name for name in (HEADS, *REPORTED)]
-            left += (self.path / TENSORBOARD).glob("events.out.tfevents.*")
-        for old in left:
-            old.unlink(missing_ok=True)
+            old_files += (self.path / "checkpoints").glob("*.safetensors")
+            old_files += [self.path / name for name in (HEADS, *REPORT_FILES)]
+            old_files += (self.path / TENSORBOARD).glob("events.out.tfevents.*")
+        for path in old_files:
+            path.unlink(missing_ok=True)
 
     def _lock(self) -> None:
-        """Keeps the folder for this run; the system frees it when the process ends."""
+        """Locks the folder; the system releases the lock when the process ends."""
         self.release()
-        self._release = weakref.finalize(self, os.close, lock_folder(self.path))
+        self._release_lock = weakref.finalize(self, os.close, lock_folder(self.path))
 
-    def _refuse_changed(self) -> None:
-        """Refuses a folder that another process has written before this one had the lock."""
-        if not self.overwrite and self._stamps() != self._seen:
-            said = "another process has written it meanwhile; give the same command again"
-            raise OSError(errno.EBUSY, said)
+    def _check_unchanged(self) -> None:
+        """Checks that no other process has written the folder before this one had the lock."""
+        if not self.overwrite and self._stamps() != self._last_stamps:
+            message = "another process has written it meanwhile; run the same command again"
+            raise OSError(errno.EBUSY, message)
 
     def release(self) -> None:
-        """Lets another run use the folder."""
-        if self._release is not None:
-            self._release()
+        """Releases the lock of the folder."""
+        if self._release_lock is not None:
+            self._release_lock()
 
     def metrics(self) -> list[dict[str, Any]]:
-        """What was noted at every evaluation; see :func:`read_metrics`."""
+        """The metrics of every validation; see :func:`read_metrics`."""
         return read_metrics(self.path)
 
     def write(self, name: str, text: str) -> None:
-        """Writes a text file whole or not at all."""
+        """Writes a text file atomically."""
         write_text(self.path / name, text)
 
     def write_results(self, results: dict[str, Any]) -> None:
-        """Writes what the run reports."""
+        """Writes ``results.json``."""
         self.write("results.json", json.dumps(results, indent=2) + "\n")
 
     def append(self, record: dict[str, Any]) -> None:
-        """Adds a line to ``metrics.jsonl``, which must be there, and sees it on the disk."""
+        """Appends a line to the existing ``metrics.jsonl``, and syncs it to disk."""
         path = self.path / "metrics.jsonl"
-        with naming(path), path.open("r+", encoding="utf-8") as file:
+        with naming_file(path), path.open("r+", encoding="utf-8") as file:
             file.seek(0, os.SEEK_END)
             file.write(json.dumps(record) + "\n")
             file.flush()
@@ -329,99 +338,101 @@ class Folder:
 
 
 def check_links(folder: Path) -> None:
-    """Refuses a run folder in which a link stands for a file: what it leads to is not the run's.
+    """Checks that no file of a run folder is a symbolic link, which could point anywhere.
 
     Raises:
-        ValueError: It names the link.
+        ValueError: There is a link.
     """
-    refuse_links(folder, [*WRITTEN, TENSORBOARD, "checkpoints"])
+    check_no_links(folder, [*RUN_FILES, TENSORBOARD, "checkpoints"])
     checkpoints = folder / "checkpoints"
     if os.path.isdir(checkpoints):
-        refuse_links(checkpoints, [each.name for each in checkpoints.glob("*.safetensors")])
+        check_no_links(checkpoints, [path.name for path in checkpoints.glob("*.safetensors")])
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``; one that a kill cut short or damage spoilt is left out.
+    """Reads ``metrics.jsonl``; truncated and damaged lines are skipped.
 
     Raises:
         ValueError: It cannot be read at all.
     """
     path = folder / "metrics.jsonl"
     try:
-        lines = read_text(path, MOST_METRICS, errors="replace").split("\n")
+        lines = read_text(path, MAX_METRICS_BYTES, errors="replace").split("\n")
     except FileNotFoundError:
         return []
-    except (OSError, ValueError) as reason:
-        raise ValueError(f"{path} cannot be read: {reason}") from reason
-    found: list[dict[str, Any]] = []
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    records: list[dict[str, Any]] = []
     for record in map(_read_record, lines):
-        if record is not None and (not found or found[-1]["step"] < record["step"]):
-            found.append(record)
-    return found
+        if record is not None and (not records or records[-1]["step"] < record["step"]):
+            records.append(record)
+    return records
 
 
 def read_results(folder: Path) -> Results | None:
-    """The results of a run in a folder; None where they are missing or broken."""
+    """Reads the results of a run folder; None if they are missing or invalid."""
     try:
         return Results.read(read_json(folder / "results.json"))
     except (OSError, ValueError):
         return None
 
 
-def unlike_names(paths: Sequence[Path]) -> list[str]:
-    """Names for paths: as many of their last folders as tell them apart."""
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """Distinct names for paths: as many of their last components as needed."""
     parts = [path.resolve().parts for path in paths]
     if len(set(parts)) < len(parts):
         raise ValueError("every run must be given once")
     for count in range(1, max(map(len, parts))):
-        names = ["/".join(part[-count:]) for part in parts]
+        names = ["/".join(folders[-count:]) for folders in parts]
         if len(set(names)) == len(names):
             return names
     return [str(path.resolve()) for path in paths]
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """A stamp that changes when a file is written anew; None where there is no file."""
+    """A stamp that changes when a file is replaced; None without a file."""
     try:
-        state = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return state.st_ino, state.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def _read_record(line: str) -> dict[str, Any] | None:
-    """A line of ``metrics.jsonl``; None where it is not whole."""
+    """Parses a line of ``metrics.jsonl``; None if it is incomplete."""
     try:
-        found = parse_json(line)
+        record = parse_json(line)
     except ValueError:
         return None
-    if not isinstance(found, dict) or type(found.get("step")) is not int:
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
         return None
-    # of a guide that learns nothing there is no objective, and no speed of training
-    trained = [n for n in ("objective", "tokens_per_second") if found.get(n, 0) is not None]
-    numbers = _have_numbers(found, trained)
-    return found if numbers and _have_numbers(found.get("valid"), ALWAYS_REPORTED) else None
+    # a guide without parameters has no objective, and no training speed
+    optional = [
+        name for name in ("objective", "tokens_per_second") if record.get(name, 0) is not None
+    ]
+    numbers = _have_numbers(record, optional)
+    return record if numbers and _have_numbers(record.get("valid"), REQUIRED_SCORES) else None
 
 
-def _have_numbers(found: Any, names: Sequence[str]) -> bool:
+def _have_numbers(mapping: Any, names: Sequence[str]) -> bool:
     """Whether a mapping has a number under each name."""
-    return isinstance(found, dict) and all(
-        isinstance(found.get(name), (int, float)) for name in names
+    return isinstance(mapping, dict) and all(
+        isinstance(mapping.get(name), (int, float)) for name in names
     )
 
 
-def _same(name: str, one: Any, other: Any) -> bool:
-    """Whether an option says the same: a file or folder may be named in two ways.
+def _is_same_value(name: str, first: Any, second: Any) -> bool:
+    """Whether two values of an option mean the same: paths may be equivalent.
 
-    A cache changes nothing of the corpus that is in it.
+    The option ``cache`` is ignored: it does not change the corpus.
     """
-    if one == other or name not in ("data.folder", "data.path", "start"):
-        return bool(one == other) or name == "data.cache"
+    if first == second or name not in ("data.folder", "data.path", "start"):
+        return bool(first == second) or name == "data.cache"
     with suppress(OSError, TypeError, ValueError):
-        return os.path.samefile(one, other)
+        return os.path.samefile(first, second)
     return False
 
 
-def _say(value: Any) -> str:
-    """A value as a line shows it; nothing is shown as such."""
+def _format_value(value: Any) -> str:
+    """Formats a value for a message; an empty string is quoted."""
     return repr(value) if value == "" else str(value)

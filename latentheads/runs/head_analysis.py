@@ -11,7 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least, check_seed, check_words
+from latentheads.checks import check_choices, check_least, check_seed
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
@@ -76,7 +76,7 @@ class AnalysisOptions:
     def __post_init__(self) -> None:
         check_least(vars(self), sentences=1, relevance=0, draws=0, margin=0.0, top=0)
         check_seed(self.seed)
-        check_words(vars(self), exclude=EXCLUDE)
+        check_choices(vars(self), exclude=EXCLUDE)
         for name in ("positional", "rare"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)}")

@@ -1,4 +1,4 @@
-"""A run, taken from its folder: settings, vocabularies, model and guide."""
+"""Loading a run from its folder: settings, vocabularies, model and guide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.files import read_json, read_yaml
-from latentheads.runs.build import apply_pruning, find_device, make_model, read_heads
+from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device
 from latentheads.runs.folder import check_links
 from latentheads.runs.run import Run, check_vocabulary
 from latentheads.runs.settings import Settings
@@ -29,26 +29,26 @@ def load_run(
     trusted: str | None = None,
     corpus: Corpus | None = None,
 ) -> Run:
-    """Loads a run. A run folder is data: none of its files runs or imports anything.
+    """Loads a run. A run folder is data: loading it executes and imports none of its files.
 
     Args:
         folder: The run folder.
         checkpoint: ``best``, ``last``, ``average``, ``step-NNNNNNN``, or ``reported``, the weights
-            that the run's figures are of.
+            of the run's report.
         device: cpu, cuda, or auto.
-        trusted: Guides and priors of the reader's own that it may be made of, as ``module:Class``
-            with commas between; any other that is not the library's is refused.
-        corpus: What it was trained on, where that was made by hand or is at hand; else the folder's
-            settings make it when it is first asked for.
+        trusted: User-defined guides and priors that it may use, as ``module:Class`` separated by
+            commas; all other classes outside the library are rejected.
+        corpus: Its corpus; needed if that was user-supplied. By default the folder's settings make
+            it on first access.
 
     Raises:
-        ValueError: It is no run folder, or lacks the checkpoint, or names a class not trusted.
+        ValueError: It is not a run folder, lacks the checkpoint, or names an untrusted class.
     """
     if not isinstance(folder, str | os.PathLike):
         raise ValueError(f"folder must be a run folder, got {shown(folder)}")
     if corpus is not None:
         check_corpus(corpus)
-    path, found = Path(folder), find_device(device)
+    path, torch_device = Path(folder), select_device(device)
     check_links(path)
     settings = _read_settings(path, trusted)
     target, source = _read_vocabularies(path)
@@ -57,24 +57,24 @@ def load_run(
     weights = path / "checkpoints" / f"{checkpoint}.safetensors"
     if not weights.is_file():
         names = sorted(file.stem for file in (path / "checkpoints").glob("*.safetensors"))
-        there = ", ".join(names) or "none"
-        raise ValueError(f"{path} has no checkpoint {checkpoint!r}; it has {there}")
-    tensors, facts = checkpoints.load(weights)
-    _refuse_larger(weights, settings, tensors)
+        available = ", ".join(names) or "none"
+        raise ValueError(f"{path} has no checkpoint {checkpoint!r}; it has {available}")
+    tensors, metadata = checkpoints.load(weights)
+    _check_size(weights, settings, tensors)
     heads = read_heads(path)
     try:
-        model = make_model(settings, target, source).to(found)
-        guide = settings.pair.make_guide(model).to(found)
-    except (MemoryError, OverflowError, RuntimeError, TypeError) as reason:
-        said = " ".join(str(reason).split())
+        model = make_model(settings, target, source).to(torch_device)
+        guide = settings.pair.make_guide(model).to(torch_device)
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+        message = " ".join(str(error).split())
         raise ValueError(
-            f"{path} cannot be loaded: no network can be made of it: {said}"
-        ) from reason
+            f"{path} cannot be loaded: no network can be made of it: {message}"
+        ) from error
     apply_pruning(path, heads, model, guide)
     checkpoints.widen(tensors, model=model, guide=guide)
     checkpoints.restore(weights, tensors, model=model, guide=guide)
-    step = checkpoints.read_step(weights, facts)
-    averaged = checkpoints.read_averaged(weights, facts)
+    step = checkpoints.read_step(weights, metadata)
+    averaged = checkpoints.read_averaged(weights, metadata)
     pair = model.eval(), guide.eval()
     run = Run(path, settings, target, source, *pair, step, heads, corpus, averaged)
     if corpus is not None:
@@ -89,38 +89,38 @@ def _read_settings(path: Path, trusted: str | None) -> Settings:
         raise ValueError(f"{path} is no run folder: it has no config.yaml")
     try:
         return Settings.from_options(read_yaml(configuration), trusted)
-    except (OSError, ValueError, TypeError) as reason:
-        said = " ".join(str(reason).split())
-        raise ValueError(f"{path} cannot be loaded: {said}") from reason
-    except (MemoryError, OverflowError) as reason:
-        raise ValueError(f"{path} cannot be loaded: a size is beyond this machine") from reason
+    except (OSError, ValueError, TypeError) as error:
+        message = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be loaded: {message}") from error
+    except (MemoryError, OverflowError) as error:
+        raise ValueError(f"{path} cannot be loaded: a size is beyond this machine") from error
 
 
 def _read_vocabularies(path: Path) -> tuple[Vocabulary, Vocabulary | None]:
     try:
-        said = read_json(path / "vocabulary.json")
-        if "joint" in said:
-            both = vocabulary_from_json(said["joint"])
-            return both, both
-        source = vocabulary_from_json(said["source"]) if "source" in said else None
-        return vocabulary_from_json(said["target"]), source
-    except (OSError, KeyError, TypeError, ValueError) as reason:
-        raise ValueError(f"{path / 'vocabulary.json'} cannot be read: {reason}") from reason
+        record = read_json(path / "vocabulary.json")
+        if "joint" in record:
+            joint = vocabulary_from_json(record["joint"])
+            return joint, joint
+        source = vocabulary_from_json(record["source"]) if "source" in record else None
+        return vocabulary_from_json(record["target"]), source
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path / 'vocabulary.json'} cannot be read: {error}") from error
 
 
-def _refuse_larger(path: Path, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
-    """Refuses a network that these weights are too few for, before it takes any memory."""
-    network, held = settings.network, sum(tensor.numel() for tensor in tensors.values())
-    least = network.layers * network.width * network.feed_forward
-    if least > held:
+def _check_size(path: Path, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
+    """Checks, before memory is allocated, that the weights suffice for a network of this size."""
+    network, numbers = settings.network, sum(tensor.numel() for tensor in tensors.values())
+    minimum = network.layers * network.width * network.feed_forward
+    if minimum > numbers:
         raise ValueError(
-            f"{path} belongs to another model: it holds {held:,} numbers, and the layers of this "
-            f"one have more than {least:,}"
+            f"{path} belongs to another model: it holds {numbers:,} numbers, the layers of this "
+            f"one have more than {minimum:,}"
         )
 
 
 def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: str | None) -> Run:
-    """Loads a run that has reported its figures; see :func:`load_run`."""
+    """Loads a run that has finished with a report; see :func:`load_run`."""
     path = Path(folder)
     if not path.is_dir():
         raise ValueError(f"{path} is no folder: give folders that run.py wrote")
@@ -130,10 +130,10 @@ def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: str
 
 
 def open_run(run: Run | str | Path) -> Run:
-    """The run that is given, or the one of a folder; see :func:`load_run`.
+    """Returns a run as it is, or loads the run of a folder; see :func:`load_run`.
 
     Raises:
-        ValueError: It is neither, or the folder is none of a run.
+        ValueError: It is neither a run nor a run folder.
     """
     if isinstance(run, Run):
         return run

@@ -19,14 +19,14 @@ from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.display import TRUE_BOUND
 from latentheads.inference.evaluation import Report, evaluate
-from latentheads.metrics.rouge import lead, rouge
+from latentheads.metrics.rouge import first_sentence, rouge
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.names import ATTENTION_TYPES, side_of
 from latentheads.noise import fixed_noise
 from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.runs.folder import Folder
-from latentheads.runs.scoring import score_ctc, score_written
+from latentheads.runs.scoring import score_ctc, score_outputs
 from latentheads.runs.sections import Section
 from latentheads.runs.settings import Settings
 from latentheads.selection.sharing import chosen_heads, overlap_coefficient, selection_probabilities
@@ -93,7 +93,7 @@ class Reporter:
         seconds, references = time.perf_counter() - start, [*map(_in_one_line, part.references)]
         self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
         self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
-        scores = score_written(settings, written, references)
+        scores = score_outputs(settings, written, references)
         speed = {"sentences_per_second": len(part) / seconds}
         heard = score_ctc(settings, self.model, self.guide, self.corpus)
         self._written = written
@@ -114,7 +114,7 @@ class Reporter:
             own = part.take(places)
             report = self._measure(own, batches(own, TOKENS))
             lines = [written[line] for line in places]
-            figures = report.figures() | score_written(self.settings, lines, own.references)
+            figures = report.figures() | score_outputs(self.settings, lines, own.references)
             found[task.name] = {"sentences": len(own), **figures}
             for line in places:
                 names[line] = task.name
@@ -128,7 +128,7 @@ class Reporter:
         if not self.settings.decode.rouge or source is None or part.sources is None:
             return {}
         right = part.alternatives or [[line] for line in part.references]
-        first = [lead(source.decode(row.tolist())) for row in part.sources]
+        first = [first_sentence(source.decode(row.tolist())) for row in part.sources]
         lines = [_in_one_line("\t".join(each)) + "\n" for each in right]
         self.folder.write("test.alternatives.tsv", "".join(lines))
         leads = asdict(rouge(first, right)).items()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least, check_seed, check_word
+from latentheads.checks import check_choice, check_least, check_seed
 from latentheads.corpora import Corpus, Part, Rows, Vocabulary
 from latentheads.corpora.batches import collate
 from latentheads.corpora.speech.vocabulary import Positions
@@ -26,25 +26,25 @@ from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.generation import (
     Sampling,
-    check_drawn_anew,
-    check_together,
+    check_ensemble,
+    check_outputs_vary,
     continue_text,
     encode_sources,
-    find_task,
     list_texts,
-    lose_nothing,
+    raise_on_skip,
+    sample_repeatedly,
+    select_task,
     translate_lines,
-    write_anew,
 )
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
 from latentheads.runs.parses import grammar_parses
 from latentheads.runs.results import Results
-from latentheads.runs.sampling_checks import check_draws
+from latentheads.runs.sampling_checks import check_is_stochastic
 from latentheads.runs.settings import Settings
 from latentheads.runs.transcription import check_is_speech, load_audio_files, transcribe_audio
 from latentheads.values import make_group
 
-__all__ = ["Run", "check_own_corpus", "check_vocabulary", "same_vocabulary"]
+__all__ = ["Run", "check_own_corpus", "check_vocabulary", "has_same_vocabulary"]
 
 
 @dataclass(eq=False, repr=False)
@@ -160,14 +160,14 @@ class Run:
         lines = list_texts("sentences", sentences)
         check_least({"number": number}, number=0)
         check_seed(seed)
-        task = find_task(self, direction)
+        task = select_task(self, direction)
         if number and others:
             raise ValueError(f"number must be 0 where several runs write together, got {number}")
         chosen = self._decode_with(decoding, number)
-        check_together(self, others, chosen)
+        check_ensemble(self, others, chosen)
         write = partial(translate_lines, self, lines, chosen, task, others=others)
         with fixed_noise(seed, self.model.device):
-            return write_anew(write, number) if number else write()
+            return sample_repeatedly(write, number) if number else write()
 
     @overload
     def transcribe(
@@ -211,19 +211,19 @@ class Run:
         check_seed(seed)
         check_is_speech(self)
         chosen = self._decode_with(decoding, number)
-        heard = load_audio_files(self, files, task=find_task(self, direction))
+        heard = load_audio_files(self, files, task=select_task(self, direction))
         write = partial(transcribe_audio, self, heard, chosen)
         with fixed_noise(seed, self.model.device):
-            return write_anew(write, number) if number else write()
+            return sample_repeatedly(write, number) if number else write()
 
     def _decode_with(self, options: dict[str, Any], number: int) -> Decoding:
         """The run's own decoding with some options changed; a number of texts is of one draw."""
         anew = {"draws": 1} if number else {}
         found = make_group(Decoding, asdict(self.settings.decode) | anew | options)
         if options.get("draws"):
-            check_draws([self], "draws", ("heads", "selections"))
+            check_is_stochastic([self], "draws", ("heads", "selections"))
         if number:
-            check_drawn_anew(self, found)
+            check_outputs_vary(self, found)
         return found
 
     def align(
@@ -246,7 +246,7 @@ class Run:
             UnfinishedError: A sentence is too long for the run or for the machine.
         """
         check_alignments(self)
-        found = align_lines(self, sentences, translations, find_task(self, direction))
+        found = align_lines(self, sentences, translations, select_task(self, direction))
         return [sorted(links) for links in found]
 
     def read_sentence(
@@ -280,7 +280,7 @@ class Run:
                 raise ValueError(f"{self.path} is a language model: drop target and direction")
             part = Part(Rows.of([self.target.encode(sentence)]), None)
             return collate(part, [0]).to(self.model.device)
-        part = self._encode(sentence, find_task(self, direction))
+        part = self._encode(sentence, select_task(self, direction))
         if target is None:
             decoding = self.settings.decode
             with fixed_noise(seed, self.model.device):
@@ -294,7 +294,7 @@ class Run:
             return load_audio_files(self, [sentence], task=task).part
         if not sentence.strip():
             raise ValueError(f"sentence must hold a word, got {sentence!r}")
-        return encode_sources(self, [sentence], task, lose_nothing).part
+        return encode_sources(self, [sentence], task, raise_on_skip).part
 
     @overload
     def generate(self, prompt: str = "", number: Literal[0] = 0, **options: Any) -> str: ...
@@ -327,7 +327,7 @@ class Run:
         check_seed(seed)
         how = make_group(Sampling, sampling)
         if how.drawn:
-            check_draws([self], "drawn")
+            check_is_stochastic([self], "drawn")
         with fixed_noise(seed, self.model.device):
             texts = list(continue_text(self, how, prompt, number or 1))
         return texts if number else texts[0]
@@ -344,7 +344,7 @@ class Run:
         Raises:
             ValueError: There is no such part.
         """
-        check_word("part", part, PARTS)
+        check_choice("part", part, PARTS)
         number = self.settings.samples if samples is None else samples
         text = getattr(self.corpus, part)
         return evaluate(self.model, self.guide, text, number, self.settings.seed)
@@ -363,17 +363,17 @@ class Run:
             ValueError: There is no such part, an option is none, no head attends, or ``draws`` is
                 given and no head is drawn.
         """
-        check_word("part", part, PARTS)
+        check_choice("part", part, PARTS)
         how = make_group(AnalysisOptions, reading)
         if how.draws:
-            check_draws([self], "draws", ("heads", "alignments"))
+            check_is_stochastic([self], "draws", ("heads", "alignments"))
         text = getattr(self.corpus, part).first(how.sentences)
         of_grammar = self.settings.data.has_parses
         parses = grammar_parses(text, self.corpus) if of_grammar else None
         return analyse_heads(self, text, how, parses)
 
 
-def same_vocabulary(run: Run, corpus: Corpus) -> bool:
+def has_same_vocabulary(run: Run, corpus: Corpus) -> bool:
     """Whether a corpus has the tokens that a run was trained on."""
     sides = ((run.target, corpus.target), (run.source, corpus.source))
     return all((mine and mine.to_json()) == (its and its.to_json()) for mine, its in sides)
@@ -381,7 +381,7 @@ def same_vocabulary(run: Run, corpus: Corpus) -> bool:
 
 def check_vocabulary(run: Run, corpus: Corpus) -> None:
     """Refuses a corpus whose text has changed since the run was trained on it."""
-    if not same_vocabulary(run, corpus):
+    if not has_same_vocabulary(run, corpus):
         raise ValueError(
             f"{run.path} was trained with another vocabulary than its corpus gives now: "
             "the text has changed since"

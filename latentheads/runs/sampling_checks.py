@@ -1,4 +1,4 @@
-"""What differs between two draws of a run, and options refused where nothing would."""
+"""Checks that an option that samples has something to sample in a run."""
 
 from __future__ import annotations
 
@@ -10,33 +10,35 @@ from latentheads.reading.alignments import samples_alignments
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
 
-__all__ = ["DrawnKind", "check_draws"]
+__all__ = ["StochasticPart", "check_is_stochastic"]
 
-DrawnKind = Literal["heads", "selections", "alignments"]
-"""What a run may draw."""
+StochasticPart = Literal["heads", "selections", "alignments"]
+"""The parts of a run that may be stochastic."""
 
 
-_DRAWN: dict[DrawnKind, tuple[str, Callable[[Run], bool]]] = {
+_STOCHASTIC_PARTS: dict[StochasticPart, tuple[str, Callable[[Run], bool]]] = {
     "heads": ("its heads", lambda run: run.model.samples_heads),
-    "selections": ("which of them speak", lambda run: bool(run.guide.selections)),
+    "selections": ("the selection of heads", lambda run: bool(run.guide.selections)),
     "alignments": ("alignments", lambda run: samples_alignments(run.model)),
 }
-"""What each is called, and whether a run draws it."""
+"""The name of each part, and whether it is stochastic in a run."""
 
 
-def check_draws(runs: Iterable[Run], option: str, of: Iterable[DrawnKind] = ("heads",)) -> None:
-    """Refuses an option that draws, where all draws of all runs would be the same.
+def check_is_stochastic(
+    runs: Iterable[Run], option: str, parts: Iterable[StochasticPart] = ("heads",)
+) -> None:
+    """Checks that an option that samples has an effect in at least one run.
 
     Args:
-        runs: The runs; one that draws is enough.
+        runs: The runs.
         option: The name of the option, for the error.
-        of: What the option draws.
+        parts: The parts that the option samples.
 
     Raises:
-        ValueError: No run draws any of it.
+        ValueError: None of the parts is stochastic in any run.
     """
-    said, draws = zip(*(_DRAWN[kind] for kind in of), strict=True)
-    if not any(tell(run) for run in runs for tell in draws):
+    names, tests = zip(*(_STOCHASTIC_PARTS[kind] for kind in parts), strict=True)
+    if not any(is_sampled(run) for run in runs for is_sampled in tests):
         raise ValueError(
-            f"{option} acts on nothing here: it needs a run that draws {', or '.join(said)}"
+            f"{option} acts on nothing here: it needs a run that samples {', or '.join(names)}"
         )

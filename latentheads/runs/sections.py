@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from latentheads.errors import in_a_line
+from latentheads.errors import one_line_message
 from latentheads.values import finite
 
 __all__ = ["Section", "complete", "lacking"]
@@ -39,7 +39,7 @@ def complete(
             _add(results, finite(section()))
             del results[MISSING][name]
         except Exception as reason:
-            results[MISSING][name] = in_a_line(reason)
+            results[MISSING][name] = one_line_message(reason)
     if not results[MISSING]:
         del results[MISSING]
     keep(results)

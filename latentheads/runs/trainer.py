@@ -29,14 +29,14 @@ from latentheads.noise import fixed_noise
 from latentheads.runs.build import (
     apply_pruning,
     changed_parts,
-    choose_trained,
     digest_corpus,
     digest_parts,
-    find_device,
+    freeze_parameters,
     make_accelerator,
     make_model,
     read_heads,
-    vocabularies_text,
+    select_device,
+    vocabularies_to_json,
 )
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
@@ -46,7 +46,7 @@ from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.sections import complete
 from latentheads.runs.settings import Settings
-from latentheads.runs.warm_start import begin_with, load_start, name_start
+from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
 from latentheads.selection.hard_gates import GateController
 from latentheads.training.early_stopping import check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
@@ -170,12 +170,14 @@ class Trainer:
         elif settings.in_memory:
             raise ValueError("settings are of a corpus made by hand: give corpus")
         self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
-        begun = None if self.folder.resumable else load_start(settings, self.folder.trusted)
+        initial_run = (
+            None if self.folder.resumable else load_initial_run(settings, self.folder.trusted)
+        )
         found = corpus or settings.data.load(partial(print_message, file=sys.stdout))
         with fixed_noise(settings.seed, self.device):
             model = make_model(settings, found.target, found.source)
             guide = settings.pair.make_guide(model)
-        self._take(settings, model, guide, found, begun, loss)
+        self._take(settings, model, guide, found, initial_run, loss)
         return self
 
     def _place(
@@ -192,7 +194,7 @@ class Trainer:
         if out == "":
             raise ValueError("out must name a folder, got ''")
         path = settings.out if out is None else Path(out)
-        self.device = find_device(device)
+        self.device = select_device(device)
         self.folder = Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))
         self.accelerator = make_accelerator(path, settings, self.device, tensorboard)
         if self.accelerator is not None:
@@ -205,7 +207,7 @@ class Trainer:
         model: Decoder,
         guide: ModelGuide,
         corpus: Corpus,
-        begun: Run | None,
+        initial_run: Run | None,
         loss: ELBO | None,
     ) -> None:
         """Takes what is trained, and goes on where the folder holds the same run."""
@@ -213,17 +215,17 @@ class Trainer:
         self.model, self.guide = model.to(self.device), guide.to(self.device)
         resumes = self.folder.resumable
         path = self.folder.path
-        self.heads = begun.heads if begun else read_heads(path) if resumes else None
+        self.heads = initial_run.heads if initial_run else read_heads(path) if resumes else None
         apply_pruning(Path(settings.start) if settings.start else path, self.heads, model, guide)
-        choose_trained(settings, model, guide)
+        freeze_parameters(settings, model, guide)
         self.display: ProgressDisplay | None = None
         self._begun = False
         self.digest = digest_corpus(corpus)
         self.checkpoint_manager = self._make_keeper(settings, self.folder)
         self._start = ""
-        if begun:
-            begin_with(begun, settings, corpus, model, guide)
-            self._start = name_start(begun, settings)
+        if initial_run:
+            initialise_from(initial_run, settings, corpus, model, guide)
+            self._start = describe_initialisation(initial_run, settings)
         self.closing = self._make_controller(settings)
         if resumes:
             self._check_texts(self.folder)
@@ -240,7 +242,7 @@ class Trainer:
         engine = Engine(self.model, self.guide, train, plan, *own, fixed, loss=self.loss)
         source, target = self.corpus.source, self.corpus.target
         texts = json.dumps(digest_parts(self.corpus), indent=2) + "\n"
-        names = {"vocabulary.json": vocabularies_text(target, source), TEXTS: texts}
+        names = {"vocabulary.json": vocabularies_to_json(target, source), TEXTS: texts}
         if self.heads is not None:
             names[HEADS] = json.dumps(self.heads, indent=2) + "\n"
         return CheckpointManager(folder, engine, self.digest, names)
@@ -409,7 +411,7 @@ class Trainer:
         with ProgressDisplay(steps, self.engine.step, silent) as self.display:
             self.engine.run(self._watch, self._checkpoint, self._tick)
         if self.main:
-            self.checkpoint_manager.choose()
+            self.checkpoint_manager.select_reported()
 
     def release(self) -> None:
         """Ends what the processes share; the first one goes on alone."""
@@ -434,7 +436,7 @@ class Trainer:
             shown = {f"valid/{k}": v for k, v in figures.items() if isinstance(v, float)}
             train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
             self.accelerator.log({**shown, **train}, step=progress.step)
-        return self.checkpoint_manager.keep(found)
+        return self.checkpoint_manager.save_validated(found)
 
     def _checkpoint(self) -> None:
         self.checkpoint_manager.save_state()
@@ -446,14 +448,14 @@ class Trainer:
         """
         from latentheads.runs.reporter import Reporter  # it loads what draws and scores
 
-        self.checkpoint_manager.mend_folder()
+        self.checkpoint_manager.restore_missing_files()
         results = self._facts().to_json()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
         with isolated_param_store():
             complete(results, reporter.sections(results), self.folder.write_results)
         self.folder.release()
         self.results = Results.read(results)
-        self.folder.before = None
+        self.folder.previous_steps = None
         return self.results
 
     def _gate_facts(self) -> dict[str, Any] | None:

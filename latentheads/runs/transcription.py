@@ -1,4 +1,4 @@
-"""Transcripts of files of sound by a run of speech, and the time of each word."""
+"""Transcription of audio files by a speech run, with the time of each word."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged
-from latentheads.decoding.translate import Decoding, Lose
-from latentheads.errors import UnfinishedError, in_a_line
+from latentheads.decoding.translate import Decoding, OnSkip
+from latentheads.errors import UnfinishedError, one_line_message
 from latentheads.layers.subsampler import FACTOR
 from latentheads.reading.alignments import alignment_distributions
-from latentheads.runs.generation import Encoded
+from latentheads.runs.generation import EncodedInputs
 from latentheads.values import shown
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class AudioInput(Encoded):
-    """Files of sound as a part of a corpus, without targets of their own.
+class AudioInput(EncodedInputs):
+    """Audio files as a part of a corpus, with placeholders for targets.
 
     Attributes:
         files: All files.
@@ -53,11 +53,11 @@ class AudioInput(Encoded):
 
 @dataclass(frozen=True)
 class TimedWord:
-    """A word and when it is heard.
+    """A word and its time.
 
     Attributes:
         word: The word.
-        seconds: Where the first position lies that one of its tokens points at.
+        seconds: The time of the first position that one of its tokens is aligned with.
     """
 
     word: str
@@ -65,61 +65,61 @@ class TimedWord:
 
 
 def check_is_speech(run: Run) -> Positions:
-    """The source of a run of speech.
+    """Checks that a run's input is speech; returns its source.
 
     Raises:
-        ValueError: It is a run of text.
+        ValueError: Its input is text.
     """
     if run.source is None:
-        raise ValueError(f"{run.path} is a language model: it hears nothing")
+        raise ValueError(f"{run.path} is a language model: it has no speech input")
     if not isinstance(run.source, Positions):
-        raise ValueError(f"{run.path} reads text: use translate")
+        raise ValueError(f"{run.path} has text input: use translate")
     return run.source
 
 
-def _list_files(given: Any) -> list[str | Path]:
-    """The names of files as a list.
+def _list_files(files: Any) -> list[str | Path]:
+    """Makes a list of file names.
 
     Raises:
-        ValueError: It is one file, or no names of files.
+        ValueError: It is a single file, or an item is not a file name.
     """
-    if isinstance(given, str | Path):
-        raise ValueError(f"files must be a list of files, got one: [{str(given)!r}]")
-    if not isinstance(given, Iterable):
-        raise ValueError(f"files must be a list of files, got {shown(given)}")
-    found = list(given)
-    for each in found:
-        if not isinstance(each, str | Path):
-            raise ValueError(f"files must be names of files, got {shown(each)}")
-    return found
+    if isinstance(files, str | Path):
+        raise ValueError(f"files must be a list of files, got one: [{str(files)!r}]")
+    if not isinstance(files, Iterable):
+        raise ValueError(f"files must be a list of files, got {shown(files)}")
+    as_list = list(files)
+    for file in as_list:
+        if not isinstance(file, str | Path):
+            raise ValueError(f"files must be names of files, got {shown(file)}")
+    return as_list
 
 
 def load_audio_files(
-    run: Run, files: Iterable[str | Path], lose: Lose | None = None, task: int | None = None
+    run: Run, files: Iterable[str | Path], on_skip: OnSkip | None = None, task: int | None = None
 ) -> AudioInput:
-    """Computes the frames of files.
+    """Computes the features of audio files.
 
     Args:
-        run: A run of speech.
+        run: A speech run.
         files: Wav, FLAC, Ogg, Opus, MP3, ...
-        lose: Called with the place of a file that cannot be used, as a silent one, or one for which
-            there is too little memory, and why; None ends the work.
-        task: The place of the files' task, where the run has tasks.
+        on_skip: Called for a file that cannot be used, such as a silent one, or that does not fit
+            into memory; None raises an error.
+        task: Index of the files' task, if the run has tasks.
 
     Raises:
-        ValueError: The run reads text, or files are no list of names.
-        UnfinishedError: A file is lost.
+        ValueError: The run's input is text, or files are not a list of names.
+        UnfinishedError: A file cannot be used.
     """
     files = _list_files(files)
-    source, lose = check_is_speech(run), lose or partial(_lose_no_file, files)
-    longest, found, places = run.settings.data.max_seconds, [], []
-    for place, file in enumerate(files):
+    source, on_skip = check_is_speech(run), on_skip or partial(_raise_on_skipped_file, files)
+    longest, features, indices = run.settings.data.max_seconds, [], []
+    for index, file in enumerate(files):
         try:
-            found.append(load_features_for_run(Path(file), source.filterbank, longest))
-            places.append(place)
-        except (ValueError, MemoryError) as reason:
-            lose(place, in_a_line(reason))
-    frames = pack_frames(found, source.filterbank.bins)
+            features.append(load_features_for_run(Path(file), source.filterbank, longest))
+            indices.append(index)
+        except (ValueError, MemoryError) as error:
+            on_skip(index, one_line_message(error))
+    frames = pack_frames(features, source.filterbank.bins)
     rows = source.rows(frames)
     part = Part(rows, rows, frames=frames)
     mixture = run.settings.data.mixture
@@ -128,68 +128,67 @@ def load_audio_files(
         if isinstance(run.target, Tagged):
             tag = tag_of(run.target, mixture.tasks[task])
             part = replace(part, tags=np.full(len(rows), tag, np.int32))
-    return AudioInput(part, places, len(files), files)
+    return AudioInput(part, indices, len(files), files)
 
 
-def _lose_no_file(files: Sequence[str | Path], place: int, why: str) -> None:
-    """Ends the work where a file would be lost."""
-    raise UnfinishedError(f"{files[place]}: {why}")
+def _raise_on_skipped_file(files: Sequence[str | Path], index: int, reason: str) -> None:
+    """Raises an error for a file that would be skipped."""
+    raise UnfinishedError(f"{files[index]}: {reason}")
 
 
 def transcribe_audio(
-    run: Run, heard: AudioInput, decoding: Decoding, lose: Lose | None = None
+    run: Run, audio: AudioInput, decoding: Decoding, on_skip: OnSkip | None = None
 ) -> list[str]:
-    """Writes what is said in each file, or its translation; an empty text where one is lost.
+    """Transcribes or translates each file; texts of skipped files are empty.
 
-    Blanks around a text are taken off, as a network of characters may write them.
+    Whitespace around a text is stripped, since a character model may generate it.
 
     Args:
-        run: A run of speech.
-        heard: What :func:`load_audio_files` gives.
-        decoding: How to search.
-        lose: Called with the place of a file for which there is too little memory; None ends the
-            work.
+        run: A speech run.
+        audio: The result of :func:`load_audio_files`.
+        decoding: Options of the beam search.
+        on_skip: Called for a file that does not fit into memory; None raises an error.
     """
-    written = heard.translate(run, decoding, lose or partial(_lose_no_file, heard.files))
-    return [line.strip() for line in written]
+    texts = audio.translate(run, decoding, on_skip or partial(_raise_on_skipped_file, audio.files))
+    return [line.strip() for line in texts]
 
 
 def time_words(
-    run: Run, heard: AudioInput, texts: Sequence[str], lose: Lose | None = None
+    run: Run, audio: AudioInput, texts: Sequence[str], on_skip: OnSkip | None = None
 ) -> list[list[TimedWord]]:
-    """Says when each word of each text is heard, by the exact posterior of the alignments.
+    """Computes the time of each word from the exact posterior of the alignments.
 
     Args:
-        run: A run of speech with alignments.
-        heard: What :func:`load_audio_files` gives.
-        texts: What is said in each file.
-        lose: As for :func:`transcribe_audio`.
+        run: A speech run with latent alignments.
+        audio: The result of :func:`load_audio_files`.
+        texts: The transcript of each file.
+        on_skip: As for :func:`transcribe_audio`.
     """
-    lose = lose or partial(_lose_no_file, heard.files)
-    targets = run.target.encode_all(texts[place] for place in heard.places)
-    told = replace(heard, part=replace(heard.part, targets=targets))
-    return told.work_through(partial(_time_batch, run), [], lose)
+    on_skip = on_skip or partial(_raise_on_skipped_file, audio.files)
+    targets = run.target.encode_all(texts[index] for index in audio.indices)
+    with_targets = replace(audio, part=replace(audio.part, targets=targets))
+    return with_targets.map_batches(partial(_time_batch, run), [], on_skip)
 
 
 def _time_batch(run: Run, batch: Batch) -> list[list[TimedWord]]:
-    laws = alignment_distributions(run.model, run.guide, batch).posterior
+    posteriors = alignment_distributions(run.model, run.guide, batch).posterior
     return [
-        _time_sentence(run, batch.target[place].tolist(), each.mean(0))
-        for place, each in enumerate(laws)
+        _time_sentence(run, batch.target[index].tolist(), posterior.mean(0))
+        for index, posterior in enumerate(posteriors)
     ]
 
 
 def _time_sentence(
-    run: Run, tokens: list[int], law: Float[Tensor, "target key"]
+    run: Run, tokens: list[int], posterior: Float[Tensor, "target key"]
 ) -> list[TimedWord]:
-    """The words of a sentence, each at the first position that one of its tokens points at."""
+    """The words of a sentence with the first position that one of their tokens is aligned with."""
     words, starts = run.target.decode(tokens).split(), dict[int, int]()
-    positions = law.argmax(-1).tolist()
+    positions = posterior.argmax(-1).tolist()
     for token, word in enumerate(run.target.word_ids(tokens)):
         if word is not None:
             starts[word] = min(positions[token], starts.get(word, positions[token]))
     return [
-        TimedWord(text, starts[place] * FACTOR * FRAME_SECONDS)
-        for place, text in enumerate(words)
-        if place in starts
+        TimedWord(text, starts[index] * FACTOR * FRAME_SECONDS)
+        for index, text in enumerate(words)
+        if index in starts
     ]

@@ -1,4 +1,4 @@
-"""A warm start: training begins with the weights and the heads of a finished run."""
+"""Warm start: training starts from the weights of a finished run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from latentheads.names import ATTENTION_TYPES, parse_attention_types
 from latentheads.options import flatten, to_dict
 from latentheads.runs.latents import LATENTS
 from latentheads.runs.loading import load_finished
-from latentheads.runs.run import Run, same_vocabulary
+from latentheads.runs.run import Run, has_same_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
 
-__all__ = ["begin_with", "load_start", "name_start"]
+__all__ = ["describe_initialisation", "initialise_from", "load_initial_run"]
 
-OF_TRAINING = tuple(
+TRAINING_OPTIONS = tuple(
     f"network.{name}"
     for name in (
         "dropout",
@@ -32,232 +32,252 @@ OF_TRAINING = tuple(
         "spec_augment",
     )
 )
-"""Options of a network that act in training alone."""
-CTC = "model.ctc."
-"""Beginning of the names of weights that act in training alone."""
-OF_TASKS = ("data.tasks.names", "data.tasks.distinguish_by")
+"""Options of a network that only matter in training."""
+CTC_PREFIX = "model.ctc."
+"""Prefix of the names of weights that are only used in training."""
+TASK_OPTIONS = ("data.tasks.names", "data.tasks.distinguish_by")
 
 
-ENCODER = ("model.source_embedding.", "model.encoder.")
-"""Beginnings of the names of an encoder's weights."""
+ENCODER_PREFIXES = ("model.source_embedding.", "model.encoder.")
+"""Prefixes of the names of the encoder's weights."""
 
-CHOICES = "guide.selections.encoder_"
-"""Beginning of the names of the weights that choose the encoder's heads."""
+SELECTION_PREFIX = "guide.selections.encoder_"
+"""Prefix of the names of the weights that select the encoder's heads."""
 
-NOT_OF_ENCODERS = tuple(
+DECODER_OPTIONS = tuple(
     f"network.{name}" for name in ("decoder_layers", "share", "cutoffs", "adaptive_factor")
 )
 """Options of a network that do not change its encoder."""
 
 
-OF_ANY_GUIDE = ("model.", "guide.selections.")
-"""Beginnings of the names of weights that do not depend on the guide."""
+SHARED_PREFIXES = ("model.", "guide.selections.")
+"""Prefixes of the names of weights that do not depend on the form of the guide."""
 
 
-def load_start(settings: Settings, trusted: str | None = None) -> Run | None:
-    """Loads the run that training starts with, on the CPU; None where it starts from nothing.
+def load_initial_run(settings: Settings, trusted: str | None = None) -> Run | None:
+    """Loads the run that training starts from, on the CPU; None if it starts from scratch.
 
     Args:
-        settings: Those of the new run.
-        trusted: Classes of the reader's own that the other one may be made of.
+        settings: The settings of the new run.
+        trusted: User-defined classes that the initial run may use.
 
     Raises:
-        ValueError: It is no finished run, or has another network than these settings.
+        ValueError: It is not a finished run, or its network differs from these settings.
     """
     if not settings.start:
         return None
-    begun = load_finished(settings.start, "reported", "cpu", trusted)
-    changed = dict(_changed(begun.settings, settings))
-    alone = settings.train_only == "guide"  # then nothing else may differ
-    names = _bound_of_encoder(begun) if settings.start_with == "encoder" else _bound(begun)
-    for name in [each for each in changed if not _is_of(each, "guide")] if alone else names:
+    initial_run = load_finished(settings.start, "reported", "cpu", trusted)
+    changed = dict(_changed_options(initial_run.settings, settings))
+    guide_only = settings.train_only == "guide"  # then nothing else may differ
+    names = (
+        _fixed_encoder_options(initial_run)
+        if settings.start_with == "encoder"
+        else _fixed_options(initial_run)
+    )
+    for name in (
+        [option for option in changed if not _is_of(option, "guide")] if guide_only else names
+    ):
         if name in changed:
-            raise ValueError(f"{begun.path} has another network: {changed[name]}")
+            raise ValueError(f"{initial_run.path} has another network: {changed[name]}")
     if settings.start_with == "encoder":
-        _refuse_others(begun, settings)
-    if begun.heads is not None:
-        _refuse_choice(begun, settings)
-    return begun
+        _check_encoder_sources(initial_run, settings)
+    if initial_run.heads is not None:
+        _check_pruned_heads(initial_run, settings)
+    return initial_run
 
 
-def begin_with(
-    begun: Run, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide
+def initialise_from(
+    initial_run: Run, settings: Settings, corpus: Corpus, model: HeadModel, guide: ModelGuide
 ) -> None:
-    """Copies the weights of a run, or of its encoder; what that run does not have starts anew.
+    """Copies the weights of a run, or of its encoder, into a new model and guide.
 
-    So does a guide of another kind or with other options, or with ``start_with model`` any guide,
-    except for its selection of heads. With an encoder comes its own selection, for each language
-    that both runs hear.
+    Weights that the initial run lacks keep their initialisation. So do those of a guide of another
+    kind or with other options, and of any guide with ``start_with model``, except for its selection
+    of heads. With an encoder its selection is copied for each source language that both runs have.
 
     Args:
-        begun: The run, as :func:`load_start` gives it.
-        settings: Those of the new one.
-        corpus: What the new one is trained on.
-        model: Its model, without the heads that the run has lost.
-        guide: Its guide.
+        initial_run: The initial run, from :func:`load_initial_run`.
+        settings: The settings of the new run.
+        corpus: The corpus of the new run.
+        model: The new model, pruned as the initial run's.
+        guide: The new guide.
 
     Raises:
-        ValueError: The run has another vocabulary, or a network of another shape.
+        ValueError: The initial run has another vocabulary, or a network of another shape.
     """
-    given = _given(begun, settings)
-    wanted = checkpoints.weights(model=model, guide=guide)
+    weights = _transferable_weights(initial_run, settings)
+    own_weights = checkpoints.weights(model=model, guide=guide)
     if settings.start_with == "encoder":
-        _refuse_source(begun, corpus)
-        choices = _choices(begun, settings, given, wanted)
-        given = {name: each for name, each in given.items() if name.startswith(ENCODER)} | choices
+        _check_filterbank(initial_run, corpus)
+        selections = _encoder_selections(initial_run, settings, weights, own_weights)
+        weights = {
+            name: each for name, each in weights.items() if name.startswith(ENCODER_PREFIXES)
+        } | selections
     else:
-        _refuse_vocabulary(begun, settings, corpus)
-    said = "; ".join(difference for _, difference in _changed(begun.settings, settings))
-    why = f"{begun.path} has another network{said and f' ({said})'}"
-    for name, tensor in given.items():
-        if name not in wanted and name.startswith("model.") and not name.startswith(CTC):
-            raise ValueError(f"{why}: {name} has no place in this one")
-        if name in wanted and wanted[name].shape != tensor.shape:
-            shapes = f"{list(tensor.shape)}, not {list(wanted[name].shape)}"
-            raise ValueError(f"{why}: {name} has shape {shapes}")
+        _check_vocabulary(initial_run, settings, corpus)
+    differences = "; ".join(
+        difference for _, difference in _changed_options(initial_run.settings, settings)
+    )
+    message = f"{initial_run.path} has another network{differences and f' ({differences})'}"
+    for name, tensor in weights.items():
+        if (
+            name not in own_weights
+            and name.startswith("model.")
+            and not name.startswith(CTC_PREFIX)
+        ):
+            raise ValueError(f"{message}: {name} has no place in this one")
+        if name in own_weights and own_weights[name].shape != tensor.shape:
+            shapes = f"{list(tensor.shape)}, not {list(own_weights[name].shape)}"
+            raise ValueError(f"{message}: {name} has shape {shapes}")
     with torch.no_grad():
-        for name in given.keys() & wanted.keys():
-            wanted[name].copy_(given[name])
+        for name in weights.keys() & own_weights.keys():
+            own_weights[name].copy_(weights[name])
 
 
-def _given(begun: Run, settings: Settings) -> dict[str, Tensor]:
-    """The weights that a run hands to another; those of its guide to an equal guide alone."""
-    found = checkpoints.weights(model=begun.model, guide=begun.guide)
-    if _takes_guide(begun, settings):
-        return found
-    return {name: each for name, each in found.items() if name.startswith(OF_ANY_GUIDE)}
+def _transferable_weights(initial_run: Run, settings: Settings) -> dict[str, Tensor]:
+    """The weights that are copied; those of the guide only if the guides are equal."""
+    weights = checkpoints.weights(model=initial_run.model, guide=initial_run.guide)
+    if _transfers_guide(initial_run, settings):
+        return weights
+    return {name: each for name, each in weights.items() if name.startswith(SHARED_PREFIXES)}
 
 
-def _choices(
-    begun: Run, settings: Settings, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+def _encoder_selections(
+    initial_run: Run,
+    settings: Settings,
+    weights: Mapping[str, Tensor],
+    own_weights: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """What an encoder chose for each language that both runs hear; for others it chooses anew."""
-    selects = settings.selection is not None  # gates are the same for all
-    before, now = (_sources(each) if selects else ("",) for each in (begun.settings, settings))
-    found = {name: wanted[name].clone() for name in wanted if name.startswith(CHOICES)}
-    for name in found.keys() & given.keys():
-        for place, source in enumerate(now):
-            if source in before:
-                found[name][place] = given[name][before.index(source)]
-    return found
+    """The encoder's selection for each source that both runs have; the new one for others."""
+    selects = settings.selection is not None  # gates do not depend on the source
+    old_sources, sources = (
+        _source_names(each) if selects else ("",) for each in (initial_run.settings, settings)
+    )
+    selections = {
+        name: own_weights[name].clone() for name in own_weights if name.startswith(SELECTION_PREFIX)
+    }
+    for name in selections.keys() & weights.keys():
+        for index, source in enumerate(sources):
+            if source in old_sources:
+                selections[name][index] = weights[name][old_sources.index(source)]
+    return selections
 
 
-def _sources(settings: Settings) -> tuple[str, ...]:
-    """What an encoder tells apart: languages, domains or speakers."""
+def _source_names(settings: Settings) -> tuple[str, ...]:
+    """The names of source tasks: languages, domains or speakers."""
     return ("",) if settings.data.mixture is None else settings.data.mixture.sources
 
 
-def _takes_guide(begun: Run, settings: Settings) -> bool:
-    before, now = (each.guide.to_options() for each in (begun.settings, settings))
-    return settings.start_with == "all" and before == now
+def _transfers_guide(initial_run: Run, settings: Settings) -> bool:
+    old, new = (own.guide.to_options() for own in (initial_run.settings, settings))
+    return settings.start_with == "all" and old == new
 
 
-def name_start(begun: Run, settings: Settings) -> str:
-    """What of a run training starts with: its encoder, its model, or its guide too."""
+def describe_initialisation(initial_run: Run, settings: Settings) -> str:
+    """Describes the initialisation: the encoder, the model, or model and guide of a run."""
     parts = {"encoder": "encoder", "model": "model", "all": "model"}[settings.start_with]
-    return f"{parts}{' and guide' * _takes_guide(begun, settings)} of {begun.path}"
+    return f"{parts}{' and guide' * _transfers_guide(initial_run, settings)} of {initial_run.path}"
 
 
-def _options(settings: Settings) -> dict[str, Any]:
-    """The options that a network's shape depends on, side by side."""
+def _architecture(settings: Settings) -> dict[str, Any]:
+    """The options that determine the shape of a network, by their paths."""
     options = settings.to_options()
-    kept = {
-        name: options.get(name) for name in (*LATENTS, "network", "guide", "latents", "adapters")
-    }
-    tasks = (options["data"].get("tasks") or {}) if "tasks" in options["data"] else {}
-    named = {name: tasks.get(name.rpartition(".")[2]) for name in OF_TASKS}
-    return {name: value for name, value in flatten(kept).items() if name not in OF_TRAINING} | named
+    groups = {name: options.get(name) for name in (*LATENTS, "network", "guide", "latents")}
+    tasks = options["data"].get("tasks") or {}
+    own = {name: tasks.get(name.rpartition(".")[2]) for name in TASK_OPTIONS}
+    flat = {n: value for n, value in flatten(groups).items() if n not in TRAINING_OPTIONS}
+    return flat | own | {"adapters": settings.adapters}
 
 
 def _is_of(name: str, group: str) -> bool:
-    """Whether an option is one of a group, or the group itself."""
+    """Whether an option belongs to a group, or is the group itself."""
     return name == group or name.startswith(f"{group}.")
 
 
-def _changed(before: Settings, now: Settings) -> Iterator[tuple[str, str]]:
-    """Every option in which the new network differs, with both values."""
-    return _differences(_options(before), _options(now))
+def _changed_options(old: Settings, new: Settings) -> Iterator[tuple[str, str]]:
+    """Yields every option that differs, with a description of both values."""
+    return _differences(_architecture(old), _architecture(new))
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name in [*before, *(name for name in now if name not in before)]:
-        mine, its = before.get(name), now.get(name)
-        if mine != its:
-            yield name, f"{name} {_said(mine)} there, {_said(its)} here"
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in [*old, *(name for name in new if name not in old)]:
+        before, now = old.get(name), new.get(name)
+        if before != now:
+            yield name, f"{name} {_format_value(before)} there, {_format_value(now)} here"
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return repr(value) if value == "" else str(value)
 
 
-def _bound(begun: Run) -> list[str]:
-    """Options that must be the same, whether or not the weights would fit."""
-    settings, names = begun.settings, list(_options(begun.settings))
-    bound = [name for name in names if _is_of(name, "network")]
-    if begun.heads is None and settings.gates is not None:
-        bound += ["gates", "gates.blocks"]
-    bound += ["adapters"] if settings.adapters else []
+def _fixed_options(initial_run: Run) -> list[str]:
+    """The options that must be equal, even if the weights would fit."""
+    settings, options = initial_run.settings, list(_architecture(initial_run.settings))
+    names = [name for name in options if _is_of(name, "network")]
+    if initial_run.heads is None and settings.gates is not None:
+        names += ["gates", "gates.blocks"]
+    names += ["adapters"] if settings.adapters else []
     if settings.selection is not None:
-        bound += ["selection", *(name for name in names if _is_of(name, "selection"))]
-    tasks = settings.selection is not None or settings.adapters
-    return [*bound, *(OF_TASKS if tasks else ())]
+        names += ["selection", *(name for name in options if _is_of(name, "selection"))]
+    has_tasks = settings.selection is not None or settings.adapters
+    return [*names, *(TASK_OPTIONS if has_tasks else ())]
 
 
-def _bound_of_encoder(begun: Run) -> list[str]:
-    """Those of them that say something of the encoder."""
-    settings = begun.settings
-    free = {*NOT_OF_ENCODERS, *OF_TASKS}
+def _fixed_encoder_options(initial_run: Run) -> list[str]:
+    """The options that must be equal if only the encoder is copied."""
+    settings, fixed = initial_run.settings, _fixed_options(initial_run)
+    free = {*DECODER_OPTIONS, *TASK_OPTIONS}
     for group, options in (("selection", settings.selection), ("gates", settings.gates)):
-        if options is None or not _names_encoder(options.blocks):
-            free |= {name for name in _bound(begun) if _is_of(name, group)}
-    return [name for name in _bound(begun) if name not in free]
+        if options is None or not _includes_encoder(options.blocks):
+            free |= {name for name in fixed if _is_of(name, group)}
+    return [name for name in fixed if name not in free]
 
 
-def _names_encoder(chains: str) -> bool:
-    """Whether attention types, comma between, hold the encoder's."""
-    named = parse_attention_types(chains)
+def _includes_encoder(attention_types: str) -> bool:
+    """Whether an option of attention types includes encoder self-attention."""
+    named = parse_attention_types(attention_types)
     return named is None or ATTENTION_TYPES[0] in named
 
 
-def _refuse_others(begun: Run, settings: Settings) -> None:
-    """Refuses an encoder that has weights of its own for other languages, domains or speakers."""
-    before, now = _sources(begun.settings), _sources(settings)
-    selection = begun.settings.selection
+def _check_encoder_sources(initial_run: Run, settings: Settings) -> None:
+    """Checks that an encoder with source-specific weights has the same sources."""
+    old, new = _source_names(initial_run.settings), _source_names(settings)
+    selection = initial_run.settings.selection
     static = selection is not None and selection.strategy == "static"
-    static = static and _names_encoder(selection.blocks)  # type: ignore[union-attr]
-    own = begun.settings.adapters or static
-    if own and before != now:
+    static = static and _includes_encoder(selection.blocks)  # type: ignore[union-attr]
+    source_specific = initial_run.settings.adapters or static
+    if source_specific and old != new:
         raise ValueError(
-            f"{begun.path} has another network: its encoder has weights of its own for "
-            f"{', '.join(before)} there, for {', '.join(now)} here"
+            f"{initial_run.path} has another network: its encoder has weights of its own for "
+            f"{', '.join(old)} there, for {', '.join(new)} here"
         )
 
 
-def _refuse_choice(begun: Run, settings: Settings) -> None:
-    """Heads of a network that has lost some cannot be chosen among."""
+def _check_pruned_heads(initial_run: Run, settings: Settings) -> None:
+    """Checks that the heads of a pruned network are neither selected nor gated."""
     for name in ("selection", "gates"):
         if getattr(settings, name) is not None:
             raise ValueError(
-                f"{begun.path} was pruned: the heads that are left are neither selected nor gated; "
-                f"drop {name} of latents"
+                f"{initial_run.path} is pruned: its heads can be neither selected nor gated; drop "
+                f"{name} from latents"
             )
 
 
-def _refuse_source(begun: Run, corpus: Corpus) -> None:
-    """Refuses an encoder that reads text, or hears other frames."""
-    mine, its = begun.source, corpus.source
-    if not isinstance(mine, Positions) or not isinstance(its, Positions):
-        raise ValueError(f"start_with encoder is of speech, and {begun.path} reads text")
-    if mine.filterbank != its.filterbank:
-        raise ValueError(f"{begun.path} hears {mine!r}, and this corpus has {its!r}")
+def _check_filterbank(initial_run: Run, corpus: Corpus) -> None:
+    """Checks that both runs have speech input with the same filterbank."""
+    old, new = initial_run.source, corpus.source
+    if not isinstance(old, Positions) or not isinstance(new, Positions):
+        raise ValueError(f"start_with encoder is for speech, but {initial_run.path} has text input")
+    if old.filterbank != new.filterbank:
+        raise ValueError(f"{initial_run.path} has input {old!r}, but this corpus has {new!r}")
 
 
-def _refuse_vocabulary(begun: Run, settings: Settings, corpus: Corpus) -> None:
-    if same_vocabulary(begun, corpus):
+def _check_vocabulary(initial_run: Run, settings: Settings, corpus: Corpus) -> None:
+    if has_same_vocabulary(initial_run, corpus):
         return
-    # a cache changes nothing of what is in it
-    before, now = (flatten(to_dict(each.data), "data") for each in (begun.settings, settings))
-    before.pop("data.cache", None), now.pop("data.cache", None)
-    said = "; ".join(difference for _, difference in _differences(before, now))
-    why = said or "its text has changed since"
-    raise ValueError(f"{begun.path} has another vocabulary than this corpus: {why}")
+    # the cache folder does not change the data
+    old, new = (flatten(to_dict(each.data), "data") for each in (initial_run.settings, settings))
+    old.pop("data.cache", None), new.pop("data.cache", None)
+    differences = "; ".join(difference for _, difference in _differences(old, new))
+    reason = differences or "its text has changed since"
+    raise ValueError(f"{initial_run.path} has another vocabulary than this corpus: {reason}")

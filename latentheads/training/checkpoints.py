@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from latentheads.files import parse_json, written_whole
+from latentheads.files import atomic_write, parse_json
 
 __all__ = [
     "average",
@@ -57,7 +57,7 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
         raise FloatingPointError(f"{path} is not written: {spoilt} is not finite")
     said = json.dumps(facts)
     header = {"format": FORMAT, "facts": said, "checksum": _checksum(packed, said)}
-    with written_whole(path) as partial:
+    with atomic_write(path) as partial:
         try:
             save_file(packed, partial, header)
         except SafetensorError as reason:

@@ -152,6 +152,7 @@ class CosineSchedule(Schedule):
         """How it falls, in words."""
         return "along the cosine"
 
+
 OF_HEAD_ELBO = (
     *("kl", "kl_warmup_steps", "min_kl_weight", "max_kl_weight", "free_bits"),
     *("select_gradient", "temperature", "least_temperature", "loss_samples"),

@@ -1,10 +1,10 @@
-"""Uncertainty: how far a model's probabilities can be relied on."""
+"""Uncertainty: calibration, ensembles, and detection of errors and of out-of-domain text."""
 
 from latentheads.uncertainty.calibration import (
     Bins,
     BinSums,
-    edges_of_mass,
-    edges_of_width,
+    equal_mass_edges,
+    equal_width_edges,
     sum_bins,
 )
 from latentheads.uncertainty.edits import label_tokens
@@ -17,21 +17,26 @@ from latentheads.uncertainty.ensembles import (
     SingleModel,
 )
 from latentheads.uncertainty.evaluation import EnsembleEvaluation, Output, Texts, evaluate_ensemble
-from latentheads.uncertainty.figures import (
-    TokenFigures,
-    fit_temperature,
-    read_tokens,
-    score_sentences,
+from latentheads.uncertainty.measures import (
+    Figure,
+    bin_predictions,
+    compare_systems,
+    compute_measures,
 )
-from latentheads.uncertainty.measures import Figure, bins_of_law, compare_systems, compute_measures
 from latentheads.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.uncertainty.ranking import (
     correlation,
     rejection_curve,
     rejection_ratio,
-    roc_area,
+    roc_auc,
 )
-from latentheads.uncertainty.scaling import Line, TemperatureFit, fit_line
+from latentheads.uncertainty.scaling import PlattScaling, TemperatureFit, fit_platt_scaling
+from latentheads.uncertainty.token_scores import (
+    TokenScores,
+    fit_temperature,
+    score_sentences,
+    score_tokens,
+)
 
 __all__ = [
     "BinSums",
@@ -41,30 +46,30 @@ __all__ = [
     "EnsembleEvaluation",
     "Figure",
     "HeadSamples",
-    "Line",
     "MCDropout",
     "NoisyEnsemble",
     "Output",
+    "PlattScaling",
     "Prediction",
     "SingleModel",
     "TemperatureFit",
     "Texts",
-    "TokenFigures",
-    "bins_of_law",
+    "TokenScores",
+    "bin_predictions",
     "compare_systems",
     "compute_measures",
     "correlation",
-    "edges_of_mass",
-    "edges_of_width",
+    "equal_mass_edges",
+    "equal_width_edges",
     "evaluate_ensemble",
-    "fit_line",
+    "fit_platt_scaling",
     "fit_temperature",
     "label_tokens",
     "mix_distributions",
-    "read_tokens",
     "rejection_curve",
     "rejection_ratio",
-    "roc_area",
+    "roc_auc",
     "score_sentences",
+    "score_tokens",
     "sum_bins",
 ]

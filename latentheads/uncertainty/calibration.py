@@ -1,20 +1,19 @@
-r"""Calibration: whether predictions of probability .7 are right seven times of ten.
+r"""Calibration: whether predictions of probability .7 are correct in 70 % of the cases.
 
-Tokens are put into bins by the probability :math:`p` that their law gives to its likeliest token.
-With :math:`n_b` tokens in bin b, the share :math:`a_b` of right ones and the mean
-:math:`c_b` of the probabilities, the expected calibration error (Guo et al. 2017,
-https://arxiv.org/abs/1706.04599) is
+Tokens are binned by their confidence, the probability :math:`p` of the likeliest token. With
+:math:`n_b` tokens in bin b, their accuracy :math:`a_b` and mean confidence :math:`c_b`, the
+expected calibration error (Guo et al. 2017, https://arxiv.org/abs/1706.04599) is
 
 .. math:: \mathrm{ECE} = \sum_b \tfrac{n_b}{N} |a_b - c_b|,
 
-with bins of equal width or of equal mass. Its signed form, :math:`\bar c - \bar a`, is positive
-where a model is too sure, whatever the bins. The weighted error of Kumar and Sarawagi 2019,
-https://arxiv.org/abs/1903.00802, looks at the probabilities of all tokens :math:`v`,
+with bins of equal width or of equal mass. The overconfidence, :math:`\bar c - \bar a`, does not
+depend on the bins. The weighted error of Kumar and Sarawagi 2019,
+https://arxiv.org/abs/1903.00802, takes the probabilities of all tokens :math:`v`,
 
 .. math:: \tfrac1N \sum_b \Bigl| \sum_{i,v:\, p_i(v) \in b} p_i(v) ([v = y_i] - p_i(v)) \Bigr|.
 
-Everything is a function of sums over sentences (:class:`BinSums`), so that a resample of the
-sentences costs one product of matrices.
+All are functions of sums over sentences (:class:`BinSums`), so that a resample of the sentences
+costs one matrix product.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-__all__ = ["BINS", "BinSums", "Bins", "edges_of_mass", "edges_of_width", "sum_bins"]
+__all__ = ["BINS", "BinSums", "Bins", "equal_mass_edges", "equal_width_edges", "sum_bins"]
 
 BINS = 15
-"""Bins of probabilities."""
+"""Number of bins."""
 
 
-def edges_of_width(bins: int = BINS) -> Float[ndarray, " edge"]:
+def equal_width_edges(bins: int = BINS) -> Float[ndarray, " edge"]:
     """The inner edges of bins of equal width between 0 and 1."""
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")
@@ -39,7 +38,7 @@ def edges_of_width(bins: int = BINS) -> Float[ndarray, " edge"]:
     return edges
 
 
-def edges_of_mass(values: Float[ndarray, " token"], bins: int = BINS) -> Float[ndarray, " edge"]:
+def equal_mass_edges(values: Float[ndarray, " token"], bins: int = BINS) -> Float[ndarray, " edge"]:
     """The inner edges of bins that hold about equal numbers of these probabilities."""
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")
@@ -51,12 +50,12 @@ def edges_of_mass(values: Float[ndarray, " token"], bins: int = BINS) -> Float[n
 
 @dataclass(frozen=True)
 class Bins:
-    """Probabilities and outcomes in bins: what a reliability diagram shows.
+    """Binned confidences and accuracies: the data of a reliability diagram.
 
     Attributes:
         count: Tokens in every bin.
-        confidence: Their mean probability; NaN in an empty bin.
-        accuracy: The share of them that is right; NaN in an empty bin.
+        confidence: Their mean confidence; NaN in an empty bin.
+        accuracy: Their accuracy; NaN in an empty bin.
     """
 
     count: Float[ndarray, " bin"]
@@ -65,67 +64,66 @@ class Bins:
 
     @property
     def error(self) -> float:
-        """The expected calibration error; NaN of no token."""
-        away = np.abs(np.nan_to_num(self.accuracy - self.confidence))
-        return self._mean(away)
+        """The expected calibration error; NaN without tokens."""
+        return self._mean(np.abs(np.nan_to_num(self.accuracy - self.confidence)))
 
     @property
-    def excess(self) -> float:
-        """Mean probability less the share of right ones, positive where a model is too sure."""
+    def overconfidence(self) -> float:
+        """Mean confidence minus accuracy: positive if a model is overconfident."""
         return self._mean(np.nan_to_num(self.confidence - self.accuracy))
 
-    def _mean(self, gaps: Float[ndarray, " bin"]) -> float:
+    def _mean(self, values: Float[ndarray, " bin"]) -> float:
         tokens = self.count.sum()
-        return float(self.count @ gaps / tokens) if tokens else float("nan")
+        return float(self.count @ values / tokens) if tokens else float("nan")
 
 
 @dataclass(frozen=True)
 class BinSums:
-    """For every sentence and bin: how many tokens, their probabilities, and the right ones.
+    """Sums for every sentence and bin.
 
     Attributes:
-        count: Tokens.
-        confidence: The sum of their probabilities.
-        right: How many are right.
+        count: Number of tokens.
+        confidence: Sum of their confidences.
+        correct: Number of correct tokens.
     """
 
     count: Float[ndarray, "sentence bin"]
     confidence: Float[ndarray, "sentence bin"]
-    right: Float[ndarray, "sentence bin"]
+    correct: Float[ndarray, "sentence bin"]
 
     def bins(self, weights: Float[ndarray, " sentence"] | None = None) -> Bins:
-        """Adds sentences up.
+        """Sums over sentences.
 
         Args:
             weights: How often each sentence counts, as in a resample; None: once.
         """
-        parts = (self.count, self.confidence, self.right)
+        parts = (self.count, self.confidence, self.correct)
         sums = [part.sum(0) if weights is None else weights @ part for part in parts]
-        count, confidence, right = sums
+        count, confidence, correct = sums
         with np.errstate(invalid="ignore"):
-            return Bins(count, confidence / count, right / count)
+            return Bins(count, confidence / count, correct / count)
 
 
 def sum_bins(
     confidence: Float[ndarray, " token"],
-    right: Bool[ndarray, " token"],
+    correct: Bool[ndarray, " token"],
     sentence: Int[ndarray, " token"],
     sentences: int,
     edges: Float[ndarray, " edge"],
 ) -> BinSums:
-    """Puts tokens into bins, those of every sentence apart.
+    """Bins the tokens of every sentence.
 
     Args:
-        confidence: The probability that each was said with.
-        right: Whether it is right.
-        sentence: The sentence that it stands in, from 0.
-        sentences: How many there are.
-        edges: Inner edges; a probability on an edge falls into the bin below it.
+        confidence: The confidence of each token.
+        correct: Whether each is correct.
+        sentence: The index of its sentence.
+        sentences: Number of sentences.
+        edges: Inner edges; a confidence on an edge falls into the bin below it.
     """
-    places = sentence * (len(edges) + 1) + np.searchsorted(edges, confidence, side="left")
+    indices = sentence * (len(edges) + 1) + np.searchsorted(edges, confidence, side="left")
     shape = sentences, len(edges) + 1
     size = shape[0] * shape[1]
-    columns = (np.ones_like(confidence), confidence, right.astype(float))
-    # of no token at all numpy counts in whole numbers
-    found = (np.bincount(places, each, size).reshape(shape).astype(float) for each in columns)
-    return BinSums(*found)
+    columns = (np.ones_like(confidence), confidence, correct.astype(float))
+    # without tokens np.bincount returns integers
+    sums = (np.bincount(indices, column, size).reshape(shape).astype(float) for column in columns)
+    return BinSums(*sums)

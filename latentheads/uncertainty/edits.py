@@ -1,10 +1,9 @@
-"""Which tokens of a translation are right: those that an edit to the reference leaves alone.
+"""Labels of the tokens of a translation: correct if an edit to the reference keeps them.
 
-The labels of Wang et al. 2020, https://arxiv.org/abs/2005.00963, for calibration of what a model
-writes itself (InfECE). The edits are those of TER (Snover et al. 2006,
-https://aclanthology.org/2006.amta-papers.25): a stretch of tokens may be shifted, which alone is no
-fault of theirs; a token that is replaced or deleted is wrong. Here they are counted in the
-vocabulary's own tokens, so none has to be matched with words.
+These labels are used for the calibration of a model's own output (InfECE, Wang et al. 2020,
+https://arxiv.org/abs/2005.00963). The edits are those of TER (Snover et al. 2006,
+https://aclanthology.org/2006.amta-papers.25): shifted spans are correct; substituted and deleted
+tokens are wrong. The edits are computed on the tokens of the vocabulary, not on words.
 """
 
 from __future__ import annotations
@@ -19,46 +18,48 @@ from sacrebleu.metrics import lib_ter
 __all__ = ["label_tokens"]
 
 
-class _Placed(str):
-    """A token that remembers where it stood, wherever it is shifted to."""
+class _IndexedToken(str):
+    """A token with its index in the hypothesis, which shifts do not change."""
 
-    place: int
+    index_in_hypothesis: int
 
     @classmethod
-    def of(cls, token: int, place: int) -> _Placed:
-        """Makes one; equal tokens are equal whatever their places."""
-        found = cls(token)
-        found.place = place
-        return found
+    def of(cls, token: int, index: int) -> _IndexedToken:
+        """Makes one; tokens of different indices compare equal."""
+        indexed = cls(token)
+        indexed.index_in_hypothesis = index
+        return indexed
 
 
 def label_tokens(hypothesis: Sequence[int], reference: Sequence[int]) -> Bool[ndarray, " token"]:
-    """Says of every token of a hypothesis whether the reference has it, after undoing shifts.
+    """Labels every token of a hypothesis as correct or not, after undoing shifts.
 
     Args:
-        hypothesis: Tokens.
-        reference: Tokens that count as right.
+        hypothesis: Token ids of the hypothesis.
+        reference: Token ids of the reference.
     """
-    right = np.zeros(len(hypothesis), dtype=bool)
+    correct = np.zeros(len(hypothesis), dtype=bool)
     if not len(hypothesis) or not len(reference):
-        return right
-    words: list[str] = [_Placed.of(token, place) for place, token in enumerate(hypothesis)]
-    known = [str(token) for token in reference]
-    distance = lib_ter.BeamEditDistance(known)
-    words = _shift_all(words, known, distance)
+        return correct
+    words: list[str] = [_IndexedToken.of(token, index) for index, token in enumerate(hypothesis)]
+    reference_words = [str(token) for token in reference]
+    distance = lib_ter.BeamEditDistance(reference_words)
+    words = _shift_all(words, reference_words, distance)
     _, inverse = distance(words)
     _, _, wrong = lib_ter.trace_to_alignment(lib_ter._flip_trace(inverse))
     for word, is_wrong in zip(words, wrong, strict=True):
-        assert isinstance(word, _Placed)
-        right[word.place] = not is_wrong
-    return right
+        assert isinstance(word, _IndexedToken)
+        correct[word.index_in_hypothesis] = not is_wrong
+    return correct
 
 
-def _shift_all(words: list[str], known: list[str], distance: lib_ter.BeamEditDistance) -> list[str]:
-    """Shifts as long as that brings a hypothesis nearer: sacreBLEU's own loop."""
+def _shift_all(
+    words: list[str], reference: list[str], distance: lib_ter.BeamEditDistance
+) -> list[str]:
+    """Shifts spans as long as that reduces the edit distance: the loop of sacreBLEU's TER."""
     checked = 0
     while True:
-        gain, shifted, checked = lib_ter._shift(words, known, distance, checked)
+        gain, shifted, checked = lib_ter._shift(words, reference, distance, checked)
         if checked >= lib_ter._MAX_SHIFT_CANDIDATES or gain <= 0:
             return words
         words = shifted

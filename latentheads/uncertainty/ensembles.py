@@ -1,16 +1,15 @@
-"""Ensembles: whose predictive distributions are averaged, and how they translate.
+"""Ensembles: their averaged predictive distributions and their translations.
 
-- :class:`SingleModel`: one network, its heads at their prior's location. Alignments are summed
-  out: their positions are members, and their disagreement is known in one pass, without samples.
-- :class:`HeadSamples`: draws of the heads from their prior, each held along a sentence.
-- :class:`MCDropout`: passes with dropout on (Gal and Ghahramani 2016,
-  https://arxiv.org/abs/1506.02142), of heads at their location or drawn.
-- :class:`DeepEnsemble`: networks trained apart (Lakshminarayanan et al. 2017,
+- :class:`SingleModel`: one network, heads at their prior's location. Latent alignments are
+  marginalised: their positions are the members, whose disagreement is exact in one pass.
+- :class:`HeadSamples`: samples of the heads from their prior, each fixed for a sentence.
+- :class:`MCDropout`: passes with dropout enabled (Gal and Ghahramani 2016,
+  https://arxiv.org/abs/1506.02142), heads at their location or sampled.
+- :class:`DeepEnsemble`: independently trained networks (Lakshminarayanan et al. 2017,
   https://arxiv.org/abs/1612.01474).
-- :class:`NoisyEnsemble`: the control of head samples: a network that was trained without noise gets
-  some.
+- :class:`NoisyEnsemble`: a control for head samples: noise in a network trained without any.
 
-A guide is asked for nothing but which heads speak: a posterior has seen what is predicted.
+A guide only selects which heads are active: its posterior is conditioned on the target.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ __all__ = [
     "NoisyEnsemble",
     "SampledEnsemble",
     "SingleModel",
-    "dropping_out",
+    "dropout_enabled",
     "has_dropout",
 ]
 
 
 class Ensemble(ABC):
-    """Several laws of the same tokens.
+    """Several predictive distributions of the same tokens.
 
     Attributes:
-        members: How many.
+        members: Number of members.
     """
 
     members: int
@@ -64,37 +63,37 @@ class Ensemble(ABC):
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where its networks are."""
+        """The device of its networks."""
 
     @abstractmethod
     def predict(self, batch: Batch) -> Prediction:
-        """The members' laws of every target token of a batch, given those before it."""
+        """Predicts every target token of a batch given the tokens before it."""
 
     @abstractmethod
-    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """Translates the sources of a batch into tokens, the end of a sentence the last."""
+    def translate(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Translates the sources of a batch into tokens, ended by EOS."""
 
 
 def _check_model(model: object) -> None:
-    """Refuses what does not go on token by token from what decoding keeps."""
+    """Checks that a model can decode."""
     if not isinstance(model, Decoder):
         raise ValueError(
-            "a committee is made of models that decode, Translation or LanguageModel, "
+            "an ensemble is made of models that decode, Translation or LanguageModel, "
             f"got {type(model).__name__}"
         )
 
 
 @contextmanager
-def dropping_out(model: Decoder) -> Iterator[None]:
-    """Turns dropout on: no label is smoothed, and nothing hidden of what is heard."""
+def dropout_enabled(model: Decoder) -> Iterator[None]:
+    """Enables dropout, but neither label smoothing nor SpecAugment."""
     with evaluation_mode(model):
-        for part in model.modules():
-            part.training = part is not model and not isinstance(part, SpecAugment)
+        for module in model.modules():
+            module.training = module is not model and not isinstance(module, SpecAugment)
         yield
 
 
-class _NoiseAround(Messenger):
-    """Draws heads that have no noise from around where they stand.
+class _AddedNoise(Messenger):
+    """Adds Gaussian noise to heads that have none.
 
     Args:
         scale: Standard deviation of the noise.
@@ -110,19 +109,19 @@ class _NoiseAround(Messenger):
             msg["value"] = location + self.scale * standard_normal(location)
 
 
-def _log_laws(model: Decoder, batch: Batch) -> tuple[Tensor, Any]:
-    """Log-probabilities of all tokens at every place of a target, and what decoding kept."""
+def _log_probs(model: Decoder, batch: Batch) -> tuple[Tensor, Any]:
+    """Log-probabilities of all tokens at every target position, and the decoding state."""
     state = model.begin(batch)
     logits = full_precision(model.step(batch.decoder_input, state))
     return logits.log_softmax(-1), state
 
 
 class SingleModel(Ensemble):
-    """One network at the location of its heads, all alignments summed.
+    """One network with heads at their prior's location and marginalised alignments.
 
     Args:
         model: The network.
-        guide: Whose likeliest selection of heads is used.
+        guide: Its likeliest selection of heads is used.
     """
 
     members = 1
@@ -133,36 +132,40 @@ class SingleModel(Ensemble):
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device of the network."""
         return self.model.device
 
     def predict(self, batch: Batch) -> Prediction:
-        """The network's law, and how far its laws given each position differ."""
-        here = batch.to(self.model.device)
+        """The network's prediction; the alignment positions are the ensemble members."""
+        on_device = batch.to(self.model.device)
         with eval_no_grad(self.model), PlugIn(), WithSelection(self.guide):
-            log_law, state = _log_laws(self.model, here)
+            log_probs, state = _log_probs(self.model, on_device)
             alignments = state.alignments
             if alignments is None or alignments.aligner.soft:
-                return Prediction.of_one(log_law, here.target)
-            data, mean_log, reverse = alignments.decompose_uncertainty(log_law.exp(), here.target)
-        return Prediction(log_law, mean_log, data, reverse.clamp_min(0))
+                return Prediction.of_one(log_probs, on_device.target)
+            data_uncertainty, mean_log, reverse_mutual_information = (
+                alignments.decompose_uncertainty(log_probs.exp(), on_device.target)
+            )
+        return Prediction(
+            log_probs, mean_log, data_uncertainty, reverse_mutual_information.clamp_min(0)
+        )
 
-    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """Searches for the likeliest sentences of the network."""
+    def translate(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Translates by beam search."""
         with eval_no_grad(self.model), WithSelection(self.guide):
             return search(self.model, batch.to(self.model.device), decoding, 0)
 
 
 class SampledEnsemble(Ensemble):
-    """One network, and several draws of it in one pass.
+    """Several stochastic passes of one network, computed as one batch.
 
     Args:
         model: The network.
-        guide: Whose selection of heads is used.
-        members: Draws.
+        guide: Its selection of heads is used.
+        members: Number of samples.
     """
 
-    held = False
+    sentence_level = False
 
     def __init__(self, model: Decoder, guide: ModelGuide | None = None, members: int = 8) -> None:
         _check_model(model)
@@ -172,63 +175,67 @@ class SampledEnsemble(Ensemble):
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device of the network."""
         return self.model.device
 
     @abstractmethod
-    def drawing(self) -> AbstractContextManager[Any]:
-        """The context of a pass in which its sentences are drawn."""
+    def sampling_context(self) -> AbstractContextManager[Any]:
+        """The context in which a pass is sampled."""
 
-    def selecting(self, draws: int) -> WithSelection:
-        """Sets the selection of heads for some draws: the likeliest in all of them."""
+    def selection_context(self, draws: int) -> WithSelection:
+        """The context that selects the heads of each sample: the likeliest ones in all."""
         return WithSelection(self.guide)
 
     def predict(self, batch: Batch) -> Prediction:
-        """The laws of all draws: the sentences stand behind each other, once for each."""
-        here = batch.to(self.model.device)
-        with eval_no_grad(self.model), self.selecting(self.members), self.drawing():
-            log_laws, _ = _log_laws(self.model, here.repeated(self.members))
-        members = log_laws.unflatten(0, (self.members, -1))
-        return mix_distributions(list(members), here.target, self.held)
+        """The prediction of all samples, computed on the batch repeated once for each."""
+        on_device = batch.to(self.model.device)
+        with (
+            eval_no_grad(self.model),
+            self.selection_context(self.members),
+            self.sampling_context(),
+        ):
+            log_probs, _ = _log_probs(self.model, on_device.repeated(self.members))
+        members = log_probs.unflatten(0, (self.members, -1))
+        return mix_distributions(list(members), on_device.target, self.sentence_level)
 
-    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """Searches for the likeliest sentences under the mean of the draws."""
-        return self._write(batch, decoding, self.members)
+    def translate(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Translates by beam search under the mean distribution of the samples."""
+        return self._translate(batch, decoding, self.members)
 
-    def write_by_one(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """Searches under one draw alone: another draw may write something else."""
-        return self._write(batch, decoding, 1)
+    def translate_with_one_sample(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Translates by beam search under a single sample."""
+        return self._translate(batch, decoding, 1)
 
-    def _write(self, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
-        with eval_no_grad(self.model), self.selecting(draws), self.drawing():
+    def _translate(self, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
+        with eval_no_grad(self.model), self.selection_context(draws), self.sampling_context():
             return search(self.model, batch.to(self.model.device), decoding, draws)
 
 
 class HeadSamples(SampledEnsemble):
-    """Draws of the heads from their prior, each held along a sentence.
+    """Samples of the heads from their prior, each fixed for a sentence.
 
-    Of their selection, too, where the guide has one: what a network writes with as many draws.
+    If the guide selects heads, the selection is sampled too, as in decoding with as many draws.
     """
 
-    held = True
+    sentence_level = True
 
-    def selecting(self, draws: int) -> WithSelection:
-        """Draws the selection of heads with them."""
+    def selection_context(self, draws: int) -> WithSelection:
+        """The context that samples the selection of heads."""
         return WithSelection(self.guide, draws)
 
-    def drawing(self) -> AbstractContextManager[Any]:
-        """An empty context: heads are drawn unless they are set."""
+    def sampling_context(self) -> AbstractContextManager[Any]:
+        """An empty context: heads are sampled by default."""
         return nullcontext()
 
 
 class MCDropout(SampledEnsemble):
-    """Passes with dropout on.
+    """Passes with dropout enabled.
 
     Args:
         model: The network.
-        guide: Whose selection of heads is used.
-        members: Passes.
-        heads: Whether heads are drawn too; else they stand at their location.
+        guide: Its selection of heads is used.
+        members: Number of passes.
+        heads: Whether heads are sampled too; otherwise they are at their prior's location.
     """
 
     def __init__(
@@ -242,41 +249,41 @@ class MCDropout(SampledEnsemble):
         self.heads = heads
 
     @contextmanager
-    def drawing(self) -> Iterator[None]:
-        """Dropout, and heads at their location unless they are drawn."""
-        with dropping_out(self.model), nullcontext() if self.heads else PlugIn():
+    def sampling_context(self) -> Iterator[None]:
+        """Enables dropout; sets heads to their location unless they are sampled."""
+        with dropout_enabled(self.model), nullcontext() if self.heads else PlugIn():
             yield
 
-    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """Searches without dropout: the passes then judge what is written."""
-        return SingleModel(self.model, self.guide).write(batch, decoding)
+    def translate(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Translates without dropout: the passes only score the translation."""
+        return SingleModel(self.model, self.guide).translate(batch, decoding)
 
 
 def has_dropout(model: Decoder, batch: Batch, guide: ModelGuide | None = None) -> bool:
-    """Whether two passes with dropout on differ, heads at their location.
+    """Whether two passes with dropout enabled differ, heads at their location.
 
     Args:
         model: The network.
-        batch: What the passes read.
-        guide: Whose selection of heads is used.
+        batch: Sentences for the test.
+        guide: Its selection of heads is used.
     """
     passes = MCDropout(model, guide, members=1)
     with fixed_noise(0, passes.device):
-        once, again = (passes.predict(batch).log_law for _ in range(2))
-    return not torch.equal(once, again)
+        first, second = (passes.predict(batch).log_probs for _ in range(2))
+    return not torch.equal(first, second)
 
 
 class NoisyEnsemble(SampledEnsemble):
-    """A network that was trained without noise in its heads, with noise around their location.
+    """A network trained with deterministic heads, with Gaussian noise added to them.
 
     Args:
         model: The network.
-        guide: Whose selection of heads is used.
-        members: Draws.
+        guide: Its selection of heads is used.
+        members: Number of samples.
         scale: Standard deviation of the noise.
     """
 
-    held = True
+    sentence_level = True
 
     def __init__(
         self,
@@ -291,22 +298,22 @@ class NoisyEnsemble(SampledEnsemble):
             block.has_attention_weights for block in model.latent_blocks
         ):
             raise ValueError(
-                "noise is put around heads that are sites and have none: make the model with the "
+                "noise is added to heads that are sites and have none: make the model with the "
                 "prior delta or residual"
             )
         self.scale = scale
 
-    def drawing(self) -> AbstractContextManager[Any]:
-        """Noise around the heads."""
-        return _NoiseAround(self.scale)
+    def sampling_context(self) -> AbstractContextManager[Any]:
+        """Adds noise to the heads."""
+        return _AddedNoise(self.scale)
 
 
 class DeepEnsemble(Ensemble):
-    """Networks that were trained apart on one vocabulary, each at the location of its heads.
+    """Independently trained networks of one vocabulary, heads at their prior's location.
 
     Args:
         models: The networks.
-        guides: Whose likeliest selections of heads are used, one for each.
+        guides: The guide of each; its likeliest selection of heads is used.
     """
 
     def __init__(
@@ -325,18 +332,18 @@ class DeepEnsemble(Ensemble):
 
     @property
     def device(self) -> torch.device:
-        """Where the first network is."""
+        """The device of the first network."""
         return self.models[0].device
 
     def predict(self, batch: Batch) -> Prediction:
-        """The laws of the networks, all counting alike."""
+        """The prediction of the networks with equal weights."""
         members = []
         for model, guide in zip(self.models, self.guides, strict=True):
-            here = batch.to(model.device)
+            on_device = batch.to(model.device)
             with eval_no_grad(model), PlugIn(), WithSelection(guide):
-                members.append(_log_laws(model, here)[0])
+                members.append(_log_probs(model, on_device)[0])
         return mix_distributions(members, batch.target.to(members[0].device))
 
-    def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """Searches for the likeliest sentences under the mean law, token by token."""
+    def translate(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
+        """Translates by beam search under the mean distribution of each token."""
         return ensemble_search(self.models, self.guides, batch, decoding)

@@ -1,4 +1,4 @@
-"""A trial: a committee on held-out text, on what it writes itself, and on texts of other kinds."""
+"""Evaluation of an ensemble on held-out text, on its own output, and on out-of-domain texts."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from sacrebleu.metrics import CHRF
 
 from latentheads.batch import EOS
 from latentheads.corpora import Part, Vocabulary
-from latentheads.decoding.translate import Decoding, work_through
+from latentheads.decoding.translate import Decoding, map_batches
 from latentheads.noise import fixed_noise
-from latentheads.uncertainty.calibration import BinSums, edges_of_width, sum_bins
+from latentheads.uncertainty.calibration import BinSums, equal_width_edges, sum_bins
 from latentheads.uncertainty.edits import label_tokens
 from latentheads.uncertainty.ensembles import Ensemble, SampledEnsemble
-from latentheads.uncertainty.figures import (
-    TokenFigures,
+from latentheads.uncertainty.scaling import PlattScaling, fit_platt_scaling
+from latentheads.uncertainty.token_scores import (
+    TokenScores,
     fit_temperature,
-    read_tokens,
     score_sentences,
+    score_tokens,
     translate_with_ensemble,
     with_targets,
 )
-from latentheads.uncertainty.scaling import Line, fit_line
 
 __all__ = [
-    "OWN_BINS",
+    "DISSIMILARITY",
+    "OUTPUT_BINS",
     "TEST",
-    "UNLIKE",
     "EnsembleEvaluation",
     "Output",
     "Texts",
     "evaluate_ensemble",
-    "score_lines",
+    "sentence_chrf",
 ]
 
-OWN_BINS = 20
-"""Bins of what a committee writes itself."""
+OUTPUT_BINS = 20
+"""Number of bins of an ensemble's own output."""
 
 TEST = "test"
 """The name of the held-out text."""
 
-UNLIKE = "unlike"
-"""The score of how little translations by single draws are like each other."""
+DISSIMILARITY = "unlike"
+"""The score of dissimilarity between translations by single samples."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of a trial.
+    """The texts of an evaluation.
 
     Attributes:
-        valid: What temperature and line are fitted on.
-        test: What is judged, with references.
+        valid: Validation part, for fitting temperature and Platt scaling.
+        test: Test part, with references.
         target: The target vocabulary.
-        others: Texts of other kinds by name; their targets are not looked at.
-        name: What the corpus is called.
+        others: Out-of-domain texts by name; their targets are ignored.
+        name: Name of the corpus.
     """
 
     valid: Part
@@ -69,56 +69,57 @@ class Texts:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Sentences of each text that is judged."""
+        """Number of sentences of each text that is evaluated."""
         return {TEST: len(self.test)} | {name: len(part) for name, part in self.others.items()}
 
 
 @dataclass(frozen=True)
 class Output:
-    """The translations of a committee, and its law of each of their tokens.
+    """The translations of an ensemble, and its scores of each of their tokens.
 
     Attributes:
-        tokens: Of every sentence, its end the last.
-        figures: Of every token.
-        inner: The tokens that do not end a sentence.
-        right: Whether an edit to the reference leaves each of those alone.
+        tokens: The token ids of every sentence, ended by EOS.
+        figures: The scores of every token.
+        inner: Whether each token is not EOS.
+        correct: Whether each token but EOS is kept by the edits to the reference.
     """
 
     tokens: Sequence[Sequence[int]]
-    figures: TokenFigures
+    figures: TokenScores
     inner: Bool[ndarray, " token"]
-    right: Bool[ndarray, " inner"]
+    correct: Bool[ndarray, " inner"]
 
     @classmethod
     def of(
-        cls, committee: Ensemble, part: Part, types: int, tokens: list[list[int]], seed: int
+        cls, ensemble: Ensemble, part: Part, vocab_size: int, tokens: list[list[int]], seed: int
     ) -> Output:
-        """Asks a committee about translations of a part, and compares them with its targets.
+        """Scores translations of a part, and compares them with its targets.
 
         Args:
-            committee: Who is asked.
+            ensemble: The ensemble that scores them.
             part: The sentences with their references.
-            types: Size of the target vocabulary.
+            vocab_size: Size of the target vocabulary.
             tokens: The translations.
-            seed: Of the draws.
+            seed: Seed of sampling.
         """
-        figures = read_tokens(committee, with_targets(part, tokens), types, seed=seed)
+        scores = score_tokens(ensemble, with_targets(part, tokens), vocab_size, seed=seed)
         labels = [
-            label_tokens(_cut_end(own), _cut_end(reference.tolist()))
-            for own, reference in zip(tokens, part.targets, strict=True)
+            label_tokens(_cut_end(hypothesis), _cut_end(reference.tolist()))
+            for hypothesis, reference in zip(tokens, part.targets, strict=True)
         ]
-        return cls(tokens, figures, figures.token != EOS, np.concatenate(labels))
+        return cls(tokens, scores, scores.token != EOS, np.concatenate(labels))
 
     @property
     def log_prob(self) -> Float[ndarray, " inner"]:
-        """The log-probability of each token that ends no sentence."""
-        inner: Float[ndarray, " inner"] = self.figures.judged[1.0].log_prob[self.inner]
+        """The log-probability of each token but EOS."""
+        inner: Float[ndarray, " inner"] = self.figures.by_temperature[1.0].log_prob[self.inner]
         return inner
 
     def bins(self, probability: Float[ndarray, " inner"]) -> BinSums:
-        """Puts tokens into bins by the probability that they are right."""
-        where = self.figures.sentence[self.inner], len(self.tokens)
-        return sum_bins(probability, self.right, *where, edges_of_width(OWN_BINS))
+        """Bins tokens by the probability that they are correct."""
+        sentence = self.figures.sentence[self.inner]
+        edges = equal_width_edges(OUTPUT_BINS)
+        return sum_bins(probability, self.correct, sentence, len(self.tokens), edges)
 
 
 def _cut_end(tokens: Sequence[int]) -> list[int]:
@@ -127,24 +128,24 @@ def _cut_end(tokens: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class EnsembleEvaluation:
-    """The results of one committee on all texts.
+    """The results of one ensemble on all texts.
 
     Attributes:
-        members: How many laws are mixed.
-        temperature: Fitted on validation.
-        line: Fitted on what the committee wrote of validation; where that is no word, it leaves
-            probabilities as they are.
-        references: What it says of the test part's targets, at temperature 1 and its own.
-        output: What it wrote of the test part.
+        members: Number of members.
+        temperature: Temperature fitted on validation.
+        platt_scaling: Platt scaling fitted on the translations of validation; the identity if all
+            of these are empty.
+        references: Scores of the test targets, at temperature 1 and at the fitted one.
+        output: Translations of the test part.
         texts: The same as text.
-        chrf: Of every sentence that it wrote, 0 to 100.
-        scores: For each text, how uncertain every sentence is that it wrote, by each score.
+        chrf: Sentence chrF of the translations, 0 to 100.
+        scores: For each text and each uncertainty score, the values of its sentences.
     """
 
     members: int
     temperature: float
-    line: Line
-    references: TokenFigures
+    platt_scaling: PlattScaling
+    references: TokenScores
     output: Output
     texts: Sequence[str]
     chrf: Float[ndarray, " sentence"]
@@ -152,94 +153,105 @@ class EnsembleEvaluation:
 
     @property
     def seconds(self) -> float:
-        """Processor time that a thousand tokens of the test part took."""
+        """Processor time per 1,000 tokens of the test part."""
         return 1000 * self.references.seconds / len(self.references.token)
 
 
 def evaluate_ensemble(
-    committee: Ensemble,
+    ensemble: Ensemble,
     texts: Texts,
     decoding: Decoding,
     seed: int = 0,
     varied: int = 0,
-    written: dict[str, list[list[int]]] | None = None,
+    translations: dict[str, list[list[int]]] | None = None,
 ) -> EnsembleEvaluation:
-    """Puts a committee to the trial.
+    """Evaluates an ensemble.
 
     Args:
-        committee: Whose laws they are.
-        texts: What they are of.
-        decoding: How translations are searched for.
-        seed: Of all draws.
-        varied: Translations by single draws whose likeness is a score too; 0: none. Of a committee
-            of draws alone.
-        written: Translations of each text that are known, by its name; others are put there.
+        ensemble: The ensemble.
+        texts: The texts.
+        decoding: Options of the beam search.
+        seed: Seed of all samples.
+        varied: Number of translations by single samples, whose dissimilarity is a score too; 0:
+            none. Only for a :class:`SampledEnsemble`.
+        translations: A cache of translations by the name of the text; new ones are added.
 
     Raises:
-        ValueError: A translation by a single draw would have no other to be like.
+        ValueError: ``varied`` is 1: there are no pairs to compare.
     """
     if varied < 0 or varied == 1:
         raise ValueError(f"varied must be 0, for none, or at least 2, got {varied}")
-    types, known = len(texts.target), {} if written is None else written
+    vocab_size, cache = len(texts.target), {} if translations is None else translations
 
-    def write(name: str, part: Part) -> list[list[int]]:
-        if name not in known:
-            known[name] = translate_with_ensemble(committee, part, decoding, seed)
-        return known[name]
+    def get_translations(name: str, part: Part) -> list[list[int]]:
+        if name not in cache:
+            cache[name] = translate_with_ensemble(ensemble, part, decoding, seed)
+        return cache[name]
 
-    temperature = fit_temperature(committee, texts.valid, types, seed)
-    held_out = Output.of(committee, texts.valid, types, write("valid", texts.valid), seed)
-    line = fit_line(held_out.log_prob, held_out.right) if len(held_out.right) else Line(1.0, 0.0)
-    references = read_tokens(committee, texts.test, types, (1.0, temperature), seed)
-    output = Output.of(committee, texts.test, types, write(TEST, texts.test), seed)
+    temperature = fit_temperature(ensemble, texts.valid, vocab_size, seed)
+    valid_translations = get_translations("valid", texts.valid)
+    valid_output = Output.of(ensemble, texts.valid, vocab_size, valid_translations, seed)
+    platt_scaling = (
+        fit_platt_scaling(valid_output.log_prob, valid_output.correct)
+        if len(valid_output.correct)
+        else PlattScaling(1.0, 0.0)
+    )
+    references = score_tokens(ensemble, texts.test, vocab_size, (1.0, temperature), seed)
+    output = Output.of(ensemble, texts.test, vocab_size, get_translations(TEST, texts.test), seed)
     lines = [texts.target.decode(tokens) for tokens in output.tokens]
     scores = {TEST: score_sentences(output.figures)}
     for name, part in texts.others.items():
-        own = with_targets(part, write(name, part))
-        scores[name] = score_sentences(read_tokens(committee, own, types, seed=seed))
-    if varied and isinstance(committee, SampledEnsemble):
-        every = {TEST: texts.test, **texts.others}
-        for name, part in every.items():
-            scores[name][UNLIKE] = _measure_unlikeness(
-                committee, part, texts.target, decoding, seed, varied
+        translated = with_targets(part, get_translations(name, part))
+        scores[name] = score_sentences(score_tokens(ensemble, translated, vocab_size, seed=seed))
+    if varied and isinstance(ensemble, SampledEnsemble):
+        parts = {TEST: texts.test, **texts.others}
+        for name, part in parts.items():
+            scores[name][DISSIMILARITY] = _compute_dissimilarity(
+                ensemble, part, texts.target, decoding, seed, varied
             )
-    chrf = np.array(score_lines(lines, texts.test.references, texts.target.lowercase))
-    members = committee.members
-    return EnsembleEvaluation(members, temperature, line, references, output, lines, chrf, scores)
+    chrf = np.array(sentence_chrf(lines, texts.test.references, texts.target.lowercase))
+    members = ensemble.members
+    return EnsembleEvaluation(
+        members, temperature, platt_scaling, references, output, lines, chrf, scores
+    )
 
 
-def score_lines(
+def sentence_chrf(
     lines: Sequence[str], references: Sequence[str], lowercase: bool = False
 ) -> list[float]:
-    """Sentence chrF; 100 where nothing is written and nothing is right.
+    """Computes sentence chrF; 100 if translation and reference are equal, even if empty.
 
     Args:
-        lines: What was written.
-        references: What is right.
-        lowercase: Whether case counts for nothing: references keep it where the model has none.
+        lines: The translations.
+        references: The references.
+        lowercase: Whether case is ignored, as for a model whose vocabulary is lower-case.
     """
     metric = CHRF(lowercase=lowercase)
     pairs = zip(lines, references, strict=True)
     return [
-        100.0 if line == right else float(metric.sentence_score(line, [right]).score)
-        for line, right in pairs
+        100.0
+        if platt_scaling == reference
+        else float(metric.sentence_score(platt_scaling, [reference]).score)
+        for platt_scaling, reference in pairs
     ]
 
 
-def _measure_unlikeness(
-    committee: SampledEnsemble,
+def _compute_dissimilarity(
+    ensemble: SampledEnsemble,
     part: Part,
     target: Vocabulary,
     decoding: Decoding,
     seed: int,
     varied: int,
 ) -> Float[ndarray, " sentence"]:
-    """100 less the mean chrF of all pairs of translations by single draws, in hundredths."""
-    drawn = []
-    for place in range(varied):
-        with fixed_noise(seed + place, committee.device):
-            written = work_through(part, lambda each: committee.write_by_one(each, decoding), [EOS])
-        drawn.append([target.decode(tokens) for tokens in written])
-    likeness = [score_lines(one, other) for one, other in combinations(drawn, 2)]
-    found: Float[ndarray, " sentence"] = 1 - np.mean(likeness, 0) / 100
-    return found
+    """1 minus the mean chrF, from 0 to 1, of all pairs of translations by single samples."""
+    translations = []
+    for index in range(varied):
+        with fixed_noise(seed + index, ensemble.device):
+            token_ids = map_batches(
+                part, lambda batch: ensemble.translate_with_one_sample(batch, decoding), [EOS]
+            )
+        translations.append([target.decode(tokens) for tokens in token_ids])
+    similarity = [sentence_chrf(first, second) for first, second in combinations(translations, 2)]
+    dissimilarity: Float[ndarray, " sentence"] = 1 - np.mean(similarity, 0) / 100
+    return dissimilarity

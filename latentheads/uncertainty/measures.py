@@ -1,4 +1,4 @@
-"""Every figure of a trial, with intervals and paired tests by resampling the sentences."""
+"""All measures of an evaluation, with bootstrap intervals and paired tests over sentences."""
 
 from __future__ import annotations
 
@@ -11,214 +11,218 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from latentheads.metrics.resampling import SEED, Resampled, draw_places, estimate_systems
+from latentheads.metrics.resampling import SEED, Resampled, estimate_systems, resample_indices
 from latentheads.uncertainty.calibration import (
     Bins,
     BinSums,
-    edges_of_mass,
-    edges_of_width,
+    equal_mass_edges,
+    equal_width_edges,
     sum_bins,
 )
-from latentheads.uncertainty.evaluation import TEST, UNLIKE, EnsembleEvaluation
-from latentheads.uncertainty.figures import UNCERTAINTIES, TokenEvaluation, TokenFigures
-from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_area
+from latentheads.uncertainty.evaluation import DISSIMILARITY, TEST, EnsembleEvaluation
+from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_auc
+from latentheads.uncertainty.token_scores import UNCERTAINTIES, TokenEvaluation, TokenScores
 
-__all__ = ["Figure", "baseline_of", "bins_of_law", "compare_systems", "compute_measures"]
+__all__ = ["Figure", "baseline_of", "bin_predictions", "compare_systems", "compute_measures"]
 
-Places = Mapping[str, Int[ndarray, " sentence"]]
-"""The sentences of each text that a figure is of; in a resample some stand there twice."""
+SentenceIndices = Mapping[str, Int[ndarray, " sentence"]]
+"""The indices of sentences of each text, with repetitions in a resample."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure of the sentences that it is given.
+    """A measure as a function of sentences.
 
     Attributes:
         at: Computes it.
-        least: The figure is never below it.
-        most: Nor above it.
+        minimum: Its minimum.
+        maximum: Its maximum.
     """
 
-    at: Callable[[Places], float]
-    least: float = 0.0
-    most: float = 1.0
+    at: Callable[[SentenceIndices], float]
+    minimum: float = 0.0
+    maximum: float = 1.0
 
-    def __call__(self, places: Places) -> float:
-        """The figure of some sentences."""
-        return self.at(places)
+    def __call__(self, indices: SentenceIndices) -> float:
+        """Computes the measure on some sentences."""
+        return self.at(indices)
 
 
-def varying_scores(trials: Sequence[EnsembleEvaluation]) -> set[str]:
-    """The scores of uncertainty that rank sentences, in one of a system's trials at least.
+def varying_scores(evaluations: Sequence[EnsembleEvaluation]) -> set[str]:
+    """The uncertainty scores that are not constant in at least one evaluation of a system.
 
-    A score of how members differ is 0 everywhere where there is one member: it ranks nothing.
+    Scores of disagreement are 0 everywhere if there is one member.
     """
     return {
         name
-        for trial in trials
-        for name, values in trial.scores[TEST].items()
+        for evaluation in evaluations
+        for name, values in evaluation.scores[TEST].items()
         if name == "log_prob" or np.ptp(values)
     }
 
 
 def compute_measures(
-    trial: EnsembleEvaluation, scores: Collection[str] | None = None
+    evaluation: EnsembleEvaluation, scores: Collection[str] | None = None
 ) -> dict[str, Measure]:
-    """Every figure of a trial, by its name, as a function of the sentences.
+    """All measures of an evaluation by name, as functions of the sentences.
 
-    Of the references: ``nll``, ``brier``; ``ece`` by bins of equal width, ``ece_mass`` of equal
-    mass, ``excess`` (its sign), all of places whose likeliest token is no end; ``ece_end`` where it
-    is one; ``ece_weighted``, all probabilities at all places; each with ``_scaled`` behind it at
-    the fitted temperature. Of what was written: ``chrf``, ``right`` and ``sure`` (share of tokens
-    that are right, and their mean probability), ``own_ece`` and ``own_ece_line``. For each score
-    ``prr_SCORE``, ``chrf_SCORE`` (correlation of less the score with chrF), and for each other text
-    ``roc_TEXT_SCORE``.
+    On references: ``nll``, ``brier``; ``ece`` with bins of equal width, ``ece_mass`` of equal mass,
+    ``excess`` (overconfidence), at positions whose likeliest token is not EOS; ``ece_end`` where it
+    is EOS; ``ece_weighted``, of all probabilities at all positions; each with suffix ``_scaled`` at
+    the fitted temperature. On translations: ``chrf``; ``right`` and ``sure`` (accuracy and mean
+    confidence of tokens), ``own_ece`` and ``own_ece_line`` (with Platt scaling). For each score
+    ``prr_SCORE``, ``chrf_SCORE`` (correlation of the negative score with chrF), and for each
+    out-of-domain text ``roc_TEXT_SCORE``.
 
     Args:
-        trial: The trial.
-        scores: The scores of uncertainty; None for those that vary.
+        evaluation: The evaluation.
+        scores: Names of the uncertainty scores; None for those that are not constant.
     """
-    references = trial.references
-    found: dict[str, Measure] = {}
-    for ending, judged in zip(("", "_scaled"), _both(trial), strict=True):
-        of_law = _measure_law(references, judged)
-        found |= {f"{name}{ending}": measure for name, measure in of_law.items()}
-    found |= _measure_output(trial)
-    error = 1 - trial.chrf / 100
-    wanted = varying_scores([trial]) if scores is None else scores
-    for name in (name for name in trial.scores[TEST] if name in wanted):
-        values = trial.scores[TEST][name]
-        found[f"prr_{name}"] = Measure(partial(_ratio_at, values, error), -math.inf, 100.0)
-        found[f"chrf_{name}"] = Measure(partial(_correlation_at, -values, trial.chrf), -1.0)
-        for text, others in trial.scores.items():
+    references = evaluation.references
+    measures: dict[str, Measure] = {}
+    for suffix, tokens in zip(("", "_scaled"), _both_temperatures(evaluation), strict=True):
+        of_temperature = _measure_predictions(references, tokens)
+        measures |= {f"{name}{suffix}": measure for name, measure in of_temperature.items()}
+    measures |= _measure_output(evaluation)
+    error = 1 - evaluation.chrf / 100
+    names = varying_scores([evaluation]) if scores is None else scores
+    for name in (name for name in evaluation.scores[TEST] if name in names):
+        values = evaluation.scores[TEST][name]
+        measures[f"prr_{name}"] = Measure(partial(_ratio_at, values, error), -math.inf, 100.0)
+        measures[f"chrf_{name}"] = Measure(partial(_correlation_at, -values, evaluation.chrf), -1.0)
+        for text, others in evaluation.scores.items():
             if text != TEST:
                 area = partial(_area_at, text, values, others[name])
-                found[f"roc_{text}_{name}"] = Measure(area)
-    return found
+                measures[f"roc_{text}_{name}"] = Measure(area)
+    return measures
 
 
-def _both(trial: EnsembleEvaluation) -> tuple[TokenEvaluation, TokenEvaluation]:
-    """The laws at temperature 1, and at the fitted one."""
-    judged = trial.references.judged
-    return judged[1.0], judged[trial.temperature]
+def _both_temperatures(evaluation: EnsembleEvaluation) -> tuple[TokenEvaluation, TokenEvaluation]:
+    """The token evaluations at temperature 1, and at the fitted one."""
+    by_temperature = evaluation.references.by_temperature
+    return by_temperature[1.0], by_temperature[evaluation.temperature]
 
 
-def _measure_law(figures: TokenFigures, judged: TokenEvaluation) -> dict[str, Measure]:
-    """The figures of laws on references."""
-    tokens = figures.sums(np.ones(len(figures.sentence)))
+def _measure_predictions(scores: TokenScores, evaluation: TokenEvaluation) -> dict[str, Measure]:
+    """The measures of predictions on references."""
+    tokens = scores.sums(np.ones(len(scores.sentence)))
 
-    def mean_of(values: Float[ndarray, " token"], most: float) -> Measure:
-        return Measure(partial(_mean_at, figures.sums(values), tokens), most=most)
+    def mean_of(values: Float[ndarray, " token"], maximum: float) -> Measure:
+        return Measure(partial(_mean_at, scores.sums(values), tokens), maximum=maximum)
 
-    inner = bins_of_law(figures, judged)
-    mass = bins_of_law(figures, judged, mass=True)
-    ends = bins_of_law(figures, judged, ends=True)
-    masses = np.stack([figures.sums(column) for column in judged.masses.T], 1)
+    inner = bin_predictions(scores, evaluation)
+    mass = bin_predictions(scores, evaluation, mass=True)
+    ends = bin_predictions(scores, evaluation, ends=True)
+    bin_sums = np.stack([scores.sums(column) for column in evaluation.bin_sums.T], 1)
     return {
-        "nll": mean_of(-judged.log_prob, math.inf),
-        "brier": mean_of(judged.brier, 2.0),
+        "nll": mean_of(-evaluation.log_prob, math.inf),
+        "brier": mean_of(evaluation.brier, 2.0),
         "ece": Measure(partial(_error_at, inner)),
         "ece_mass": Measure(partial(_error_at, mass)),
-        "excess": Measure(partial(_excess_at, inner), -1.0),
+        "excess": Measure(partial(_overconfidence_at, inner), -1.0),
         "ece_end": Measure(partial(_error_at, ends)),
-        "ece_weighted": Measure(partial(_weighted_at, masses, tokens)),
+        "ece_weighted": Measure(partial(_weighted_at, bin_sums, tokens)),
     }
 
 
-def bins_of_law(
-    figures: TokenFigures, judged: TokenEvaluation, ends: bool = False, mass: bool = False
+def bin_predictions(
+    scores: TokenScores, evaluation: TokenEvaluation, ends: bool = False, mass: bool = False
 ) -> BinSums:
-    """Puts the likeliest tokens of references into bins by their probability.
+    """Bins the predictions on references by their confidence.
 
     Args:
-        figures: Of the tokens.
-        judged: Their laws.
-        ends: Take the places whose likeliest token is the end of a sentence; else all others.
-        mass: Bins of equal mass; else of equal width.
+        scores: The scores of the tokens.
+        evaluation: Their evaluation at a temperature.
+        ends: Take the positions whose likeliest token is EOS; otherwise all others.
+        mass: Bins of equal mass; otherwise of equal width.
     """
-    some = figures.ends == ends
-    confidence, right = judged.confidence[some], judged.right[some]
-    edges = edges_of_mass(confidence) if mass and len(confidence) else edges_of_width()
-    return sum_bins(confidence, right, figures.sentence[some], figures.sentences, edges)
+    selected = scores.ends == ends
+    confidence, correct = evaluation.confidence[selected], evaluation.correct[selected]
+    edges = equal_mass_edges(confidence) if mass and len(confidence) else equal_width_edges()
+    return sum_bins(confidence, correct, scores.sentence[selected], scores.sentences, edges)
 
 
-def _measure_output(trial: EnsembleEvaluation) -> dict[str, Measure]:
-    """The figures of the tokens that were written."""
-    output = trial.output
+def _measure_output(evaluation: EnsembleEvaluation) -> dict[str, Measure]:
+    """The measures of the translations."""
+    output = evaluation.output
     probability = np.exp(output.log_prob)
     sums = output.bins(probability)
     tokens = sums.count.sum(1)
-    line = output.bins(trial.line(output.log_prob))
+    calibrated = output.bins(evaluation.platt_scaling(output.log_prob))
     return {
-        "chrf": Measure(partial(_mean_at, trial.chrf, np.ones(len(trial.chrf))), most=100.0),
-        "right": Measure(partial(_mean_at, sums.right.sum(1), tokens)),
+        "chrf": Measure(
+            partial(_mean_at, evaluation.chrf, np.ones(len(evaluation.chrf))), maximum=100.0
+        ),
+        "right": Measure(partial(_mean_at, sums.correct.sum(1), tokens)),
         "sure": Measure(partial(_mean_at, sums.confidence.sum(1), tokens)),
         "own_ece": Measure(partial(_error_at, sums)),
-        "own_ece_line": Measure(partial(_error_at, line)),
+        "own_ece_line": Measure(partial(_error_at, calibrated)),
     }
 
 
-def _weights(places: Places, sentences: int) -> Float[ndarray, " sentence"]:
+def _weights(indices: SentenceIndices, sentences: int) -> Float[ndarray, " sentence"]:
     """How often each sentence of the test part counts."""
-    counts: Float[ndarray, " sentence"] = np.bincount(places[TEST], minlength=sentences).astype(
+    counts: Float[ndarray, " sentence"] = np.bincount(indices[TEST], minlength=sentences).astype(
         float
     )
     return counts
 
 
-def _mean_at(sums: ndarray, tokens: ndarray, places: Places) -> float:
-    """A mean over tokens; NaN where nothing was written."""
-    weights = _weights(places, len(sums))
+def _mean_at(sums: ndarray, tokens: ndarray, indices: SentenceIndices) -> float:
+    """The mean over tokens; NaN without tokens."""
+    weights = _weights(indices, len(sums))
     number = weights @ tokens
     return float(weights @ sums / number) if number else float("nan")
 
 
-def _bins_at(sums: BinSums, places: Places) -> Bins:
-    return sums.bins(_weights(places, len(sums.count)))
+def _bins_at(sums: BinSums, indices: SentenceIndices) -> Bins:
+    return sums.bins(_weights(indices, len(sums.count)))
 
 
-def _error_at(sums: BinSums, places: Places) -> float:
-    return _bins_at(sums, places).error
+def _error_at(sums: BinSums, indices: SentenceIndices) -> float:
+    return _bins_at(sums, indices).error
 
 
-def _excess_at(sums: BinSums, places: Places) -> float:
-    return _bins_at(sums, places).excess
+def _overconfidence_at(sums: BinSums, indices: SentenceIndices) -> float:
+    return _bins_at(sums, indices).overconfidence
 
 
-def _weighted_at(masses: ndarray, tokens: ndarray, places: Places) -> float:
-    weights = _weights(places, len(tokens))
-    return float(np.abs(weights @ masses).sum() / (weights @ tokens))
+def _weighted_at(bin_sums: ndarray, tokens: ndarray, indices: SentenceIndices) -> float:
+    weights = _weights(indices, len(tokens))
+    return float(np.abs(weights @ bin_sums).sum() / (weights @ tokens))
 
 
-def _ratio_at(scores: ndarray, error: ndarray, places: Places) -> float:
-    some = places[TEST]
-    return rejection_ratio(scores[some], error[some])
+def _ratio_at(scores: ndarray, error: ndarray, indices: SentenceIndices) -> float:
+    selected = indices[TEST]
+    return rejection_ratio(scores[selected], error[selected])
 
 
-def _correlation_at(one: ndarray, other: ndarray, places: Places) -> float:
-    some = places[TEST]
-    return correlation(one[some], other[some])
+def _correlation_at(first: ndarray, second: ndarray, indices: SentenceIndices) -> float:
+    selected = indices[TEST]
+    return correlation(first[selected], second[selected])
 
 
-def _area_at(text: str, inside: ndarray, outside: ndarray, places: Places) -> float:
-    return roc_area(inside[places[TEST]], outside[places[text]])
+def _area_at(text: str, inside: ndarray, outside: ndarray, indices: SentenceIndices) -> float:
+    return roc_auc(inside[indices[TEST]], outside[indices[text]])
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a system, and how far it is from that which it is held against.
+    """A measure of a system, and its difference to the baseline.
+
+    The baseline is the first system; for an uncertainty score, the log-probability of the first
+    system.
 
     Attributes:
-        score: Of all sentences, the mean over the system's trials.
-        low: Lower end of the 95 % interval, within what the figure can be.
+        score: On all sentences, the mean over the system's evaluations.
+        low: Lower end of the 95 % interval, clipped to the range of the measure.
         high: Its upper end.
-        difference: What it is above the baseline: the first system's own figure, of a score of
-            uncertainty that of the first system's log-probability.
-        difference_low: Lower end of the 95 % interval, the same resamples for both.
+        difference: Difference to the baseline.
+        difference_low: Lower end of its 95 % interval, with paired resamples.
         difference_high: Its upper end.
-        p: Of no difference, both sides; None of the baseline itself, and where one of the two is
-            unknown in a resample.
-        each: Of every trial.
+        p: Two-sided p-value of the difference; None for the baseline itself, and where one of the
+            two is NaN in a resample.
+        each: The value of every evaluation.
     """
 
     score: float
@@ -238,65 +242,65 @@ def compare_systems(
     seed: int = SEED,
     paired: Collection[str] = (),
 ) -> list[dict[str, Figure]]:
-    """Every figure of every system with what resampling the sentences says of it.
+    """Computes all measures of all systems with bootstrap intervals and paired tests.
 
-    A system is several trials, as of runs with different seeds; its figure is their mean. All
-    systems are resampled alike.
+    A system has several evaluations, as of runs with different seeds; its measures are their means.
+    All systems share the same resamples.
 
     Args:
-        systems: The trials of each; the first is the one that others are tested against.
-        sizes: Sentences of each text, as :attr:`Texts.sizes` has them.
-        resamples: How often the sentences are resampled.
-        seed: Of the resamples.
-        paired: Texts of the test part's own sentences, in its order, such as its sources permuted:
-            a sentence is resampled in both. Every other text is resampled by itself.
+        systems: The evaluations of each system; the first one is the baseline.
+        sizes: Number of sentences of each text, as in :attr:`Texts.sizes`.
+        resamples: Number of resamples.
+        seed: Seed of the resampling.
+        paired: Texts that have the test part's own sentences in the same order, such as permuted
+            sources: they share its resamples. Every other text is resampled independently.
 
     Returns:
-        The figures of each system, by their names.
+        The measures of each system by name.
     """
-    drawn = {
-        name: draw_places(number, resamples, seed + place)
-        for place, (name, number) in enumerate(sizes.items())
+    resampled = {
+        name: resample_indices(number, resamples, seed + index)
+        for index, (name, number) in enumerate(sizes.items())
     }
-    drawn |= dict.fromkeys(paired, drawn[TEST])
+    resampled |= dict.fromkeys(paired, resampled[TEST])
     whole = {name: np.arange(number) for name, number in sizes.items()}
-    every = [
-        [compute_measures(trial, varying_scores(trials)) for trial in trials] for trials in systems
+    of_systems = [
+        [compute_measures(evaluation, varying_scores(evaluations)) for evaluation in evaluations]
+        for evaluations in systems
     ]
-    known = [
-        {name: _resample(measured, name, whole, drawn) for name in measured[0]}
-        for measured in every
+    values = [
+        {name: _resample(measures, name, whole, resampled) for name in measures[0]}
+        for measures in of_systems
     ]
     return [
         {
             name: _compare_figure(
-                measured[0][name],
-                known[0][baseline_of(name)],
-                known[place][name],
-                place == 0 and name == baseline_of(name),
-                [float(each[name](whole)) for each in measured],
+                measures[0][name],
+                values[0][baseline_of(name)],
+                values[index][name],
+                index == 0 and name == baseline_of(name),
+                [float(of_evaluation[name](whole)) for of_evaluation in measures],
             )
-            for name in measured[0]
+            for name in measures[0]
         }
-        for place, measured in enumerate(every)
+        for index, measures in enumerate(of_systems)
     ]
 
 
 def baseline_of(name: str) -> str:
-    """The figure of the first system that one is held against."""
-    for score in (*UNCERTAINTIES, UNLIKE):
+    """The measure of the first system that a measure is compared with."""
+    for score in (*UNCERTAINTIES, DISSIMILARITY):
         if name.startswith(("prr_", "chrf_", "roc_")) and name.endswith(f"_{score}"):
             return f"{name.removesuffix(score)}log_prob"
     return name
 
 
 def _compare_figure(
-    measure: Measure, baseline: Resampled, own: Resampled, is_baseline: bool, each: list[float]
+    measure: Measure, baseline: Resampled, values: Resampled, is_baseline: bool, each: list[float]
 ) -> Figure:
-    """An estimate of a figure, and of its difference to another."""
-    estimate = estimate_systems([baseline, own], "", measure.least, measure.most)[1]
-    apart = own[0] - baseline[0], own[1] - baseline[1]
-    difference = estimate_systems([apart], "")[0]
+    """Estimates a measure, and its difference to the baseline."""
+    estimate = estimate_systems([baseline, values], "", measure.minimum, measure.maximum)[1]
+    difference = estimate_systems([(values[0] - baseline[0], values[1] - baseline[1])], "")[0]
     return Figure(
         score=estimate.score,
         low=estimate.low,
@@ -310,21 +314,21 @@ def _compare_figure(
 
 
 def _resample(
-    measured: Sequence[Mapping[str, Measure]],
+    evaluations: Sequence[Mapping[str, Measure]],
     name: str,
-    whole: Places,
-    drawn: Mapping[str, Int[ndarray, "resample sentence"]],
+    whole: SentenceIndices,
+    resampled: Mapping[str, Int[ndarray, "resample sentence"]],
 ) -> Resampled:
-    """The mean over trials of one figure, of all sentences and of every resample.
+    """The mean of a measure over evaluations, on all sentences and on every resample.
 
-    The resamples of a test part of one sentence are NaN: they say nothing.
+    For a test part of one sentence the resamples are NaN.
     """
-    rows = range(len(next(iter(drawn.values()))))
+    rows = range(len(next(iter(resampled.values()))))
 
-    def mean_at(places: Places) -> float:
-        return float(np.mean([each[name](places) for each in measured]))
+    def mean_at(indices: SentenceIndices) -> float:
+        return float(np.mean([measures[name](indices) for measures in evaluations]))
 
     if len(whole[TEST]) == 1:
         return mean_at(whole), np.full(len(rows), np.nan)
-    resampled = [mean_at({text: each[row] for text, each in drawn.items()}) for row in rows]
-    return mean_at(whole), np.array(resampled)
+    values = [mean_at({text: every[row] for text, every in resampled.items()}) for row in rows]
+    return mean_at(whole), np.array(values)

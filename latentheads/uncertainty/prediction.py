@@ -1,16 +1,15 @@
-r"""The laws that several members have of the next token, and how far they differ.
+r"""Predictive distributions of an ensemble, and their uncertainty.
 
-With the laws :math:`p_k` of the members and their weights :math:`w_k`, and
-:math:`\bar p = \sum_k w_k p_k`, uncertainty falls into two (Malinin and Gales 2021,
-https://arxiv.org/abs/2002.07650):
+With the distributions :math:`p_k` of the members, their weights :math:`w_k` and the mean
+:math:`\bar p = \sum_k w_k p_k`, the total uncertainty decomposes into data and knowledge
+uncertainty (Malinin and Gales 2021, https://arxiv.org/abs/2002.07650):
 
 .. math:: \underbrace{H[\bar p]}_{\text{total}}
           = \underbrace{\sum_k w_k H[p_k]}_{\text{data}}
           + \underbrace{\sum_k w_k \mathrm{KL}(p_k \,\|\, \bar p)}_{\text{knowledge}},
 
-the second being the mutual information of token and member. The same KL turned round is the reverse
-one, :math:`\sum_k w_k \mathrm{KL}(\bar p \,\|\, p_k)`, and the sum of both the mean KL of all pairs
-of members.
+Knowledge uncertainty is the mutual information of token and member. The reverse mutual information
+is :math:`\sum_k w_k \mathrm{KL}(\bar p \,\|\, p_k)`; the sum of both is the expected pairwise KL.
 """
 
 from __future__ import annotations
@@ -25,89 +24,90 @@ from torch import Tensor
 
 __all__ = ["Prediction", "mix_distributions"]
 
-LOWEST = -1e4
-"""A log-probability whose probability is 0 in every type of numbers."""
+MIN_LOG_PROB = -1e4
+"""A log-probability whose probability is 0 in every dtype."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The law of every token of a batch under several members, in nats.
+    """The predictive distribution of every token of a batch under an ensemble, in nats.
 
     Attributes:
-        log_law: Log-probabilities of all tokens under the mean of the members.
-        mean_log: Mean over the members of the log-probability of the token that came.
-        data: Mean over the members of their entropies.
-        reverse: Mean over the members of the KL from the mean to each.
+        log_probs: Log-probabilities of all tokens under the mean distribution.
+        mean_log_prob: Mean over the members of the log-probability of the target.
+        data_uncertainty: Mean entropy of the members.
+        reverse_mutual_information: Mean KL from the mean distribution to a member's.
     """
 
-    log_law: Float[Tensor, "sentence token vocab"]
-    mean_log: Float[Tensor, "sentence token"]
-    data: Float[Tensor, "sentence token"]
-    reverse: Float[Tensor, "sentence token"]
+    log_probs: Float[Tensor, "sentence token vocab"]
+    mean_log_prob: Float[Tensor, "sentence token"]
+    data_uncertainty: Float[Tensor, "sentence token"]
+    reverse_mutual_information: Float[Tensor, "sentence token"]
 
     @property
-    def total(self) -> Float[Tensor, "sentence token"]:
-        """The entropy of the mean law."""
-        return entropy(self.log_law)
+    def total_uncertainty(self) -> Float[Tensor, "sentence token"]:
+        """The entropy of the mean distribution."""
+        return entropy(self.log_probs)
 
     @property
-    def knowledge(self) -> Float[Tensor, "sentence token"]:
-        """The mutual information of token and member; a rounding error below 0 is none."""
-        return (self.total - self.data).clamp_min(0)
+    def knowledge_uncertainty(self) -> Float[Tensor, "sentence token"]:
+        """The mutual information of token and member; rounding errors below 0 are clamped."""
+        return (self.total_uncertainty - self.data_uncertainty).clamp_min(0)
 
     @classmethod
     def of_one(
         cls,
-        log_law: Float[Tensor, "sentence token vocab"],
-        words: Int[Tensor, "sentence token"],
+        log_probs: Float[Tensor, "sentence token vocab"],
+        targets: Int[Tensor, "sentence token"],
     ) -> Prediction:
-        """The prediction of a single member, which differs from no other.
+        """The prediction of a single member.
 
         Args:
-            log_law: Its log-probabilities.
-            words: The tokens that came.
+            log_probs: Its log-probabilities.
+            targets: The targets.
         """
-        nothing = torch.zeros_like(log_law[..., 0])
-        return cls(log_law, log_prob_of(log_law, words), entropy(log_law), nothing)
+        zeros = torch.zeros_like(log_probs[..., 0])
+        return cls(log_probs, log_prob_of(log_probs, targets), entropy(log_probs), zeros)
 
 
-def entropy(log_law: Float[Tensor, "*batch vocab"]) -> Float[Tensor, "*batch"]:
-    """In nats; a token that never comes adds nothing."""
-    # 0 times a finite number is 0
-    return -(log_law.exp() * log_law.clamp_min(LOWEST)).sum(-1)
+def entropy(log_probs: Float[Tensor, "*batch vocab"]) -> Float[Tensor, "*batch"]:
+    """The entropy in nats; tokens of probability 0 add 0."""
+    # clamped because 0 * -inf is NaN
+    return -(log_probs.exp() * log_probs.clamp_min(MIN_LOG_PROB)).sum(-1)
 
 
 def log_prob_of(
-    log_law: Float[Tensor, "*batch token vocab"], words: Int[Tensor, "sentence token"]
+    log_probs: Float[Tensor, "*batch token vocab"], targets: Int[Tensor, "sentence token"]
 ) -> Float[Tensor, "*batch token"]:
-    """The log-probability of the tokens that came."""
-    place = words.expand(log_law.shape[:-1])[..., None]
-    return log_law.gather(-1, place)[..., 0]
+    """The log-probability of the targets."""
+    indices = targets.expand(log_probs.shape[:-1])[..., None]
+    return log_probs.gather(-1, indices)[..., 0]
 
 
 def mix_distributions(
     members: Sequence[Float[Tensor, "sentence token vocab"]],
-    words: Int[Tensor, "sentence token"],
-    held: bool = False,
+    targets: Int[Tensor, "sentence token"],
+    sentence_level: bool = False,
 ) -> Prediction:
-    """Mixes the laws of several members.
+    """Mixes the distributions of several members.
 
     Args:
-        members: Log-probabilities of all tokens by each.
-        words: The tokens that came.
-        held: Whether each is one draw held along a sentence. Then a member counts at a token as
-            much as it foresaw those before it, and the log-probabilities of a sentence's tokens
-            add up to the log of the mean probability of the sentence; else all count alike.
+        members: Log-probabilities of all tokens under each member.
+        targets: The targets.
+        sentence_level: Whether a member is one sample for a whole sentence ("expectation of
+            products"). Its weight at a token is then proportional to the probability that it gave
+            to the tokens before, so that the log-probabilities of a sentence add up to the log of
+            its mean probability. Otherwise weights are equal ("product of expectations").
     """
-    every = torch.stack(list(members))
-    came = log_prob_of(every, words)
-    log_weights = torch.full_like(came, -math.log(len(members)))
-    if held:
-        before = came.cumsum(-1) - came
-        log_weights = before.log_softmax(0)
+    member_log_probs = torch.stack(list(members))
+    target_log_probs = log_prob_of(member_log_probs, targets)
+    log_weights = torch.full_like(target_log_probs, -math.log(len(members)))
+    if sentence_level:
+        prefix_log_probs = target_log_probs.cumsum(-1) - target_log_probs
+        log_weights = prefix_log_probs.log_softmax(0)
     weights = log_weights.exp()
-    log_law = (every + log_weights[..., None]).logsumexp(0)
-    crossed = torch.einsum("kst,kstv->stv", weights, every)
-    data = (weights * entropy(every)).sum(0)
-    reverse = (log_law.exp() * (log_law - crossed)).sum(-1).clamp_min(0)
-    return Prediction(log_law, came.mean(0), data, reverse)
+    log_probs = (member_log_probs + log_weights[..., None]).logsumexp(0)
+    mean_log_probs = torch.einsum("kst,kstv->stv", weights, member_log_probs)
+    data_uncertainty = (weights * entropy(member_log_probs)).sum(0)
+    reverse = (log_probs.exp() * (log_probs - mean_log_probs)).sum(-1).clamp_min(0)
+    return Prediction(log_probs, target_log_probs.mean(0), data_uncertainty, reverse)

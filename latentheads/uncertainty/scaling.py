@@ -1,11 +1,11 @@
-r"""Scaling: one or two numbers, fitted on held-out text, that calibrate probabilities.
+r"""Temperature scaling and Platt scaling, fitted on held-out text.
 
-- A temperature T divides the log-probabilities of a law, which is then normalised again (Guo et al.
-  2017, https://arxiv.org/abs/1706.04599). It is the one of the highest likelihood. The slope of
-  that in :math:`\beta = 1 / T`, :math:`\sum_i \log p_i(y_i) - \mathbb E_\beta[\log p_i]`, falls
-  everywhere, so it is found where the slope is 0, between two values of a grid.
-- A line through log-odds, :math:`\sigma(a \log\frac{p}{1 - p} + b)`, is for outcomes that no law is
-  of, such as whether a token of a translation is right (Platt 1999).
+- Temperature scaling divides log-probabilities by T and renormalises (Guo et al. 2017,
+  https://arxiv.org/abs/1706.04599). T maximises the likelihood. The derivative with respect to
+  :math:`\beta = 1 / T`, :math:`\sum_i \log p_i(y_i) - \mathbb E_\beta[\log p_i]`, is decreasing, so
+  its root is interpolated between two values of a grid.
+- Platt scaling, :math:`\sigma(a \log\frac{p}{1 - p} + b)`, calibrates the probability of a binary
+  outcome, such as whether a token of a translation is correct (Platt 1999).
 """
 
 from __future__ import annotations
@@ -18,120 +18,133 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-__all__ = ["COLDEST", "HOTTEST", "Line", "TemperatureFit", "fit_line"]
+__all__ = [
+    "MAX_TEMPERATURE",
+    "MIN_TEMPERATURE",
+    "PlattScaling",
+    "TemperatureFit",
+    "fit_platt_scaling",
+]
 
-INVERSES = torch.logspace(-1, 1, 41, base=3.0, dtype=torch.float64)
-"""Inverse temperatures of the grid, from a third to 3: neighbours differ by 6 %."""
+INVERSE_TEMPERATURES = torch.logspace(-1, 1, 41, base=3.0, dtype=torch.float64)
+"""Grid of inverse temperatures from 1/3 to 3: neighbours differ by 6 %."""
 
-COLDEST, HOTTEST = 1 / float(INVERSES[-1]), 1 / float(INVERSES[0])
-"""The temperatures between which the best one is looked for."""
+MIN_TEMPERATURE, MAX_TEMPERATURE = (
+    1 / float(INVERSE_TEMPERATURES[-1]),
+    1 / float(INVERSE_TEMPERATURES[0]),
+)
+"""The range of temperatures."""
 
 STEPS = 50
-"""Steps of Newton's method at most."""
+"""Most steps of Newton's method."""
 
 
 class TemperatureFit:
-    """The temperature of the highest likelihood, of tokens that come one batch after the other."""
+    """Fits the temperature of the highest likelihood, batch by batch."""
 
     def __init__(self) -> None:
-        self.slopes = torch.zeros_like(INVERSES)
+        self.slopes = torch.zeros_like(INVERSE_TEMPERATURES)
 
-    def add(self, log_law: Float[Tensor, "token vocab"], words: Int[Tensor, " token"]) -> None:
-        """Takes tokens in.
+    def add(self, log_probs: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"]) -> None:
+        """Adds a batch.
 
         Args:
-            log_law: Log-probabilities of all tokens at each place.
-            words: The tokens that came.
+            log_probs: Log-probabilities of all tokens at each position.
+            targets: The targets.
         """
-        came = log_law.gather(-1, words[:, None])[:, 0].double().sum()
-        for place, inverse in enumerate(INVERSES.tolist()):
-            law = (log_law * inverse).softmax(-1)
-            expected = torch.einsum("tv,tv->", law, log_law)
-            self.slopes[place] += (came - expected.double()).cpu()
+        target_log_prob = log_probs.gather(-1, targets[:, None])[:, 0].double().sum()
+        for index, inverse in enumerate(INVERSE_TEMPERATURES.tolist()):
+            probs = (log_probs * inverse).softmax(-1)
+            expected = torch.einsum("tv,tv->", probs, log_probs)
+            self.slopes[index] += (target_log_prob - expected.double()).cpu()
 
     @property
     def temperature(self) -> float:
-        """The best one between ``COLDEST`` and ``HOTTEST``; 1 where nothing was taken in."""
+        """The best temperature in the range; 1 if no batch was added."""
         slopes = self.slopes.tolist()
-        inverses = INVERSES.tolist()
+        inverses = INVERSE_TEMPERATURES.tolist()
         if not any(slopes):
             return 1.0
         if slopes[0] <= 0:
-            return HOTTEST
-        for left, right, low, high in zip(slopes, slopes[1:], inverses, inverses[1:], strict=False):
-            if right <= 0:
-                return 1 / (low + (high - low) * left / (left - right))
-        return COLDEST
+            return MAX_TEMPERATURE
+        pairs = zip(slopes, slopes[1:], inverses, inverses[1:], strict=False)
+        for slope, next_slope, inverse, next_inverse in pairs:
+            if next_slope <= 0:
+                step = (next_inverse - inverse) * slope / (slope - next_slope)
+                return 1 / (inverse + step)
+        return MIN_TEMPERATURE
 
 
 @dataclass(frozen=True)
-class Line:
-    """Probabilities by a line through log-odds.
+class PlattScaling:
+    """Platt scaling: an affine function of the log-odds.
 
     Attributes:
-        slope: What log-odds are multiplied by.
-        offset: What is added to them.
+        slope: Factor of the log-odds.
+        offset: Offset of the log-odds.
     """
 
     slope: float
     offset: float
 
     def __call__(self, log_prob: Float[ndarray, " token"]) -> Float[ndarray, " token"]:
-        """The probability that each is right.
+        """The calibrated probability that each token is correct.
 
         Args:
-            log_prob: The log-probability that each was said with.
+            log_prob: The log-probability of each token.
         """
         return _sigmoid(self.slope * _log_odds(log_prob) + self.offset)
 
 
-def fit_line(log_prob: Float[ndarray, " token"], right: Bool[ndarray, " token"]) -> Line:
-    """Fits the line of the highest likelihood by Newton's method, whose steps never lower it.
+def fit_platt_scaling(
+    log_prob: Float[ndarray, " token"], correct: Bool[ndarray, " token"]
+) -> PlattScaling:
+    """Fits Platt scaling by maximum likelihood with a damped Newton method.
 
-    The likelihood has one top. A whole step may go far beyond it where nearly all tokens are sure:
-    such a step is halved until it rises.
+    A step that would lower the likelihood is halved until it does not: a full step may overshoot
+    where nearly all probabilities are close to 1.
 
-    The outcomes stand a little off 0 and 1, as Platt has them, so that the line is finite where
-    they can be told apart without a mistake.
+    Outcomes are smoothed away from 0 and 1, as Platt does, so that the solution is finite for
+    separable data.
 
     Args:
-        log_prob: The log-probability that each token was said with.
-        right: Whether it is right.
+        log_prob: The log-probability of each token.
+        correct: Whether it is correct.
     """
     if not len(log_prob):
         raise ValueError("log_prob must be of at least one token")
-    yes, no = right.sum(), (~right).sum()
-    outcome = np.where(right, (yes + 1) / (yes + 2), 1 / (no + 2))
-    odds = _log_odds(log_prob)
-    inputs = np.stack([odds, np.ones_like(odds)])
-    found = np.array([0.0, np.log(outcome.mean() / (1 - outcome.mean()))])
-    reached = _likelihood(found @ inputs, outcome)
+    positives, negatives = correct.sum(), (~correct).sum()
+    outcome = np.where(correct, (positives + 1) / (positives + 2), 1 / (negatives + 2))
+    log_odds = _log_odds(log_prob)
+    inputs = np.stack([log_odds, np.ones_like(log_odds)])
+    weights = np.array([0.0, np.log(outcome.mean() / (1 - outcome.mean()))])
+    log_likelihood = _log_likelihood(weights @ inputs, outcome)
     for _ in range(STEPS):
-        probability = _sigmoid(found @ inputs)
-        slope = inputs @ (outcome - probability)
-        curve = (inputs * (probability * (1 - probability))) @ inputs.T
-        step = np.linalg.lstsq(curve, slope, rcond=None)[0]
-        while (new := _likelihood((found + step) @ inputs, outcome)) < reached:
+        probability = _sigmoid(weights @ inputs)
+        gradient = inputs @ (outcome - probability)
+        hessian = (inputs * (probability * (1 - probability))) @ inputs.T
+        step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
+        while (new := _log_likelihood((weights + step) @ inputs, outcome)) < log_likelihood:
             step = step / 2
-        found, reached = found + step, new
+        weights, log_likelihood = weights + step, new
         if np.abs(step).max() < 1e-10:
             break
-    return Line(float(found[0]), float(found[1]))
+    return PlattScaling(float(weights[0]), float(weights[1]))
 
 
 def _sigmoid(x: Float[ndarray, " token"]) -> Float[ndarray, " token"]:
-    """``1 / (1 + exp(-x))``, of any size without a warning."""
-    found: Float[ndarray, " token"] = np.exp(-np.logaddexp(0.0, -x))
-    return found
+    """``1 / (1 + exp(-x))`` without overflow."""
+    probability: Float[ndarray, " token"] = np.exp(-np.logaddexp(0.0, -x))
+    return probability
 
 
-def _likelihood(odds: Float[ndarray, " token"], outcome: Float[ndarray, " token"]) -> float:
+def _log_likelihood(log_odds: Float[ndarray, " token"], outcome: Float[ndarray, " token"]) -> float:
     """The log-likelihood of outcomes under log-odds."""
-    return float((outcome * odds - np.logaddexp(0.0, odds)).sum())
+    return float((outcome * log_odds - np.logaddexp(0.0, log_odds)).sum())
 
 
 def _log_odds(log_prob: Float[ndarray, " token"]) -> Float[ndarray, " token"]:
-    """Log p / (1 - p), where p is no nearer to 1 than float32 tells."""
+    """Log p / (1 - p), with p capped just below 1, at the resolution of float32."""
     capped = np.minimum(log_prob, np.log1p(-(2.0**-24)))
-    found: Float[ndarray, " token"] = capped - np.log(-np.expm1(capped))
-    return found
+    log_odds: Float[ndarray, " token"] = capped - np.log(-np.expm1(capped))
+    return log_odds

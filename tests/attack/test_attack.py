@@ -40,7 +40,7 @@ def ended(status: int = 0, error: str = "", late: bool = False) -> Ended:
     "end",
     [
         ended(),
-        ended(0, "run.py: unknown to the model: x\n"),
+        ended(0, "run.py: not in the vocabulary: x\n"),
         ended(2, "run.py: error: width must be even, got 7\n"),
         ended(1, f"{BAR}run.py: error: x\n"),
         ended(1, f"{LINE}run.py: error: x\n"),

@@ -227,9 +227,9 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     words = [runs[0], str(other), "--sentences=4", "--relevance=0", "--out", str(out)]
     assert analyse.main([*words, "--conllu", str(file)]) == 0
     table = (out / "table.md").read_text()
-    assert "Warning: not all runs were read on the same tokens" in table
+    assert "Warning: not all runs were analysed on the same tokens" in table
     assert f"sentences parsed by {file}: 2." in table
-    assert "Syntactic roles were not looked for" not in table
+    assert "Syntactic roles were not detected" not in table
     written = json.loads((out / "analysis.json").read_text())
     assert not written["same_text"]
     parsed = written["runs"][1]["syntactic"]
@@ -238,7 +238,7 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     assert (down["offset"], up["offset"], down["count"], up["count"]) == (1, -1, 4, 4)
     assert set(parsed["accuracy"]) == {"encoder.0.self"}
     assert analyse.main(words) == 0
-    assert "Syntactic roles were not looked for in run: no parses" in capsys.readouterr().out
+    assert "Syntactic roles were not detected in run: no parses" in capsys.readouterr().out
     assert json.loads((out / "analysis.json").read_text())["runs"][1]["syntactic"] is None
 
 
@@ -252,10 +252,10 @@ def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
 
 
 def test_names_are_as_long_as_tells_runs_apart() -> None:
-    from latentheads.runs.folder import unlike_names
+    from latentheads.runs.folder import distinct_names
 
-    assert unlike_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
-    assert unlike_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
+    assert distinct_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
+    assert distinct_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
 
 
 MISTAKES = [
@@ -271,13 +271,13 @@ MISTAKES = [
     ("run --top=-1", "top must be at least 0, got -1"),
     ("run --positional 1.5", "positional must lie in (0, 1], got 1.5"),
     ("run --rare 0", "rare must lie in (0, 1], got 0.0"),
-    ("run --draws 2", "--draws acts on nothing here: it needs a run that draws its heads"),
+    ("run --draws 2", "--draws acts on nothing here: it needs a run that samples its heads"),
     ("run --seed many", "--seed"),
     ("run --checkpoint newest", "run has no checkpoint 'newest'"),
     ("run --device tpu", "unknown device 'tpu'"),
     ("run --conllu gone.conllu", "there is no file gone.conllu"),
     ("run --conllu broken.conllu", "broken.conllu, line 2: 10 columns between tabs are expected"),
-    ("run --conllu some.conllu", "--conllu is for runs on other text: a run on the grammar knows"),
+    ("run --conllu some.conllu", "--conllu is for runs on other text: the parses of the grammar"),
     ("changed", "changed was trained with another vocabulary than its corpus gives now"),
     ("hand", "hand was trained on a corpus made by hand: give corpus"),
     ("run --out broken.conllu", "out: cannot write broken.conllu"),
@@ -331,4 +331,4 @@ def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         analyse.main(["--help"])
     assert stop.value.code == 0
-    assert "one table and one JSON" in " ".join(capsys.readouterr().out.split())
+    assert "a table and JSON" in " ".join(capsys.readouterr().out.split())

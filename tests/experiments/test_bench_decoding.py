@@ -66,7 +66,7 @@ def test_both_rows_find_the_same_sentences_as_long_as_the_limit(
 def test_at_the_limit_eos_keeps_its_score(batch: Batch, bench_decoding: ModuleType) -> None:
     model = build().eval()
     lasting = bench_decoding.Lasting(model, 1)
-    assert beam_search(lasting, batch, limit=1) == beam_search(model, batch, limit=1)
+    assert beam_search(lasting, batch, max_tokens=1) == beam_search(model, batch, max_tokens=1)
 
 
 def spoil(bench_decoding: ModuleType, monkeypatch: pytest.MonkeyPatch, dtypes: set[object]) -> None:

@@ -383,5 +383,5 @@ def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Pat
     (tmp_path / "coda-cs-seed3" / "checkpoints").touch()
     done = inside("compare.py", *words, "--out", str(tmp_path))
     assert done.returncode == 2
-    assert "is no run folder, yet holds checkpoints" in done.stderr
+    assert "is no run folder, but contains checkpoints" in done.stderr
     assert not (tmp_path / "transformer-seed3").exists()

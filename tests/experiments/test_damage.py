@@ -187,7 +187,7 @@ def test_where_the_best_weights_are_lost_the_last_are_reported(
     run = trained_again(trained)
     told = capsys.readouterr().err
     assert said in told
-    assert "; the figures are of the last weights\n" in told
+    assert "; the last weights are reported on\n" in told
     assert told.count("\n") == 1
     assert run.reported == 3
     kept, facts = checkpoints.load(trained / BEST)
@@ -210,7 +210,7 @@ def test_lost_best_weights_are_looked_for_anew(
 ) -> None:
     spoil(halted / BEST)
     run = trained_again(halted, "--steps=6")
-    assert "; the best weights are looked for anew\n" in capsys.readouterr().err
+    assert "; the search for the best weights restarts\n" in capsys.readouterr().err
     assert run.reported == 6
 
 
@@ -224,12 +224,12 @@ def test_an_average_is_of_those_that_are_whole(
     run = trained_again(out, *words)
     assert (run.averaged, run.reported) == (2, 3)
     assert f"{kept[1]} is no whole checkpoint" in (said := capsys.readouterr().err)
-    assert said.endswith("; it is left out of the average\n")
+    assert said.endswith("; it is not averaged\n")
     for path in kept:
         path.write_bytes(b"")
     run = trained_again(out, *words)
     assert (run.averaged, run.reported) == (0, 3)
-    assert "no checkpoint to average; the figures are of the last" in capsys.readouterr().err
+    assert "no checkpoint to average; the last weights are reported on" in capsys.readouterr().err
     assert checkpoints.load(out / "checkpoints" / "average.safetensors")[1] == {"step": 3}
 
 
@@ -267,8 +267,8 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (at(LAST, shorten), "last.safetensors is no whole checkpoint"),
     (at(LAST, scramble), "last.safetensors is no whole checkpoint"),
     (at(LAST, replace_by_folder), "last.safetensors is no file"),
-    (at(LAST, without_numbers), "cannot be gone on from: "),
-    (at(LAST, without_facts), "cannot be gone on from: step must be int, got None"),
+    (at(LAST, without_numbers), "cannot resume from "),
+    (at(LAST, without_facts), "last.safetensors: step must be int, got None"),
     (say(step=10**9), "step must lie between 0 and 6, got 1,000,000,000"),
     (say(step=-1), "step must lie between 0 and 6, got -1"),
     (say(step="4"), "step must be int, got '4'"),
@@ -312,7 +312,7 @@ def test_what_is_damaged_costs_one_line(halted: Path) -> None:
     say(step=10**9)(halted)
     done = again(halted, "--steps=6")
     assert_one_line(done, "run.py")
-    assert "cannot be gone on from: step must lie between 0 and 6" in done.stderr
+    assert "last.safetensors: step must lie between 0 and 6" in done.stderr
 
 
 def test_metrics_that_are_lost_cost_no_training(halted: Path) -> None:
@@ -347,7 +347,7 @@ def remove(path: Path) -> None:
         ("", 1, "run/metrics.jsonl: No such file or directory; what is finished is in"),
         ("metrics.jsonl", 1, "run/metrics.jsonl: No such file or directory; what is"),
         ("checkpoints", 1, "checkpoints/best.safetensors: No such file or directory; what is"),
-        ("config.yaml vocabulary.json", 0, "run had lost config.yaml, vocabulary.json: written"),
+        ("config.yaml vocabulary.json", 0, "run was missing config.yaml, vocabulary.json: written"),
     ],
 )
 def test_what_is_removed_while_it_trains_is_missed(

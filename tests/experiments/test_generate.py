@@ -104,7 +104,7 @@ def test_help_says_what_every_option_does(say: Say) -> None:
     status, lines, error = say("", "--help")
     assert (status, error) == (0, "")
     shown = " ".join(" ".join(lines).split())
-    for words in ("--prompt PROMPT text to", "--top_k TOP_K number of", "Prompts come from"):
+    for words in ("--prompt PROMPT text to", "--top_k TOP_K sample among", "Prompts come from"):
         assert words in shown
 
 
@@ -134,8 +134,8 @@ def test_without_any_prompt_it_says_how_to_give_one(
     from latentheads.experiments import generate
 
     line = (
-        "generate.py: error: standard input has no prompt: give --prompt TEXT, or --prompt= to "
-        "begin from nothing\n"
+        "generate.py: error: standard input has no prompt: give --prompt TEXT, or --prompt= for an "
+        "empty one\n"
     )
     assert say("") == (1, [], line)
     monkeypatch.setattr(sys, "stdin", None)  # closed, as by <&-
@@ -161,10 +161,10 @@ def test_unknown_words_are_told_in_one_line(say: Say) -> None:
     status, lines, error = say("the zork <eos> the zork men Ölberg\nthe\n", "--length=3")
     assert (status, len(lines)) == (0, 2)
     assert lines[0].startswith("the zork <eos> the zork men Ölberg ")
-    assert error == "generate.py: unknown to the model: zork, <eos>, Ölberg\n"
+    assert error == "generate.py: not in the vocabulary: zork, <eos>, Ölberg\n"
     many = " ".join(f"x{number}" for number in range(13))
     assert say(many)[2].endswith(
-        "unknown to the model: " + ", ".join(many.split()[:10]) + " and 3 more\n"
+        "not in the vocabulary: " + ", ".join(many.split()[:10]) + " and 3 more\n"
     )
     assert say("the <unk>\n")[2] == ""
 
@@ -237,8 +237,8 @@ def test_running_text_goes_on_behind_the_end_of_a_line(say: Say, running: dict[s
     assert len(lines[1].split()) <= 4
     assert lines[-1] == ""
     assert (running["block"], running["context"]) == (6, 2)
-    assert (running["stop"], running["drawn"]) == (False, False)
-    assert (running["begin"], running["unknown"]) == (EOS, False)
+    assert (running["stop_at_eos"], running["sample_heads"]) == (False, False)
+    assert (running["start_token"], running["unknown"]) == (EOS, False)
     *the, _ = running["vocabulary"].encode("the")
     assert running["prompts"] == [the]
     say("", "--prompt=the", "--length=9", "--context=3", "--unknown")
@@ -273,7 +273,7 @@ def test_subwords_stand_behind_the_very_prompt(
 
     loaded: Any = Mock(spec=Run, target=target, block=0)
     sampling: Any = Mock(spec=Sampling)
-    sampling.draw = draw
+    sampling.sample = draw
     found = list(continue_text(loaded, sampling, prompt, 2))
     assert found == [f"{prompt} old men" if prompt else "old men"] * 2
     assert given == [target.encode(prompt)[:-1]] * 2
@@ -332,7 +332,7 @@ def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
     )
     done = inside("generate.py", str(tmp_path / "run"), "--prompt=the", "--draws=1")
     assert_one_line(done, "generate.py")
-    assert "--draws acts on nothing here: it needs a run that draws its heads" in done.stderr
+    assert "--draws acts on nothing here: it needs a run that samples its heads" in done.stderr
 
 
 def test_what_is_no_language_model_is_refused(
@@ -342,7 +342,7 @@ def test_what_is_no_language_model_is_refused(
 
     train(tmp_path / "mt", "--sentences=20", "--held_out=4", "--steps=1")
     for name, message in (
-        ("mt", "mt is a translation run: use translate.py"),
+        ("mt", "mt is a translation model: use translate.py"),
         ("gone", "gone is no run folder: it has no config.yaml"),
     ):
         with pytest.raises(SystemExit) as left:

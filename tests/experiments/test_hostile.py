@@ -161,20 +161,20 @@ def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
 ) -> None:
     from latentheads.experiments.cli.options import read_settings
     from latentheads.runs.trainer import name_trusted
-    from latentheads.runs.warm_start import load_start
+    from latentheads.runs.warm_start import load_initial_run
 
     words = [*TINY, *SHORT, "--start", str(own_run), "--out", str(tmp_path / "out")]
     for named in ([], ["--guide", "planted:Sharper"], ["--trust", "planted:Sharper"]):
         settings, options = read_settings([*words, *named], "run.py", "")
         assert planted.exists() == ("--guide" in named)
         if named:
-            begun = load_start(settings, name_trusted(settings, options.trust))
+            begun = load_initial_run(settings, name_trusted(settings, options.trust))
             assert begun is not None
             assert type(begun.guide).__name__ == "Sharper"
             planted.unlink()
         else:
             with pytest.raises(ValueError, match="is none of this library's"):
-                load_start(settings, name_trusted(settings, options.trust))
+                load_initial_run(settings, name_trusted(settings, options.trust))
         sys.modules.pop("planted", None)
 
 
@@ -237,10 +237,10 @@ BOMBS: list[tuple[str, str, str]] = [
     ("vocabulary.json", f'{{"joint": {NESTED}}}', "may stand one in the other"),
     ("vocabulary.json", '{"target": {"kind": "words", "words": {}}}', "a list of strings"),
     ("heads.json", "[" * 99999, "heads.json cannot be used: at most 32"),
-    ("heads.json", '{"encoder.0.self": [1e999]}', "places of heads by block"),
-    ("heads.json", '{"encoder.0.self": "01"}', "places of heads by block"),
+    ("heads.json", '{"encoder.0.self": [1e999]}', "indices of heads by block"),
+    ("heads.json", '{"encoder.0.self": "01"}', "indices of heads by block"),
     ("heads.json", '{"encoder.0.self": [0, 99]}', "has 2 heads, got head 99"),
-    ("heads.json", "[]", "places of heads by block"),
+    ("heads.json", "[]", "indices of heads by block"),
 ]
 
 

@@ -109,7 +109,7 @@ def test_what_is_written_stands_beside_the_run(
 def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     tiny_run: Path, tmp_path: Path
 ) -> None:
-    from latentheads.experiments.pruning.networks import smaller, write_run
+    from latentheads.experiments.pruning.networks import make_pruned, write_run
     from latentheads.pruning import all_heads
 
     folder = shutil.copytree(tiny_run, tmp_path / "run")
@@ -117,7 +117,7 @@ def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     by_task = {"tasks": {"velu": {"elbo": -1.0}}, "average": {"elbo": -1.0}}
     (folder / "results.json").write_text(json.dumps(whole | by_task | {"averaged": 9}))
     run = load(folder)
-    found = smaller(run, {name: heads[:1] for name, heads in all_heads(run.model).items()})
+    found = make_pruned(run, {name: heads[:1] for name, heads in all_heads(run.model).items()})
     write_run(found, run, run.corpus, tmp_path / "small", "random")
     results = json.loads((tmp_path / "small" / "results.json").read_text())
     assert results["gap_by_site"].keys() == whole["gap_by_site"].keys()
@@ -280,7 +280,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
         ("--keep_heads=5 --chains=decoder-self", "keep_heads must lie between 8 and 12, got 5"),
         ("--keep_heads=5,x", "keep_heads must be whole numbers with commas between, got '5,x'"),
         ("--chains=encoder", "unknown attention type 'encoder': choose from encoder-self"),
-        ("--chains=none", "chains must name a chain: all, or some of encoder-self,"),
+        ("--chains=none", "chains must be all, or some of encoder-self,"),
         ("--rounds=0", "rounds must be at least 1, got 0"),
         (
             "--by=gates --normalise=false",
@@ -354,8 +354,8 @@ def test_only_pruned_networks_are_replaced(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--gates=all", "has lost heads: those left are neither selected nor gated, got gates all"),
-        ("--select=group", "has lost heads: those left are neither selected nor gated, got select"),
+        ("--gates=all", "is pruned: its heads can be neither selected nor gated, got gates all"),
+        ("--select=group", "is pruned: its heads can be neither selected nor gated, got select"),
         ("--heads=4", "has another network: heads 2 there, 4 here"),
         ("--layers=1", "has another network: layers 2 there, 1 here"),
         ("--recipe=realformer --norm=pre", "has another network: norm post there, pre here"),
@@ -371,7 +371,7 @@ def test_what_a_pruned_network_cannot_become_costs_one_line(
     given = [*going_on(start), *words.split(), f"--out={tmp_path / 'out'}"]
     assert status_of(run.main, *given) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"run.py: error: {start} has ")
+    assert error.startswith(f"run.py: error: {start} ")
     assert message in error
     assert len(error.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())

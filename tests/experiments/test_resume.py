@@ -189,7 +189,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("mine")
     done = inside("run.py", *TINY, *SHORT, "--out", str(tmp_path))
     assert done.returncode == 2
-    assert "is no run folder, yet holds metrics.jsonl" in done.stderr
+    assert "is no run folder, but contains metrics.jsonl" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
-from latentheads.runs.folder import REPORTED
+from latentheads.runs.folder import REPORT_FILES
 from tests.experiments.processes import ended, start
 from tests.experiments.programs import (
     SHORT,
@@ -49,7 +49,7 @@ def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: P
     names = {path.name for path in out.iterdir()}
     assert {"config.yaml", "metrics.jsonl", "results.json", "bound.png", "kl.png"} <= names
     assert {"divergence.png", "vocabulary.json", "test.translations.txt", "checkpoints"} <= names
-    assert names - set(REPORTED) == OF_TRAINING
+    assert names - set(REPORT_FILES) == OF_TRAINING
     assert not list(out.rglob("*.part"))
     check_results(results_of(out))
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -363,7 +363,7 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--guide autoregressive --prior tied --guide.form masked", "has no option 'form'"),
         ("--recipe coda --guide tied", "recipe coda sets prior and guide: drop guide"),
         ("--recepie coda", "unrecognized arguments: --recepie coda: did you mean --recipe?"),
-        ("--qqq 1", "unrecognized arguments: --qqq 1: --help names all there are"),
+        ("--qqq 1", "unrecognized arguments: --qqq 1: see --help"),
         ("--recipe coda+group+subset", "recipe 'coda+group': one selection strategy stands behind"),
         ("--recipe coda+grup", "unknown selection strategy 'grup' in recipe 'coda+grup'"),
     ],

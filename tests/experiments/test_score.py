@@ -124,14 +124,14 @@ def test_log_p_is_compared_exact_where_it_is_known(
     done = inside("score.py", *map(str, runs), *words)
     assert (done.returncode, done.stderr) == (0, "")
     head, *lines, empty, signature, note = done.stdout.splitlines()
-    titles = "run log p nats a token [95 %] less the first [95 %] p"
+    titles = "run log p nats per token [95 %] difference to the first [95 %] p"
     assert " ".join(head.split()) == titles
     assert [line.split()[:2] for line in lines] == [
         [str(run), kind] for run, kind in zip(runs, ("exact", "exact", "bound"), strict=True)
     ]
     assert empty == ""
-    assert signature == "12 sentences of test, nats a token|bs:50|seed:12345|p:two-sided"
-    assert note.endswith("a mean over 2 draws of the latents")
+    assert signature == "12 sentences of test, nats per token|bs:50|seed:12345|p:two-sided"
+    assert note.endswith("mean over 2 samples of the latents")
     tests = [results_of(run)["test"] for run in runs]
     known = [tests[0]["elbo"], tests[1]["exact"], tests[2]["elbo"]]
     said = json.loads(out.read_text("utf-8"))
@@ -149,7 +149,7 @@ def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, 
     plain, _, other = map(str, beside)
     for words, message in (
         ([plain, other], f"{other} and {plain} have different test parts: one is needed"),
-        ([plain, "--direction=en-fr"], f"{plain} has one direction alone: drop --direction"),
+        ([plain, "--direction=en-fr"], f"{plain} has a single direction: drop --direction"),
     ):
         done = inside("score.py", *words, "--likelihood")
         assert_one_line(done, "score.py")
@@ -187,7 +187,7 @@ MISTAKES = [
     ("run --paper wmt17", "argument --paper: invalid choice: 'wmt17' (choose from"),
     ("run --likelihood", "run is no run folder: it has no config.yaml"),
     ("run --likelihood --resamples 10", "resamples must be at least 40, got 10"),
-    ("run --likelihood --accuracy", "--accuracy is of what is written: drop it, or --likelihood"),
+    ("run --likelihood --accuracy", "--accuracy is for scores of output: drop it, or --likelihood"),
     ("run --device cpu", "--device is for --likelihood"),
     ("run --json gone/scores.json", "--json: cannot write gone/scores.json: no such folder"),
     ("", "the following arguments are required: RUN"),

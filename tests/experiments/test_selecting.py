@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from latentheads.experiments.cli.comparison import _plan
-from latentheads.runs.folder import REPORTED
+from latentheads.runs.folder import REPORT_FILES
 from latentheads.training import checkpoints
 from tests.experiments.programs import SHORT, TINY, inside, made
 
@@ -43,7 +43,7 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     assert found["select"] == recipe.partition("+")[2]
     ends = {site.rsplit(".", 1)[1]: how for site, how in found["kl_how"].items()}
     assert ends == {"logits": latent, "selection": "analytic"}
-    assert {"selection.png"} <= {path.name for path in tmp_path.glob("*.png")} <= {*REPORTED}
+    assert {"selection.png"} <= {path.name for path in tmp_path.glob("*.png")} <= {*REPORT_FILES}
     selected = {s for s in found["kl_by_site"] if s.endswith("selection")}
     assert len(selected) == 4
     assert all(found["kl_by_site"][site] > 0 for site in selected)

@@ -81,9 +81,9 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
 def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder: Path) -> None:
     file = str(folder / "sound" / "test-1.wav")
     for words, said in (
-        ((), "--number acts on nothing here: it needs a run that draws its heads, or which of"),
+        ((), "--number acts on nothing here: it needs a run that samples its heads, or the sel"),
         (("--draws=0",), "--number acts on nothing here: it needs --draws 1 or more, got 0"),
-        (("--draws=2",), "--draws acts on nothing here: it needs a run that draws its heads"),
+        (("--draws=2",), "--draws acts on nothing here: it needs a run that samples its heads"),
     ):
         done = inside("transcribe.py", str(run), file, "--number=2", *words)
         assert_one_line(done, "transcribe.py")
@@ -134,7 +134,7 @@ def test_what_is_of_text_refuses_a_run_that_hears(run: Path, tmp_path: Path) -> 
     for name, words in (("uncertainty.py", ()), ("translate.py", (f"--confidence={tmp_path}/c",))):
         done = inside(name, str(run), *words, text="text\n")
         assert_one_line(done, name)
-        assert f"{run} hears speech: " in done.stderr
+        assert f"{run} has speech input: " in done.stderr
 
 
 def test_transcripts_are_scored_by_their_errors(run: Path, tmp_path: Path) -> None:
@@ -184,6 +184,9 @@ def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:
     done = inside("translate.py", str(run), text="text\n")
     assert done.returncode == 1
     assert "the source of this run is speech, not text" in done.stderr
-    for source, said in ((None, "is a language model"), (Words([]), "reads text: use translate$")):
+    for source, said in (
+        (None, "is a language model"),
+        (Words([]), "has text input: use translate$"),
+    ):
         with pytest.raises(ValueError, match=said):
             check_is_speech(replace(lh.load_run(run), source=source))

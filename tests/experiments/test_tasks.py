@@ -16,7 +16,7 @@ import torch
 from latentheads.corpora import batches
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.metrics.translation import score
-from latentheads.runs.folder import REPORTED
+from latentheads.runs.folder import REPORT_FILES
 from latentheads.training import checkpoints
 from tests.experiments.programs import inside, results_of, status_of
 from tests.latentheads.corpora.folders import SIZES, write_all, write_languages
@@ -58,7 +58,7 @@ def lines_of(path: Path) -> list[str]:
 def test_the_scores_of_a_task_are_those_of_its_lines_alone(finished: Path) -> None:
     results, files = results_of(finished), ("translations", "references", "tasks")
     written, right, tasks = (lines_of(finished / f"test.{name}.txt") for name in files)
-    assert {path.name for path in finished.glob("test.*")} <= {*REPORTED}
+    assert {path.name for path in finished.glob("test.*")} <= {*REPORT_FILES}
     assert list(results["tasks"]) == list(dict.fromkeys(tasks)) == NAMES
     assert len(set(written)) > len(NAMES)
     folder = finished.parent / "corpus"
@@ -172,7 +172,7 @@ def test_a_run_of_one_direction_has_no_task(
     assert "task_" not in (tmp_path / "run" / "config.yaml").read_text()
     one = translated(tmp_path / "run", "a\n", "--direction=de")
     assert one[0] == 2
-    assert one[2].endswith("has one direction alone: drop --direction\n")
+    assert one[2].endswith("has a single direction: drop --direction\n")
 
 
 def test_the_paired_test_takes_all_tasks_together_or_one_alone(
@@ -210,7 +210,7 @@ def test_scores_of_a_task_that_is_not_there_are_refused(
     messages = {
         "unknown": f"has no task 'en-cs': choose from {', '.join(NAMES)}",
         "file": "--direction is for runs: ",
-        "plain": "has one direction alone: drop --direction",
+        "plain": "has a single direction: drop --direction",
         "short": "must name the task of each line of test.translations.txt",
     }
     with pytest.raises(SystemExit):
@@ -424,4 +424,4 @@ def test_what_a_language_model_writes_is_no_translation(
 
     with pytest.raises(SystemExit):
         generate.main([str(finished), "--prompt", "a"])
-    assert capsys.readouterr().err.endswith("is a translation run: use translate.py\n")
+    assert capsys.readouterr().err.endswith("is a translation model: use translate.py\n")

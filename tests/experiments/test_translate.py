@@ -105,8 +105,8 @@ def test_several_runs_write_together(
     assert together != expected
     assert say(text(LINES), str(other), "--buffer=2")[1] == together
     for words, said in (
-        (("--alignments=links.txt",), "--alignments and --confidence are of one RUN, got 2"),
-        (("--draws=2",), "draws must be 0 where several runs write together, got 2"),
+        (("--alignments=links.txt",), "--alignments and --confidence are for one RUN, got 2"),
+        (("--draws=2",), "draws must be 0 for an ensemble of runs, got 2"),
     ):
         status, found, error = say(text(LINES), str(other), *words)
         assert (status, found) == (2, [])
@@ -298,7 +298,7 @@ def test_what_cannot_translate_is_refused(
     best.write_bytes(best.read_bytes()[:-9])
     (tmp_path / "empty").mkdir()
     for name, message in (
-        ("lm", "lm is a language model: it has nothing to translate from"),
+        ("lm", "lm is a language model: it has no source to translate"),
         ("spoilt", "best.safetensors is no whole checkpoint"),
         ("empty", "empty is no run folder: it has no config.yaml"),
         ("gone", "gone is no run folder: it has no config.yaml"),
@@ -351,5 +351,5 @@ def test_words_that_the_run_does_not_know_are_told_once(tmp_path: Path) -> None:
         return done.returncode, done.stderr
 
     assert say("the\n") == (0, "")
-    told = "translate.py: unknown to the model: "
+    told = "translate.py: not in the vocabulary: "
     assert say("the zork\nzork quux\n") == (0, f"{told}zork\n{told}quux\n")

@@ -17,10 +17,10 @@ import pytest
 from latentheads.experiments import uncertainty
 from latentheads.experiments.reliability.results import EvaluationResults
 from latentheads.experiments.reliability.systems import KINDS, System, group_runs, make_systems
-from latentheads.experiments.reliability.tables import _note_ends, write_tables
+from latentheads.experiments.reliability.tables import _note_temperature_limits, write_tables
 from latentheads.experiments.reliability.texts import open_texts, read_others
 from latentheads.uncertainty import Figure
-from latentheads.uncertainty.scaling import COLDEST, HOTTEST
+from latentheads.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from tests.experiments.programs import assert_one_line, inside
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import sizes
@@ -50,7 +50,7 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
     words = ["--noise=.5", "--varied=2", "--others", f"verse={file}", "--out", str(out)]
     done = inside("uncertainty.py", *seeds, *QUICK, *words)
     assert done.returncode == 0, done.stderr
-    assert "note: verse: 1 empty or too long lines of verse.txt were left out" in done.stderr
+    assert "note: verse: 1 empty or too long lines of verse.txt were skipped" in done.stderr
     assert done.stdout.endswith(f"written to {out}\n")
     assert max(map(len, done.stdout.splitlines()[:-1])) <= 100
     names = ["tiny", "tiny, noise 0.5", "tiny, 2 seeds"]  # it was trained without dropout
@@ -79,20 +79,23 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
         (["--varied=1"], "varied must be 0, for none, or at least 2, got 1"),
         (["--resamples=9"], "resamples must be at least 40, got 9"),
         (["--systems=alone,guess"], "unknown system 'guess': choose from alone, dropout"),
-        (["--systems=alone", "--noise=1"], "noise is for the system noise: --systems has it not"),
+        (
+            ["--systems=alone", "--noise=1"],
+            "noise is for the system noise, which --systems does not name",
+        ),
         (
             ["--systems=alone,ensemble", "--members=3"],
-            "members is for systems of dropout, heads, both, noise: --systems has none of them",
+            "members is for systems dropout, heads, both, noise: --systems has none of them",
         ),
         (
             ["--systems=alone,heads", "--varied=2"],
-            "varied is for systems of dropout, heads, both, noise: --systems and the runs",
+            "varied is for systems dropout, heads, both, noise: --systems and the runs",
         ),
         (
             ["--systems=heads"],
             "systems: the runs allow none of these: heads needs heads",
         ),
-        (["--others", "news"], "others must be NAME=PATH, the name a word; got 'news'"),
+        (["--others", "news"], "others must be NAME=PATH, NAME an identifier; got 'news'"),
         (["--others", "test=x"], "others: test is taken, choose another name"),
         (["--others", "news=nowhere.en"], "there is no file nowhere.en"),
     ],
@@ -104,7 +107,8 @@ def test_a_mistake_costs_one_line(tiny_run: Path, words: list[str], said: str) -
 
 
 @pytest.mark.parametrize(
-    ("step", "left"), [("find", "nothing was written"), ("write", "what was written is in out")]
+    ("step", "left"),
+    [("run_evaluation", "nothing was written"), ("write", "what was written is in out")],
 )
 def test_who_stops_it_is_told_what_is_left(
     step: str, left: str, monkeypatch: pytest.MonkeyPatch
@@ -112,7 +116,7 @@ def test_who_stops_it_is_told_what_is_left(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(uncertainty, "find", lambda options: (None, Path("out")))
+    monkeypatch.setattr(uncertainty, "run_evaluation", lambda options: (None, Path("out")))
     monkeypatch.setattr(uncertainty, step, stop)
     done = inside("uncertainty.py", "run")
     assert (done.returncode, done.stderr) == (130, f"uncertainty.py: stopped; {left}\n")
@@ -127,7 +131,7 @@ def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> N
     groups = group_runs(runs)
     assert [(group.name, len(group.runs)) for group in groups] == [("plain", 2), ("other", 1)]
     systems = make_systems(groups, [*KINDS], 3, 1.0)
-    found = [(system.name, system.kind, len(system.committees)) for system in systems]
+    found = [(system.name, system.kind, len(system.ensembles)) for system in systems]
     assert found == [
         ("plain", "alone", 2),
         ("plain, heads", "heads", 2),
@@ -139,7 +143,7 @@ def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> N
     runs[2].settings = runs[1].settings
     assert [len(group.runs) for group in group_runs(runs)] == [2, 1]
     runs[1].settings.__dict__["seed"] = 0
-    both = f"{runs[0].path} and {runs[1].path} are of the same settings and seed 0: give one"
+    both = f"{runs[0].path} and {runs[1].path} have the same settings and seed 0: give one"
     with pytest.raises(ValueError, match=re.escape(both)):
         group_runs(runs)
 
@@ -151,17 +155,17 @@ def test_systems_with_dropout_are_of_networks_that_have_it(tmp_path: Path) -> No
 
 
 def test_a_system_alone_is_held_against_no_other() -> None:
-    trial: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
+    evaluation: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
     texts: Any = SimpleNamespace(others={})
     figures = {"nll": Figure(2.0, 1.0, 3.0, 0.0, 0.0, 0.0, None, [2.0])}
-    one = EvaluationResults([System("mine", "alone", [], [])], [[trial]], [figures], texts)
+    one = EvaluationResults([System("mine", "alone", [], [])], [[evaluation]], [figures], texts)
     said = write_tables(one)
     assert "mine    2.000" in said
     assert "Less the first system's" not in said
 
 
 def test_of_a_difference_as_much_is_told_as_is_known() -> None:
-    trial: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
+    evaluation: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
     texts: Any = SimpleNamespace(others={})
     nan = float("nan")
     known = Figure(2.0, 1.0, 3.0, 0.5, 0.25, 0.75, 0.5, [2.0])
@@ -171,7 +175,7 @@ def test_of_a_difference_as_much_is_told_as_is_known() -> None:
         "prr_log_prob": Figure(nan, nan, nan, nan, nan, nan, None, [nan]),
     }
     systems = [System(name, "alone", [], []) for name in ("one", "two")]
-    said = write_tables(EvaluationResults(systems, [[trial]] * 2, [figures] * 2, texts))
+    said = write_tables(EvaluationResults(systems, [[evaluation]] * 2, [figures] * 2, texts))
     assert said.splitlines()[-1].split() == ["two", "+0.500", "[+0.250,", "+0.750]", "+0.500"]
 
 
@@ -180,7 +184,7 @@ def test_a_run_that_writes_nothing_costs_no_other_figure(tiny_run: Path, tmp_pat
     text = (run / "config.yaml").read_text(encoding="utf-8")
     (run / "config.yaml").write_text(text.replace("\nmax_tokens: 8\n", "\nmax_tokens: 1\n"))
     done = inside("uncertainty.py", str(run), *QUICK, "--out", str(out))
-    assert (done.returncode, done.stderr) == (0, "run: tried\n")
+    assert (done.returncode, done.stderr) == (0, "run: evaluated\n")
     table = pd.read_csv(out / "uncertainty.csv").set_index("figure").score
     assert table[["right", "own_ece_line"]].isna().all()
     assert table["nll"] > 0
@@ -212,7 +216,7 @@ def test_pieces_are_permuted_and_the_end_stays(tmp_path: Path) -> None:
 
 def test_what_cannot_be_tried_is_refused(tmp_path: Path) -> None:
     text = make_run(tmp_path / "text", small_corpus(text=True))
-    with pytest.raises(ValueError, match="is a language model: it writes no translations"):
+    with pytest.raises(ValueError, match="is a language model: give runs that translate text"):
         open_texts([text], {}, 2, 1, 0)
     with pytest.raises(ValueError, match="others: news is taken, choose another name"):
         read_others(["news=a", "news=b"])
@@ -260,15 +264,19 @@ def test_a_file_is_read_until_there_are_enough_lines(tmp_path: Path) -> None:
     verse.write_text("\n" * 9 + "a b\na\nb\n", encoding="utf-8")
     texts, (note,) = open_texts([run], {"verse": verse}, 2, 1, 0)
     assert len(texts.others["verse"]) == 2
-    assert note == "verse: 9 empty or too long lines of verse.txt were left out"
+    assert note == "verse: 9 empty or too long lines of verse.txt were skipped"
     verse.write_text("\n" * 9, encoding="utf-8")
     with pytest.raises(ValueError, match=r"verse.txt has no line that the runs can translate"):
         open_texts([run], {"verse": verse}, 2, 1, 0)
 
 
 def test_a_temperature_at_the_end_of_its_range_is_noted() -> None:
-    temperatures = {"cold": [1.0, COLDEST], "warm": [1.2, 2.9], "hot": [HOTTEST]}
-    trials = [[mock.Mock(temperature=t) for t in each] for each in temperatures.values()]
-    found = [*unchecked(_note_ends)(mock.Mock(names=list(temperatures), trials=trials))]
-    end = "T is at an end of what is looked at, 0.33 to 3.00"
+    temperatures = {"cold": [1.0, MIN_TEMPERATURE], "warm": [1.2, 2.9], "hot": [MAX_TEMPERATURE]}
+    evaluations = [[mock.Mock(temperature=t) for t in each] for each in temperatures.values()]
+    found = [
+        *unchecked(_note_temperature_limits)(
+            mock.Mock(names=list(temperatures), evaluations=evaluations)
+        )
+    ]
+    end = "T is at a limit of its range, 0.33 to 3.00"
     assert found == [f"cold: {end}", f"hot: {end}"]

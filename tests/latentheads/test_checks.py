@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from latentheads.corpora.data import Data
-from latentheads.experiments.cli.names import named_classes
 
 from latentheads import Block
-from latentheads.checks import check_known, check_number, check_word, check_words, whole_numbers
-from latentheads.experiments.cli.jobs import find_places
+from latentheads.checks import (
+    check_choice,
+    check_choices,
+    check_known,
+    check_number,
+    parse_integers,
+)
+from latentheads.data import Data
+from latentheads.experiments.cli.jobs import make_slots
 from latentheads.experiments.gpu import parts
 from latentheads.models.mixing import parse_mixers
 from latentheads.names import parse_attention_types
@@ -20,16 +25,16 @@ from latentheads.selection.options import SelectionOptions
 
 
 def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows() -> None:
-    check_word("part", "valid", ("valid", "test"))
+    check_choice("part", "valid", ("valid", "test"))
     with pytest.raises(ValueError, match=r"^part must be one of valid, test; got 'dev'$"):
-        check_word("part", "dev", ("valid", "test"))
+        check_choice("part", "dev", ("valid", "test"))
 
 
 def test_of_several_options_the_first_wrong_word_is_refused() -> None:
     known = {"side": ("source", "target"), "part": {"valid": 1, "test": 2}}
-    check_words({"side": "target", "part": "test"}, **known)
+    check_choices({"side": "target", "part": "test"}, **known)
     with pytest.raises(ValueError, match=r"^part must be one of valid, test; got None$"):
-        check_words({"side": "source", "part": None}, **known)
+        check_choices({"side": "source", "part": None}, **known)
 
 
 def test_a_name_that_nothing_has_is_refused_with_those_that_there_are() -> None:
@@ -47,7 +52,7 @@ LANGUAGES = ("de", "en", "fr")
 @pytest.mark.parametrize(
     ("read", "text"),
     [
-        (lambda text: whole_numbers("seeds", text), "0,1"),
+        (lambda text: parse_integers("seeds", text), "0,1"),
         (parse_attention_types, "decoder-self,decoder-cross"),
         (lambda text: Data("grammar", task="translation", tasks=text).mixture, "velu,mira"),
         (lambda text: Settings(disagreement=text).disagreement_term, "position,output"),
@@ -64,7 +69,7 @@ LANGUAGES = ("de", "en", "fr")
             lambda text: parse_mixers(text, "", "", "decoder", 2),
             "encoder=local decoder=ngram,local",
         ),
-        (lambda text: find_places(1, text), "0,1"),
+        (lambda text: make_slots(1, text), "0,1"),
         (parts, "suite,bench"),
     ],
 )

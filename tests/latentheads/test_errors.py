@@ -9,7 +9,7 @@ from latentheads.errors import print_message, printable
 
 def test_control_characters_are_written_out() -> None:
     assert printable("a\x1b[31m\u202eb\nc\td") == "a\\x1b[31m\\u202eb\nc\td"
-    assert printable("a\nb", kept="") == "a\\nb"
+    assert printable("a\nb", allowed="") == "a\\nb"
     file = io.StringIO()
     print_message("written to \x1b[31m", file)
     assert file.getvalue() == "written to \\x1b[31m\n"

@@ -19,9 +19,9 @@ DEEP = "at most 32 lists and mappings may stand one in the other"
     [
         (
             "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 99)),
-            "alias *a0: write",
+            "alias *a0: aliases",
         ),
-        ("a: &a [*a]", "alias *a: write out what it stands for"),
+        ("a: &a [*a]", "alias *a: aliases are not accepted"),
         ("[" * 5000, DEEP),
         ("- " * 5000, DEEP),
         ("? " * 5000, DEEP),
@@ -90,7 +90,7 @@ def test_a_file_is_looked_at_before_it_is_read(tmp_path: Path) -> None:
 
 def test_a_new_file_has_the_rights_of_any_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with files.written_whole(path) as partial:
+    with files.atomic_write(path) as partial:
         partial.unlink()
         os.close(os.open(partial, os.O_CREAT, 0o600))  # as safetensors makes it
     (tmp_path / "plain").touch()
@@ -102,7 +102,7 @@ def test_what_fails_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> No
     path.write_text("older")
 
     def write(mistake: BaseException) -> Any:
-        with files.written_whole(path) as partial:
+        with files.atomic_write(path) as partial:
             partial.write_text("new")
             raise mistake
 
@@ -132,7 +132,7 @@ def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     for name in ("file", "file.part"):
         (tmp_path / name).symlink_to(tmp_path / "mine")
-    with files.written_whole(tmp_path / "file") as partial:
+    with files.atomic_write(tmp_path / "file") as partial:
         partial.write_text("new")
     assert (tmp_path / "mine").read_text() == "mine"
     assert (tmp_path / "file").read_text() == "new"

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.packages import NEEDED, need_package
+from latentheads.packages import EXTRAS, import_optional
 
 
-@pytest.mark.parametrize("name", NEEDED)
+@pytest.mark.parametrize("name", EXTRAS)
 def test_a_package_that_is_not_there_is_named_with_its_extra(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     said = rf"^[\w ]+ needs {name.replace('_', '-')}: pip install 'latentheads\[\w+\]'$"
     with pytest.raises(ImportError, match=said) as caught:
-        need_package(name)
+        import_optional(name)
     assert isinstance(caught.value, ValueError)
 
 
 def test_every_package_is_of_its_extra() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]
-    for name, (_, extra) in NEEDED.items():
+    for name, (_, extra) in EXTRAS.items():
         assert any(line.startswith(name.replace("_", "-")) for line in extras[extra])

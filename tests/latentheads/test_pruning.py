@@ -68,7 +68,7 @@ def test_removal_equals_silence(kind: str, prior: str, batch: Batch) -> None:
     found = plug_in_log_likelihood(small, batch)
     assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
     assert not torch.allclose(found, plug_in_log_likelihood(model, batch), atol=1e-6)
-    one, other = (beam_search(m, batch, beam=3, limit=6) for m in (small, reference))
+    one, other = (beam_search(m, batch, beam=3, max_tokens=6) for m in (small, reference))
     for mine, theirs in zip(one, other, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
@@ -86,7 +86,7 @@ def test_a_chain_that_begins_late_and_changes_its_layout_loses_heads_too(
     small, reference = removed(model, kept), silenced(model, kept)
     found = plug_in_log_likelihood(small, batch)
     assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
-    one, other = (beam_search(m, batch, beam=2, limit=6) for m in (small, reference))
+    one, other = (beam_search(m, batch, beam=2, max_tokens=6) for m in (small, reference))
     assert [[h.tokens for h in each] for each in one] == [
         [h.tokens for h in each] for each in other
     ]

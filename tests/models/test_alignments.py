@@ -141,7 +141,7 @@ def test_no_word_reads_a_later_one(shape: str, batch: Batch) -> None:
 @pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])
 def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape], size=0.8, kind=kind)
-    for place, found in enumerate(beam_search(model, batch, beam=3, limit=6)):
+    for place, found in enumerate(beam_search(model, batch, beam=3, max_tokens=6)):
         for each in found:
             own = rows(batch, [place])
             told = Batch(torch.tensor([each.tokens]), own.source)

@@ -361,7 +361,7 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Strategy, kind: s
 def test_draws_of_heads_share_the_likeliest_selection() -> None:
     model, batch = make("group"), two_tasks()
     with WithSelection(jiggle(Tied(model).double(), 1.0)):
-        plain, drawn = (beam_search(model, batch, beam=2, draws=k, limit=5) for k in (0, 3))
+        plain, drawn = (beam_search(model, batch, beam=2, draws=k, max_tokens=5) for k in (0, 3))
     for one, other in zip(chain(*plain), chain(*drawn), strict=True):
         assert one.tokens == other.tokens
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-10)

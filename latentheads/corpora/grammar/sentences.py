@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from latentheads.checks import check_word
+from latentheads.checks import check_choice
 from latentheads.corpora.grammar.choice import DOMAINS, Sampler
 from latentheads.corpora.grammar.languages import LANGUAGES, Language
 from latentheads.corpora.grammar.languages import language as make_language
@@ -64,7 +64,7 @@ def sample(size: int, *, language: str = "velu", seed: int = 0) -> list[Sentence
     """
     if size < 1:
         raise ValueError(f"size must be a positive number of sentences; got {size!r}")
-    check_word("language", language, LANGUAGES)
+    check_choice("language", language, LANGUAGES)
     target = make_language(language)
     source_rng = Random(f"latentheads.source.{seed}")
     target_rng = Random(f"latentheads.{language}.{seed}")

@@ -20,7 +20,7 @@ from latentheads.corpora.corpus import Log
 from latentheads.corpora.preparing.folder import Origin, prepare_once
 from latentheads.corpora.speech.table import write_table
 from latentheads.corpora.speech.waveform import read_waveform
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 
 __all__ = ["DIGEST", "WORDS", "prepare_digits"]
 
@@ -89,7 +89,7 @@ def prepare_digits(
     origin, given = replace(ORIGIN, digest=digest), [source] if source else []
 
     def write(folder: Path) -> str:
-        need_package("soundfile")  # before anything is fetched
+        import_optional("soundfile")  # before anything is fetched
         with origin.opened(given, [".wav"], folder, tell) as (recordings,):
             files = {path.name: path for path in recordings.rglob("*.wav")}
             files = {name: path for name, path in files.items() if NAME.fullmatch(name)}
@@ -109,7 +109,7 @@ def _sort_recordings(files: Mapping[str, Path]) -> dict[tuple[int, str, int], Pa
 
 def _write_corpus(folder: Path, recordings: Mapping[tuple[int, str, int], Path]) -> float:
     """Writes the three parts; gives the minutes of all."""
-    package = need_package("soundfile")
+    package = import_optional("soundfile")
     samples = {name: read_waveform(path) for name, path in recordings.items()}
     speakers = sorted({speaker for _, speaker, _ in recordings})
     rate = next(iter(samples.values())).sample_rate

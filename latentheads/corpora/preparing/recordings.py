@@ -16,7 +16,7 @@ from latentheads.corpora.preparing.parts import split_by_text
 from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.table import write_table
 from latentheads.corpora.speech.waveform import read_duration, read_sample_rate
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 
 __all__ = [
     "Found",
@@ -161,7 +161,7 @@ def prepare_recordings(
     counts: list[str] = []
 
     def write(folder: Path) -> str:
-        need_package("soundfile")  # before anything is fetched
+        import_optional("soundfile")  # before anything is fetched
         with corpus.origin.opened(sources, corpus.endings, folder, tell) as folders:
             found = corpus.find(folders)
             corpus.origin.check(found.files, sources)

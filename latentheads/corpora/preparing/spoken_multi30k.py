@@ -35,8 +35,8 @@ from latentheads.corpora.preparing.recordings import (
 )
 from latentheads.corpora.speech.waveform import read_duration, read_waveform
 from latentheads.corpora.text import SentencePair, read_pairs
-from latentheads.files import lock_folder, written_whole
-from latentheads.packages import need_package
+from latentheads.files import atomic_write, lock_folder
+from latentheads.packages import import_optional
 
 __all__ = ["ORIGIN", "SENTENCES", "VOICES", "Voice", "prepare_spoken_multi30k"]
 
@@ -216,7 +216,7 @@ def _join_digest(*parts: object) -> str:
 def _fetch_captions(beside: Path, tell: Log | None) -> Path:
     """Fetches the captions, where they can be spoken, and says which folder they are in."""
     _find_version()
-    need_package("soundfile")
+    import_optional("soundfile")
     return ORIGIN.fetch(beside, tell)
 
 
@@ -290,8 +290,10 @@ def _speak_caption(caption: _Caption, path: Path, wav: Path) -> None:
     samples = (
         _add_noise(sound.samples, caption.name) if caption.domain == "noise" else sound.samples
     )
-    with written_whole(path) as partial:
-        need_package("soundfile").write(partial, samples, sound.sample_rate, "VORBIS", format="OGG")
+    with atomic_write(path) as partial:
+        import_optional("soundfile").write(
+            partial, samples, sound.sample_rate, "VORBIS", format="OGG"
+        )
 
 
 def _add_noise(samples: Float[np.ndarray, " sample"], name: str) -> NDArray[np.float32]:

@@ -64,7 +64,7 @@ def speech(
         valid: Utterances for validation.
         test: Utterances for test.
         audio_options: How audio files are read.
-        vocab_size: Maximum size of the subword vocabulary of the text; 0: a vocabulary of characters.
+        vocab_size: Maximum size of the subword vocabulary of the text; 0: characters.
         lowercase: Whether to lower-case the text.
         max_line: Maximum number of tokens of a text and of positions of an utterance; 0: no limit.
         log: Called with a line about what is dropped from training.

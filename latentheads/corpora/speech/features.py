@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from latentheads.checks import check_least
 from latentheads.corpora.speech.waveform import Waveform
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 
 if TYPE_CHECKING:
     from kaldi_native_fbank import FbankOptions, OnlineFbank
@@ -112,7 +112,7 @@ def log_mel(
 
 def _make_fbank(sample_rate: int, bins: int, high_freq: float) -> OnlineFbank:
     """Makes Kaldi's filterbank; none of its filters may lie between two FFT frequencies."""
-    package = need_package("kaldi_native_fbank")
+    package = import_optional("kaldi_native_fbank")
     options = _make_options(package.FbankOptions(), sample_rate, bins, high_freq)
     try:
         return package.OnlineFbank(options)

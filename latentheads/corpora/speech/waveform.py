@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from latentheads.packages import need_package
+from latentheads.packages import import_optional
 
 __all__ = ["AUDIO_EXTENSIONS", "Waveform", "read_duration", "read_sample_rate", "read_waveform"]
 
@@ -85,7 +85,7 @@ def read_sample_rate(path: str | Path) -> int:
 @contextmanager
 def _open_audio(path: str | Path) -> Iterator[Any]:
     """Opens an audio file with soundfile."""
-    package = need_package("soundfile")
+    package = import_optional("soundfile")
     if not Path(path).is_file():  # reading a pipe would never end
         raise ValueError("it is no file" if Path(path).exists() else "there is no such file")
     if not Path(path).stat().st_size:  # libsndfile's own error says that it does not exist

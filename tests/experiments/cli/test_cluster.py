@@ -18,13 +18,13 @@ from submitit.slurm.test_slurm import mocked_slurm
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli import cluster
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
-from latentheads.experiments.cli.jobs import LOG
+from latentheads.experiments.cli.jobs import LOG_FILE
 from tests.experiments.cli.stand_in import PROGRAM, make
 
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "POLL", 0.05)
+    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.05)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -35,7 +35,7 @@ def test_a_cluster_of_this_machine_runs_all(
     said = "1 of 2 runs failed: run-1 ended with status 2: last words"
     with pytest.raises(UnfinishedError, match=said):
         run_on_cluster(runs, "local", 1, {"timeout_min": 3}, tmp_path / "nodes")
-    assert (tmp_path / "run-0" / LOG).read_text().endswith("first words\nlast words\n\n")
+    assert (tmp_path / "run-0" / LOG_FILE).read_text().endswith("first words\nlast words\n\n")
     assert "run-0: done" in capsys.readouterr().out
 
 
@@ -53,7 +53,7 @@ def test_a_run_of_which_nothing_came_says_how_it_ended(tmp_path: Path) -> None:
     handed = SimpleNamespace(exception=lambda: trouble)
     (job,) = make(tmp_path, [])
     said = f"run-0 was not run to its end: {' '.join(lines)}"
-    assert cluster._find_failure(handed, job) == said
+    assert cluster._describe_failure(handed, job) == said
 
 
 def test_slurm_is_asked_for_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_slurm_is_asked_for_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(cluster.time, "sleep", run_one)
         run_on_cluster(runs, "slurm", 2, options, tmp_path / "nodes")
     assert waits == 3
-    assert all((run.job.folder / LOG).exists() for run in runs)
+    assert all((run.job.folder / LOG_FILE).exists() for run in runs)
     asked = Handed(tmp_path / "nodes", job_id="12").paths.submission_file.read_text().splitlines()
     for line in ("--array=0-2%2", "--partition=gpu", "--time=7", "--gpus-per-node=1"):
         assert f"#SBATCH {line}" in asked
@@ -115,7 +115,7 @@ def test_what_is_put_back_into_the_queue_is_the_same_again(tmp_path: Path) -> No
     again = run.checkpoint()
     assert again.function.job.words == [], "it goes on with what there is"
     assert again.result() == 0
-    assert (tmp_path / "run-0" / LOG).exists()
+    assert (tmp_path / "run-0" / LOG_FILE).exists()
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR2"])
@@ -132,7 +132,11 @@ def test_a_signal_that_submitit_answers_does_not_end_a_run(name: str, tmp_path: 
         ("local", {"slurm_partitoin": "gpu"}, "launcher local: .*slurm_partitoin"),
         ("local", {"mem_gb": "8GB"}, '^launcher local: Parameter "mem_gb" expected type'),
         ("local", {"nodes": 2}, "^launcher local: LocalExecutor can use only one node"),
-        ("slurm", {"slurm_mem": "8GB"}, "^launcher slurm: launcher_options must say timeout_min"),
+        (
+            "slurm",
+            {"slurm_mem": "8GB"},
+            "^launcher slurm: launcher_options must contain timeout_min",
+        ),
     ],
 )
 def test_an_option_that_is_none_is_named(
@@ -145,7 +149,7 @@ def test_an_option_that_is_none_is_named(
 def test_on_this_machine_a_run_has_its_time_and_a_name_of_ones_own(tmp_path: Path) -> None:
     """submitit itself would put it back after two minutes, and give it up soon."""
     executor = cluster._make_executor("local", 1, {"name": "mine"}, tmp_path)
-    assert executor.parameters["timeout_min"] == cluster.WEEK
+    assert executor.parameters["timeout_min"] == cluster.WEEK_MINUTES
     assert executor.parameters["name"] == "mine"
     brief = cluster._make_executor("local", 1, {"timeout_min": 3}, tmp_path)
     assert brief.parameters["timeout_min"] == 3

@@ -17,11 +17,11 @@ import pytest
 
 from latentheads.errors import UnfinishedError, print_message
 from latentheads.experiments.cli.errors import (
+    collecting_errors,
     error_handling,
-    name_close,
-    noting,
+    print_result,
     streaming,
-    tell,
+    suggest_option,
     warn_unknown,
     write_stdout,
 )
@@ -88,7 +88,7 @@ def test_a_reader_that_goes_away_ends_a_program_in_silence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with deserted(), pytest.raises(SystemExit) as left:
-        tell("some.py", "a table")
+        print_result("some.py", "a table")
     assert left.value.code == 141
     assert capsys.readouterr() == ("", "")
 
@@ -115,9 +115,12 @@ def test_a_table_that_nobody_reads_is_no_error(
 
 
 def test_what_is_no_mistake_of_the_users_is_not_hidden() -> None:
-    with pytest.raises(TypeError, match="own"), error_handling("some.py", mistakes=(ValueError,)):
+    with (
+        pytest.raises(TypeError, match="own"),
+        error_handling("some.py", user_errors=(ValueError,)),
+    ):
         raise TypeError("our own")
-    with pytest.raises(ValueError, match="own"), error_handling("some.py", mistakes=()):
+    with pytest.raises(ValueError, match="own"), error_handling("some.py", user_errors=()):
         raise ValueError("our own")
     for around in (error_handling("some.py"), streaming("some.py")):
         with pytest.raises(RuntimeError, match="own"), around:
@@ -130,7 +133,7 @@ def test_a_part_with_a_fault_of_its_own_leaves_the_other_parts(
     """A guide of the user's own, say: its writer is told where."""
     failed = list[str]()
     for reason in (RuntimeError("sizes differ"), NameError("no such name"), TypeError("no call")):
-        with noting(failed, "mine", ()):
+        with collecting_errors(failed, "mine", ()):
             raise reason
         assert capsys.readouterr().err.startswith("Traceback")
     assert failed == [
@@ -138,7 +141,7 @@ def test_a_part_with_a_fault_of_its_own_leaves_the_other_parts(
         "mine: NameError: no such name",
         "mine: no call",
     ]
-    with pytest.raises(ValueError, match="own"), noting(failed, "mine", ()):
+    with pytest.raises(ValueError, match="own"), collecting_errors(failed, "mine", ()):
         raise ValueError("our own")
 
 
@@ -160,14 +163,14 @@ def test_a_line_whose_reader_is_gone_ends_no_work() -> None:
         ("--stpes", "did you mean --steps?"),
         ("--lr", "did you mean --learning_rate?"),
         ("--batch-size=3", "did you mean --tokens?"),
-        ("--no_such", "--help names all there are"),
+        ("--no_such", "see --help"),
     ],
 )
 def test_an_option_of_another_name_is_told(said: str, meant: str) -> None:
     known = ["--steps", "--learning_rate", "--tokens", "--help"]
     in_file = said.lstrip("-").partition("=")[0].replace("-", "_")
     for message in (f"unrecognized arguments: {said}", f"Option '{in_file}' is not accepted"):
-        assert name_close(message, known) == f"{message}: {meant}"
+        assert suggest_option(message, known) == f"{message}: {meant}"
 
 
 def test_a_program_that_streams_ends_with_one_line_for_want_of_memory(
@@ -210,14 +213,14 @@ def test_what_is_too_large_is_not_called_too_small(value: float) -> None:
 
 
 def test_numbers_are_read_and_those_named_twice_refused() -> None:
-    from latentheads.checks import check_seed, distinct, whole_numbers
+    from latentheads.checks import check_distinct, check_seed, parse_integers
 
-    assert whole_numbers("seeds", "3, 1") == [3, 1]
+    assert parse_integers("seeds", "3, 1") == [3, 1]
     with pytest.raises(ValueError, match=r"^seeds must be whole numbers with commas between, got"):
-        whole_numbers("seeds", "3,x")
-    distinct("seeds", [3, 1])
+        parse_integers("seeds", "3,x")
+    check_distinct("seeds", [3, 1])
     with pytest.raises(ValueError, match=r"^seeds must differ from each other, got 3,3$"):
-        distinct("seeds", [3, 3])
+        check_distinct("seeds", [3, 3])
     check_seed(HUGE - 1)
     for seed in (-1, HUGE):
         with pytest.raises(ValueError, match=f"^seed must lie between 0 and 2\\^63, got {seed}$"):
@@ -283,4 +286,4 @@ def test_unknown_words_are_told_without_their_control_characters(
     said = capsys.readouterr().err
     cut = "x" * 39 + "…"
     named = ", ".join(map(str, range(8)))
-    assert said == f"some.py: unknown to the model: a\\x1b[31mb, {cut}, {named} and 1 more\n"
+    assert said == f"some.py: not in the vocabulary: a\\x1b[31mb, {cut}, {named} and 1 more\n"

@@ -15,13 +15,13 @@ import pytest
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli import jobs
 from latentheads.experiments.cli.jobs import (
-    LOG,
+    LOG_FILE,
     RunJob,
-    ended_by_signals,
-    find_places,
+    interrupted_by_signals,
+    make_slots,
     open_command,
+    parse_shard,
     run_jobs,
-    take_shard,
 )
 from tests.experiments.cli.stand_in import PROGRAM, make
 from tests.experiments.processes import heeded
@@ -29,8 +29,8 @@ from tests.experiments.processes import heeded
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "POLL", 0.01)
-    monkeypatch.setattr(jobs, "GRACE", 0.01)
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(jobs, "GRACE_SECONDS", 0.01)
 
 
 def test_no_more_run_at_once_than_there_are_places(
@@ -43,7 +43,7 @@ def test_no_more_run_at_once_than_there_are_places(
     for number, job in enumerate(made):
         assert (job.folder / "configuration").read_text() == f"seed: {number}\n"
         assert (job.folder / "threads").read_text() == "3"
-        said = (job.folder / LOG).read_text()
+        said = (job.folder / LOG_FILE).read_text()
         assert re.fullmatch(r"begun 20.*\nfirst words\nlast words\n\n", said)
     said = capsys.readouterr().out.splitlines()
     assert [line for line in said if line.endswith("started")] == [
@@ -81,7 +81,7 @@ def test_one_that_is_killed_is_named(tmp_path: Path) -> None:
 def test_ctrl_c_ends_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pressed twice, too."""
     made, pressed = make(tmp_path, *[["--wait", "60"]] * 3), 0
-    monkeypatch.setattr(jobs, "GRACE", 2.0)
+    monkeypatch.setattr(jobs, "GRACE_SECONDS", 2.0)
 
     def stop_when_they_run(_: float) -> None:
         nonlocal pressed
@@ -95,8 +95,8 @@ def test_ctrl_c_ends_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(jobs, "time", clock)
     with pytest.raises(KeyboardInterrupt):
         run_jobs(made, [{"OMP_NUM_THREADS": "1"}] * 2, PROGRAM)
-    assert "KeyboardInterrupt" in (made[0].folder / LOG).read_text()
-    assert "last words" not in (made[1].folder / LOG).read_text()
+    assert "KeyboardInterrupt" in (made[0].folder / LOG_FILE).read_text()
+    assert "last words" not in (made[1].folder / LOG_FILE).read_text()
     assert not made[2].folder.exists()
 
 
@@ -105,9 +105,9 @@ def test_a_terminal_has_a_table_that_changes(tmp_path: Path) -> None:
         def isatty(self) -> bool:
             return True
 
-    (tmp_path / LOG).write_text("update 1 of 9\n")
+    (tmp_path / LOG_FILE).write_text("update 1 of 9\n")
     shown = Terminal()
-    table = jobs.Table(2, shown)
+    table = jobs.ProgressTable(2, shown)
     running = [RunJob("one", tmp_path, "")]
     table.show(running)
     table.end("one: done in 3 s")
@@ -115,9 +115,9 @@ def test_a_terminal_has_a_table_that_changes(tmp_path: Path) -> None:
 
 
 def test_a_file_has_a_line_a_run_each_minute(tmp_path: Path) -> None:
-    (tmp_path / LOG).write_text("update 1 of 9\n")
+    (tmp_path / LOG_FILE).write_text("update 1 of 9\n")
     now, shown = [0.0], io.StringIO()
-    table = jobs.Table(1, shown, lambda: now[0])
+    table = jobs.ProgressTable(1, shown, lambda: now[0])
     running = [RunJob("one", tmp_path, "")]
     for now[0] in (1.0, 59.0, 61.0, 62.0, 125.0):
         table.show(running)
@@ -127,18 +127,18 @@ def test_a_file_has_a_line_a_run_each_minute(tmp_path: Path) -> None:
 def test_gpus_take_turns_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(jobs, "_count_cores", lambda: 7)
-    assert find_places(3, "") == [{"OMP_NUM_THREADS": "2"}] * 3
-    both = find_places(1, "0,2")
+    assert make_slots(3, "") == [{"OMP_NUM_THREADS": "2"}] * 3
+    both = make_slots(1, "0,2")
     assert [place["CUDA_VISIBLE_DEVICES"] for place in both] == ["0", "2"]
-    assert [place["CUDA_VISIBLE_DEVICES"] for place in find_places(3, "0,2")] == ["0", "2", "0"]
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in make_slots(3, "0,2")] == ["0", "2", "0"]
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert find_places(3, "") == [{"OMP_NUM_THREADS": "5"}] * 3
+    assert make_slots(3, "") == [{"OMP_NUM_THREADS": "5"}] * 3
 
 
 @pytest.mark.parametrize("word", ["0/2", "3/2", "2", "a/b", "1/", "-1/2"])
 def test_a_shard_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(ValueError, match="shard must be I/N with I from 1 to N, as 1/4"):
-        take_shard(word)
+        parse_shard(word)
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_a_shard_that_is_none_is_refused(word: str) -> None:
 )
 def test_places_that_are_none_are_refused(number: int, devices: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        find_places(number, devices)
+        make_slots(number, devices)
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_work_as_ctrl_c_does(told: signal.Signals) -> None:
     with heeded(told):
         before = signal.getsignal(told)
-        with pytest.raises(KeyboardInterrupt), ended_by_signals():
+        with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
             os.kill(os.getpid(), told)
         assert signal.getsignal(told) is before
 
@@ -161,7 +161,7 @@ def test_a_signal_ends_the_work_as_ctrl_c_does(told: signal.Signals) -> None:
 def test_a_signal_that_is_ignored_stays_so() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with ended_by_signals():
+        with interrupted_by_signals():
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -171,7 +171,7 @@ def test_what_was_said_before_stays_in_the_log(tmp_path: Path) -> None:
     made = make(tmp_path, [])
     for _ in range(2):
         run_jobs(made, [{"OMP_NUM_THREADS": "1"}], PROGRAM)
-    assert (tmp_path / "run-0" / LOG).read_text().count("first words") == 2
+    assert (tmp_path / "run-0" / LOG_FILE).read_text().count("first words") == 2
 
 
 def test_more_runs_than_a_terminal_has_lines_are_counted(
@@ -179,7 +179,7 @@ def test_more_runs_than_a_terminal_has_lines_are_counted(
 ) -> None:
     monkeypatch.setattr(jobs.shutil, "get_terminal_size", lambda _: (9, 5))
     shown = io.StringIO()
-    table = jobs.Table(7, shown)
+    table = jobs.ProgressTable(7, shown)
     table.live = True
     table.show([RunJob(f"run-{n}", tmp_path, "") for n in range(7)])
     assert shown.getvalue() == "  run-0:\n  run-1:\n  and 5 \n"
@@ -187,4 +187,4 @@ def test_more_runs_than_a_terminal_has_lines_are_counted(
 
 def test_a_signal_without_a_name_has_its_number(tmp_path: Path) -> None:
     job = RunJob("one", tmp_path, "")
-    assert jobs.name_failure(job, -40) == "one ended with signal 40: "
+    assert jobs.describe_failure(job, -40) == "one ended with signal 40: "

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.outputs import check_file, make_folder, open_output
+from latentheads.experiments.cli.outputs import check_output_file, make_output_folder, open_output
 
 
 def test_a_folder_is_tried_and_what_is_there_stays(tmp_path: Path) -> None:
-    out = make_folder(tmp_path / "a" / "b", "table.md")
+    out = make_output_folder(tmp_path / "a" / "b", "table.md")
     assert list(out.iterdir()) == []
     (out / "table.md").write_text("kept")
-    assert make_folder(out, "table.md") == out
+    assert make_output_folder(out, "table.md") == out
     assert (out / "table.md").read_text() == "kept"
     with pytest.raises(ValueError, match=r"^out: cannot write .*table.md/c: Not a directory$"):
-        make_folder(out / "table.md" / "c", "table.md")
+        make_output_folder(out / "table.md" / "c", "table.md")
 
 
 def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
@@ -70,24 +70,24 @@ def test_a_full_disk_is_told_once_and_with_the_file() -> None:
 
 
 def test_a_file_is_tried_before_the_work(tmp_path: Path) -> None:
-    check_file(tmp_path / "page.html")
+    check_output_file(tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match=r"^out: cannot write .*/no/page.html: its folder is not"):
-        check_file(tmp_path / "no" / "page.html")
+        check_output_file(tmp_path / "no" / "page.html")
     with pytest.raises(ValueError, match=r"^out: cannot write .*: it is a folder$"):
-        check_file(tmp_path)
+        check_output_file(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match=r"^out: cannot write .*/pipe: it is no file$"):
-        check_file(tmp_path / "pipe")
+        check_output_file(tmp_path / "pipe")
 
 
 def test_a_file_is_written_where_a_link_leads(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     place = tmp_path / "there" / "page.html"
     (tmp_path / "link").symlink_to(place)
-    assert check_file(tmp_path / "link") == place
+    assert check_output_file(tmp_path / "link") == place
     place.write_text("of yesterday")
-    assert check_file(tmp_path / "link") == place
+    assert check_output_file(tmp_path / "link") == place
 
 
 def test_what_a_file_holds_is_lost_to_what_is_written_alone(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.jobs import ended_by_signals
+from latentheads.experiments.cli.jobs import interrupted_by_signals
 from latentheads.experiments.machine import jobs
 from latentheads.experiments.machine.jobs import (
     Done,
@@ -223,7 +223,7 @@ def test_a_signal_ends_what_runs(number: signal.Signals, tmp_path: Path) -> None
     running = Told(-1)
     with heeded(number):
         before = signal.getsignal(number)
-        with pytest.raises(KeyboardInterrupt), ended_by_signals():
+        with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
             work(Journal.open(tmp_path), {"a": running}, 1000.0)
         assert signal.getsignal(number) == before
     assert running.stopped

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from latentheads.experiments.pruning.curve import find_stops, prune_to, rank_heads
+from latentheads.experiments.pruning.curve import prune_to, rank_heads, select_stops
 from latentheads.runs.loading import load_run
 from tests.tiny import HEADS, build
 
 
 def test_stops_fall_from_the_whole_network_to_the_heads_that_may_not_go() -> None:
     model, own = build(), 2 * HEADS
-    assert find_stops(model) == [18, 16, 14, 12, 10, 9, 7, 5, 3, 1, 0]
-    assert find_stops(model, chains=("encoder-self",))[-1] == 2 * own
-    assert find_stops(model, [5, 11, 5]) == [18, 11, 5]
+    assert select_stops(model) == [18, 16, 14, 12, 10, 9, 7, 5, 3, 1, 0]
+    assert select_stops(model, attention_types=("encoder-self",))[-1] == 2 * own
+    assert select_stops(model, [5, 11, 5]) == [18, 11, 5]
     with pytest.raises(ValueError, match="keep_heads must lie between 6 and 18, got 5"):
-        find_stops(model, [5], ("encoder-self", "decoder-self"))
+        select_stops(model, [5], ("encoder-self", "decoder-self"))
 
 
 def test_a_run_is_pruned_by_plain_arguments(tiny_run: Path, tmp_path: Path) -> None:

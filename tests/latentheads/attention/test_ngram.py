@@ -311,7 +311,7 @@ def test_token_by_token_is_the_whole(
 @pytest.mark.parametrize("draws", [0, 3])
 def test_a_beam_goes_through_draws(kind: str, draws: int, batch: Batch) -> None:
     model = noisy(kind, "mixed")
-    found = beam_search(model, batch, beam=2, draws=draws, limit=5)
+    found = beam_search(model, batch, beam=2, draws=draws, max_tokens=5)
     assert all(h.log_prob <= 0 and math.isfinite(h.log_prob) for each in found for h in each)
 
 
@@ -469,8 +469,8 @@ def test_closed_gates_are_removed_with_equal_outputs(
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
     with WithSelection(guide):
-        one = beam_search(model, batch, beam=2, limit=5)
-    other = beam_search(small, batch, beam=2, limit=5)
+        one = beam_search(model, batch, beam=2, max_tokens=5)
+    other = beam_search(small, batch, beam=2, max_tokens=5)
     for mine, theirs in zip(one, other, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
@@ -597,7 +597,7 @@ def test_removal_equals_silence(
     assert not torch.allclose(found, plug_in_log_likelihood(model, batch), atol=1e-6)
     sizes_of = [sum(p.numel() for p in network.parameters()) for network in (small, model)]
     assert sizes_of[0] < sizes_of[1]
-    one, other = (beam_search(m, batch, beam=2, limit=6) for m in (small, reference))
+    one, other = (beam_search(m, batch, beam=2, max_tokens=6) for m in (small, reference))
     for mine, theirs in zip(one, other, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)

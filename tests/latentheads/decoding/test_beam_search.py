@@ -128,7 +128,7 @@ def agree(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
 @in_turn(kind=KINDS, prior=sorted(PRIORS), penalty=[0.0, 0.6, 1.0, 2.0])
 def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty: float) -> None:
     model, batch = small(kind, prior), small_batch()
-    found = beam_search(model, batch, WIDE, penalty, limit=4)
+    found = beam_search(model, batch, WIDE, penalty, max_tokens=4)
     for place in range(len(batch)):
         expected = exhaustive(plugged(model, batch, place), penalty, 4)
         assert len(expected) == 1 + 4 + 16 + 64
@@ -139,7 +139,7 @@ def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty
 def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
     torch.manual_seed(beam)
     model, batch = small(kind, prior), small_batch()
-    found = beam_search(model, batch, beam, 0.6, limit=7)
+    found = beam_search(model, batch, beam, 0.6, max_tokens=7)
     for place in range(len(batch)):
         agree(found[place], naive(plugged(model, batch, place), beam, 0.6, 7))
 
@@ -147,7 +147,7 @@ def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
 @in_turn(kind=KINDS, prior=sorted(PRIORS))
 def test_a_beam_of_one_takes_the_likeliest_token(kind: str, prior: str) -> None:
     model, batch = small(kind, prior), small_batch()
-    found = [only.tokens for (only,) in beam_search(model, batch, beam=1, limit=6)]
+    found = [only.tokens for (only,) in beam_search(model, batch, beam=1, max_tokens=6)]
     words = [token for token in range(TYPES) if token not in (PAD, BOS)]
     for place, tokens in enumerate(found):
         for length in range(min(5, len(tokens))):
@@ -213,7 +213,9 @@ def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
     kind: str, least: int, no_repeat: int
 ) -> None:
     model, batch = small(kind), small_batch()
-    found = beam_search(model, batch, WIDE, 0.6, limit=4, least=least, no_repeat=no_repeat)
+    found = beam_search(
+        model, batch, WIDE, 0.6, max_tokens=4, min_tokens=least, no_repeat=no_repeat
+    )
     for place in range(len(batch)):
         agree(found[place], exhaustive(plugged(model, batch, place), 0.6, 4, least, no_repeat))
 
@@ -221,7 +223,7 @@ def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
 @pairwise(kind=KINDS, beam=[1, 3], rules=[(5, 0), (1, 1), (3, 2), (7, 3), (7, 1)])
 def test_it_keeps_length_and_repeats_nothing(kind: str, beam: int, rules: tuple[int, int]) -> None:
     (least, no_repeat), model, batch = rules, small(kind), small_batch()
-    kept = {"limit": 9, "least": least, "no_repeat": no_repeat}
+    kept = {"max_tokens": 9, "min_tokens": least, "no_repeat": no_repeat}
     for place, found in enumerate(beam_search(model, batch, beam, 0.6, **kept)):
         agree(found, naive(plugged(model, batch, place), beam, 0.6, 9, least, no_repeat))
         assert not any(repeats(each.tokens, no_repeat) for each in found)
@@ -229,7 +231,7 @@ def test_it_keeps_length_and_repeats_nothing(kind: str, beam: int, rules: tuple[
 
 @pairwise(draws=[0, 2], no_repeat=[0, 7])
 def test_a_limit_of_its_own_comes_before_the_least(draws: int, no_repeat: int) -> None:
-    model, rules = small(), {"least": 17, "no_repeat": no_repeat}
+    model, rules = small(), {"min_tokens": 17, "no_repeat": no_repeat}
     found = beam_search(model, small_batch(), beam=2, draws=draws, **rules)
     for row, source in zip(found, SOURCES, strict=True):
         assert row
@@ -239,7 +241,7 @@ def test_a_limit_of_its_own_comes_before_the_least(draws: int, no_repeat: int) -
 @pytest.mark.parametrize("draws", [0, 2])
 def test_a_sentence_that_is_done_is_fed_no_more(draws: int) -> None:
     model, batch = Watched(leaning(small(), 4)), small_batch()
-    beam_search(model, batch, beam=4, draws=draws, limit=50)
+    beam_search(model, batch, beam=4, draws=draws, max_tokens=50)
     fed = [shape[0] for shape in model.shapes]
     assert len(fed) < 50
     assert fed[0] == len(batch) * max(draws, 1)
@@ -260,15 +262,15 @@ def test_a_sentence_ends_at_the_limit_of_its_own_source() -> None:
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_limit_of_one_leaves_the_empty_sentence(beam: int) -> None:
     model, batch = small(), small_batch()
-    for place, found in enumerate(beam_search(model, batch, beam, limit=1)):
+    for place, found in enumerate(beam_search(model, batch, beam, max_tokens=1)):
         agree(found, exhaustive(plugged(model, batch, place), 1.0, 1))
 
 
 def test_half_precision_scores_in_float32() -> None:
     model, batch = small().float(), small_batch()
     with torch.autocast("cpu", torch.bfloat16):
-        half = beam_search(model, batch, beam=WIDE, limit=3)
-    for found, expected in zip(half, beam_search(model, batch, WIDE, limit=3), strict=True):
+        half = beam_search(model, batch, beam=WIDE, max_tokens=3)
+    for found, expected in zip(half, beam_search(model, batch, WIDE, max_tokens=3), strict=True):
         exact = {tuple(each.tokens): each.score for each in expected}
         assert {tuple(each.tokens) for each in found} == exact.keys()
         assert all(abs(each.score - exact[tuple(each.tokens)]) < 0.1 for each in found)
@@ -284,9 +286,12 @@ def test_half_precision_scores_in_float32() -> None:
         ({"length_penalty": math.inf}, "length_penalty must be finite and not negative, got inf"),
         ({"length_penalty": math.nan}, "length_penalty must be finite and not negative, got nan"),
         ({"draws": -1}, "draws must be 0, for none, or more, got -1"),
-        ({"limit": 0}, "limit must be at least 1, got 0"),
-        ({"least": 0}, "least must be at least 1, got 0"),
-        ({"least": 5, "limit": 4}, "least must be at least 1 and at most the limit of 4, got 5"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
+        ({"min_tokens": 0}, "min_tokens must be at least 1, got 0"),
+        (
+            {"min_tokens": 5, "max_tokens": 4},
+            "min_tokens must be at least 1 and at most max_tokens, 4, got 5",
+        ),
         ({"no_repeat": -1}, "no_repeat must be 0, for any, or more, got -1"),
     ],
 )
@@ -326,7 +331,7 @@ class Script(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         name, law = msg["name"], msg["fn"]
         if name.endswith(".logits"):
-            msg["value"] = law._draw(self._noise(name, law.location))
+            msg["value"] = law._from_noise(self._noise(name, law.location))
 
     def _noise(self, name: str, like: Tensor) -> Tensor:
         queries: Iterator[Sequence[object]] = iter(self.before)
@@ -419,7 +424,9 @@ def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
             values[msg["name"]] = (msg["value"] - msg["fn"].location).flatten(2)
 
     with Note():
-        beam_search(leaning(small(prior="independent"), -50), small_batch(), 2, draws=2, limit=3)
+        beam_search(
+            leaning(small(prior="independent"), -50), small_batch(), 2, draws=2, max_tokens=3
+        )
     for name, shape in (("encoder.0.self", 6), ("decoder.0.self", 6), ("decoder.1.cross", 6)):
         drawn = values[f"{name}.logits"].flatten()
         assert values[f"{name}.logits"].shape[0] == shape
@@ -427,5 +434,5 @@ def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
 
 
 def test_unknown_words_may_come() -> None:
-    found = beam_search(small(), small_batch(), beam=WIDE, limit=3)
+    found = beam_search(small(), small_batch(), beam=WIDE, max_tokens=3)
     assert all(any(UNK in each.tokens for each in row) for row in found)

@@ -107,7 +107,7 @@ def test_at_temperature_zero_it_takes_the_likeliest_token(
     prior: str, stop: bool, cutoffs: tuple[int, ...]
 ) -> None:
     model = small(prior, cutoffs=cutoffs)
-    found = sample_text(model, PROMPTS, 7, temperature=0, stop=stop)
+    found = sample_text(model, PROMPTS, 7, temperature=0, stop_at_eos=stop)
     assert found == [likeliest(model, prompt, 7, stop) for prompt in PROMPTS]
 
 
@@ -117,7 +117,7 @@ def test_the_law_of_every_token_is_that_of_a_whole_pass(
 ) -> None:
     watched = Watched(small(prior, cutoffs))
     prompts = [[5, 7], [4, 10], [9, 9]]
-    found = sample_text(watched, prompts, 8, temperature=3.0, stop=False)
+    found = sample_text(watched, prompts, 8, temperature=3.0, stop_at_eos=False)
     for place, logits in enumerate(watched.seen):
         texts = [[*prompt, *new[:place]] for prompt, new in zip(prompts, found, strict=True)]
         whole = torch.stack([anew(watched.model, text) for text in texts])
@@ -130,20 +130,20 @@ def test_gates_stay_as_they_were_at_the_beginning() -> None:
     for family in guide.selections.values():
         family.weight.data = torch.tensor([[4.0, -4.0, 0.9]]) / Gating.gain
     with WithSelection(guide):
-        found = sample_text(model, PROMPTS, 7, temperature=0, stop=False)
+        found = sample_text(model, PROMPTS, 7, temperature=0, stop_at_eos=False)
         assert found == [likeliest(model, prompt, 7, False) for prompt in PROMPTS]
     for family in guide.selections.values():
         family.weight.data = family.weight.data.roll(1, -1)
     with WithSelection(guide):
-        assert found != sample_text(model, PROMPTS, 7, temperature=0, stop=False)
+        assert found != sample_text(model, PROMPTS, 7, temperature=0, stop_at_eos=False)
 
 
 @pytest.mark.parametrize("block", [0, 4])
 def test_texts_beside_it_and_their_prompts_change_nothing(block: int) -> None:
     model = small()
-    together = sample_text(model, PROMPTS, 9, temperature=0, block=block, stop=False)
+    together = sample_text(model, PROMPTS, 9, temperature=0, block=block, stop_at_eos=False)
     alone = [
-        sample_text(model, [prompt], 9, temperature=0, block=block, stop=False)[0]
+        sample_text(model, [prompt], 9, temperature=0, block=block, stop_at_eos=False)[0]
         for prompt in PROMPTS
     ]
     assert together == alone
@@ -172,9 +172,9 @@ def test_every_token_is_fed_once(chunk: int, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_long_prompt_is_read_in_parts_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model, prompt = small(), [4, 6, 10, 9, 8, 7]
-    whole = sample_text(model, [prompt], 6, temperature=0, stop=False)
+    whole = sample_text(model, [prompt], 6, temperature=0, stop_at_eos=False)
     monkeypatch.setattr(sampling, "CHUNK", 4)
-    assert sample_text(model, [prompt], 6, temperature=0, stop=False) == whole
+    assert sample_text(model, [prompt], 6, temperature=0, stop_at_eos=False) == whole
 
 
 # Draws, counted. A right program fails a test of these once in ten thousand seeds.
@@ -212,7 +212,7 @@ def test_tokens_come_as_often_as_they_are_likely(
 
 def test_a_token_depends_on_the_one_drawn_before_it() -> None:
     model = small()
-    found = sample_text(model, [[4]] * DRAWS, 2, 1.5, stop=False)
+    found = sample_text(model, [[4]] * DRAWS, 2, 1.5, stop_at_eos=False)
     first = soft_states(anew(model, [4]), 1.5, 0).tolist()
     second = [soft_states(anew(model, [4, token]), 1.5, 0).tolist() for token in range(TYPES)]
     pairs = product(range(TYPES), repeat=2)
@@ -224,7 +224,7 @@ def test_a_token_depends_on_the_one_drawn_before_it() -> None:
 @torch.no_grad()
 def test_drawn_heads_give_the_mean_of_their_laws() -> None:
     model = small("independent", scale=5.0)
-    found = [token for (token,) in sample_text(model, [[5, 7]] * DRAWS, 1, drawn=True)]
+    found = [token for (token,) in sample_text(model, [[5, 7]] * DRAWS, 1, sample_heads=True)]
     many = torch.tensor([[BOS, 5, 7]]).expand(10 * DRAWS, 3)
     logits = model.step(many, model.begin(small_batch()))[:, -1]
     mean = without_specials(logits).softmax(-1).mean(0)
@@ -238,7 +238,7 @@ def test_a_prior_without_noise_makes_no_difference_by_being_drawn() -> None:
     texts = []
     for drawn in (False, True):
         torch.manual_seed(3)
-        texts.append(sample_text(model, PROMPTS, 6, drawn=drawn))
+        texts.append(sample_text(model, PROMPTS, 6, sample_heads=drawn))
     assert texts[0] == texts[1]
 
 
@@ -247,7 +247,7 @@ def test_noise_comes_from_the_global_generator() -> None:
     texts = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        texts.append(sample_text(model, PROMPTS, 20, drawn=True, stop=False))
+        texts.append(sample_text(model, PROMPTS, 20, sample_heads=True, stop_at_eos=False))
     assert texts[0] == texts[1] != texts[2]
     before = torch.get_rng_state()
     sample_text(model, PROMPTS, 5, temperature=0)
@@ -266,7 +266,7 @@ def test_great_heat_makes_all_tokens_alike() -> None:
 def test_the_end_of_a_sentence_stops_it_and_that_of_a_line_does_not() -> None:
     model = Stub(eos=99.0)
     assert sample_text(model, [[], [4, 5]], 3) == [[EOS], [EOS]]
-    assert sample_text(model, [[], [4, 5]], 3, stop=False) == [[EOS] * 3] * 2
+    assert sample_text(model, [[], [4, 5]], 3, stop_at_eos=False) == [[EOS] * 3] * 2
 
 
 def test_an_end_inside_a_prompt_stops_nothing() -> None:
@@ -288,7 +288,7 @@ def test_texts_that_end_leave_the_others_as_they_are() -> None:
 def test_padding_and_beginning_never_come(top_k: int) -> None:
     model = Stub(pad=99.0, bos=98.0, five=97.0)
     assert sample_text(model, [[]] * 5, 4, top_k=top_k) == [[5] * 4] * 5
-    hot = sample_text(model, [[]] * 500, 4, temperature=1e6, stop=False)
+    hot = sample_text(model, [[]] * 500, 4, temperature=1e6, stop_at_eos=False)
     assert {token for text in hot for token in text} == set(range(EOS, TYPES))
 
 
@@ -323,7 +323,7 @@ def test_a_full_block_is_begun_anew_from_its_context(
     (block, context), given = case
     watched = Watched(small(prior))
     prompt = [4 + place % 5 for place in range(given)]
-    (found,) = sample_text(watched, [prompt], 12, block=block, context=context, stop=False)
+    (found,) = sample_text(watched, [prompt], 12, block=block, context=context, stop_at_eos=False)
     text = [BOS, *prompt, *found]
     assert len(watched.seen) == 12
     assert max(watched.positions) <= block
@@ -334,9 +334,9 @@ def test_a_full_block_is_begun_anew_from_its_context(
 
 def test_a_text_within_its_block_knows_nothing_of_it() -> None:
     model = small()
-    whole = sample_text(model, PROMPTS, 5, temperature=0, stop=False)
-    assert sample_text(model, PROMPTS, 5, temperature=0, block=10, stop=False) == whole
-    other = sample_text(model, PROMPTS, 5, temperature=0, block=3, context=1, stop=False)
+    whole = sample_text(model, PROMPTS, 5, temperature=0, stop_at_eos=False)
+    assert sample_text(model, PROMPTS, 5, temperature=0, block=10, stop_at_eos=False) == whole
+    other = sample_text(model, PROMPTS, 5, temperature=0, block=3, context=1, stop_at_eos=False)
     assert other != whole
 
 
@@ -388,7 +388,7 @@ def test_a_text_may_begin_behind_another_token() -> None:
     with PlugIn():
         state = model.begin(Batch(torch.tensor([[5]])))
         logits = model.step(torch.tensor([[EOS, 5, 7]]), state)[0, -1]
-    (found,) = sample_text(model, [[5, 7]], 1, temperature=0, begin=EOS)
+    (found,) = sample_text(model, [[5, 7]], 1, temperature=0, start_token=EOS)
     assert found == [int(without_specials(logits).argmax())]
 
 
@@ -396,5 +396,5 @@ def test_the_unknown_word_comes_only_if_it_may() -> None:
     stub = Stub(five=1.0)
     stub.logits[UNK] = 9.0
     torch.manual_seed(0)
-    assert sample_text(stub, [[]], 50, stop=False)[0].count(UNK) > 40
-    assert UNK not in sample_text(stub, [[]], 50, stop=False, unknown=False)[0]
+    assert sample_text(stub, [[]], 50, stop_at_eos=False)[0].count(UNK) > 40
+    assert UNK not in sample_text(stub, [[]], 50, stop_at_eos=False, unknown=False)[0]

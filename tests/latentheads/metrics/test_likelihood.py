@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from latentheads.metrics.likelihood import compare_likelihoods
-from latentheads.metrics.resampling import draw_places, estimate_systems
+from latentheads.metrics.resampling import estimate_systems, resample_indices
 
 RANDOM = np.random.default_rng(7)
 TOKENS = RANDOM.integers(3, 23, 71).astype(np.float64)
@@ -21,7 +21,7 @@ def test_a_difference_is_of_the_sums_in_every_resample() -> None:
     assert (first.difference, first.nats.p, second.unit) == (None, None, "token")
     assert first.nats.score == pytest.approx(PLAIN.sum() / TOKENS.sum())
     apart = BETTER - PLAIN
-    resampled = [apart[some].sum() / TOKENS[some].sum() for some in draw_places(71, 200, 3)]
+    resampled = [apart[some].sum() / TOKENS[some].sum() for some in resample_indices(71, 200, 3)]
     (found,) = estimate_systems([(apart.sum() / TOKENS.sum(), np.array(resampled))], "")
     assert second.difference is not None
     for name in ("score", "low", "high"):
@@ -39,7 +39,7 @@ def test_other_tokens_are_compared_by_the_sentence() -> None:
         "sentence",
         pytest.approx((BETTER - PLAIN).mean()),
     )
-    assert "nats a sentence" in found.nats.signature
+    assert "nats per sentence" in found.nats.signature
 
 
 def test_a_single_sentence_has_a_difference_and_neither_interval_nor_test() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.metrics.rouge import lead, rouge
+from latentheads.metrics.rouge import first_sentence, rouge
 
 
 def test_overlaps_by_hand() -> None:
@@ -49,7 +49,7 @@ def test_words_of_other_languages_are_words() -> None:
     ],
 )
 def test_the_lead_is_the_first_sentence(text: str, first: str) -> None:
-    assert lead(text) == first
+    assert first_sentence(text) == first
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from latentheads.page.calibration import gather_calibration
-from latentheads.uncertainty import SingleModel, bins_of_law, read_tokens
+from latentheads.uncertainty import SingleModel, bin_predictions, score_tokens
 from tests.latentheads.page.runs import make_run, small_corpus
 
 
@@ -15,8 +15,8 @@ def test_bins_without_tokens_are_left_out(tmp_path: Path) -> None:
     corpus = small_corpus()
     run = make_run(tmp_path / "run", corpus, "delta", "one head")
     found = gather_calibration(run, corpus.test)
-    figures = read_tokens(SingleModel(run.model, run.guide), corpus.test, len(corpus.target))
-    bins = bins_of_law(figures, figures.judged[1.0]).bins()
+    figures = score_tokens(SingleModel(run.model, run.guide), corpus.test, len(corpus.target))
+    bins = bin_predictions(figures, figures.by_temperature[1.0]).bins()
     full = bins.count > 0
     assert [row["tokens"] for row in found["bins"]] == bins.count[full].tolist()
     assert [row["said"] for row in found["bins"]] == pytest.approx(bins.confidence[full].tolist())

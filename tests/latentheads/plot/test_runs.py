@@ -199,7 +199,7 @@ def test_what_cannot_be_drawn_is_named(run: Run) -> None:
         lh.plot.selection(run)
     with pytest.raises(ValueError, match=r"block must be one of encoder\.0\.self, .*; got 'here'"):
         lh.plot.heads(run, SENTENCE, draws=2, block="here")
-    with pytest.raises(ValueError, match="has one direction alone: drop direction"):
+    with pytest.raises(ValueError, match="has a single direction: drop direction"):
         lh.plot.heads(run, SENTENCE, direction="en-velu")
     with pytest.raises(ValueError, match=r"links are of .*, and encoder\.0\.self does not"):
         lh.plot.heads(run, SENTENCE, 2, "encoder.0.self", target="", links={(0, 0)})

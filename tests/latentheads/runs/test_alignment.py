@@ -142,7 +142,7 @@ def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
         words.align(["a"], ["b", "c"])
     with pytest.raises(ValueError, match="runs/mine has no alignments: there is no posterior"):
         run_of(None, *both).align(["a"], ["b"])
-    with pytest.raises(ValueError, match="runs/mine draws no alignments"):
+    with pytest.raises(ValueError, match="runs/mine has no latent alignments"):
         run_of(SOFT["soft"], *both).align(["a"], ["b"])
     model = LanguageModel(len(CORPUS.target), make_prior("delta"), sizes(layers=1), ())
     alone = Run(Path("lm"), Settings(), CORPUS.target, None, model, GUIDES["tied"](model), step=1)

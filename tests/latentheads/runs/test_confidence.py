@@ -14,20 +14,20 @@ from latentheads.runs import confidence
 from latentheads.runs.confidence import (
     ConfidenceEstimator,
     ConfidenceScores,
-    _least_of_words,
-    mark_doubts,
+    _min_of_words,
+    bracket_doubtful_words,
 )
 from latentheads.runs.run import Run
 from latentheads.uncertainty import (
     Ensemble,
     HeadSamples,
-    Line,
     Output,
+    PlattScaling,
     SingleModel,
-    fit_line,
-    read_tokens,
+    fit_platt_scaling,
+    score_tokens,
 )
-from latentheads.uncertainty.figures import translate_with_ensemble
+from latentheads.uncertainty.token_scores import translate_with_ensemble
 from tests.latentheads.page.runs import make_run, small_corpus
 
 CORPUS = small_corpus()
@@ -40,15 +40,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return make_run(tmp_path_factory.mktemp("confiding") / "run", CORPUS)
 
 
-def fit(committee: Ensemble, part: Part, seed: int = 0) -> Line:
+def fit(ensemble: Ensemble, part: Part, seed: int = 0) -> PlattScaling:
     """A line fitted on what a committee writes of a part."""
-    tokens = translate_with_ensemble(committee, part, DECODING, seed)
-    written = Output.of(committee, part, len(CORPUS.target), tokens, seed)
-    return fit_line(written.log_prob, written.right)
+    tokens = translate_with_ensemble(ensemble, part, DECODING, seed)
+    written = Output.of(ensemble, part, len(CORPUS.target), tokens, seed)
+    return fit_platt_scaling(written.log_prob, written.correct)
 
 
 def test_the_line_is_fitted_on_what_the_run_writes_of_validation(run: Run) -> None:
-    assert ConfidenceEstimator(run, DECODING).line == fit(
+    assert ConfidenceEstimator(run, DECODING).platt_scaling == fit(
         SingleModel(run.model, run.guide), CORPUS.valid
     )
 
@@ -56,46 +56,48 @@ def test_the_line_is_fitted_on_what_the_run_writes_of_validation(run: Run) -> No
 def test_the_line_is_fitted_on_the_first_sentences_of_its_task(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confidence, "FITTED", 1)
+    monkeypatch.setattr(confidence, "FITTED_SENTENCES", 1)
     valid = replace(CORPUS.test, task=np.array([0, 1, 1], np.int32))
     several = replace(run, given=replace(CORPUS, valid=valid))
     alone = SingleModel(run.model, run.guide)
     for task, place in ((None, 0), (0, 0), (1, 1)):
-        assert ConfidenceEstimator(several, DECODING, task).line == fit(alone, valid.take([place]))
+        assert ConfidenceEstimator(several, DECODING, task).platt_scaling == fit(
+            alone, valid.take([place])
+        )
 
 
 def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Run) -> None:
     confidant = ConfidenceEstimator(run, DECODING)
-    first, empty, last = confidant.judge(SOURCES, TARGETS)
+    first, empty, last = confidant.estimate(SOURCES, TARGETS)
     assert empty == ConfidenceScores(None, [])
     rows, sources = (CORPUS.target.encode_all(lines) for lines in (TARGETS[2:], SOURCES[2:]))
-    figures = read_tokens(SingleModel(run.model, run.guide), Part(rows, sources), len(run.target))
-    probability = confidant.line(figures.judged[1.0].log_prob)
+    figures = score_tokens(SingleModel(run.model, run.guide), Part(rows, sources), len(run.target))
+    probability = confidant.platt_scaling(figures.by_temperature[1.0].log_prob)
     assert last.words == pytest.approx(probability[:2].tolist())
     assert last.score == pytest.approx(probability[:2].mean())
     assert len(first.words) == 3
-    assert confidant.judge(["", " "], ["", ""]) == [ConfidenceScores(None, [])] * 2
+    assert confidant.estimate(["", " "], ["", ""]) == [ConfidenceScores(None, [])] * 2
 
 
 def test_draws_of_heads_are_asked_where_they_translate(run: Run) -> None:
     confidant = ConfidenceEstimator(run, replace(DECODING, draws=1), seed=7)
-    assert isinstance(confidant.committee, HeadSamples)
-    assert confidant.committee.members == 1
-    assert confidant.line == fit(confidant.committee, CORPUS.valid, seed=7)
+    assert isinstance(confidant.ensemble, HeadSamples)
+    assert confidant.ensemble.members == 1
+    assert confidant.platt_scaling == fit(confidant.ensemble, CORPUS.valid, seed=7)
     rows, sources = (CORPUS.target.encode_all(lines[:1]) for lines in (TARGETS, SOURCES))
-    figures = read_tokens(confidant.committee, Part(rows, sources), len(run.target), seed=7)
-    expected = confidant.line(figures.judged[1.0].log_prob[:-1])
-    assert confidant.judge(SOURCES[:1], TARGETS[:1])[0].words == pytest.approx(expected.tolist())
+    figures = score_tokens(confidant.ensemble, Part(rows, sources), len(run.target), seed=7)
+    expected = confidant.platt_scaling(figures.by_temperature[1.0].log_prob[:-1])
+    assert confidant.estimate(SOURCES[:1], TARGETS[:1])[0].words == pytest.approx(expected.tolist())
 
 
 def test_a_word_is_as_sure_as_the_least_of_its_tokens() -> None:
-    assert _least_of_words([0, 0, 1, None], [0.2, 0.9, 0.5, 0.1]) == [0.2, 0.5]
-    assert _least_of_words([None], [0.1]) == []
+    assert _min_of_words([0, 0, 1, None], [0.2, 0.9, 0.5, 0.1]) == [0.2, 0.5]
+    assert _min_of_words([None], [0.1]) == []
 
 
 def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="translations must be 3 texts, as sentences; got 1"):
-        ConfidenceEstimator(run, DECODING).judge(SOURCES, TARGETS[:1])
+        ConfidenceEstimator(run, DECODING).estimate(SOURCES, TARGETS[:1])
     lost = replace(run, given=None)
     lost.settings.__dict__["data"] = replace(lost.settings.data, data=str(tmp_path / "none"))
     with pytest.raises(ValueError, match="confidence is fitted on the run's validation text: "):
@@ -103,13 +105,13 @@ def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) ->
 
 
 def test_doubtful_words_stand_in_brackets() -> None:
-    assert mark_doubts("a b  c d", ConfidenceScores(0.5, [0.9, 0.2, 0.5])) == "a [b] c d"
-    assert mark_doubts("a b", ConfidenceScores(0.5, [0.9, 0.2]), 0.95) == "[a] [b]"
-    assert mark_doubts("", ConfidenceScores(None, [])) == ""
+    assert bracket_doubtful_words("a b  c d", ConfidenceScores(0.5, [0.9, 0.2, 0.5])) == "a [b] c d"
+    assert bracket_doubtful_words("a b", ConfidenceScores(0.5, [0.9, 0.2]), 0.95) == "[a] [b]"
+    assert bracket_doubtful_words("", ConfidenceScores(None, [])) == ""
 
 
 def test_rows_of_other_lengths_are_judged_one_by_one(run: Run) -> None:
     confidant = ConfidenceEstimator(run, DECODING)
-    together = confidant.judge(SOURCES, TARGETS)
-    (alone,) = confidant.judge(SOURCES[:1], TARGETS[:1])
+    together = confidant.estimate(SOURCES, TARGETS)
+    (alone,) = confidant.estimate(SOURCES[:1], TARGETS[:1])
     assert np.allclose(together[0].words, alone.words)

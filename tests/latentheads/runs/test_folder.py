@@ -82,7 +82,7 @@ def refused(path: Path, *given: Any) -> str:
 def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> None:
     found = folder(tmp_path / "a" / "b")
     assert os.listdir(tmp_path) == []
-    assert found.fresh
+    assert found.is_new
     assert found.results is None
     assert not found.resumable
     found.begin()
@@ -98,7 +98,7 @@ def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> No
 def test_a_stranger_is_refused(tmp_path: Path, name: str, overwrite: bool) -> None:
     (tmp_path / name).mkdir()
     said = refused(tmp_path, OPTIONS, overwrite)
-    assert said == f"{tmp_path} is no run folder, yet holds {name}: choose another out"
+    assert said == f"{tmp_path} is no run folder, but contains {name}: choose another out"
 
 
 def test_another_run_is_refused_with_what_differs(run: Path) -> None:
@@ -213,7 +213,7 @@ def test_going_on_drops_what_will_be_made_again(run: Path) -> None:
     found = folder(run)
     assert found.resumable
     assert steps(found) == [2, 4, 6]
-    found.begin(keep_until=4)
+    found.begin(last_step=4)
     assert steps(found) == [2, 4]
     assert (run / "metrics.jsonl").read_text().count("\n") == 2
     assert found.last.read_text() == "last"
@@ -226,7 +226,7 @@ def test_a_half_written_line_is_cut_before_the_next_is_added(run: Path) -> None:
     (run / "metrics.jsonl").write_bytes(whole[:-4])
     found = folder(run)
     assert steps(found) == [2, 4]
-    found.begin(keep_until=6)
+    found.begin(last_step=6)
     found.append(line(8))
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [2, 4, 8]
@@ -242,10 +242,15 @@ def test_without_its_last_checkpoint_a_run_begins_anew(run: Path) -> None:
 
 
 def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path) -> None:
-    from latentheads.runs.folder import REPORTED, TENSORBOARD
+    from latentheads.runs.folder import REPORT_FILES, TENSORBOARD
 
     (run / TENSORBOARD).mkdir()
-    for name in ("results.json", "notes.txt", f"{TENSORBOARD}/events.out.tfevents.1.a", *REPORTED):
+    for name in (
+        "results.json",
+        "notes.txt",
+        f"{TENSORBOARD}/events.out.tfevents.1.a",
+        *REPORT_FILES,
+    ):
         folder(run).write(name, json.dumps(RESULTS))
     found = folder(run, "width: 16\n", True)
     assert found.results is None
@@ -279,7 +284,7 @@ def test_broken_results_without_a_checkpoint_cost_no_weights(run: Path) -> None:
     (run / "results.json").write_text("{}")
     (run / "checkpoints" / "last.safetensors").unlink()
     assert "is a finished run whose results.json cannot be read, and it has no" in refused(run)
-    assert folder(run, OPTIONS, True).fresh
+    assert folder(run, OPTIONS, True).is_new
 
 
 DAMAGE = [
@@ -386,7 +391,7 @@ def test_what_another_process_has_finished_meanwhile_is_left_alone(
     first.write("results.json", json.dumps(RESULTS))
     first.release()
     before = everything(tmp_path / "run")
-    with pytest.raises(OSError, match="another process has written it meanwhile; give the same"):
+    with pytest.raises(OSError, match="another process has written it meanwhile; run the same"):
         second.begin()
     after = everything(tmp_path / "run")
     assert before.pop(str(tmp_path / "run" / ".lock")) == after.pop(str(tmp_path / "run" / ".lock"))
@@ -478,5 +483,5 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, overwrite: bool) 
     with pytest.raises(ValueError) as caught:
         folder(tmp_path, overwrite=overwrite)
     assert str(caught.value) == (
-        f"{tmp_path} is no run folder, yet holds \x1b[31mred and 1 more: choose another out"
+        f"{tmp_path} is no run folder, but contains \x1b[31mred and 1 more: choose another out"
     )

@@ -14,9 +14,9 @@ from latentheads.corpora import Words
 from latentheads.corpora.batches import collate
 from latentheads.inference.evaluation import evaluate
 from latentheads.runs.generation import (
-    check_together,
+    check_ensemble,
     encode_sources,
-    lose_nothing,
+    raise_on_skip,
     translate_lines,
 )
 from latentheads.runs.run import Run
@@ -53,18 +53,24 @@ def test_a_number_of_texts_is_refused_where_they_would_be_the_same(
     run: Run, tmp_path: Path
 ) -> None:
     plain = make_run(tmp_path / "plain", small_corpus(), "delta")
-    with pytest.raises(ValueError, match=r"^number acts on nothing here: it needs a run that draw"):
+    with pytest.raises(
+        ValueError, match=r"^number acts on nothing here: it needs a run that sample"
+    ):
         plain.translate(LINES, 2)
     with pytest.raises(ValueError, match=r"^number .* here: it needs draws 1 or more, got 0$"):
         run.translate(LINES, 2, draws=0)
-    with pytest.raises(ValueError, match=r"^draws acts on nothing here: it needs a run that draws"):
+    with pytest.raises(
+        ValueError, match=r"^draws acts on nothing here: it needs a run that samples"
+    ):
         plain.translate(LINES, draws=2)
 
 
 def test_heads_that_are_not_drawn_draw_no_text(tmp_path: Path) -> None:
     plain = make_run(tmp_path / "plain", small_corpus(text=True), "delta")
     assert plain.generate("a", length=3)
-    with pytest.raises(ValueError, match=r"^drawn acts on nothing here: it needs a run that draws"):
+    with pytest.raises(
+        ValueError, match=r"^drawn acts on nothing here: it needs a run that samples"
+    ):
         plain.generate("a", length=3, drawn=True)
 
 
@@ -84,10 +90,10 @@ def another(run: Run, seed: int) -> Run:
 def test_runs_write_together_by_their_mean_law(run: Run) -> None:
     others = [another(run, seed) for seed in (1, 2)]
     together = DeepEnsemble([each.model for each in (run, *others)], [run.guide] * 3)
-    part = encode_sources(run, LINES, None, lose_nothing).part
+    part = encode_sources(run, LINES, None, raise_on_skip).part
     for beam in (1, 3):
         decoding = replace(run.settings.decode, beam=beam)
-        written = together.write(collate(part, [0, 1]), decoding)
+        written = together.translate(collate(part, [0, 1]), decoding)
         expected = [run.target.decode(tokens) for tokens in written]
         assert run.translate(LINES, beam=beam, others=others) == expected
         assert expected != run.translate(LINES, beam=beam)
@@ -95,9 +101,9 @@ def test_runs_write_together_by_their_mean_law(run: Run) -> None:
 
 
 def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
-    with pytest.raises(ValueError, match=r"^draws must be 0 where several .* together, got 3:"):
+    with pytest.raises(ValueError, match=r"^draws must be 0 for an ensemble of runs, got 3:"):
         run.translate(LINES, draws=3, others=[run])
-    with pytest.raises(ValueError, match=r"text has another source vocabulary than .*pairs: runs"):
+    with pytest.raises(ValueError, match=r"text has another source vocabulary than .*pairs: the"):
         run.translate(LINES, others=[text])
     other = replace(run, target=Words([*"ab"]))
     with pytest.raises(ValueError, match="another target vocabulary"):
@@ -112,7 +118,7 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
     with pytest.raises(ValueError, match="another order of tasks"):
         run.translate(LINES, others=[mixed])
     told = with_data(mixed, tell_apart="domain")
-    with pytest.raises(ValueError, match=r"another tell_apart than .*pairs: runs"):
+    with pytest.raises(ValueError, match=r"another tell_apart than .*pairs: the"):
         mixed.translate(LINES, direction="b:de-en", others=[told])
 
 
@@ -130,7 +136,7 @@ def test_vocabularies_are_compared_once_whatever_is_written(
     def refuse(_: Words) -> Any:
         raise AssertionError
 
-    check_together(run, [run], run.settings.decode)
+    check_ensemble(run, [run], run.settings.decode)
     monkeypatch.setattr(type(run.target), "to_json", refuse)
     assert translate_lines(run, LINES, run.settings.decode, others=[run]) == run.translate(LINES)
 

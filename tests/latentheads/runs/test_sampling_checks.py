@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from latentheads.runs.run import Run
-from latentheads.runs.sampling_checks import check_draws
+from latentheads.runs.sampling_checks import check_is_stochastic
 from tests.latentheads.runs.trained import load, train
 
 KINDS: Any = ("heads", "selections", "alignments")
@@ -39,23 +39,23 @@ def test_an_option_acts_on_the_run_that_draws_what_it_draws(
 ) -> None:
     for name, run in runs.items():
         if name == kind:
-            check_draws([runs["plain"], run], "draws", [kind])
+            check_is_stochastic([runs["plain"], run], "draws", [kind])
         else:
             with pytest.raises(ValueError, match=r"^draws acts on nothing here: it needs a run"):
-                check_draws([run], "draws", [kind])
+                check_is_stochastic([run], "draws", [kind])
 
 
 def test_the_refusal_names_all_that_the_option_draws(runs: dict[str, Run]) -> None:
     with pytest.raises(ValueError) as refused:
-        check_draws([runs["plain"]], "--draws", KINDS)
+        check_is_stochastic([runs["plain"]], "--draws", KINDS)
     assert str(refused.value) == (
-        "--draws acts on nothing here: it needs a run that draws its heads, or which of them "
-        "speak, or alignments"
+        "--draws acts on nothing here: it needs a run that samples its heads, or the selection "
+        "of heads, or alignments"
     )
 
 
 def test_heads_are_what_is_asked_for_by_itself(runs: dict[str, Run]) -> None:
-    check_draws([runs["heads"]], "draws")
-    with pytest.raises(ValueError, match=r"a run that draws its heads$"):
-        check_draws([runs["alignments"], runs["selections"]], "draws")
+    check_is_stochastic([runs["heads"]], "draws")
+    with pytest.raises(ValueError, match=r"a run that samples its heads$"):
+        check_is_stochastic([runs["alignments"], runs["selections"]], "draws")
     assert [name for name, run in runs.items() if run.model.samples_heads] == ["heads"]

@@ -52,7 +52,7 @@ def test_what_cannot_be_read_is_refused(run: Run, tmp_path: Path) -> None:
         run.read_sentence(" ")
     with pytest.raises(UnfinishedError, match="8 tokens, more than max_line 7"):
         with_options(run, data=Data(max_line=7)).read_sentence(SENTENCE)
-    with pytest.raises(ValueError, match="has one direction alone: drop direction"):
+    with pytest.raises(ValueError, match="has a single direction: drop direction"):
         run.read_sentence(SENTENCE, direction="en-velu")
     text = make_run(tmp_path / "text", small_corpus(text=True))
     assert text.read_sentence(SENTENCE).target.tolist() == [CORPUS.target.encode(SENTENCE)]

@@ -121,12 +121,12 @@ def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -
     lines = ["the dog sleeps", "", "the old cat that sees the dog sleeps"]
     plain = run.translate(lines)
     assert [bool(line) for line in plain] == [True, False, True]
-    with pytest.raises(ValueError, match="it needs a run that draws its heads"):
+    with pytest.raises(ValueError, match="it needs a run that samples its heads"):
         run.translate(lines, number=3)
     assert len(run.translate(lines, beam=2, max_tokens=3)) == 3
-    with pytest.raises(ValueError, match="one direction alone"):
+    with pytest.raises(ValueError, match="a single direction"):
         run.translate(lines, direction="en-de")
-    with pytest.raises(ValueError, match="is a translation run"):
+    with pytest.raises(ValueError, match="is a translation model"):
         run.generate("the dog")
     with pytest.raises(ValueError, match=r"unknown option 'beams': did you mean beam\?"):
         run.translate(lines, beams=3)
@@ -206,7 +206,7 @@ def test_a_finished_run_is_given_more_updates(
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     found = timeless(one.fit(steps=6))
     assert (found["steps"], found["reported_step"]) == (6, 6)
-    assert "3 updates are done, and 3 follow; the learning rate falls by the" in (
+    assert "3 steps are done, and 3 follow; the learning rate falls by the" in (
         capsys.readouterr().err
     )
     assert yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())["steps"] == 6
@@ -225,9 +225,9 @@ def test_a_finished_run_is_given_more_updates(
     ("warmup", "course"),
     [
         (3, "falls linearly to 0 over all 6, from 0.1 now to 0.0333"),
-        (5, "grows until update 5 and then falls linearly to 0 over all 6, from 0.08 now to 0.1"),
-        (6, "grows until update 6, from 0.0667 now to 0.1"),
-        (20, "grows until update 6, from 0.02 now to 0.03"),
+        (5, "grows until step 5 and then falls linearly to 0 over all 6, from 0.08 now to 0.1"),
+        (6, "grows until step 6, from 0.0667 now to 0.1"),
+        (20, "grows until step 6, from 0.02 now to 0.03"),
     ],
 )
 def test_more_updates_are_told_with_the_course_of_the_learning_rate(
@@ -237,8 +237,8 @@ def test_more_updates_are_told_with_the_course_of_the_learning_rate(
     checkpoint_manager = CheckpointManager(
         Mock(spec=Folder), Mock(spec=Engine, training=training), "", {}
     )
-    said = checkpoint_manager._say_schedule(3, 6)
-    assert said == f"3 updates are done, and 3 follow; the learning rate {course}"
+    said = checkpoint_manager._describe_schedule(3, 6)
+    assert said == f"3 steps are done, and 3 follow; the learning rate {course}"
 
 
 @pytest.mark.parametrize(

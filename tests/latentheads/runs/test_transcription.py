@@ -42,9 +42,9 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UnfinishedError, match=rf"^{silent}: it is silent$"):
         run.transcribe([good, silent])
     with mock.patch.object(transcription, "load_features_for_run", side_effect=MemoryError):
-        transcription.load_audio_files(run, [silent, good], lose=(lost := mock.Mock()))
+        transcription.load_audio_files(run, [silent, good], on_skip=(lost := mock.Mock()))
     assert lost.call_args_list == [mock.call(place, "out of memory") for place in (0, 1)]
-    heard = transcription.load_audio_files(run, [silent, good], lose=mock.Mock())
+    heard = transcription.load_audio_files(run, [silent, good], on_skip=mock.Mock())
     for work in (
         partial(transcription.transcribe_audio, run, heard, run.settings.decode),
         partial(transcription.time_words, run, heard, ["", "two"]),

@@ -15,7 +15,7 @@ from latentheads.runs.build import make_model
 from latentheads.runs.recipes import class_path
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from latentheads.runs.warm_start import begin_with, load_start, name_start
+from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
 from latentheads.training.checkpoints import weights
 
 NOTHING = Part(Rows.of([[2]]), Rows.of([[4]]))
@@ -40,7 +40,7 @@ def test_an_encoder_is_taken_and_nothing_else() -> None:
     now = run_of(said, Words(["one"]))
     was = {name: each.clone() for name, each in now.model.named_parameters()}
     corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
-    begin_with(before, said, corpus, now.model, now.guide)
+    initialise_from(before, said, corpus, now.model, now.guide)
     given = dict(before.model.named_parameters())
     taken = {n for n, each in now.model.named_parameters() if not torch.equal(each, was[n])}
     assert any("fusion" in name for name in taken)
@@ -56,23 +56,23 @@ def test_what_is_not_of_the_encoder_may_differ(monkeypatch: pytest.MonkeyPatch) 
     before = run_of(settings(select="group", tasks="de,fr"), Words(["eins"]))
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
     new = {"start": "before", "task": "speech-translation", "tasks": "de-en", "select": "group"}
-    assert load_start(settings(**new, start_with="encoder", decoder_layers=1)) is before
+    assert load_initial_run(settings(**new, start_with="encoder", decoder_layers=1)) is before
     own = {"select": "static", "select_chains": "decoder-self"}
     decoder = run_of(settings(**own, tasks="de,fr"), Words(["eins"]))
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: decoder)
-    assert load_start(settings(**{**new, **own}, start_with="encoder")) is decoder
+    assert load_initial_run(settings(**{**new, **own}, start_with="encoder")) is decoder
     without = {**new, "start_with": "encoder", "select": "none"}
-    assert load_start(settings(**without)) is decoder  # whose encoder chose nothing
+    assert load_initial_run(settings(**without)) is decoder  # whose encoder chose nothing
     gated = run_of(settings(gates="decoder-self,decoder-cross"), Words(["eins"]))
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: gated)
-    assert load_start(settings(**without)) is gated
+    assert load_initial_run(settings(**without)) is gated
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
     with pytest.raises(ValueError, match="before has another network: select group there, none h"):
-        load_start(settings(**without))
+        load_initial_run(settings(**without))
     with pytest.raises(ValueError, match="before has another network: layers 2 there, 3 here"):
-        load_start(settings(**new, start_with="encoder", layers=3))
+        load_initial_run(settings(**new, start_with="encoder", layers=3))
     with pytest.raises(ValueError, match="before has another network: decoder_layers 0 there"):
-        load_start(settings(**new, decoder_layers=1))
+        load_initial_run(settings(**new, decoder_layers=1))
 
 
 @pytest.mark.parametrize("own", [{"select": "static"}, {"adapters": 3}])
@@ -85,13 +85,13 @@ def test_an_encoder_with_weights_of_each_language_may_begin_to_translate_them(
     said = settings(**new, tasks="de-en,fr-en,fr-de")
     now = run_of(said, Words(["one", "two"]))
     corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
-    assert load_start(said) is before
-    begin_with(before, said, corpus, now.model, now.guide)
+    assert load_initial_run(said) is before
+    initialise_from(before, said, corpus, now.model, now.guide)
     given = dict(before.model.named_parameters())
     for name, each in now.model.named_parameters():
         assert torch.equal(each, given[name]) or not name.startswith("encoder."), name
     with pytest.raises(ValueError, match=r"weights of its own for de, fr there, for fr, de here$"):
-        load_start(settings(**new, tasks="fr-en,de-en"))
+        load_initial_run(settings(**new, tasks="fr-en,de-en"))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_an_encoder_brings_what_it_chose_for_each_language(
             for place, theirs in kept.items():
                 expected[name][place] = each[theirs]
     corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
-    begin_with(before, said, corpus, now.model, now.guide)
+    initialise_from(before, said, corpus, now.model, now.guide)
     for name, each in weights(guide=now.guide).items():
         assert torch.equal(each, expected[name]), name
 
@@ -121,7 +121,7 @@ def test_an_encoder_brings_what_it_chose_for_each_language(
 def test_what_is_of_training_alone_may_differ(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = run_of(settings(spec_augment="LB"), Words(["eins"]))
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
-    assert load_start(settings(start="before", start_with=part, dropout=0.3)) is before
+    assert load_initial_run(settings(start="before", start_with=part, dropout=0.3)) is before
 
 
 def test_a_head_of_ctc_is_left_behind_where_none_is_trained() -> None:
@@ -129,7 +129,7 @@ def test_a_head_of_ctc_is_left_behind_where_none_is_trained() -> None:
     now = run_of(said, Words(["eins"]))
     torch.nn.init.normal_(before.model.output.weight)
     corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
-    begin_with(before, said, corpus, now.model, now.guide)
+    initialise_from(before, said, corpus, now.model, now.guide)
     given = dict(before.model.named_parameters())
     assert given.keys() - dict(now.model.named_parameters()) == {"ctc.head.weight", "ctc.head.bias"}
     for name, each in now.model.named_parameters():
@@ -156,12 +156,12 @@ def test_a_guide_is_taken_by_the_same_guide_alone(
     """Its selection of heads by every guide."""
     before = run_of(settings(**of("mean-field", 5)), Words(["eins"]))
     said = settings(**of(*guide), start="before", start_with=part)
-    assert name_start(before, said) == f"model{' and guide' * taken} of before"
+    assert describe_initialisation(before, said) == f"model{' and guide' * taken} of before"
     now = run_of(said, Words(["eins"]))
     for each in (*before.model.parameters(), *before.guide.parameters()):
         torch.nn.init.normal_(each)
     corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
-    begin_with(before, said, corpus, now.model, now.guide)
+    initialise_from(before, said, corpus, now.model, now.guide)
     given = weights(model=before.model, guide=before.guide)
     for name, each in weights(model=now.model, guide=now.guide).items():
         own = name.startswith("guide.families.")
@@ -172,8 +172,8 @@ def test_a_guide_is_taken_by_the_same_guide_alone(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (Positions(Filterbank(7, 3800)), r"hears Positions\(5 bins .*has Positions\(7 bins"),
-        (Words(["a"]), "start_with encoder is of speech, and before reads text"),
+        (Positions(Filterbank(7, 3800)), r"input Positions\(5 bins .*has Positions\(7 bins"),
+        (Words(["a"]), "start_with encoder is for speech, but before has text input"),
     ],
 )
 def test_another_source_is_refused(source: Vocabulary, said: str) -> None:
@@ -181,14 +181,14 @@ def test_another_source_is_refused(source: Vocabulary, said: str) -> None:
     options = settings(start="before", start_with="encoder")
     corpus = Corpus("other", NOTHING, NOTHING, NOTHING, before.target, source)
     with pytest.raises(ValueError, match=said):
-        begin_with(before, options, corpus, before.model, before.guide)
+        initialise_from(before, options, corpus, before.model, before.guide)
 
 
 def test_a_cache_is_no_reason_for_another_vocabulary() -> None:
     before, now = run_of(settings(cache="kept"), Words(["eins"])), settings(start="before")
     corpus = Corpus("other", NOTHING, NOTHING, NOTHING, Words(["uno"]), HEARS)
     with pytest.raises(ValueError, match=r"than this corpus: its text has changed since$"):
-        begin_with(before, now, corpus, before.model, before.guide)
+        initialise_from(before, now, corpus, before.model, before.guide)
 
 
 def test_what_needs_all_of_a_run_is_refused() -> None:

@@ -106,7 +106,7 @@ def test_draws_of_gates_serve_all_tasks(draws: int, batch: Batch) -> None:
     for given in (batch, replace(batch, **tasks)):
         torch.manual_seed(0)
         with PlugIn(), WithSelection(guide, draws):
-            found.append(beam_search(model, given, beam=2, limit=5, draws=draws))
+            found.append(beam_search(model, given, beam=2, max_tokens=5, draws=draws))
     assert found[0] == found[1]
 
 
@@ -126,8 +126,8 @@ def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batc
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
     with WithSelection(guide):
-        one = beam_search(model, batch, beam=2, limit=5)
-    other = beam_search(small, batch, beam=2, limit=5)
+        one = beam_search(model, batch, beam=2, max_tokens=5)
+    other = beam_search(small, batch, beam=2, max_tokens=5)
     for mine, theirs in zip(one, other, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)

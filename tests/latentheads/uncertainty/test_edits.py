@@ -8,7 +8,7 @@ from latentheads.uncertainty.edits import label_tokens
 
 
 @pytest.mark.parametrize(
-    ("hypothesis", "reference", "right"),
+    ("hypothesis", "reference", "correct"),
     [
         ([4, 5, 6], [4, 5, 6], [1, 1, 1]),
         ([4, 9, 6], [4, 5, 6], [1, 0, 1]),
@@ -21,8 +21,8 @@ from latentheads.uncertainty.edits import label_tokens
         ([4, 5], [], [0, 0]),
     ],
 )
-def test_labels_by_hand(hypothesis: list[int], reference: list[int], right: list[int]) -> None:
-    assert label_tokens(hypothesis, reference).tolist() == [bool(each) for each in right]
+def test_labels_by_hand(hypothesis: list[int], reference: list[int], correct: list[int]) -> None:
+    assert label_tokens(hypothesis, reference).tolist() == [bool(each) for each in correct]
 
 
 def test_wrong_tokens_are_no_more_than_the_edits() -> None:

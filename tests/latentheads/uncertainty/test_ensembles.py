@@ -26,7 +26,7 @@ from latentheads.uncertainty.ensembles import (
     MCDropout,
     NoisyEnsemble,
     SingleModel,
-    dropping_out,
+    dropout_enabled,
     has_dropout,
 )
 from latentheads.uncertainty.prediction import Prediction, mix_distributions
@@ -38,7 +38,7 @@ DECODING = Decoding(max_tokens=5)
 LONG = Decoding(max_tokens=7, min_tokens=7, no_repeat=1)
 """Seven different tokens: who writes by another law writes others."""
 CPU = torch.device("cpu")
-FIGURES = ("log_law", "mean_log", "data", "reverse")
+FIGURES = ("log_probs", "mean_log_prob", "data_uncertainty", "reverse_mutual_information")
 
 
 def assert_same(one: Prediction, other: Prediction, valid: Tensor) -> None:
@@ -89,14 +89,16 @@ def test_what_positions_differ_by_is_a_sum_over_all_of_them(shape: str, kind: st
     expected = Prediction(mean, *((weights * each).sum(0) for each in (came, entropies, reverse)))
     assert_same(found, expected, valid)
     told = valid if kind == "translation" else valid & (torch.arange(valid.shape[1]) > 0)
-    assert float(found.knowledge[told].min()) > 1e-6  # a text's first word has null alone
+    assert (
+        float(found.knowledge_uncertainty[told].min()) > 1e-6
+    )  # a text's first word has null alone
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, "none"])
 def test_the_law_of_a_reference_is_the_likelihood_of_the_network(shape: str) -> None:
     model = aligned(SHAPES.get(shape))
     batch = small_batch()
-    found = SingleModel(model).predict(batch).log_law.gather(-1, batch.target[..., None])[..., 0]
+    found = SingleModel(model).predict(batch).log_probs.gather(-1, batch.target[..., None])[..., 0]
     with torch.no_grad():
         expected = plug_in_log_likelihood(model, batch)
     assert torch.allclose((found * batch.target_valid).sum(-1), expected)
@@ -106,25 +108,25 @@ def test_draws_that_are_held_give_the_probability_that_a_search_finds() -> None:
     model = build(prior="cascaded").eval()
     batch = Batch.of([[2]], [[4, 5, 6, 2]])
     with fixed_noise(3, CPU):
-        ((best,),) = beam_search(model, batch, 1, 1.0, 3, limit=1)
+        ((best,),) = beam_search(model, batch, 1, 1.0, 3, max_tokens=1)
     with fixed_noise(3, CPU):
         found = HeadSamples(model, members=3).predict(batch)
     assert best.tokens == [2]
-    assert float(found.log_law[0, 0, 2]) == pytest.approx(best.log_prob)
+    assert float(found.log_probs[0, 0, 2]) == pytest.approx(best.log_prob)
 
 
 def test_draws_of_heads_that_have_no_noise_are_the_network_alone() -> None:
     model, batch = build(prior="delta").eval(), small_batch()
     assert not model.samples_heads
     assert build().samples_heads
-    for committee in (
+    for ensemble in (
         HeadSamples(model, members=3),
         MCDropout(model, members=3),
         NoisyEnsemble(model, members=3, scale=0.0),
         DeepEnsemble([model, model]),
     ):
-        assert_same(committee.predict(batch), SingleModel(model).predict(batch), batch.target_valid)
-        assert committee.write(batch, DECODING) == SingleModel(model).write(batch, DECODING)
+        assert_same(ensemble.predict(batch), SingleModel(model).predict(batch), batch.target_valid)
+        assert ensemble.translate(batch, DECODING) == SingleModel(model).translate(batch, DECODING)
 
 
 def test_noise_from_outside_is_the_noise_of_a_prior_of_its_scale() -> None:
@@ -132,25 +134,25 @@ def test_noise_from_outside_is_the_noise_of_a_prior_of_its_scale() -> None:
     plain.load_state_dict(noisy.state_dict())
     batch = small_batch()
     predictions = []
-    for committee in (NoisyEnsemble(plain, members=2, scale=0.7), HeadSamples(noisy, members=2)):
+    for ensemble in (NoisyEnsemble(plain, members=2, scale=0.7), HeadSamples(noisy, members=2)):
         with fixed_noise(5, CPU):
-            predictions.append(committee.predict(batch))
+            predictions.append(ensemble.predict(batch))
     assert_same(*predictions, batch.target_valid)
-    assert float(predictions[0].knowledge.max()) > 1e-6
+    assert float(predictions[0].knowledge_uncertainty.max()) > 1e-6
 
 
 def test_dropout_drops_and_leaves_every_module_as_it_was() -> None:
     model, batch = build(prior="delta", dropout=0.3, label_smoothing=0.1).eval(), small_batch()
     model.encoder.train()
     before = [part.training for part in model.modules()]
-    committee = MCDropout(model, members=4)
-    found = committee.predict(batch)
+    ensemble = MCDropout(model, members=4)
+    found = ensemble.predict(batch)
     assert [part.training for part in model.modules()] == before
-    assert float(found.knowledge[batch.target_valid].min()) > 1e-6
-    with dropping_out(model):
+    assert float(found.knowledge_uncertainty[batch.target_valid].min()) > 1e-6
+    with dropout_enabled(model):
         assert not model.training
         assert all(part.training for part in model.decoder.modules())
-    assert committee.write(batch, DECODING) == SingleModel(model).write(batch, DECODING)
+    assert ensemble.translate(batch, DECODING) == SingleModel(model).translate(batch, DECODING)
 
 
 class Halving(nn.Module):
@@ -178,7 +180,7 @@ def test_dropout_and_draws_of_heads_go_together() -> None:
         still = MCDropout(model, members=2).predict(batch)
     with fixed_noise(1, CPU):
         both = MCDropout(model, members=2, heads=True).predict(batch)
-    assert not torch.allclose(still.log_law, both.log_law)
+    assert not torch.allclose(still.log_probs, both.log_probs)
 
 
 def test_an_ensemble_is_the_mean_of_its_networks() -> None:
@@ -186,9 +188,9 @@ def test_an_ensemble_is_the_mean_of_its_networks() -> None:
     one, other = build(prior="delta").eval(), build().eval()
     batch = small_batch()
     found = DeepEnsemble([one, other]).predict(batch)
-    members = [SingleModel(model).predict(batch).log_law for model in (one, other)]
+    members = [SingleModel(model).predict(batch).log_probs for model in (one, other)]
     assert_same(found, mix_distributions(members, batch.target), batch.target_valid)
-    (written, *_) = DeepEnsemble([one, other]).write(batch, Decoding(max_tokens=1))
+    (written, *_) = DeepEnsemble([one, other]).translate(batch, Decoding(max_tokens=1))
     assert written == [2]
     with pytest.raises(ValueError, match="models must be at least one"):
         DeepEnsemble([])
@@ -204,7 +206,7 @@ def test_numbers_out_of_range_are_refused() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"prior": "delta", "latent": ()}])
 def test_noise_is_put_around_quiet_sites_alone(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"^noise is put around heads that are sites and have"):
+    with pytest.raises(ValueError, match=r"^noise is added to heads that are sites and have"):
         NoisyEnsemble(build(**options))
 
 
@@ -223,7 +225,7 @@ def test_what_is_hidden_of_sound_is_no_dropout() -> None:
 @pytest.mark.parametrize("kind", [SingleModel, HeadSamples, DeepEnsemble])
 def test_a_model_that_does_not_decode_is_refused(kind: type[Ensemble]) -> None:
     network, made = torch.nn.Linear(2, 3), object.__new__(kind)
-    with pytest.raises(ValueError, match=r"^a committee is made of models that decode, .*Linear$"):
+    with pytest.raises(ValueError, match=r"^an ensemble is made of models that decode, .*Linear$"):
         unchecked(kind.__init__)(made, [network] if kind is DeepEnsemble else network)
 
 
@@ -246,16 +248,16 @@ def test_every_committee_has_the_likeliest_heads_of_its_guide() -> None:
     wanted = plug_in_log_likelihood(model, batch, guide).detach()
     with eval_no_grad(model), WithSelection(guide):
         best = search(model, batch, LONG, 0)
-    for committee in (
+    for ensemble in (
         SingleModel(model, guide),
         DeepEnsemble([model, model], [guide, guide]),
         MCDropout(model, guide, members=2),
         NoisyEnsemble(model, guide, members=2, scale=0.0),
     ):
-        law = committee.predict(batch).log_law.gather(-1, batch.target[..., None])[..., 0]
+        law = ensemble.predict(batch).log_probs.gather(-1, batch.target[..., None])[..., 0]
         assert torch.allclose((law * batch.target_valid).sum(-1), wanted)
-        assert committee.write(batch, LONG) == best
-    assert SingleModel(model, Tied(model).double()).write(batch, LONG) != best
+        assert ensemble.translate(batch, LONG) == best
+    assert SingleModel(model, Tied(model).double()).translate(batch, LONG) != best
 
 
 def test_with_draws_of_the_heads_go_draws_of_which_are_open() -> None:
@@ -265,20 +267,20 @@ def test_with_draws_of_the_heads_go_draws_of_which_are_open() -> None:
     for draws in (4, 1):
         with fixed_noise(3, CPU), eval_no_grad(model), WithSelection(guide, draws):
             written.append(search(model, batch, LONG, draws))
-    committee = HeadSamples(model, guide, members=4)
+    ensemble = HeadSamples(model, guide, members=4)
     with fixed_noise(3, CPU):
-        assert committee.write(batch, LONG) == written[0]
+        assert ensemble.translate(batch, LONG) == written[0]
     with fixed_noise(3, CPU):
-        assert committee.write_by_one(batch, LONG) == written[1]
-    assert SingleModel(model, guide).write(batch, LONG) not in written
+        assert ensemble.translate_with_one_sample(batch, LONG) == written[1]
+    assert SingleModel(model, guide).translate(batch, LONG) not in written
 
 
 def test_an_ensemble_writes_what_is_likeliest_under_its_mean_law() -> None:
     networks = [jiggle(build(prior="delta"), 0.7).eval() for _ in "12"]
-    committee, batch = DeepEnsemble(networks), small_batch()
-    written = committee.write(batch, LONG)
+    ensemble, batch = DeepEnsemble(networks), small_batch()
+    written = ensemble.translate(batch, LONG)
     assert all(len(tokens) == 7 for tokens in written)
-    law = committee.predict(replace(Batch.of(written), source=batch.source)).log_law
+    law = ensemble.predict(replace(Batch.of(written), source=batch.source)).log_probs
     for sentence, tokens in enumerate(written):
         for place in range(6):
             law[sentence, place, [PAD, BOS, EOS, *tokens[:place]]] = -torch.inf
@@ -288,8 +290,8 @@ def test_an_ensemble_writes_what_is_likeliest_under_its_mean_law() -> None:
 def test_an_ensemble_writes_without_dropout_whatever_the_mode_of_a_network() -> None:
     one, other = (build(prior="delta", dropout=0.5) for _ in "12")
     batch = small_batch()
-    still = DeepEnsemble([one.eval(), other.eval()]).write(batch, LONG)
-    assert DeepEnsemble([one.train(), other.train()]).write(batch, LONG) == still
+    still = DeepEnsemble([one.eval(), other.eval()]).translate(batch, LONG)
+    assert DeepEnsemble([one.train(), other.train()]).translate(batch, LONG) == still
     assert one.training
     assert other.training
 
@@ -302,7 +304,7 @@ def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:
     draws = HeadSamples(model, guide, members=4)
     with fixed_noise(3, CPU):
         found = draws.predict(batch)
-    assert float(found.knowledge[batch.target_valid].max()) > 1e-6
+    assert float(found.knowledge_uncertainty[batch.target_valid].max()) > 1e-6
     with fixed_noise(3, CPU), WithSelection(guide, 4), torch.no_grad():
         every = batch.repeated(4)
         laws = (
@@ -310,4 +312,6 @@ def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:
             .log_softmax(-1)
             .unflatten(0, (4, -1))
         )
-    assert_same(found, mix_distributions(list(laws), batch.target, held=True), batch.target_valid)
+    assert_same(
+        found, mix_distributions(list(laws), batch.target, sentence_level=True), batch.target_valid
+    )

@@ -7,7 +7,7 @@ from latentheads.uncertainty.ranking import (
     correlation,
     rejection_curve,
     rejection_ratio,
-    roc_area,
+    roc_auc,
 )
 
 ERROR = np.array([0.6, 0.0, 0.3])
@@ -40,10 +40,10 @@ def test_where_all_errors_are_one_there_is_nothing_to_rank() -> None:
 
 def test_the_area_under_the_roc_curve_counts_pairs_and_halves_of_ties() -> None:
     # pairs (1, 2), (2, 2), (3, 2), (1, 5), (2, 5), (3, 5): right, tie, wrong, right, right, right
-    assert roc_area(np.array([1.0, 2.0, 3.0]), np.array([2.0, 5.0])) == pytest.approx(4.5 / 6)
-    assert roc_area(np.ones(4), np.ones(3)) == 0.5
+    assert roc_auc(np.array([1.0, 2.0, 3.0]), np.array([2.0, 5.0])) == pytest.approx(4.5 / 6)
+    assert roc_auc(np.ones(4), np.ones(3)) == 0.5
     with pytest.raises(ValueError, match="at least one sentence"):
-        roc_area(np.ones(0), np.ones(3))
+        roc_auc(np.ones(0), np.ones(3))
 
 
 def test_pearson_by_hand() -> None:
