@@ -15,6 +15,8 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from jsonargparse import Namespace
 
+from latentheads.analysis.alignments import samples_alignments
+from latentheads.analysis.head_report import HeadReport
 from latentheads.experiments.analysis.record import to_json
 from latentheads.experiments.analysis.tables import (
     caption,
@@ -31,8 +33,6 @@ from latentheads.experiments.cli.errors import error_handling, tell
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader
 from latentheads.experiments.cli.outputs import make_folder
 from latentheads.files import write_text
-from latentheads.reading.alignments import samples_alignments
-from latentheads.reading.head_report import HeadReport
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
 from latentheads.runs.sampling_checks import check_draws
 

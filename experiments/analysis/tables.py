@@ -11,13 +11,13 @@ import torch
 from jsonargparse import Namespace
 from torch import Tensor
 
+from latentheads.analysis import Syntactic, role_map
+from latentheads.analysis.alignments import UNION
+from latentheads.analysis.divergence import Divergence, pair_mean
+from latentheads.analysis.head_report import HeadReport, others
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.tables import markdown
 from latentheads.names import ATTENTION_TYPES, Block
-from latentheads.reading import Syntactic, role_map
-from latentheads.reading.alignments import UNION
-from latentheads.reading.divergence import Divergence, pair_mean
-from latentheads.reading.head_report import HeadReport, others
 
 if TYPE_CHECKING:
     import pandas as pd

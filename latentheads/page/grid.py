@@ -8,6 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latentheads.analysis.divergence import PAIRED, Divergence, divergence
+from latentheads.analysis.head_report import others
+from latentheads.analysis.importance import gradient_importance
+from latentheads.analysis.measures import measure
+from latentheads.analysis.record import Recording
 from latentheads.corpora import Part, batches
 from latentheads.guide import WithSelection
 from latentheads.names import (
@@ -20,11 +25,6 @@ from latentheads.names import (
     latent_of,
     layer_of,
 )
-from latentheads.reading.divergence import PAIRED, Divergence, divergence
-from latentheads.reading.head_report import others
-from latentheads.reading.importance import gradient_importance
-from latentheads.reading.measures import measure
-from latentheads.reading.record import Recording
 from latentheads.runs.run import Run
 from latentheads.selection.sharing import selection_probabilities
 from latentheads.values import finite

@@ -13,20 +13,20 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from latentheads.batch import Batch
-from latentheads.guide import WithSelection
-from latentheads.metrics.alignment import Links
-from latentheads.names import ALIGNMENT, ATTENTION_TYPES, side_of
-from latentheads.page.packing import code_weights, find_stride, pool_weights
-from latentheads.reading.alignments import (
+from latentheads.analysis.alignments import (
     DISTRIBUTIONS,
     AlignmentDistributions,
     alignment_distributions,
     samples_alignments,
 )
-from latentheads.reading.labels import name_positions, name_sides, name_tokens
-from latentheads.reading.record import Recording, readings
-from latentheads.reading.samples import NO_NOISE, prior_readings, summarise_draws
+from latentheads.analysis.labels import name_positions, name_sides, name_tokens
+from latentheads.analysis.record import Recording, readings
+from latentheads.analysis.samples import NO_NOISE, prior_readings, summarise_draws
+from latentheads.batch import Batch
+from latentheads.guide import WithSelection
+from latentheads.metrics.alignment import Links
+from latentheads.names import ALIGNMENT, ATTENTION_TYPES, side_of
+from latentheads.page.packing import code_weights, find_stride, pool_weights
 from latentheads.runs.run import Run
 
 __all__ = ["Maps", "Side", "gather_alignments", "gather_maps", "gather_sides"]

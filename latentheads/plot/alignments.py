@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from latentheads.analysis.alignments import DISTRIBUTIONS, AlignmentDistributions
 from latentheads.layers.subsampler import FACTOR
 from latentheads.metrics.alignment import Link
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
 from latentheads.plot.style import in_style
-from latentheads.reading.alignments import DISTRIBUTIONS, AlignmentDistributions
 
 __all__ = ["draw_alignments"]
 

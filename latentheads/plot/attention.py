@@ -10,11 +10,11 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from latentheads.analysis.samples import BAND, NO_NOISE, DrawnWeights
 from latentheads.checks import check_number
 from latentheads.metrics.alignment import Link
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
 from latentheads.plot.style import BLUE, DEVIATIONS, MEANS, RED, in_style
-from latentheads.reading.samples import BAND, NO_NOISE, DrawnWeights
 from latentheads.values import shown as said
 
 __all__ = [

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from latentheads.analysis.divergence import Divergence, pair_mean
 from latentheads.names import layer_of
 from latentheads.plot.canvas import (
     WIDTH,
@@ -20,7 +21,6 @@ from latentheads.plot.canvas import (
     write_title,
 )
 from latentheads.plot.style import in_style
-from latentheads.reading.divergence import Divergence, pair_mean
 
 __all__ = ["draw_divergence"]
 

@@ -13,6 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
+from latentheads.analysis import Role, role_map
+from latentheads.analysis.divergence import Divergence, pair_mean
+from latentheads.analysis.head_report import HeadReport
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot.canvas import (
     WIDTH,
@@ -26,9 +29,6 @@ from latentheads.plot.canvas import (
     write_title,
 )
 from latentheads.plot.style import ABOVE_ALL, MARKERS, MEANS, colours_of, in_style
-from latentheads.reading import Role, role_map
-from latentheads.reading.divergence import Divergence, pair_mean
-from latentheads.reading.head_report import HeadReport
 from latentheads.values import shown as said
 
 __all__ = ["draw_averages", "draw_maps", "draw_roles"]

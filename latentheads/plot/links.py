@@ -8,9 +8,9 @@ from itertools import accumulate, pairwise
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from latentheads.analysis.alignments import ATTENTION, DISTRIBUTIONS, SOFT, LinkScore
 from latentheads.plot.canvas import WIDTH, Picture, check_some, escape, write_title
 from latentheads.plot.style import GREEN, ORANGE, RED, in_style
-from latentheads.reading.alignments import ATTENTION, DISTRIBUTIONS, SOFT, LinkScore
 
 __all__ = ["draw_links"]
 

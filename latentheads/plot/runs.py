@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from matplotlib.figure import Figure
 
+from latentheads.analysis.alignments import alignment_distributions, samples_alignments
+from latentheads.analysis.divergence import PAIRED
+from latentheads.analysis.divergence import divergence as measure_divergence
+from latentheads.analysis.labels import name_positions, name_sides, name_tokens
+from latentheads.analysis.samples import drawn_weights
 from latentheads.batch import Batch
 from latentheads.checks import check_least, check_word
 from latentheads.corpora.batches import batches
@@ -23,11 +28,6 @@ from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
 from latentheads.plot.sound import draw_sound
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
-from latentheads.reading.alignments import alignment_distributions, samples_alignments
-from latentheads.reading.divergence import PAIRED
-from latentheads.reading.divergence import divergence as measure_divergence
-from latentheads.reading.labels import name_positions, name_sides, name_tokens
-from latentheads.reading.samples import drawn_weights
 from latentheads.selection.hard_gates import Gating
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from latentheads.analysis.samples import DrawnWeights
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.layers.subsampler import FACTOR
 from latentheads.plot.attention import (
@@ -20,7 +21,6 @@ from latentheads.plot.attention import (
 )
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, write_title
 from latentheads.plot.style import in_style
-from latentheads.reading.samples import DrawnWeights
 
 __all__ = ["draw_sound"]
 

@@ -10,13 +10,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from latentheads.batch import Batch
-from latentheads.checks import check_least, check_seed, check_words
-from latentheads.corpora import Corpus, Part, batches
-from latentheads.guide import ModelGuide, WithSelection
-from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
-from latentheads.names import ATTENTION_TYPES
-from latentheads.reading import (
+from latentheads.analysis import (
     EXCLUDE,
     LinkScore,
     Positions,
@@ -33,10 +27,16 @@ from latentheads.reading import (
     relevance,
     score_alignments,
 )
-from latentheads.reading.alignments import points_at_text, samples_alignments
-from latentheads.reading.divergence import PAIRED, divergence
-from latentheads.reading.head_report import HeadReport
-from latentheads.reading.sides import Exclude
+from latentheads.analysis.alignments import points_at_text, samples_alignments
+from latentheads.analysis.divergence import PAIRED, divergence
+from latentheads.analysis.head_report import HeadReport
+from latentheads.analysis.sides import Exclude
+from latentheads.batch import Batch
+from latentheads.checks import check_least, check_seed, check_words
+from latentheads.corpora import Corpus, Part, batches
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
+from latentheads.names import ATTENTION_TYPES
 from latentheads.runs.parses import Parses
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from latentheads.analysis import Parsed, encode_parsed, grammar_arcs
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.data import ENGLISH
 from latentheads.corpora.grammar import Arc
 from latentheads.corpora.vocabulary import Tagged
-from latentheads.reading import Parsed, encode_parsed, grammar_arcs
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run

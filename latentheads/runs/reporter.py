@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from latentheads.analysis.divergence import PAIRED, divergence
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, Words, batches, windows
 from latentheads.corpora.batches import TOKENS
@@ -24,7 +25,6 @@ from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.names import ATTENTION_TYPES, side_of
 from latentheads.noise import fixed_noise
-from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.runs.folder import Folder
 from latentheads.runs.scoring import score_ctc, score_written
 from latentheads.runs.sections import Section

@@ -32,7 +32,7 @@ SHOWN = {
     "docs/comparing.md": 1,
     "docs/guides.md": 4,
     "docs/pretrained.md": 6,
-    "docs/reading.md": 3,
+    "docs/analysis.md": 3,
     "docs/report.md": 1,
 }
 """Blocks of Python on every page; each is run below, that of the API by the examples."""
@@ -55,7 +55,7 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     guide, notebook, *_ = snippets("docs/guides.md")
-    reading, *_ = snippets("docs/reading.md")
+    reading, *_ = snippets("docs/analysis.md")
     names: dict[str, Any] = {}
     run(guide, names)
     run(notebook, names)
@@ -115,7 +115,7 @@ def test_a_notebook_trains_opens_and_reads_a_run(
     run(script, {})
     assert "exact log p" in capsys.readouterr().out
     assert (tmp_path / "runs" / "mine" / "results.json").is_file()
-    _, every_way, heads = snippets("docs/reading.md")
+    _, every_way, heads = snippets("docs/analysis.md")
     names: dict[str, Any] = {"lh": lh}
     assert 'f"runs/{name}-seed0"' in every_way
     run(every_way.replace('f"runs/{name}-seed0"', '"runs/mine"'), names)

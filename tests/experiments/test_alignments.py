@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from latentheads import load_run
+from latentheads.analysis import best_attention, score_alignments
 from latentheads.metrics.alignment import read_pharaoh
-from latentheads.reading import best_attention, score_alignments
 from tests.experiments.programs import assert_one_line, inside
 
 SMALL = (

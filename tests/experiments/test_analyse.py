@@ -15,12 +15,7 @@ import pytest
 import torch
 
 import latentheads as lh
-from latentheads.batch import EOS, UNK
-from latentheads.corpora import Part, Rows, batches
-from latentheads.corpora.data import Data
-from latentheads.experiments.analysis.tables import summary
-from latentheads.names import ATTENTION_TYPES
-from latentheads.reading import (
+from latentheads.analysis import (
     Positions,
     Rarity,
     Relations,
@@ -31,7 +26,12 @@ from latentheads.reading import (
     measure,
     relevance,
 )
-from latentheads.reading.divergence import divergence
+from latentheads.analysis.divergence import divergence
+from latentheads.batch import EOS, UNK
+from latentheads.corpora import Part, Rows, batches
+from latentheads.corpora.data import Data
+from latentheads.experiments.analysis.tables import summary
+from latentheads.names import ATTENTION_TYPES
 from tests.experiments.programs import SHORT, TINY, inside
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.plot.drawn import head_report as make_head_report

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
+from latentheads.analysis import Recording
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guide import WithSelection
@@ -23,7 +24,6 @@ from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import evaluate
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.noise import fixed_noise
-from latentheads.reading import Recording
 from latentheads.selection.selector import Choice, Selector
 from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from tests.crossing import in_turn

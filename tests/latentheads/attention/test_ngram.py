@@ -17,6 +17,9 @@ from torch.distributions import Normal
 from torch.nn.functional import normalize
 
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
+from latentheads.analysis import Recording, gradient_importance, labelled, measure, propagate
+from latentheads.analysis.divergence import divergence
+from latentheads.analysis.roles import detect
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.disagreement import Disagreement, agreement
 from latentheads.batch import BOS
@@ -29,9 +32,6 @@ from latentheads.mask import AttentionMask
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import every_head, fold_gates, remove_heads
-from latentheads.reading import Recording, gradient_importance, labelled, measure, propagate
-from latentheads.reading.divergence import divergence
-from latentheads.reading.roles import detect
 from latentheads.selection.hard_gates import GateController, Gating
 from latentheads.selection.selector import Choice
 from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector

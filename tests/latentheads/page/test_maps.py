@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from latentheads.analysis.alignments import DISTRIBUTIONS, alignment_distributions
+from latentheads.analysis.samples import drawn_weights
 from latentheads.corpora.batches import collate
 from latentheads.names import ALIGNMENT
 from latentheads.page.maps import Side, gather_alignments, gather_maps, gather_sides
 from latentheads.page.packing import code_weights
-from latentheads.reading.alignments import DISTRIBUTIONS, alignment_distributions
-from latentheads.reading.samples import drawn_weights
 from tests.latentheads.page.runs import make_run, small_corpus
 
 

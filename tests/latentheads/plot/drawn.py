@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentheads.names import ATTENTION_TYPES, Block
-from latentheads.reading import (
+from latentheads.analysis import (
     AlignmentDistributions,
     Case,
     Measures,
@@ -19,9 +18,10 @@ from latentheads.reading import (
     Relevance,
     Syntactic,
 )
-from latentheads.reading.divergence import Divergence
-from latentheads.reading.head_report import HeadReport
-from latentheads.reading.samples import DrawnWeights
+from latentheads.analysis.divergence import Divergence
+from latentheads.analysis.head_report import HeadReport
+from latentheads.analysis.samples import DrawnWeights
+from latentheads.names import ATTENTION_TYPES, Block
 
 
 def some_laws(heads: int) -> AlignmentDistributions:

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import latentheads as lh
+from latentheads.analysis import AlignmentDistributions, alignment_distributions
 from latentheads.corpora import Corpus
 from latentheads.corpora.from_grammar import sample_pairs, sample_text_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import GUIDES
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.plot import draw_alignments
-from latentheads.reading import AlignmentDistributions, alignment_distributions
 from latentheads.runs.pairs import ClassSpec
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings

@@ -15,8 +15,8 @@ import torch
 from matplotlib.text import Text
 
 from latentheads import plot
+from latentheads.analysis import LinkScore
 from latentheads.metrics.alignment import LinkCounts
-from latentheads.reading import LinkScore
 from latentheads.uncertainty import Bins, Figure
 from tests.latentheads.plot.drawn import (
     head_report,

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from latentheads.analysis.divergence import pair_mean
+from latentheads.analysis.head_report import others
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles
 from latentheads.plot.canvas import largest
 from latentheads.plot.head_maps import KINDS, QUANTITIES
-from latentheads.reading.divergence import pair_mean
-from latentheads.reading.head_report import others
 from tests.latentheads.plot.drawn import head_report, ticks, with_roles
 
 

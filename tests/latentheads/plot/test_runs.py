@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import latentheads as lh
+from latentheads.analysis.samples import drawn_weights
 from latentheads.corpora import Corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.reading.samples import drawn_weights
 from latentheads.runs.describe import describe_data
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings

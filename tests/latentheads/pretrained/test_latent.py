@@ -17,16 +17,16 @@ from pyro.optim import Adam
 from torch import Tensor
 
 import latentheads as lh
-from latentheads.guides import Cascaded, Guide, MeanField, Tied
-from latentheads.models import PRIORS, make_prior
-from latentheads.reading import (
+from latentheads.analysis import (
     Recording,
     gradient_importance,
     likeliest_links,
     measure,
     relevance,
 )
-from latentheads.reading.sides import sides
+from latentheads.analysis.sides import sides
+from latentheads.guides import Cascaded, Guide, MeanField, Tied
+from latentheads.models import PRIORS, make_prior
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.static import StaticSelector
 from tests.latentheads.pretrained.networks import (

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import latentheads as lh
+from latentheads.analysis import gradient_importance, measure, relevance
+from latentheads.analysis.divergence import divergence
 from latentheads.corpora import batches
-from latentheads.reading import gradient_importance, measure, relevance
-from latentheads.reading.divergence import divergence
 from latentheads.runs.run import Run
 from tests.latentheads.runs.trained import load, train
 from tests.typechecking import unchecked

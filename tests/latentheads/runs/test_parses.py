@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from latentheads.analysis import Parsed
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
-from latentheads.reading import Parsed
 from latentheads.runs.parses import grammar_parses, parsed_part
 from tests.latentheads.corpora.texts import corpus_of
 

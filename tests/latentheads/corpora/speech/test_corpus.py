@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from latentheads.analysis.labels import name_tokens
 from latentheads.corpora import Corpus, batches
 from latentheads.corpora.batches import collate
 from latentheads.corpora.data import Data
@@ -17,7 +18,6 @@ from latentheads.corpora.speech.audio import load_features
 from latentheads.corpora.speech.frames import Frames, pack
 from latentheads.corpora.speech.vocabulary import POSITION, Positions
 from latentheads.corpora.subwords import vocabulary_from_json
-from latentheads.reading.labels import name_tokens
 from tests.latentheads.corpora.speech.sounds import (
     SMALL,
     TEXTS,

@@ -1,0 +1,122 @@
+r"""Importance of a head by the gradient of the loss, after Michel, Levy and Neubig (2019).
+
+https://arxiv.org/abs/1905.10650
+
+With a mask :math:`\xi_h = 1` on the output of head h,
+
+.. math:: I_h = \mathbb E_x \left|\frac{\partial \mathcal L(x)}{\partial \xi_h}\right|
+              = \mathbb E_x \Bigl|\sum_t o_{ht} \cdot
+                \frac{\partial \mathcal L(x)}{\partial o_{ht}}\Bigr|,
+
+where :math:`\mathcal L(x) = -\log p(y \mid z, x)` is summed over the tokens of a sentence and
+:math:`o_{ht}` is what the head says at query t. The second form needs no mask. The mean is over the
+sentences in which the head speaks, NaN where there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentheads.analysis.means import Means
+from latentheads.analysis.record import Heads, Recording
+from latentheads.batch import Batch
+from latentheads.checks import check_word
+from latentheads.corpora import Part
+from latentheads.corpora.batches import every_batch
+from latentheads.guide import ModelGuide
+from latentheads.handlers import SharedSamples, blocked_from_tracers, evaluation_mode
+from latentheads.inference.bound import traces
+from latentheads.inference.evaluation import plug_in_log_likelihood
+from latentheads.model import HeadModel
+from latentheads.names import TARGET, side_of
+from latentheads.noise import fixed_noise
+
+__all__ = ["UNITS", "gradient_importance", "mask_gradient"]
+
+UNITS = ("sentence", "token")
+
+
+def mask_gradient(
+    joined: Float[Tensor, "*batch query width"],
+    gradient: Float[Tensor, "*batch query width"],
+    heads: int,
+) -> Float[Tensor, "*batch query head"]:
+    """``o . dL/do`` of every head at every query, from the outputs of all side by side."""
+    return (joined * gradient).unflatten(-1, (heads, -1)).sum(-1)
+
+
+def gradient_importance(
+    model: HeadModel,
+    parts: Part | Iterable[Batch],
+    guide: ModelGuide | None = None,
+    seed: int = 0,
+    unit: str = "sentence",
+    normalise: bool = True,
+) -> dict[str, Float[Tensor, " head"]]:
+    r"""Computes :math:`I_h` for the heads of every block, by block.
+
+    Args:
+        model: The model.
+        parts: A part of a corpus, or batches, each sentence once.
+        guide: Draws the heads from this guide, what sentences share once; without one they stand
+            at their plug-in value.
+        seed: Of the guide's noise, together with the place of the batch.
+        unit: Over what the absolute value is averaged: sentences, as the paper writes, or the
+            queries of the block, as its released code does.
+        normalise: Divide by the l2 norm over the heads of a block, as the paper does.
+    """
+    check_word("unit", unit, UNITS)
+    found, held = Means(), SharedSamples()
+    for place, batch in enumerate(every_batch(parts, "parts")):
+        here = batch.to(model.device)
+        for heads, gradient in _gradients(model, guide, here, seed + place, held):
+            values, counts = gradient.sum(1).abs(), None
+            if unit == "token":
+                encoder = side_of(heads.block.chain) == "encoder"
+                real = here.source_valid if encoder else here.target_valid
+                values, counts = gradient.abs().sum(1), real.sum(-1)
+            found.add(heads.block.name, values, heads.speaks, counts)
+    importance = found.result()
+    return {n: _unit_length(each) for n, each in importance.items()} if normalise else importance
+
+
+def _unit_length(value: Tensor) -> Tensor:
+    return value / value.nan_to_num().norm().clamp_min(torch.finfo(value.dtype).tiny)
+
+
+def _gradients(
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, seed: int, held: SharedSamples
+) -> list[tuple[Heads, Float[Tensor, "batch query _"]]]:
+    """The heads of every block, and the gradient of each sentence's loss by their masks."""
+    heads = Recording(model, keep_gradients=True)
+    modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
+    with ExitStack() as around:
+        around.enter_context(evaluation_mode(*modules))
+        around.enter_context(fixed_noise(seed, batch.target.device))
+        around.enter_context(blocked_from_tracers())
+        around.enter_context(torch.enable_grad())
+        around.enter_context(heads)
+        loss = -_log_likelihood(model, guide, batch, held).sum()
+    found = [heads[block.name] for block in heads.blocks]
+    joined = [each.joined for each in found]
+    gradients = torch.autograd.grad(loss, joined, materialize_grads=True)
+    return [
+        (each, mask_gradient(each.joined.detach(), gradient, each.block.heads))
+        for each, gradient in zip(found, gradients, strict=True)
+    ]
+
+
+def _log_likelihood(
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedSamples
+) -> Tensor:
+    """Log p(y | z, x) of every sentence."""
+    if guide is None:
+        return plug_in_log_likelihood(model, batch)
+    with held:
+        target = traces(model, guide, batch)[0].nodes[TARGET]
+    return target["fn"].log_prob(target["value"])
