@@ -126,9 +126,9 @@ def draw(
 ) -> None:
     """Draws every figure, those of single runs on one scale."""
     from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save
-    from latentheads.plot.canvas import largest  # matplotlib takes long to load
+    from latentheads.plot.canvas import largest_value  # matplotlib takes long to load
 
-    top = largest(m for each in head_reports for m in each.divergence.summed.values())
+    top = largest_value(m for each in head_reports for m in each.divergence.summed.values())
     for text, each in zip(texts, head_reports, strict=True):
         own = f"{each.name}: {caption([text], options)}"
         figure = draw_divergence(each.divergence, own, top)

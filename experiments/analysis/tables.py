@@ -11,10 +11,10 @@ import torch
 from jsonargparse import Namespace
 from torch import Tensor
 
-from latentheads.analysis import Syntactic, role_map
+from latentheads.analysis import SyntacticHeads, role_map
 from latentheads.analysis.alignments import UNION
 from latentheads.analysis.divergence import Divergence, pair_mean
-from latentheads.analysis.head_report import HeadReport, others
+from latentheads.analysis.head_report import HeadReport, off_diagonal_mean
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.tables import markdown
 from latentheads.names import ATTENTION_TYPES, Block
@@ -42,13 +42,13 @@ def summary(text: Text, head_report: HeadReport) -> dict[str, Any]:
         "recipe": text.run.settings.recipe,
         "corpus": text.corpus.name,
         text.part.unit: len(text.part),
-        **_averages("jsd", head_report.divergence, head_report.chains),
-        **_averages("jsd_per_query", head_report.normalised, head_report.chains),
+        **_averages("jsd", head_report.divergence, head_report.attention_types),
+        **_averages("jsd_per_query", head_report.divergence_per_query, head_report.attention_types),
         "entropy": _mean(head_report.measures.entropy),
         "confidence": _mean(head_report.measures.confidence),
         "cosine": pair_mean(*head_report.measures.cosine.values()),
-        "heads": sum(len(head_report.speaking(block)) for block in head_report.blocks),
-        "silent": head_report.silent,
+        "heads": sum(len(head_report.active_heads(block)) for block in head_report.blocks),
+        "silent": head_report.inactive_heads,
         "positional": _heads(head_report, "positional"),
         "syntactic": None if head_report.syntactic is None else _heads(head_report, "syntactic"),
         "rare_word": _heads(head_report, "rare-word") if _asked(head_report) else None,
@@ -108,9 +108,9 @@ def head_table(texts: Sequence[Text], head_reports: Sequence[HeadReport]) -> pd.
 def _head_rows(text: Text, head_report: HeadReport, block: Block) -> Iterator[dict[str, Any]]:
     played = role_map(head_report.roles).get(block.name, {})
     figures = {
-        "divergence": others(head_report.divergence.summed[block.site()]),
-        "divergence_per_query": others(head_report.divergence.normalised[block.site()]),
-        "cosine": others(head_report.measures.cosine[block.name]),
+        "divergence": off_diagonal_mean(head_report.divergence.summed[block.site()]),
+        "divergence_per_query": off_diagonal_mean(head_report.divergence.normalised[block.site()]),
+        "cosine": off_diagonal_mean(head_report.measures.cosine[block.name]),
         **head_figures(head_report, block),
     }
     for head in range(block.heads):
@@ -127,7 +127,7 @@ def _head_rows(text: Text, head_report: HeadReport, block: Block) -> Iterator[di
         }
 
 
-def _best_relation(found: Syntactic | None, block: str, head: int) -> dict[str, Any]:
+def _best_relation(found: SyntacticHeads | None, block: str, head: int) -> dict[str, Any]:
     """The relation in which a head is furthest above the baseline."""
     if found is None or block not in found.accuracy:
         return {}
@@ -179,7 +179,7 @@ def link_rows(head_report: HeadReport) -> list[dict[str, Any]]:
     return [
         {
             "run": head_report.name,
-            "links": score.law,
+            "links": score.distribution,
             "head": score.head,
             **{name: getattr(score.counts, name) for name in RATES},
             **asdict(score.counts),
@@ -249,16 +249,16 @@ def notes(
         if text.parses is not None and head_report.syntactic is not None
     )
     silent = [
-        f"Heads of {each.name} that are silent, and left out: {each.silent}."
+        f"Heads of {each.name} that are silent, and left out: {each.inactive_heads}."
         for each in head_reports
-        if each.silent
+        if each.inactive_heads
     ]
     return [*found, *silent, *parsed, *(f"{note}." for note in gaps(head_reports))]
 
 
 def _sizes(head_reports: Sequence[HeadReport]) -> list[int]:
     """How many heads of each run speak; one number if it is the same."""
-    sizes = [sum(len(each.speaking(block)) for block in each.blocks) for each in head_reports]
+    sizes = [sum(len(each.active_heads(block)) for block in each.blocks) for each in head_reports]
     return sizes if len(set(sizes)) > 1 else sizes[:1]
 
 
@@ -290,7 +290,10 @@ def gaps(head_reports: Sequence[HeadReport]) -> list[str]:
 
 def _within(head_report: HeadReport) -> bool:
     """Whether heads attend within what is parsed: the source, or a language model's own text."""
-    return head_report.chains == ["decoder-self"] or "encoder-self" in head_report.chains
+    return (
+        head_report.attention_types == ["decoder-self"]
+        or "encoder-self" in head_report.attention_types
+    )
 
 
 def _asked(head_report: HeadReport) -> bool:

@@ -217,7 +217,7 @@ rows = []
 for chain in ("encoder-self", "decoder-self", "decoder-cross"):
     found = []
     for seed in range(DRAWS):
-        positions = lh.analysis.Positions()
+        positions = lh.analysis.PositionalDetector()
         lh.analysis.detect(run.model, parts(), [positions], chain, run.guide, seed)
         found.append(positions.result())
     for block in found[0].share:
@@ -284,5 +284,5 @@ page
 #   trains several and gives intervals; `experiments/results/multi30k-heads` has one such reading.
 # * An error bar over draws says how much the noise moves a figure. It says nothing of other seeds,
 #   other text, or of whether attention explains anything.
-# * Syntactic roles need parses: the grammar's own (`lh.analysis.Relations` with `grammar_arcs`), or
-#   a CoNLL-U file (`analyse.py --conllu`).
+# * Syntactic roles need parses: the grammar's own (`lh.analysis.SyntacticDetector` with
+#   `grammar_arcs`), or a CoNLL-U file (`analyse.py --conllu`).

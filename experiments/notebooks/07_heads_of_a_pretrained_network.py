@@ -107,7 +107,7 @@ with torch.no_grad():
 # N(c, s²) with a scale s for each head: `NoisyHeads`. Only those few numbers are trained. With the
 # weight 1 of the KL the objective is the bound; with less, that is the price at which noise is
 # bought. What is printed is the true bound in every row. Where the scales alone are wanted,
-# `lh.analysis.learn_noise(model, batches, price)` learns them in one call.
+# `lh.analysis.learn_noise(model, batches, kl_weight)` learns them in one call.
 
 # %%
 PRICES = (1.0, 0.01, 0.003, 0.001)[: 2 if SMOKE else 4]

@@ -65,7 +65,7 @@ def _draw_trials(findings: EvaluationResults, out: Path) -> None:
 
 def _draw_figures(findings: EvaluationResults, out: Path) -> None:
     """Draws figures that are means over the runs of a system."""
-    from latentheads.plot import draw_figures, save
+    from latentheads.plot import draw_metrics, save
 
     texts = findings.texts
     read = f"{len(texts.test)} sentences of test, {texts.name}"
@@ -89,4 +89,4 @@ def _draw_figures(findings: EvaluationResults, out: Path) -> None:
         ("quality", quality, "Does doubt find bad translations?"),
         ("others", areas, "Does doubt find texts of other kinds? Area under the ROC curve"),
     ):
-        save(draw_figures(figures, groups, f"{what}\n{title}"), out / f"{file}.png")
+        save(draw_metrics(figures, groups, f"{what}\n{title}"), out / f"{file}.png")

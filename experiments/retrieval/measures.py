@@ -62,7 +62,7 @@ def under_noise(task: Task, scales: Mapping[str, Tensor], prior: float) -> dict[
     sums = dict.fromkeys(("log_likelihood", "kl", "hits"), 0.0)
     with task.latent_under(Independent(prior)) as model:
         guide = analysis.NoisyHeads(model)
-        guide.take(scales)
+        guide.set_scales(scales)
         with evaluating(model, guide), fixed_noise(task.seed, task.answers.device):
             for batch in task.batches(model):
                 bound = terms(model, guide, batch)

@@ -1,20 +1,20 @@
-"""Reading heads: what they attend to, how much they matter, which role they play, and links."""
+"""Analysis of heads: recording, measures, importance, relevance, roles and word alignment."""
 
 from latentheads.analysis.alignments import (
     AlignmentDistributions,
     LinkScore,
     alignment_distributions,
-    best_attention,
     likeliest_links,
     score_alignments,
     score_attention,
+    score_best_attention,
 )
-from latentheads.analysis.conllu import Parsed, encode_parsed, read_conllu
+from latentheads.analysis.conllu import ParsedSentence, encode_parsed, read_conllu
+from latentheads.analysis.datatree import to_datatree
 from latentheads.analysis.divergence import Divergence
 from latentheads.analysis.head_report import HeadReport
 from latentheads.analysis.importance import gradient_importance
-from latentheads.analysis.labelled import labelled
-from latentheads.analysis.labels import name_positions, name_sides, name_tokens
+from latentheads.analysis.labels import name_positions, name_queries_and_keys, name_tokens
 from latentheads.analysis.measures import (
     Measures,
     head_confidence,
@@ -23,45 +23,50 @@ from latentheads.analysis.measures import (
     measure,
 )
 from latentheads.analysis.noise import NoisyHeads, learn_noise, noise_cost
-from latentheads.analysis.positional import Positional, Positions
-from latentheads.analysis.rare import RareWord, Rarity, frequency_ranks
-from latentheads.analysis.record import Heads, Recording, readings
+from latentheads.analysis.positional import PositionalDetector, PositionalHeads
+from latentheads.analysis.rare import RareWordDetector, RareWordHeads, frequency_ranks
+from latentheads.analysis.record import Heads, Recording, record_heads
 from latentheads.analysis.relevance import Propagated, Relevance, propagate, relevance
-from latentheads.analysis.roles import Detector, Role, View, detect, role_map
-from latentheads.analysis.samples import DrawnWeights, drawn_weights, prior_readings
-from latentheads.analysis.sides import EXCLUDE, Sides, sides
-from latentheads.analysis.syntactic import RELATIONS, Case, Relations, Syntactic, grammar_arcs
+from latentheads.analysis.roles import AttentionView, Detector, Role, detect, role_map
+from latentheads.analysis.samples import SampledWeights, record_prior_heads, sample_weights
+from latentheads.analysis.syntactic import (
+    RELATIONS,
+    DirectedRelation,
+    SyntacticDetector,
+    SyntacticHeads,
+    grammar_arcs,
+)
+from latentheads.analysis.tokens import EXCLUDE, AttentionTokens, attention_tokens
 
 __all__ = [
     "EXCLUDE",
     "RELATIONS",
     "AlignmentDistributions",
-    "Case",
+    "AttentionTokens",
+    "AttentionView",
     "Detector",
+    "DirectedRelation",
     "Divergence",
-    "DrawnWeights",
     "HeadReport",
     "Heads",
     "LinkScore",
     "Measures",
     "NoisyHeads",
-    "Parsed",
-    "Positional",
-    "Positions",
+    "ParsedSentence",
+    "PositionalDetector",
+    "PositionalHeads",
     "Propagated",
-    "RareWord",
-    "Rarity",
+    "RareWordDetector",
+    "RareWordHeads",
     "Recording",
-    "Relations",
     "Relevance",
     "Role",
-    "Sides",
-    "Syntactic",
-    "View",
+    "SampledWeights",
+    "SyntacticDetector",
+    "SyntacticHeads",
     "alignment_distributions",
-    "best_attention",
+    "attention_tokens",
     "detect",
-    "drawn_weights",
     "encode_parsed",
     "frequency_ranks",
     "gradient_importance",
@@ -69,21 +74,22 @@ __all__ = [
     "head_confidence",
     "head_cosine",
     "head_entropy",
-    "labelled",
     "learn_noise",
     "likeliest_links",
     "measure",
     "name_positions",
-    "name_sides",
+    "name_queries_and_keys",
     "name_tokens",
     "noise_cost",
-    "prior_readings",
     "propagate",
     "read_conllu",
-    "readings",
+    "record_heads",
+    "record_prior_heads",
     "relevance",
     "role_map",
+    "sample_weights",
     "score_alignments",
     "score_attention",
-    "sides",
+    "score_best_attention",
+    "to_datatree",
 ]

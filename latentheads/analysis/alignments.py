@@ -1,10 +1,10 @@
-"""Where alignments and cross-attention point, and how well that meets gold links.
+"""Word alignment of latent alignment heads and of cross-attention, scored against gold links.
 
-Each word of the target has one link a head: to the likeliest of the source's words, as is usual
-(Garg et al. 2019, https://arxiv.org/abs/1909.02074). The ends of sentences, tags and padding are no
-words. A cross-attention head can be read at two places: where it predicts the word, which it does
-not know, as a prior does not; or one step further, where the decoder has read it (Chen et al. 2020,
-https://arxiv.org/abs/2004.14837), as a posterior has.
+Each head links each target word to its most likely source word (Garg et al. 2019,
+https://arxiv.org/abs/1909.02074). BOS, EOS, tags and padding are no words and get no link.
+Cross-attention can be read at two decoder steps: at the step that predicts the word, which is not
+conditioned on it, like a prior; or at the next step, whose input is the word (Chen et al. 2020,
+https://arxiv.org/abs/2004.14837), like a posterior.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from latentheads.alignment.distribution import CategoricalParameters
 from latentheads.alignment.marginals import head_marginals
-from latentheads.analysis.record import readings
+from latentheads.analysis.record import record_heads
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
 from latentheads.guide import ModelGuide, WithSelection
@@ -40,42 +40,42 @@ __all__ = [
     "AlignmentDistributions",
     "LinkScore",
     "alignment_distributions",
-    "best_attention",
+    "aligns_with_text",
     "likeliest_links",
-    "points_at_text",
     "samples_alignments",
     "score_alignments",
     "score_attention",
+    "score_best_attention",
     "target_words",
 ]
 
 DISTRIBUTIONS = ("prior", "guide", "posterior")
-"""The laws of where the heads of a word point, from the poorest to the best."""
+"""Distributions over the position that a head points at, in the order of the report."""
 
 SOFT = "soft"
-"""The means of alignment heads of which nothing is drawn."""
+"""The attention weights of deterministic (soft) alignment heads."""
 
 ATTENTION = ("attention before", "attention after")
-"""Cross-attention where it predicts a word, and one step further, where it has read it."""
+"""Cross-attention at the step that predicts a word, and at the next step, whose input is it."""
 
 UNION = "all heads"
-"""The links of every head of a word together."""
+"""The union of the links of all heads."""
 
-TOKENS = 1024
-"""Tokens of a batch; memory of two heads grows with the square of the source's length."""
+BATCH_TOKENS = 1024
+"""Tokens per batch; the memory of two heads grows with the square of the source length."""
 
 
 @dataclass(frozen=True)
 class AlignmentDistributions:
-    """Probabilities of where the heads of each word point, summed over other heads and words.
+    """Marginal distributions over positions, for each alignment head and target word.
 
     :func:`latentheads.analysis.name_positions` names the keys.
 
     Attributes:
-        heads: Names of the heads of all blocks, from the lowest.
-        prior: Before the word is known.
+        heads: Names of the heads of all blocks, bottom to top.
+        prior: Under the prior, which is not conditioned on the word.
         guide: Under the guide.
-        posterior: Under the exact posterior: Bayes' rule.
+        posterior: Under the exact posterior (Bayes' rule).
     """
 
     heads: tuple[str, ...]
@@ -85,15 +85,15 @@ class AlignmentDistributions:
 
 
 def samples_alignments(model: HeadModel) -> bool:
-    """Whether a model has alignments that are drawn, and so a posterior of them.
+    """Whether a model has latent alignments, and so a posterior over them.
 
-    Components of a mixture are no alignments: they are no positions of a text.
+    Components of a mixture are no alignments, because they are no positions of a text.
     """
-    return points_at_text(model) and model.has_latent_alignments
+    return aligns_with_text(model) and model.has_latent_alignments
 
 
-def points_at_text(model: HeadModel) -> bool:
-    """Whether heads of a model point at positions of a text, drawn or with a mean over them."""
+def aligns_with_text(model: HeadModel) -> bool:
+    """Whether a model has alignment heads over positions of a text, latent or deterministic."""
     return model.alignments is not None and model.alignments.points
 
 
@@ -104,54 +104,55 @@ def _is_soft(model: HeadModel) -> bool:
 def alignment_distributions(
     model: HeadModel, guide: ModelGuide, batch: Batch
 ) -> AlignmentDistributions:
-    """Computes where the heads of every word point, without a draw.
+    """Computes the distributions over positions exactly, without sampling.
 
-    All other heads stand at the location of the guide's posterior.
+    All other latent heads are set to the location of the guide's posterior.
 
     Args:
-        model: A model with alignments.
+        model: A model with latent alignments.
         guide: Its guide.
         batch: The sentences, with their target.
 
     Raises:
-        ValueError: The model has no alignments that are drawn.
+        ValueError: The model has no latent alignments.
     """
     if model.alignments is None or not samples_alignments(model):
-        raise ValueError("this model has no alignments that are drawn: there is no law to read")
-    here = batch.to(model.device)
+        raise ValueError("this model has no latent alignments, and so no posterior over them")
+    device_batch = batch.to(model.device)
     with evaluating(model, guide), blocked_from_tracers(), PlugIn(), WithSelection(guide):
-        found = enumerate_alignments(*traces(model, guide, here))
-        assert found is not None
-        laws = (found.summed.priors, found.posterior, found.summed.posterior())
-        tables = [head_marginals(each) for each in laws]
-    return AlignmentDistributions(_name_heads(model.alignments.addresses), *tables)
+        enumeration = enumerate_alignments(*traces(model, guide, device_batch))
+        assert enumeration is not None
+        exact = enumeration.summed
+        distributions = (exact.priors, enumeration.posterior, exact.posterior())
+        marginals = [head_marginals(distribution) for distribution in distributions]
+    return AlignmentDistributions(_name_heads(model.alignments.addresses), *marginals)
 
 
 def _name_heads(blocks: Sequence[Block]) -> tuple[str, ...]:
-    """The names of the heads of some blocks."""
+    """Names the heads of some blocks."""
     return tuple(f"{block.name} head {head}" for block in blocks for head in range(block.heads))
 
 
 def _soft_weights(
     model: HeadModel, guide: ModelGuide, batch: Batch
 ) -> tuple[tuple[str, ...], Float[Tensor, "batch head target key"]]:
-    """The weights of the heads of a soft aligner, and their names."""
+    """Computes the names and the attention weights of the heads of a deterministic aligner."""
     aligner = model.alignments
     assert aligner is not None
-    told: list[Sequence[CategoricalParameters]] = []
-    watch = aligner.register_forward_pre_hook(
-        lambda _, given: told.append(aligner.prepare(*given[:3]).priors)
+    recorded: list[Sequence[CategoricalParameters]] = []
+    hook = aligner.register_forward_pre_hook(
+        lambda _, inputs: recorded.append(aligner.prepare(*inputs[:3]).priors)
     )
     try:
         with evaluating(model), blocked_from_tracers(), PlugIn(), WithSelection(guide):
             model.law(batch.to(model.device))
     finally:
-        watch.remove()
-    return _name_heads(aligner.all_addresses), head_marginals(told[0])
+        hook.remove()
+    return _name_heads(aligner.all_addresses), head_marginals(recorded[0])
 
 
 def target_words(batch: Batch) -> Bool[Tensor, "batch target"]:
-    """True at the target's words, which have links."""
+    """True at the target's words, which get links."""
     return _are_words(batch.scored, batch.counted, batch)
 
 
@@ -159,89 +160,90 @@ def _source_words(batch: Batch, tagged: bool) -> Bool[Tensor, "batch key"]:
     """True at the source's words; the first token may be a tag."""
     if batch.source is None:
         raise ValueError("links are between a source and a target, and this batch has no source")
-    found = _are_words(batch.source, batch.source_valid, batch)
-    found[:, 0] &= not tagged
-    return found
+    is_word = _are_words(batch.source, batch.source_valid, batch)
+    is_word[:, 0] &= not tagged
+    return is_word
 
 
-def _are_words(tokens: Tensor, real: Tensor, batch: Batch) -> Tensor:
-    """True at the real tokens but for those that only begin or end a sentence."""
-    return real & ~torch.isin(tokens, tokens.new_tensor(batch.ends))
+def _are_words(tokens: Tensor, valid: Tensor, batch: Batch) -> Tensor:
+    """True at valid tokens, except those that only begin or end a sentence."""
+    return valid & ~torch.isin(tokens, tokens.new_tensor(batch.ends))
 
 
 def likeliest_links(
     weights: Float[Tensor, "batch head target key"], batch: Batch, tagged: bool = False
 ) -> list[list[Links]]:
-    """Links each word of the target to the likeliest of the source's, for each head.
+    """Links each target word to its most likely source word, for each head.
 
     Args:
-        weights: Of every position for every word; NaN of a silent head, which has no links.
+        weights: Probability of each position for each target word; NaN for an inactive head, which
+            gets no links.
         batch: The sentences.
         tagged: Whether the source's first token is a tag.
 
     Returns:
-        For every sentence, for every head, pairs of places of a source and a target token.
+        For every sentence, for every head, pairs of a source and a target token index.
 
     Raises:
         ValueError: The batch has no source.
     """
-    keys = _source_words(batch, tagged).to(weights.device)
-    asked = target_words(batch).to(weights.device) & keys.any(-1, keepdim=True)
-    heard = asked.unsqueeze(1) & ~weights.isnan().any(-1)
-    places = weights.masked_fill(~keys[:, None, None], -1.0).argmax(-1).tolist()
+    key_is_word = _source_words(batch, tagged).to(weights.device)
+    is_linked = target_words(batch).to(weights.device) & key_is_word.any(-1, keepdim=True)
+    active = is_linked.unsqueeze(1) & ~weights.isnan().any(-1)
+    best_keys = weights.masked_fill(~key_is_word[:, None, None], -1.0).argmax(-1).tolist()
     return [
         [
-            frozenset((place, word) for word, place in enumerate(row) if counts[word])
-            for row, counts in zip(rows, all_counts, strict=True)
+            frozenset((key, query) for query, key in enumerate(row) if linked[query])
+            for row, linked in zip(rows, linked_of_heads, strict=True)
         ]
-        for rows, all_counts in zip(places, heard.tolist(), strict=True)
+        for rows, linked_of_heads in zip(best_keys, active.tolist(), strict=True)
     ]
 
 
 @dataclass(frozen=True)
 class LinkScore:
-    """How well links meet gold links.
+    """Agreement of the links of one head with gold links.
 
     Attributes:
-        law: The law that was asked where words point: one of ``DISTRIBUTIONS``, ``SOFT``, or one of
+        distribution: What the links were taken from: one of ``DISTRIBUTIONS``, ``SOFT``, or one of
             ``ATTENTION``.
-        head: The head; or ``UNION``, of several all their links together.
-        counts: Links found and gold, over all sentences.
+        head: The head, or ``UNION`` for the links of all heads together.
+        counts: Counts of predicted and gold links, over all sentences.
     """
 
-    law: str
+    distribution: str
     head: str
     counts: LinkCounts
 
 
-class _Scores:
-    """Links found on the sentences of a part, by law and head."""
+class _LinkCollector:
+    """Predicted and gold links of a part's sentences, by distribution and head."""
 
     def __init__(self, part: Part) -> None:
         if not part.links:
-            raise ValueError("part has no links: alignments are known of the grammar's alone")
+            raise ValueError("part has no links: only the grammar has gold alignments")
         self.part, self.tagged = part, part.mixture is not None and bool(part.mixture.tags)
-        self._found: dict[tuple[str, str], list[Links]] = defaultdict(list)
+        self._predicted: dict[tuple[str, str], list[Links]] = defaultdict(list)
         self._gold: dict[tuple[str, str], list[Links]] = defaultdict(list)
 
-    def note(self, law: str, heads: Sequence[str], weights: Tensor, batch: Batch) -> None:
+    def add(self, distribution: str, heads: Sequence[str], weights: Tensor, batch: Batch) -> None:
         """Adds the links of a batch."""
         links = likeliest_links(weights, batch, self.tagged)
-        for place, of_heads in zip(batch.sentences.tolist(), links, strict=True):
-            for head, found in zip(heads, of_heads, strict=True):
-                self._note_links((law, head), found, place)
-            if law not in ATTENTION and len(heads) > 1:
-                self._note_links((law, UNION), frozenset().union(*of_heads), place)
+        for index, links_of_heads in zip(batch.sentences.tolist(), links, strict=True):
+            for head, head_links in zip(heads, links_of_heads, strict=True):
+                self._append((distribution, head), head_links, index)
+            if distribution not in ATTENTION and len(heads) > 1:
+                self._append((distribution, UNION), frozenset().union(*links_of_heads), index)
 
-    def _note_links(self, key: tuple[str, str], found: Links, place: int) -> None:
-        self._found[key].append(found)
-        self._gold[key].append(self.part.links[place])
+    def _append(self, key: tuple[str, str], links: Links, index: int) -> None:
+        self._predicted[key].append(links)
+        self._gold[key].append(self.part.links[index])
 
     def result(self) -> list[LinkScore]:
-        """The scores, by law and then by head."""
+        """The scores, by distribution and then by head."""
         order = [*DISTRIBUTIONS, SOFT, *ATTENTION]
-        keys = sorted(self._found, key=lambda key: order.index(key[0]))
-        return [LinkScore(*key, count_links(self._found[key], self._gold[key])) for key in keys]
+        keys = sorted(self._predicted, key=lambda key: order.index(key[0]))
+        return [LinkScore(*key, count_links(self._predicted[key], self._gold[key])) for key in keys]
 
 
 def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[LinkScore]:
@@ -250,81 +252,81 @@ def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[Li
     Args:
         model: A model with alignments.
         guide: Its guide.
-        part: Sentences whose links are known, such as those of the grammar.
+        part: Sentences with gold links, such as those of the grammar.
 
     Returns:
-        A score for each law and head, and of several heads one for all links together. Where
-        nothing is drawn the one law is ``SOFT``.
+        A score for each distribution and head, and with several heads one for the union of their
+        links. For a deterministic aligner the only distribution is ``SOFT``.
     """
-    scores = _Scores(part)
+    links = _LinkCollector(part)
     soft = _is_soft(model)
-    for batch in batches(part, TOKENS):
+    for batch in batches(part, BATCH_TOKENS):
         if soft:
-            scores.note(SOFT, *_soft_weights(model, guide, batch), batch)
+            links.add(SOFT, *_soft_weights(model, guide, batch), batch)
             continue
-        laws = alignment_distributions(model, guide, batch)
-        for law in DISTRIBUTIONS:
-            scores.note(law, laws.heads, getattr(laws, law), batch)
-    return scores.result()
+        distributions = alignment_distributions(model, guide, batch)
+        for name in DISTRIBUTIONS:
+            links.add(name, distributions.heads, getattr(distributions, name), batch)
+    return links.result()
 
 
 def score_attention(
     model: HeadModel, part: Part, guide: ModelGuide | None = None
 ) -> list[LinkScore]:
-    """Scores every head of the cross-attention, where it predicts a word and where it has read it.
+    """Scores every cross-attention head at both decoder steps; see ``ATTENTION``.
 
     Args:
-        model: The model; its heads stand at their prior's location.
-        part: Sentences whose links are known.
-        guide: Selects the heads, where they are selected.
+        model: The model; its heads are set to their prior's location.
+        part: Sentences with gold links.
+        guide: Selects the heads of a model with a latent selection.
 
     Returns:
-        A score for each head at both places; nothing for a model without cross-attention.
+        A score for each head at both steps; empty for a model without cross-attention.
     """
-    scores = _Scores(part)
+    links = _LinkCollector(part)
     with WithSelection(guide):
         for batch, heads, weights in _cross_weights(model, part):
             before, after = ATTENTION
-            scores.note(before, heads, weights, batch)
-            scores.note(after, heads, weights.roll(-1, -2), batch)
-    return scores.result()
+            links.add(before, heads, weights, batch)
+            links.add(after, heads, weights.roll(-1, -2), batch)
+    return links.result()
 
 
 def _cross_weights(
     model: HeadModel, part: Part
 ) -> Iterator[tuple[Batch, tuple[str, ...], Float[Tensor, "batch head target key"]]]:
-    """The weights of all heads of the cross-attention, a batch at a time."""
-    for batch, recorded in readings(model, batches(part, TOKENS)):
-        blocks = [block for block in recorded.attending if block.chain == "decoder-cross"]
+    """Yields the names and weights of all cross-attention heads, batch by batch."""
+    for batch, recorded in record_heads(model, batches(part, BATCH_TOKENS)):
+        blocks = [block for block in recorded.attention_blocks if block.chain == "decoder-cross"]
         if blocks:
             weights = torch.cat([recorded[block.name].weights for block in blocks], 1)
             yield batch, _name_heads(blocks), weights
 
 
-def best_attention(
+def score_best_attention(
     model: HeadModel, valid: Part, part: Part, guide: ModelGuide | None = None
 ) -> list[LinkScore]:
-    """Scores the cross-attention heads that are best on validation.
+    """Scores the cross-attention head with the lowest error rate on validation.
 
     Args:
         model: The model.
-        valid: What heads are chosen on, by their error rate; the lowest of equals.
-        part: What is scored.
-        guide: Selects the heads, where they are selected.
+        valid: Sentences on which the head is chosen; of equal heads the first.
+        part: Sentences on which it is scored.
+        guide: Selects the heads of a model with a latent selection.
 
     Returns:
-        The score of the best head at both places; nothing for a model without cross-attention.
+        The score of the best head at both steps; empty for a model without cross-attention.
     """
-    chosen, found = score_attention(model, valid, guide), score_attention(model, part, guide)
+    valid_scores, scores = score_attention(model, valid, guide), score_attention(model, part, guide)
     best = []
-    for law in ATTENTION:
-        rivals = [score for score in chosen if score.law == law]
-        if rivals:
-            head = min(rivals, key=_error_of).head
-            best += [score for score in found if (score.law, score.head) == (law, head)]
+    for distribution in ATTENTION:
+        candidates = [score for score in valid_scores if score.distribution == distribution]
+        if candidates:
+            head = min(candidates, key=_error_of).head
+            best += [s for s in scores if (s.distribution, s.head) == (distribution, head)]
     return best
 
 
 def _error_of(score: LinkScore) -> float:
-    """The error rate, the worst where nothing was found."""
+    """The alignment error rate; 1, the worst, without any link."""
     return 1.0 if math.isnan(score.counts.aer) else score.counts.aer

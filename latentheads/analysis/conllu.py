@@ -1,4 +1,4 @@
-"""Dependencies from a CoNLL-U file, and the pieces into which a vocabulary cuts its words."""
+"""Reads dependencies from a CoNLL-U file and maps the tokens of a vocabulary to its words."""
 
 from __future__ import annotations
 
@@ -11,151 +11,162 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import lines_of
 from latentheads.corpora.vocabulary import Vocabulary
 
-__all__ = ["Parsed", "encode_parsed", "read_conllu"]
+__all__ = ["ParsedSentence", "encode_parsed", "read_conllu"]
 
 COLUMNS = 10
 OLD_NAMES = {"obj": "dobj"}
-"""Universal Dependencies 2 calls a direct object obj."""
+"""Universal Dependencies 2 renamed dobj (direct object) to obj."""
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedSentence:
     """A sentence and its dependencies.
 
     Attributes:
         words: Its words.
         arcs: Dependencies between words, from 0; the root has none.
-        glued: Whether no space follows each word.
+        no_space_after: Whether no space follows each word.
     """
 
     words: tuple[str, ...]
     arcs: tuple[Arc, ...]
-    glued: tuple[bool, ...]
+    no_space_after: tuple[bool, ...]
 
     @property
     def text(self) -> str:
-        """The words as they stood, without a space where there was none."""
-        spaced = zip(self.words, self.glued, strict=True)
-        return "".join(word if glued else f"{word} " for word, glued in spaced).rstrip(" ")
+        """The original text, with its spaces."""
+        pairs = zip(self.words, self.no_space_after, strict=True)
+        return "".join(word if joined else f"{word} " for word, joined in pairs).rstrip(" ")
 
 
-def read_conllu(path: str | Path) -> list[Parsed]:
+def read_conllu(path: str | Path) -> list[ParsedSentence]:
     """Reads the sentences of a CoNLL-U file.
 
-    Of its columns ID, FORM, HEAD, DEPREL and, in MISC, ``SpaceAfter=No`` are read. Multi-word
-    ranges and empty nodes are skipped. ``obj`` becomes ``dobj``; a subtype such as ``nsubj:pass``
-    is a relation of its own.
+    It uses the columns ID, FORM, HEAD, DEPREL and ``SpaceAfter=No`` in MISC. It skips multi-word
+    ranges and empty nodes. ``obj`` becomes ``dobj``; a subtype such as ``nsubj:pass`` is a
+    relation of its own.
 
     Raises:
-        ValueError: The file is missing or is no CoNLL-U; one line with file and line number.
+        ValueError: The file is missing or is no CoNLL-U; the message has file and line number.
     """
-    return list(_sentences(Path(path)))
+    return list(_read_sentences(Path(path)))
 
 
-def _sentences(path: Path) -> Iterator[Parsed]:
+def _read_sentences(path: Path) -> Iterator[ParsedSentence]:
     rows: list[_Row] = []
-    first = True
+    is_empty = True
     for number, line in enumerate(lines_of(path), 1):
         if line and not line.startswith("#"):
-            row = _row(line, f"{path}, line {number}", len(rows) + 1)
+            row = _parse_row(line, f"{path}, line {number}", len(rows) + 1)
             rows += [row] if row else []
         elif not line and rows:
-            yield _parsed(rows)
-            rows, first = [], False
+            yield _make_sentence(rows)
+            rows, is_empty = [], False
     if rows:
-        yield _parsed(rows)
-    elif first:
+        yield _make_sentence(rows)
+    elif is_empty:
         raise ValueError(f"{path} holds no sentence")
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A word's line; its governor from 1, 0 for the root."""
+    """The line of a word; its governor is counted from 1, 0 is the root."""
 
-    place: str
+    location: str
     form: str
     governor: int
     relation: str
-    glued: bool
+    no_space_after: bool
 
 
-def _row(line: str, place: str, expected: int) -> _Row | None:
-    """Reads a line; None for a range or an empty node."""
+def _parse_row(line: str, location: str, expected: int) -> _Row | None:
+    """Parses a line; returns None for a multi-word range or an empty node."""
     columns = line.split("\t")
     if len(columns) != COLUMNS:
         raise ValueError(
-            f"{place}: {COLUMNS} columns between tabs are expected, got {len(columns)}"
+            f"{location}: {COLUMNS} columns between tabs are expected, got {len(columns)}"
         )
-    name, form, governor, relation, misc = (columns[n] for n in (0, 1, 6, 7, 9))
-    if all(part.isdecimal() for part in name.replace(".", "-").split("-")) and not name.isdecimal():
+    word_id, form, governor, relation, misc = (columns[n] for n in (0, 1, 6, 7, 9))
+    if (
+        all(part.isdecimal() for part in word_id.replace(".", "-").split("-"))
+        and not word_id.isdecimal()
+    ):
         return None
-    if name != str(expected):
-        raise ValueError(f"{place}: ID {expected} is expected, got {name!r}")
+    if word_id != str(expected):
+        raise ValueError(f"{location}: ID {expected} is expected, got {word_id!r}")
     if not form.strip():
-        raise ValueError(f"{place}: FORM is empty")
+        raise ValueError(f"{location}: FORM is empty")
     if not governor.isdecimal():
-        raise ValueError(f"{place}: HEAD must be the ID of a word or 0, got {governor!r}")
-    glued = "SpaceAfter=No" in misc.split("|")
-    return _Row(place, form, int(governor), OLD_NAMES.get(relation, relation), glued)
+        raise ValueError(f"{location}: HEAD must be the ID of a word or 0, got {governor!r}")
+    no_space_after = "SpaceAfter=No" in misc.split("|")
+    return _Row(location, form, int(governor), OLD_NAMES.get(relation, relation), no_space_after)
 
 
-def _parsed(rows: Sequence[_Row]) -> Parsed:
+def _make_sentence(rows: Sequence[_Row]) -> ParsedSentence:
     arcs = []
     for dependent, row in enumerate(rows):
         if row.governor > len(rows) or row.governor == dependent + 1:
             raise ValueError(
-                f"{row.place}: HEAD must be another of the {len(rows)} words or 0, "
+                f"{row.location}: HEAD must be another of the {len(rows)} words or 0, "
                 f"got {row.governor}"
             )
         if row.governor:
             arcs.append(Arc(row.relation, row.governor - 1, dependent))
-    return Parsed(
-        tuple(row.form for row in rows), tuple(sorted(arcs)), tuple(row.glued for row in rows)
+    return ParsedSentence(
+        tuple(row.form for row in rows),
+        tuple(sorted(arcs)),
+        tuple(row.no_space_after for row in rows),
     )
 
 
 def encode_parsed(
-    sentences: Iterable[Parsed], vocabulary: Vocabulary, spaced: bool = True
+    sentences: Iterable[ParsedSentence], vocabulary: Vocabulary, spaced: bool = True
 ) -> tuple[Rows, list[list[int]]]:
-    """Encodes sentences and tells the word of each token, EOS left out.
+    """Encodes sentences and returns the word index of each token, without EOS.
 
     Args:
-        sentences: What a CoNLL-U file holds.
-        vocabulary: That of the model.
-        spaced: Words with a space between, as a model of tokenised text reads them; if not, the
-            text as it stood. A token then belongs to the word of its last character, a space to
-            the word behind it.
+        sentences: The sentences of a CoNLL-U file.
+        vocabulary: The vocabulary of the model.
+        spaced: Join words with spaces, as for a model of tokenised text; otherwise encode the
+            original text. A token then belongs to the word of its last character, and a space to
+            the next word.
 
     Raises:
-        ValueError: The vocabulary cuts across words, or does not give the text back.
+        ValueError: A token spans two words, or decoding does not return the text.
     """
-    tokens, words = [], []
+    token_ids, words_of_tokens = [], []
     for number, sentence in enumerate(sentences, 1):
-        cut = _spaced if spaced else _as_it_stood
-        ids, owners = cut(sentence, vocabulary, f"sentence {number}")
-        tokens.append(ids)
-        words.append(owners)
-    return Rows.of(tokens), words
+        encode = _encode_words if spaced else _encode_text
+        sentence_ids, word_indices = encode(sentence, vocabulary, f"sentence {number}")
+        token_ids.append(sentence_ids)
+        words_of_tokens.append(word_indices)
+    return Rows.of(token_ids), words_of_tokens
 
 
-def _spaced(sentence: Parsed, vocabulary: Vocabulary, name: str) -> tuple[list[int], list[int]]:
-    pieces = [vocabulary.encode(word)[:-1] for word in sentence.words]
-    ids = vocabulary.encode(" ".join(sentence.words))
-    if [piece for each in pieces for piece in each] != ids[:-1] or not all(pieces):
-        raise ValueError(f"{name}: the vocabulary does not cut it at its words")
-    return ids, [word for word, each in enumerate(pieces) for _ in each]
-
-
-def _as_it_stood(
-    sentence: Parsed, vocabulary: Vocabulary, name: str
+def _encode_words(
+    sentence: ParsedSentence, vocabulary: Vocabulary, location: str
 ) -> tuple[list[int], list[int]]:
-    ids = vocabulary.encode(sentence.text)
-    text = vocabulary.decode(ids)
+    ids_of_words = [vocabulary.encode(word)[:-1] for word in sentence.words]
+    token_ids = vocabulary.encode(" ".join(sentence.words))
+    if [token_id for ids_of_word in ids_of_words for token_id in ids_of_word] != token_ids[
+        :-1
+    ] or not all(ids_of_words):
+        raise ValueError(f"{location}: the vocabulary does not split it at word boundaries")
+    return token_ids, [word for word, ids_of_word in enumerate(ids_of_words) for _ in ids_of_word]
+
+
+def _encode_text(
+    sentence: ParsedSentence, vocabulary: Vocabulary, location: str
+) -> tuple[list[int], list[int]]:
+    token_ids = vocabulary.encode(sentence.text)
+    text = vocabulary.decode(token_ids)
     if text.lower() != sentence.text.lower() or len(text) != len(sentence.text):
-        raise ValueError(f"{name}: the vocabulary does not give back {sentence.text!r}")
-    owner: list[int] = []
-    before = (True, *sentence.glued)
-    for word, (form, glued) in enumerate(zip(sentence.words, before, strict=False)):
-        owner += [word] * (len(form) + (not glued))
-    ends = (len(vocabulary.decode(ids[:count])) for count in range(1, len(ids)))
-    return ids, [owner[max(end - 1, 0)] for end in ends]
+        raise ValueError(f"{location}: the vocabulary does not decode to {sentence.text!r}")
+    word_of_character: list[int] = []
+    no_space_before = (True, *sentence.no_space_after)
+    for word, (form, no_space_after) in enumerate(
+        zip(sentence.words, no_space_before, strict=False)
+    ):
+        word_of_character += [word] * (len(form) + (not no_space_after))
+    ends = (len(vocabulary.decode(token_ids[:count])) for count in range(1, len(token_ids)))
+    return token_ids, [word_of_character[max(end - 1, 0)] for end in ends]

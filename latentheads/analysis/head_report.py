@@ -1,4 +1,4 @@
-"""Everything that is read of a run's heads: the material of tables and pictures."""
+"""All measures of a run's heads: the data of tables and figures."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from torch import Tensor
 from latentheads.analysis.alignments import LinkScore
 from latentheads.analysis.divergence import Divergence
 from latentheads.analysis.measures import Measures
-from latentheads.analysis.positional import Positional
-from latentheads.analysis.rare import RareWord
+from latentheads.analysis.positional import PositionalHeads
+from latentheads.analysis.rare import RareWordHeads
 from latentheads.analysis.relevance import Relevance
 from latentheads.analysis.roles import Role
-from latentheads.analysis.syntactic import Syntactic
+from latentheads.analysis.syntactic import SyntacticHeads
 from latentheads.inference.shuffled import ShuffledTarget
 from latentheads.names import ATTENTION_TYPES, Block
 
-__all__ = ["HeadReport", "others"]
+__all__ = ["HeadReport", "off_diagonal_mean"]
 
 
 @dataclass(frozen=True)
 class HeadReport:
-    """Everything that is read of a run's heads.
+    """All measures of a run's heads.
 
     Attributes:
-        name: The name of the run.
-        blocks: Its blocks that attend, latent or not.
-        divergence: Between the heads of every block, by site.
+        name: Name of the run.
+        blocks: Its attention blocks, latent or not.
+        divergence: JSD between the heads of every block, by site.
         measures: Entropy, confidence and cosine.
-        importance: By the gradient of the loss, by block.
-        relevance: Propagated from predictions; None where it was left out.
-        positional: Relative positions that heads point to.
-        rare: Rare words that they point to, by chain.
-        syntactic: Dependencies that they follow; None where no sentence is parsed, or where no head
-            attends within what is parsed.
-        ngrams: Its n-gram blocks, whose heads have outputs and no weights.
-        links: How well its alignments, and its best heads of cross-attention, meet gold links; none
-            where those are not known.
-        shuffled: What the guide's bound loses when it is told other targets; None of a run without
-            alignments whose guide is told no target.
+        importance: Importance by the gradient of the loss, by block.
+        relevance: Relevance for the predictions; None if it was not computed.
+        positional: Relative positions that heads attend to.
+        rare: Rare words that heads attend to, by attention type.
+        syntactic: Dependencies that heads follow; None without parsed sentences, or without
+            self-attention over them.
+        ngrams: Its n-gram blocks, whose heads have outputs but no weights.
+        links: Scores of its alignments and of its best cross-attention heads against gold links;
+            empty without gold links.
+        shuffled: How much the guide's bound loses when it is conditioned on shuffled targets; None
+            for a run without alignments whose guide is not conditioned on the target.
     """
 
     name: str
@@ -49,59 +49,61 @@ class HeadReport:
     measures: Measures
     importance: dict[str, Tensor]
     relevance: Relevance | None
-    positional: Positional
-    rare: dict[str, RareWord]
-    syntactic: Syntactic | None
+    positional: PositionalHeads
+    rare: dict[str, RareWordHeads]
+    syntactic: SyntacticHeads | None
     ngrams: tuple[Block, ...] = ()
     links: tuple[LinkScore, ...] = ()
     shuffled: ShuffledTarget | None = None
 
     @property
-    def chains(self) -> list[str]:
-        """Its chains."""
-        own = {block.chain for block in self.blocks}
-        return [chain for chain in ATTENTION_TYPES if chain in own]
+    def attention_types(self) -> list[str]:
+        """The attention types of its blocks."""
+        types = {block.chain for block in self.blocks}
+        return [attention_type for attention_type in ATTENTION_TYPES if attention_type in types]
 
-    def chain(self, name: str) -> list[Block]:
-        """The blocks of a chain, bottom to top."""
-        found = [block for block in self.blocks if block.chain == name]
-        return sorted(found, key=lambda block: block.layer)
+    def blocks_of(self, attention_type: str) -> list[Block]:
+        """The blocks of an attention type, bottom to top."""
+        blocks = [block for block in self.blocks if block.chain == attention_type]
+        return sorted(blocks, key=lambda block: block.layer)
 
-    def speaking(self, block: Block) -> list[int]:
-        """The heads of a block that speak in one of the sentences."""
+    def active_heads(self, block: Block) -> list[int]:
+        """Indices of the heads of a block that are active in at least one sentence."""
         return self.measures.entropy[block.name].isfinite().nonzero().flatten().tolist()
 
     @property
-    def silent(self) -> int:
-        """How many heads speak in none of the sentences."""
-        return sum(block.heads - len(self.speaking(block)) for block in self.blocks)
+    def inactive_heads(self) -> int:
+        """Number of heads that are active in no sentence."""
+        return sum(block.heads - len(self.active_heads(block)) for block in self.blocks)
 
     @property
     def roles(self) -> list[Role]:
-        """All roles that its heads play."""
+        """The roles of all heads."""
         syntactic = [] if self.syntactic is None else self.syntactic.roles
-        rare = [role for found in self.rare.values() for role in found.roles]
+        rare = [role for report in self.rare.values() for role in report.roles]
         return [*self.positional.roles, *syntactic, *rare]
 
     @property
-    def normalised(self) -> Divergence:
-        """Divergence a query, whose average is the one number without the length."""
+    def divergence_per_query(self) -> Divergence:
+        """The JSD per query, whose average does not depend on sentence length."""
         return replace(self.divergence, summed=self.divergence.normalised)
 
     @property
     def maps(self) -> dict[str, dict[str, Tensor]]:
-        """Every quantity that has one figure a head, by block."""
-        found = {
+        """Every quantity with one value per head, by block."""
+        maps = {
             "confidence": self.measures.confidence,
             "entropy": self.measures.entropy,
             "importance": self.importance,
-            "cosine": {name: others(each) for name, each in self.measures.cosine.items()},
+            "cosine": {
+                name: off_diagonal_mean(matrix) for name, matrix in self.measures.cosine.items()
+            },
         }
         if self.relevance is not None:
-            found["relevance"] = self.relevance.shares
-        return found
+            maps["relevance"] = self.relevance.shares
+        return maps
 
 
-def others(matrix: Tensor) -> Tensor:
-    """The mean of every row, without its diagonal and silent heads; NaN of a head with no other."""
+def off_diagonal_mean(matrix: Tensor) -> Tensor:
+    """The mean of every row without its diagonal and NaN; NaN for a head without another head."""
     return matrix.masked_fill(torch.eye(len(matrix), dtype=torch.bool), torch.nan).nanmean(-1)

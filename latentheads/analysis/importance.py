@@ -9,8 +9,8 @@ With a mask :math:`\xi_h = 1` on the output of head h,
                 \frac{\partial \mathcal L(x)}{\partial o_{ht}}\Bigr|,
 
 where :math:`\mathcal L(x) = -\log p(y \mid z, x)` is summed over the tokens of a sentence and
-:math:`o_{ht}` is what the head says at query t. The second form needs no mask. The mean is over the
-sentences in which the head speaks, NaN where there are none.
+:math:`o_{ht}` is the output of the head at query t. The second form needs no mask. The mean is over
+the sentences in which the head is active; NaN without such a sentence.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def mask_gradient(
     gradient: Float[Tensor, "*batch query width"],
     heads: int,
 ) -> Float[Tensor, "*batch query head"]:
-    """``o . dL/do`` of every head at every query, from the outputs of all side by side."""
+    """``o . dL/do`` of every head at every query, from the concatenated outputs of all heads."""
     return (joined * gradient).unflatten(-1, (heads, -1)).sum(-1)
 
 
@@ -63,25 +63,25 @@ def gradient_importance(
     Args:
         model: The model.
         parts: A part of a corpus, or batches, each sentence once.
-        guide: Draws the heads from this guide, what sentences share once; without one they stand
-            at their plug-in value.
-        seed: Of the guide's noise, together with the place of the batch.
-        unit: Over what the absolute value is averaged: sentences, as the paper writes, or the
-            queries of the block, as its released code does.
+        guide: Sample the heads from this guide; latents shared by all sentences are sampled once.
+            Without a guide heads are set to their plug-in value.
+        seed: Seed of the guide's noise; the index of the batch is added to it.
+        unit: Average the absolute value over sentences, as in the paper, or over the queries of the
+            block (``token``), as in its released code.
         normalise: Divide by the l2 norm over the heads of a block, as the paper does.
     """
     check_word("unit", unit, UNITS)
-    found, held = Means(), SharedSamples()
-    for place, batch in enumerate(every_batch(parts, "parts")):
-        here = batch.to(model.device)
-        for heads, gradient in _gradients(model, guide, here, seed + place, held):
+    means, shared_samples = Means(), SharedSamples()
+    for index, batch in enumerate(every_batch(parts, "parts")):
+        device_batch = batch.to(model.device)
+        for heads, gradient in _gradients(model, guide, device_batch, seed + index, shared_samples):
             values, counts = gradient.sum(1).abs(), None
             if unit == "token":
                 encoder = side_of(heads.block.chain) == "encoder"
-                real = here.source_valid if encoder else here.target_valid
-                values, counts = gradient.abs().sum(1), real.sum(-1)
-            found.add(heads.block.name, values, heads.speaks, counts)
-    importance = found.result()
+                valid = device_batch.source_valid if encoder else device_batch.target_valid
+                values, counts = gradient.abs().sum(1), valid.sum(-1)
+            means.add(heads.block.name, values, heads.active, counts)
+    importance = means.result()
     return {n: _unit_length(each) for n, each in importance.items()} if normalise else importance
 
 
@@ -90,33 +90,37 @@ def _unit_length(value: Tensor) -> Tensor:
 
 
 def _gradients(
-    model: HeadModel, guide: ModelGuide | None, batch: Batch, seed: int, held: SharedSamples
+    model: HeadModel,
+    guide: ModelGuide | None,
+    batch: Batch,
+    seed: int,
+    shared_samples: SharedSamples,
 ) -> list[tuple[Heads, Float[Tensor, "batch query _"]]]:
-    """The heads of every block, and the gradient of each sentence's loss by their masks."""
-    heads = Recording(model, keep_gradients=True)
-    modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
-    with ExitStack() as around:
-        around.enter_context(evaluation_mode(*modules))
-        around.enter_context(fixed_noise(seed, batch.target.device))
-        around.enter_context(blocked_from_tracers())
-        around.enter_context(torch.enable_grad())
-        around.enter_context(heads)
-        loss = -_log_likelihood(model, guide, batch, held).sum()
-    found = [heads[block.name] for block in heads.blocks]
-    joined = [each.joined for each in found]
+    """Returns the heads of every block and the gradient of each sentence's loss by their masks."""
+    recording = Recording(model, keep_gradients=True)
+    modules = [module for module in (model, guide) if isinstance(module, nn.Module)]
+    with ExitStack() as contexts:
+        contexts.enter_context(evaluation_mode(*modules))
+        contexts.enter_context(fixed_noise(seed, batch.target.device))
+        contexts.enter_context(blocked_from_tracers())
+        contexts.enter_context(torch.enable_grad())
+        contexts.enter_context(recording)
+        loss = -_log_likelihood(model, guide, batch, shared_samples).sum()
+    recorded = [recording[block.name] for block in recording.blocks]
+    joined = [block_heads.joined for block_heads in recorded]
     gradients = torch.autograd.grad(loss, joined, materialize_grads=True)
     return [
-        (each, mask_gradient(each.joined.detach(), gradient, each.block.heads))
-        for each, gradient in zip(found, gradients, strict=True)
+        (block_heads, mask_gradient(block_heads.joined.detach(), gradient, block_heads.block.heads))
+        for block_heads, gradient in zip(recorded, gradients, strict=True)
     ]
 
 
 def _log_likelihood(
-    model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedSamples
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, shared_samples: SharedSamples
 ) -> Tensor:
     """Log p(y | z, x) of every sentence."""
     if guide is None:
         return plug_in_log_likelihood(model, batch)
-    with held:
+    with shared_samples:
         target = traces(model, guide, batch)[0].nodes[TARGET]
     return target["fn"].log_prob(target["value"])

@@ -1,26 +1,26 @@
-"""Names of the tokens at the queries and keys of a block, and where alignments may point."""
+"""Labels for the queries and keys of a block, and for the positions of alignment heads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from latentheads.analysis.sides import sides
+from latentheads.analysis.tokens import attention_tokens
 from latentheads.batch import SPECIALS, Batch
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.names import side_of
 
-__all__ = ["name_positions", "name_sides", "name_tokens"]
+__all__ = ["name_positions", "name_queries_and_keys", "name_tokens"]
 
 NULL = "null"
-"""The name of the position at which a word of a language model points at no word."""
+"""The label of the position at which a language model's alignment head points at no word."""
 
 SPACE = "␣"
-"""The sign for a token that is a space alone."""
+"""The symbol for a token that is a space."""
 
 
 def name_tokens(vocabulary: Vocabulary, tokens: Iterable[int]) -> list[str]:
-    """A name for each token, special ones too; for a position of speech its time."""
+    """Labels each token, special ones too; a position of speech is labelled with its time."""
     if isinstance(vocabulary, Positions):
         return vocabulary.name_places(sum(1 for _ in tokens))
     return [_name_token(vocabulary, token) for token in tokens]
@@ -35,46 +35,47 @@ def _name_token(vocabulary: Vocabulary, token: int) -> str:
 
 
 def _show_text(text: str) -> str:
-    """A text made visible: a sign for a space, an escape for what cannot be printed."""
-    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
-    return shown if shown.strip() else SPACE * max(1, len(shown))
+    """Makes a text visible: a symbol for a space, an escape for unprintable characters."""
+    visible = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return visible if visible.strip() else SPACE * max(1, len(visible))
 
 
-def name_sides(
-    batch: Batch, chain: str, source: Vocabulary | None, target: Vocabulary, place: int = 0
+def name_queries_and_keys(
+    batch: Batch, attention_type: str, source: Vocabulary | None, target: Vocabulary, index: int = 0
 ) -> tuple[list[str], list[str]]:
-    """The tokens read at the queries and at the keys of a chain, without padding.
+    """Labels the tokens at the queries and at the keys of an attention type, without padding.
 
     Args:
         batch: The sentences.
-        chain: One of ``ATTENTION_TYPES``.
-        source: The vocabulary of the source; None of a language model.
+        attention_type: One of ``ATTENTION_TYPES``.
+        source: The vocabulary of the source; None for a language model.
         target: The vocabulary of the target.
-        place: Which sentence of the batch.
+        index: Index of the sentence in the batch.
     """
-    known = sides(batch, chain)
-    of_queries = source or target if side_of(chain) == "encoder" else target
-    of_keys = target if chain == "decoder-self" else source or target
-    queries = known.queries[place][known.real_queries[place]]
-    keys = known.keys[place][known.real_keys[place]]
-    return name_tokens(of_queries, queries.tolist()), name_tokens(of_keys, keys.tolist())
+    tokens = attention_tokens(batch, attention_type)
+    query_vocabulary = source or target if side_of(attention_type) == "encoder" else target
+    key_vocabulary = target if attention_type == "decoder-self" else source or target
+    queries = tokens.queries[index][tokens.valid_queries[index]]
+    keys = tokens.keys[index][tokens.valid_keys[index]]
+    labels = name_tokens(query_vocabulary, queries.tolist())
+    return labels, name_tokens(key_vocabulary, keys.tolist())
 
 
 def name_positions(
-    batch: Batch, source: Vocabulary | None, target: Vocabulary, place: int = 0
+    batch: Batch, source: Vocabulary | None, target: Vocabulary, index: int = 0
 ) -> list[str]:
-    """What stands at the positions that heads of alignments may point at, without padding.
+    """Labels the positions that alignment heads may point at, without padding.
 
-    In a language model the first is null, where a word points at no word; each further one is the
-    state that has read a token, BOS before all others.
+    In a language model the first position is null, for pointing at no word; the others are the
+    decoder states after each token, beginning with BOS.
 
     Args:
         batch: The sentences.
-        source: The vocabulary of the source; None of a language model.
+        source: The vocabulary of the source; None for a language model.
         target: The vocabulary of the target.
-        place: Which sentence of the batch.
+        index: Index of the sentence in the batch.
     """
     if source is None or batch.source is None:
-        read = batch.fed[place][batch.target_valid[place]].tolist()
-        return [NULL, *name_tokens(target, read[:-1])]
-    return name_tokens(source, batch.source[place][batch.source_valid[place]].tolist())
+        token_ids = batch.fed[index][batch.target_valid[index]].tolist()
+        return [NULL, *name_tokens(target, token_ids[:-1])]
+    return name_tokens(source, batch.source[index][batch.source_valid[index]].tolist())

@@ -1,4 +1,4 @@
-r"""How spread, how confident and how alike heads are.
+r"""Entropy and confidence of heads, and cosine between their outputs.
 
 For head h with weights :math:`a_{ts}` and outputs :math:`o_t`,
 
@@ -6,11 +6,11 @@ For head h with weights :math:`a_{ts}` and outputs :math:`o_t`,
           \mathrm{confidence}(h) = \frac1T \sum_t \max_s a_{ts}, \qquad
           \mathrm{cosine}(h, h') = \frac1T \sum_t \frac{o_t \cdot o'_t}{\|o_t\| \|o'_t\|}
 
-over all T queries of all sentences that are no padding and in which the head, or both heads, speak;
-of a head that never speaks they are NaN. N-gram heads, which have no weights, have a cosine alone.
+over all T valid queries of the sentences in which the head, or both heads, are active; NaN for a
+head that is never active. N-gram heads have no weights, and so only a cosine.
 Confidence is that of Voita et al. (2019, https://arxiv.org/abs/1905.09418),
 who exclude the end of the sentence as "not a real token". They do not say whether as a query or as
-a key: here, by default, as both. Nothing is normalised again after the exclusion.
+a key; the default here is both. Weights are not renormalised after the exclusion.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.analysis.means import Means, pairs
-from latentheads.analysis.record import readings
-from latentheads.analysis.sides import sides
+from latentheads.analysis.means import Means, active_pairs
+from latentheads.analysis.record import record_heads
+from latentheads.analysis.tokens import attention_tokens
 from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.guide import ModelGuide
@@ -37,14 +37,14 @@ __all__ = ["Measures", "head_confidence", "head_cosine", "head_entropy", "measur
 def head_entropy(
     weights: Float[Tensor, "*batch head query key"], queries: Bool[Tensor, "*batch query"]
 ) -> Float[Tensor, "*batch head"]:
-    """Entropy of every head's weights, summed over the queries that count, in nats.
+    """Entropy of every head's weights, summed over the counted queries, in nats.
 
     Args:
-        weights: What every head reads from each key, for each query.
-        queries: True at those that count.
+        weights: Attention weights of every head.
+        queries: True at queries that count.
     """
-    each = -torch.special.xlogy(weights, weights).sum(-1)
-    return (each * queries.unsqueeze(-2)).sum(-1)
+    entropies = -torch.special.xlogy(weights, weights).sum(-1)
+    return (entropies * queries.unsqueeze(-2)).sum(-1)
 
 
 def head_confidence(
@@ -52,27 +52,27 @@ def head_confidence(
     queries: Bool[Tensor, "*batch query"],
     keys: Bool[Tensor, "*batch key"],
 ) -> Float[Tensor, "*batch head"]:
-    """The largest weight on a key that counts, summed over the queries that count.
+    """The largest weight on a counted key, summed over the counted queries.
 
     Args:
-        weights: What every head reads from each key, for each query.
-        queries: True at those that count.
-        keys: The same of keys.
+        weights: Attention weights of every head.
+        queries: True at queries that count.
+        keys: True at keys that count.
     """
-    each = (weights * keys[..., None, None, :]).amax(-1)
-    return (each * queries.unsqueeze(-2)).sum(-1)
+    confidences = (weights * keys[..., None, None, :]).amax(-1)
+    return (confidences * queries.unsqueeze(-2)).sum(-1)
 
 
 def head_cosine(
     outputs: Float[Tensor, "*batch head query dim"], queries: Bool[Tensor, "*batch query"]
 ) -> Float[Tensor, "*batch head head"]:
-    """Cosine between the outputs of all pairs of heads, summed over the queries that count.
+    """Cosine between the outputs of all pairs of heads, summed over the counted queries.
 
-    Zeros, as an n-gram head says with all its units off, are at a right angle to everything.
+    The cosine with an output of zeros, such as that of an n-gram head with all units off, is 0.
 
     Args:
-        outputs: What every head says at each query.
-        queries: True at those that count.
+        outputs: The output of every head at each query.
+        queries: True at queries that count.
     """
     unit = F.normalize(outputs, dim=-1) * queries[..., None, :, None]
     return torch.einsum("...iqd,...jqd->...ij", unit, unit)
@@ -80,7 +80,7 @@ def head_cosine(
 
 @dataclass(frozen=True)
 class Measures:
-    """Averages over the queries of the sentences in which a head speaks, by block.
+    """Averages over the queries of the sentences in which a head is active, by block.
 
     Attributes:
         entropy: In nats.
@@ -100,25 +100,26 @@ def measure(
     seed: int = 0,
     exclude: str = "both",
 ) -> Measures:
-    """Measures the heads of every block, latent or not.
+    """Computes entropy, confidence and cosine of the heads of every block, latent or not.
 
     Args:
         model: The model.
         parts: A part of a corpus, or batches, each sentence once.
-        guide: Draws the heads from this guide; without one they stand at their plug-in value.
-        seed: Of the guide's noise.
-        exclude: Where tokens that only begin or end a sentence do not count for the confidence,
-            one of ``EXCLUDE``: as both query and key, as one of them, or nowhere, ``none``.
+        guide: Sample the heads from this guide; without one they are set to their plug-in value.
+        seed: Seed of the guide's noise.
+        exclude: Where BOS and EOS do not count for the confidence, one of ``EXCLUDE``: ``both``
+            as query and as key, ``query``, ``key`` or ``none``.
     """
     entropy, confidence, cosine = Means(), Means(), Means()
-    for batch, heads in readings(model, parts, guide, seed):
+    for batch, heads in record_heads(model, parts, guide, seed):
         for block in heads.blocks:
-            found, known = heads[block.name], sides(batch, block.chain)
-            real, speaks, name = known.real_queries, found.speaks, block.name
-            cosine.add(name, head_cosine(found.outputs, real), pairs(speaks), real.sum(-1))
-            if found.attends:
-                weights, asking = found.weights, known.asking(exclude)
-                sure = head_confidence(weights, asking, known.answering(exclude))
-                entropy.add(name, head_entropy(weights, real), speaks, real.sum(-1))
-                confidence.add(name, sure, speaks, asking.sum(-1))
+            recorded, tokens = heads[block.name], attention_tokens(batch, block.chain)
+            name, active, queries = block.name, recorded.active, tokens.valid_queries
+            lengths = queries.sum(-1)
+            cosine.add(name, head_cosine(recorded.outputs, queries), active_pairs(active), lengths)
+            if recorded.attends:
+                weights, counted = recorded.weights, tokens.counted_queries(exclude)
+                largest = head_confidence(weights, counted, tokens.counted_keys(exclude))
+                entropy.add(name, head_entropy(weights, queries), active, lengths)
+                confidence.add(name, largest, active, counted.sum(-1))
     return Measures(entropy.result(), confidence.result(), cosine.result())

@@ -1,13 +1,13 @@
-r"""Noise that a head bears: how much its logits may vary before the target is less likely.
+r"""Noise tolerance of heads: how much logits may vary before the target becomes less likely.
 
 The guide is :math:`q(z_h) = \mathcal N(c_h, s_h^2)` around the network's own logits :math:`c_h`,
-with one scale :math:`s_h` for each head. Learned are the scales alone, on
+with one scale :math:`s_h` for each head. Only the scales are trained, on
 
 .. math:: \mathbb E_q \log p(y \mid z, x) - w \operatorname{KL}(q \,\Vert\, p),
 
-whose KL to the model's prior falls as noise grows: with the price :math:`w = 1` that is the bound,
-with less it is the price at which noise is bought. A head with a large scale hardly minds where it
-looks. That does not say whether it may go.
+whose KL to the model's prior falls as noise grows. With the KL weight :math:`w = 1` this is the
+ELBO; a smaller weight rewards noise less. The output of a head with a large scale depends little on
+its attention weights. That does not mean that the head can be removed.
 """
 
 from __future__ import annotations
@@ -35,52 +35,52 @@ from latentheads.noise import fixed_noise
 
 __all__ = ["NoisyHeads", "learn_noise", "noise_cost"]
 
-START = 0.5
-"""The scale that learning starts from."""
+INITIAL_SCALE = 0.5
+"""The scale at the start of training."""
 
-SILENT = 1e-6
-"""A scale that is as good as none."""
+MIN_SCALE = 1e-6
+"""A scale that is practically no noise."""
 
 
 class NoisyHeads(Guide):
-    """The network's own logits, under noise whose scale each head learns.
+    """Adds Gaussian noise to the network's own logits, with one learned scale per head.
 
     Args:
-        model: A model whose heads have noise.
+        model: A model with latent logits.
 
     Raises:
-        ValueError: None of its heads has.
+        ValueError: The model has no latent logits.
     """
 
     def finish(self) -> None:
-        """Makes the families, of one block at least."""
+        """Builds the families and checks that there is at least one."""
         super().finish()
         if not self._scales():
             raise ValueError(
-                "no head of this model has noise: give it a prior that draws logits, such as "
-                "independent"
+                "no head of this model has noise: give it a prior over logits, such as independent"
             )
 
     def family(self, block: Block) -> Gaussian:
-        """A Gaussian around the scores."""
-        return Gaussian(Identity(), HeadScale(block.heads, START, learned=True))
+        """A Gaussian centred on the scores."""
+        return Gaussian(Identity(), HeadScale(block.heads, INITIAL_SCALE, learned=True))
 
     def scales(self) -> dict[str, Float[Tensor, " head"]]:
         """The scale of every head, by block."""
-        return {name: log.detach().exp().flatten() for name, log in self._scales().items()}
+        parameters = self._scales().items()
+        return {name: log_scale.detach().exp().flatten() for name, log_scale in parameters}
 
     @torch.no_grad()
-    def take(self, scales: Mapping[str, Float[Tensor, " head"]]) -> None:
+    def set_scales(self, scales: Mapping[str, Float[Tensor, " head"]]) -> None:
         """Sets the scale of every head.
 
         Args:
             scales: By block.
         """
-        for name, log in self._scales().items():
-            log.copy_(scales[name].log()[:, None, None])
+        for name, log_scale in self._scales().items():
+            log_scale.copy_(scales[name].log()[:, None, None])
 
     def _scales(self) -> dict[str, Tensor]:
-        """The parameter of every block: the logarithm of its scales."""
+        """The parameter of every block, the logarithm of its scales."""
         blocks = [block for block in self.model.blocks if block.key in self.families]
         families = {block.name: cast(Gaussian, self.families[block.key]) for block in blocks}
         return {name: cast(Tensor, family.scale.log) for name, family in families.items()}
@@ -89,75 +89,76 @@ class NoisyHeads(Guide):
 def learn_noise(
     model: HeadModel,
     parts: Part | Sequence[Batch],
-    price: float = 1.0,
+    kl_weight: float = 1.0,
     learning_rate: float = 0.15,
     seed: int = 0,
 ) -> dict[str, Float[Tensor, " head"]]:
-    """Learns how much noise each head bears: the scale of its logits, by block.
+    """Learns how much noise each head tolerates: the scale of its logits, by block.
 
-    The model stays as it is. What noise a head may have at most is told by its prior.
+    The model is not changed. The scale of the prior limits the noise.
 
     Args:
-        model: A model whose heads have noise, such as ``lh.latent(network)``.
-        parts: The batch of every update, in their order, or a part of a corpus.
-        price: Weight of the KL; 1 is the bound.
-        learning_rate: Of the first update; it falls to 0 along a cosine.
-        seed: Of the noise.
+        model: A model with latent logits, such as ``lh.latent(network)``.
+        parts: The batch of every optimiser step, in order, or a part of a corpus.
+        kl_weight: Weight of the KL; 1 gives the ELBO.
+        learning_rate: Initial learning rate; it decays to 0 along a cosine.
+        seed: Seed of the noise.
 
     Example:
-        >>> found = lh.analysis.learn_noise(model, [batch] * 3, price=0.1)
-        >>> found["encoder.0.self"].shape
+        >>> scales = lh.analysis.learn_noise(model, [batch] * 3, kl_weight=0.1)
+        >>> scales["encoder.0.self"].shape
         torch.Size([2])
     """
-    check_least({"price": price, "learning_rate": learning_rate}, price=0.0, learning_rate=0.0)
-    known = list(every_batch(parts, "parts"))
-    like = next(model.parameters())
-    guide = NoisyHeads(model).to(like)
-    own = list(guide._scales().values())
-    objective = Head_ELBO(kl_weight=price, analytic=True)
-    adam = torch.optim.Adam(own, lr=learning_rate)
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, len(known))
-    with evaluation_mode(model), fixed_noise(seed, like.device):
-        for batch in known:
-            adam.zero_grad()
-            loss = objective.differentiable_loss(model, guide, batch.to(like.device))
-            loss.backward(inputs=own)  # nothing else is to keep a gradient
-            adam.step()
-            falling.step()
+    options = {"kl_weight": kl_weight, "learning_rate": learning_rate}
+    check_least(options, kl_weight=0.0, learning_rate=0.0)
+    training_batches = list(every_batch(parts, "parts"))
+    parameter = next(model.parameters())
+    guide = NoisyHeads(model).to(parameter)
+    log_scales = list(guide._scales().values())
+    elbo = Head_ELBO(kl_weight=kl_weight, analytic=True)
+    optimizer = torch.optim.Adam(log_scales, lr=learning_rate)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, len(training_batches))
+    with evaluation_mode(model), fixed_noise(seed, parameter.device):
+        for batch in training_batches:
+            optimizer.zero_grad()
+            loss = elbo.differentiable_loss(model, guide, batch.to(parameter.device))
+            loss.backward(inputs=log_scales)  # the model's parameters get no gradient
+            optimizer.step()
+            scheduler.step()
     return guide.scales()
 
 
 def noise_cost(
     model: HeadModel, parts: Part | Sequence[Batch], scale: float, seed: int = 0
 ) -> dict[str, Float[Tensor, " head"]]:
-    """What noise in one head alone costs: nats that the log-likelihood of a sentence loses.
+    """Computes the loss of log-likelihood, in nats per sentence, from noise in a single head.
 
     Args:
-        model: A model whose heads have noise; which noise their prior has is of no account.
+        model: A model with latent logits; the noise of their prior has no effect.
         parts: A part of a corpus, or batches, each sentence once.
         scale: Standard deviation of the noise around the head's own logits.
-        seed: Of the noise, the same for every head.
+        seed: Seed of the noise, the same for every head.
 
     Returns:
-        The mean over sentences, for the heads of every block.
+        The mean over sentences, for each head of every block.
     """
-    check_least({"scale": scale}, scale=SILENT)
-    like = next(model.parameters())
-    guide = NoisyHeads(model).to(like)
-    silent = {name: torch.full_like(each, SILENT) for name, each in guide.scales().items()}
-    here = [batch.to(like.device) for batch in every_batch(parts, "parts")]
+    check_least({"scale": scale}, scale=MIN_SCALE)
+    parameter = next(model.parameters())
+    guide = NoisyHeads(model).to(parameter)
+    noiseless = {name: torch.full_like(s, MIN_SCALE) for name, s in guide.scales().items()}
+    all_batches = [batch.to(parameter.device) for batch in every_batch(parts, "parts")]
 
     def measure(scales: Mapping[str, Tensor]) -> float:
-        guide.take(scales)
-        with evaluating(model, guide), fixed_noise(seed, like.device):
-            found = [terms(model, guide, batch).log_likelihood for batch in here]
-        return float(torch.cat(found).mean())
+        guide.set_scales(scales)
+        with evaluating(model, guide), fixed_noise(seed, parameter.device):
+            log_likelihoods = [terms(model, guide, batch).log_likelihood for batch in all_batches]
+        return float(torch.cat(log_likelihoods).mean())
 
-    whole, cost = measure(silent), {}
-    for name, none in silent.items():
-        cost[name] = torch.zeros(len(none))
-        for head in range(len(none)):
-            noisy = none.clone()
+    baseline, cost = measure(noiseless), {}
+    for name, scales in noiseless.items():
+        cost[name] = torch.zeros(len(scales))
+        for head in range(len(scales)):
+            noisy = scales.clone()
             noisy[head] = scale
-            cost[name][head] = whole - measure(silent | {name: noisy})
+            cost[name][head] = baseline - measure(noiseless | {name: noisy})
     return cost

@@ -1,4 +1,4 @@
-"""Positional heads: they point to one relative position, such as the word before."""
+"""Positional heads: they attend to one relative position, such as the previous word."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.analysis.roles import Counts, Detector, Role, View, add, by_offset, pointed, share
+from latentheads.analysis.roles import (
+    AttentionView,
+    Detector,
+    OffsetCounts,
+    Role,
+    add_counts,
+    argmax_pairs,
+    count_by_offset,
+    fraction,
+)
 
-__all__ = ["Positional", "Positions"]
+__all__ = ["PositionalDetector", "PositionalHeads"]
 
 
 @dataclass(frozen=True)
-class Positional:
-    """To which relative position every head points most often.
+class PositionalHeads:
+    """The relative position that every head attends to most often.
 
     Attributes:
-        offset: By block: the position, key less query.
-        share: By block: how often; NaN of a head that was never asked.
-        threshold: From which share on a head is positional.
+        offset: By block: the position of the key relative to the query.
+        share: By block: the share of counted queries; NaN for a head without any.
+        threshold: Minimum share of a positional head.
     """
 
     offset: dict[str, Int[Tensor, " head"]]
@@ -39,39 +48,39 @@ class Positional:
         ]
 
 
-class Positions(Detector):
-    """Finds heads that point to one relative position at least 90 % of the time.
+class PositionalDetector(Detector):
+    """Finds heads that attend to one relative position for at least 90 % of the queries.
 
     Args:
-        threshold: The share.
-        edges: Also ask queries whose offset would lead out of the sentence, where every head must
-            fail. The paper does not say whether it did; of a sentence of eight words it takes an
-            eighth, so that no head of a corpus of short ones could be positional.
+        threshold: Minimum share of queries.
+        edges: Also count queries whose offset lies outside the sentence, where every head fails.
+            The paper does not say whether it counts them. In a sentence of eight words this costs
+            an eighth, so in a corpus of short sentences no head could be positional.
     """
 
     def __init__(self, threshold: float = 0.9, edges: bool = False) -> None:
         if not 0 < threshold <= 1:
             raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
         self.threshold, self.edges = threshold, edges
-        self._hits: dict[str, Counts] = defaultdict(dict)
-        self._possible: dict[str, Counts] = defaultdict(dict)
-        self._asked: dict[str, Tensor] = {}
+        self._hits: dict[str, OffsetCounts] = defaultdict(dict)
+        self._possible: dict[str, OffsetCounts] = defaultdict(dict)
+        self._counted: dict[str, Tensor] = {}
 
-    def look(self, view: View) -> None:
-        """Counts the offsets of a block."""
-        asked, number = view.asked, view.asked.any(-1).sum((0, -1)).cpu()
-        add(self._hits[view.block], by_offset(pointed(view.weights, asked)))
-        add(self._possible[view.block], by_offset(asked))
-        self._asked[view.block] = self._asked.get(view.block, 0) + number
+    def update(self, view: AttentionView) -> None:
+        """Counts the offsets that the heads of a block attend to."""
+        pairs, counted = view.active_pairs, view.active_pairs.any(-1).sum((0, -1)).cpu()
+        add_counts(self._hits[view.block], count_by_offset(argmax_pairs(view.weights, pairs)))
+        add_counts(self._possible[view.block], count_by_offset(pairs))
+        self._counted[view.block] = self._counted.get(view.block, 0) + counted
 
-    def result(self) -> Positional:
+    def result(self) -> PositionalHeads:
         """The most frequent offset of every head, and its share."""
         offset, shares = {}, {}
         for block, hits in self._hits.items():
             offsets = torch.tensor(list(hits))
-            most, place = torch.stack(list(hits.values())).max(0)
+            count, best = torch.stack(list(hits.values())).max(0)
             possible = torch.stack([self._possible[block][o] for o in hits])
-            possible = possible.gather(0, place[None])[0]
-            offset[block] = offsets[place].where(self._asked[block] > 0, 0)
-            shares[block] = share(most, self._asked[block] if self.edges else possible)
-        return Positional(offset, shares, self.threshold)
+            possible = possible.gather(0, best[None])[0]
+            offset[block] = offsets[best].where(self._counted[block] > 0, 0)
+            shares[block] = fraction(count, self._counted[block] if self.edges else possible)
+        return PositionalHeads(offset, shares, self.threshold)

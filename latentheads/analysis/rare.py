@@ -1,4 +1,4 @@
-"""Rare-word heads: they point to the least frequent words of a sentence."""
+"""Rare-word heads: they attend to the least frequent words of a sentence."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.analysis.roles import Detector, Role, View, pointed, share
+from latentheads.analysis.roles import AttentionView, Detector, Role, argmax_pairs, fraction
 from latentheads.batch import BOS, EOS, PAD
 
-__all__ = ["RareWord", "Rarity", "frequency_ranks"]
+__all__ = ["RareWordDetector", "RareWordHeads", "frequency_ranks"]
 
 
 @dataclass(frozen=True)
-class RareWord:
-    """How often every head points to the least frequent words.
+class RareWordHeads:
+    """Share of queries for which every head attends to the least frequent words.
 
     Attributes:
-        rarest: By block: to the rarest word; NaN where nothing was asked.
-        two: By block: to one of the two rarest.
-        chance: By block: how often a random key is one of the two, where the head speaks.
-        count: By block: queries that the head was asked.
-        threshold: How often a rare-word head points to one of the two rarest.
-        margin: By how much it must be better than chance.
+        rarest: By block: share to the rarest word; NaN without counted queries.
+        two: By block: share to one of the two rarest words.
+        chance: By block: probability that a random key is one of the two, where the head is active.
+        count: By block: number of counted queries.
+        threshold: Minimum of ``two`` for a rare-word head.
+        margin: Minimum difference between ``two`` and ``chance``.
     """
 
     rarest: dict[str, Float[Tensor, " head"]]
@@ -49,25 +49,25 @@ class RareWord:
         ]
 
 
-class Rarity(Detector):
-    """Finds heads that point to one of the two least frequent words at least half of the time.
+class RareWordDetector(Detector):
+    """Finds heads that attend to one of the two rarest words for at least half of the queries.
 
-    Only queries are asked whose rarest key is outside the most frequent types. The paper gives
+    A query counts only if its rarest key is outside the most frequent tokens. The paper gives
     figures and no rule: 66 % to the rarest and 83 % to the two rarest on one corpus, over 50 % to
-    the two on another. In a short sentence one of the two is easily met; hence a margin above a
-    random key.
+    the two on another. In a short sentence a random key is often one of the two; hence the margin
+    above chance.
 
     Args:
-        ranks: Of the vocabulary of the keys, the place of every type when all are sorted by
-            frequency, from 0; see :func:`frequency_ranks`.
-        top: How many of the most frequent types do not count as rare.
-        threshold: How often a head must point to one of the two.
-        margin: By how much it must be better than chance.
+        ranks: Frequency rank of every token of the key vocabulary, from 0; see
+            :func:`frequency_ranks`.
+        top: Number of most frequent tokens that do not count as rare.
+        threshold: Minimum share of queries.
+        margin: Minimum difference to a random key.
     """
 
     def __init__(
         self,
-        ranks: Int[Tensor, " type"],
+        ranks: Int[Tensor, " vocab"],
         top: int = 500,
         threshold: float = 0.5,
         margin: float = 0.1,
@@ -79,36 +79,36 @@ class Rarity(Detector):
         self.ranks, self.top, self.threshold, self.margin = ranks, top, threshold, margin
         self._sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
 
-    def look(self, view: View) -> None:
-        """Counts the rare words that a block points to."""
-        pairs = view.asked
-        rank = self.ranks.to(pairs.device)[view.known.keys][:, None, None]
-        here = torch.where(pairs, rank, -1)
-        first = here.amax(-1, keepdim=True)
-        second = torch.where(here < first, here, -1).amax(-1, keepdim=True)
-        asked = ((first >= self.top) & (second >= 0)).squeeze(-1)
-        two, rarest = pairs & (here >= second), pairs & (here == first)
-        points = pointed(view.weights, pairs)
+    def update(self, view: AttentionView) -> None:
+        """Counts the rare words that the heads of a block attend to."""
+        pairs = view.active_pairs
+        rank = self.ranks.to(pairs.device)[view.tokens.keys][:, None, None]
+        ranks = torch.where(pairs, rank, -1)
+        first = ranks.amax(-1, keepdim=True)
+        second = torch.where(ranks < first, ranks, -1).amax(-1, keepdim=True)
+        counted = ((first >= self.top) & (second >= 0)).squeeze(-1)
+        two, rarest = pairs & (ranks >= second), pairs & (ranks == first)
+        attended = argmax_pairs(view.weights, pairs)
         sums = self._sums[view.block]
         for name, value in (
-            ("rarest", (points & rarest).any(-1) & asked),
-            ("two", (points & two).any(-1) & asked),
-            ("chance", two.sum(-1) / pairs.sum(-1).clamp_min(1) * asked),
-            ("count", asked),
+            ("rarest", (attended & rarest).any(-1) & counted),
+            ("two", (attended & two).any(-1) & counted),
+            ("chance", two.sum(-1) / pairs.sum(-1).clamp_min(1) * counted),
+            ("count", counted),
         ):
             dims = (0, -1)
             sums[name] = sums.get(name, 0) + value.sum(dims).cpu()
 
-    def result(self) -> RareWord:
-        """How often every head points to rare words."""
-        shares = {
-            name: {block: share(s[name], s["count"]) for block, s in self._sums.items()}
+    def result(self) -> RareWordHeads:
+        """The share of queries for which every head attends to rare words."""
+        fractions = {
+            name: {block: fraction(sums[name], sums["count"]) for block, sums in self._sums.items()}
             for name in ("rarest", "two", "chance")
         }
-        return RareWord(
-            rarest=shares["rarest"],
-            two=shares["two"],
-            chance=shares["chance"],
+        return RareWordHeads(
+            rarest=fractions["rarest"],
+            two=fractions["two"],
+            chance=fractions["chance"],
             count={block: sums["count"] for block, sums in self._sums.items()},
             threshold=self.threshold,
             margin=self.margin,
@@ -116,17 +116,17 @@ class Rarity(Detector):
 
 
 def frequency_ranks(
-    tokens: Int[Tensor, " token"], types: int, ends: Sequence[int] = (PAD, BOS, EOS)
-) -> Int[Tensor, " type"]:
-    """The place of every type by frequency, from 0; types that do not occur come last.
+    tokens: Int[Tensor, " token"], vocab_size: int, special_ids: Sequence[int] = (PAD, BOS, EOS)
+) -> Int[Tensor, " vocab"]:
+    """Ranks tokens by frequency, from 0; tokens that do not occur come last.
 
     Args:
-        tokens: A text, such as all of training.
-        types: Size of the vocabulary.
-        ends: Types that are no words, which come behind all: of a network of ``transformers`` the
-            ``ends`` of a batch, and its padding.
+        tokens: The token ids of a text, such as all of training.
+        vocab_size: Size of the vocabulary.
+        special_ids: Tokens that are no words, ranked last. For a network of ``transformers`` these
+            are the ``ends`` of a batch and its padding.
     """
-    counts = torch.bincount(tokens.long(), minlength=types)
-    counts[list(ends)] = -1
+    counts = torch.bincount(tokens.long(), minlength=vocab_size)
+    counts[list(special_ids)] = -1
     order = counts.argsort(descending=True, stable=True)
-    return torch.empty_like(order).scatter(0, order, torch.arange(types))
+    return torch.empty_like(order).scatter(0, order, torch.arange(vocab_size))

@@ -1,6 +1,6 @@
-"""Every head on request: logits, weights and outputs of each block, in any pass of a model.
+"""Records the logits, weights and outputs of all heads in any forward pass of a model.
 
-A recording listens to the blocks only while it is open; without one nothing is kept or computed.
+Hooks are registered only while a recording is open; otherwise nothing is stored or computed.
 """
 
 from __future__ import annotations
@@ -28,74 +28,74 @@ from latentheads.model import HeadModel
 from latentheads.names import Block, block_of
 from latentheads.noise import fixed_noise
 
-__all__ = ["Heads", "Recording", "readings"]
+__all__ = ["Heads", "Recording", "record_heads"]
 
 
 @dataclass(frozen=True)
 class Heads:
-    """The heads of a block in one pass.
+    """The heads of a block in one forward pass.
 
     Attributes:
         block: The block.
-        joined: The outputs of all heads side by side, as the output projection reads them: weights
-            times values, or what an n-gram says, times the gate where there is one, under dropout
-            while training.
-        scored: The logits and the bias of a block that attends; None of n-grams.
-        speaking: True at heads that are heard; None: all are.
+        joined: The concatenated outputs of all heads, the input of the output projection: weights
+            times values, or the output of an n-gram, times the gate if there is one; with dropout
+            in training mode.
+        logits_and_bias: The logits and the attention bias of an attention block; None for n-grams.
+        active_mask: True at active heads; None if all are active.
     """
 
     block: Block
     joined: Float[Tensor, "*batch query width"]
-    scored: tuple[Tensor, Tensor] | None = None
-    speaking: Bool[Tensor, "*gates head"] | None = None
+    logits_and_bias: tuple[Tensor, Tensor] | None = None
+    active_mask: Bool[Tensor, "*gates head"] | None = None
 
     @property
-    def speaks(self) -> Bool[Tensor, "*batch head"]:
-        """True at heads that say something in a sentence.
+    def active(self) -> Bool[Tensor, "*batch head"]:
+        """True at heads that are active in a sentence.
 
-        A head is silent where it is not chosen, where its gate is closed, and where the output
-        projection reads nothing of it. No measure of heads counts it there.
+        A head is inactive if it is not selected, if its gate is closed, or if the output projection
+        does not use its output. Measures of heads skip inactive heads.
         """
         shape = (*self.joined.shape[:-2], self.block.heads)
-        every = self.joined.new_ones(shape, dtype=torch.bool)
-        return every if self.speaking is None else every & self.speaking
+        all_heads = self.joined.new_ones(shape, dtype=torch.bool)
+        return all_heads if self.active_mask is None else all_heads & self.active_mask
 
     @property
     def attends(self) -> bool:
         """Whether its heads have weights."""
-        return self.scored is not None
+        return self.logits_and_bias is not None
 
     @property
     def logits(self) -> Float[Tensor, "*batch head query key"]:
-        """The logits that were drawn, or the scores of a block without a latent; finite everywhere.
+        """The sampled logits, or the scores of a block without a latent; finite everywhere.
 
-        Those of a silent head are 0 where nothing had to compute them.
+        Logits of inactive heads are 0 if they were not computed.
         """
-        return self._scored[0]
+        return self._attention[0]
 
     @property
     def bias(self) -> Float[Tensor, "*mask 1 asking key"]:
-        """The term added before the softmax: 0 where a key may be read, else -inf.
+        """The attention mask as a bias: 0 where a key may be attended to, else -inf.
 
-        One row may stand for all queries.
+        The query dimension may be 1, for all queries.
         """
-        return self._scored[1]
+        return self._attention[1]
 
     @property
-    def _scored(self) -> tuple[Tensor, Tensor]:
-        if self.scored is None:
+    def _attention(self) -> tuple[Tensor, Tensor]:
+        if self.logits_and_bias is None:
             raise ValueError(f"block {self.block.name!r} has no weights: its heads are n-grams")
-        return self.scored
+        return self.logits_and_bias
 
     @property
     def weights(self) -> Float[Tensor, "*batch head query key"]:
-        """``softmax(logits + bias)``, without the dropout of training; NaN of a silent head."""
+        """``softmax(logits + bias)``, without dropout; NaN for inactive heads."""
         weights = torch.softmax(self.logits + self.bias, -1)
-        return weights.masked_fill(~self.speaks[..., None, None], torch.nan)
+        return weights.masked_fill(~self.active[..., None, None], torch.nan)
 
     @property
     def readable(self) -> Bool[Tensor, "*mask asking key"]:
-        """True where a key may be read."""
+        """True where a key may be attended to."""
         return (self.bias == 0).squeeze(-3)
 
     @property
@@ -105,7 +105,7 @@ class Heads:
 
 
 class Recording:
-    """Keeps the heads of a model's blocks while it is open.
+    """Records the heads of a model's blocks while it is open.
 
     ::
 
@@ -113,23 +113,24 @@ class Recording:
             guide(batch)
         heads["encoder.2.self"].weights
 
-    A recording has what the pass draws: in a guide, draws from the posterior. Outside one,
-    ``model(batch)`` and ``model.states(batch)`` draw heads, gates and selections from the *prior*,
-    which knows nothing of the target. ``with PlugIn(): model.states(batch)`` sets heads to their
-    prior's location, as the plug-in network does, and ``WithSelection(guide)`` around it takes the
-    likeliest selection of the posterior. :func:`readings` runs a model either way.
+    It records what the forward pass samples. Inside a guide these are samples from the posterior.
+    Outside a guide, ``model(batch)`` and ``model.states(batch)`` sample heads, gates and selections
+    from the *prior*, which is not conditioned on the target. ``with PlugIn(): model.states(batch)``
+    sets heads to their prior's location, as in the plug-in network, and ``WithSelection(guide)``
+    around it uses the most likely selection of the posterior. :func:`record_heads` does either.
 
-    It works in training and evaluation and under any guide, and in decoding, where a block runs
-    once a token: ``heads.passes("decoder.0.self")`` lists all. Then a cache stands before the new
-    keys; self-attention has a dimension of hypotheses behind the sentences, and cross-attention
-    takes hypotheses for queries. A block is asked for by its name or by that of its site.
+    It works in training and evaluation mode, with any guide, and in decoding, where a block runs
+    once per token: ``heads.passes("decoder.0.self")`` lists all passes. In decoding, keys include
+    those of the cache; self-attention has a dimension of hypotheses after the sentences, and
+    cross-attention has hypotheses in place of queries. A block can be addressed by its name or by
+    the name of its site.
 
-    A network compiled before a recording opens does not run new hooks.
+    A network that was compiled before the recording opens does not run its hooks.
 
     Args:
         model: The model.
-        blocks: The names of those to record; None for all, latent or not.
-        keep_gradients: Keep tensors in their graph; without it they are detached.
+        blocks: Names of the blocks to record; None for all, latent or not.
+        keep_gradients: Keep the autograd graph; otherwise tensors are detached.
 
     Raises:
         ValueError: The model has no such block.
@@ -138,19 +139,19 @@ class Recording:
     def __init__(
         self, model: nn.Module, blocks: Collection[str] | None = None, keep_gradients: bool = False
     ) -> None:
-        modules = [m for m in model.modules() if isinstance(m, HeadBlock)]
-        self._modules = {m.block.name: m for m in modules if m.speakers}
+        modules = [module for module in model.modules() if isinstance(module, HeadBlock)]
+        self._modules = {module.block.name: module for module in modules if module.speakers}
         if isinstance(blocks, str):
             raise ValueError(f"blocks must be a list of names, as [{blocks!r}], got {blocks!r}")
         if blocks is not None:
-            names = [self._known(block_of(block)) for block in blocks]
+            names = [self._check_block(block_of(block)) for block in blocks]
             self._modules = {name: self._modules[name] for name in names}
         self.keep_gradients = keep_gradients
         self._passes: dict[str, list[Heads]] = defaultdict(list)
-        self._endings: list[Callable[[], None]] = []
-        self._heard: dict[str, tuple[Any, ...]] = {}
+        self._removals: list[Callable[[], None]] = []
+        self._pending: dict[str, tuple[Any, ...]] = {}
 
-    def _known(self, name: str) -> str:
+    def _check_block(self, name: str) -> str:
         if name not in self._modules:
             names = ", ".join(self._modules) or "no block"
             raise ValueError(f"unknown block {name!r}: this recording has {names}")
@@ -158,34 +159,34 @@ class Recording:
 
     @property
     def blocks(self) -> list[Block]:
-        """The blocks that are recorded, in the order in which the model holds them."""
-        return [_spoken(module) for module in self._modules.values()]
+        """The recorded blocks, in the order of the model's modules."""
+        return [_projected_block(module) for module in self._modules.values()]
 
     @property
-    def attending(self) -> list[Block]:
-        """The recorded blocks whose heads have weights."""
+    def attention_blocks(self) -> list[Block]:
+        """The recorded blocks that attend: their heads have weights."""
         modules = self._modules.values()
-        return [_spoken(module) for module in modules if module.attends]
+        return [_projected_block(module) for module in modules if module.attends]
 
     def passes(self, block: str) -> list[Heads]:
-        """All passes of a block, oldest first; none if it did not run."""
-        return self._passes[self._known(block_of(block))]
+        """All passes of a block, oldest first; empty if it did not run."""
+        return self._passes[self._check_block(block_of(block))]
 
     def __getitem__(self, block: str) -> Heads:
         """The last pass of a block."""
-        found = self.passes(block)
-        if not found:
+        passes = self.passes(block)
+        if not passes:
             raise ValueError(f"block {block!r} did not run while it was recorded")
-        return found[-1]
+        return passes[-1]
 
     def __enter__(self) -> Recording:
-        """Begins to listen to the blocks."""
+        """Registers the hooks."""
         for module in self._modules.values():
             name = module.block.name
-            watch = partial(self._hear, name)
-            module.watchers.append(watch)
-            keep = module.projection.register_forward_pre_hook(partial(self._keep, name))
-            self._endings += [partial(module.watchers.remove, watch), keep.remove]
+            hook = partial(self._note_logits, name)
+            module.watchers.append(hook)
+            handle = module.projection.register_forward_pre_hook(partial(self._record, name))
+            self._removals += [partial(module.watchers.remove, hook), handle.remove]
         return self
 
     def __exit__(
@@ -194,70 +195,74 @@ class Recording:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Listens no longer; what was recorded stays."""
-        while self._endings:
-            self._endings.pop()()
-        self._heard.clear()
+        """Removes the hooks; the recorded heads stay."""
+        while self._removals:
+            self._removals.pop()()
+        self._pending.clear()
 
-    def _hear(self, name: str, *heads: Any) -> None:
-        """Notes the heads of a block in a pass, before they are read out."""
-        self._heard[name] = heads
+    def _note_logits(self, name: str, *arguments: Any) -> None:
+        """Stores the logits and the mask of a block until its projection runs."""
+        self._pending[name] = arguments
 
-    def _keep(self, name: str, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        """Keeps a pass that was noted, with the outputs as the projection reads them."""
+    def _record(self, name: str, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        """Records a pass with the head outputs, the input of the projection."""
         (joined,) = inputs
-        if name not in self._heard:
+        if name not in self._pending:
             return inputs
         if self.keep_gradients and not joined.requires_grad:
             joined = joined.detach().requires_grad_()
-        module, (*told, speaking), scored = self._modules[name], self._heard.pop(name), None
+        module, (*arguments, active_mask) = self._modules[name], self._pending.pop(name)
+        logits_and_bias = None
         if module.attends:
-            logits, _, mask = told
-            scored = self._kept(logits), self._kept(mask.bias)
-        found = Heads(_spoken(module), self._kept(joined), scored, speaking)
-        self._passes[name].append(found)
+            logits, _, mask = arguments
+            logits_and_bias = self._detached(logits), self._detached(mask.bias)
+        block = _projected_block(module)
+        self._passes[name].append(
+            Heads(block, self._detached(joined), logits_and_bias, active_mask)
+        )
         return (joined,)
 
-    def _kept(self, tensor: Tensor) -> Tensor:
+    def _detached(self, tensor: Tensor) -> Tensor:
         return tensor if self.keep_gradients else tensor.detach()
 
 
-def _spoken(module: HeadBlock) -> Block:
-    """A block with those of its heads that are read out."""
+def _projected_block(module: HeadBlock) -> Block:
+    """A block with the number of its heads that the output projection uses."""
     return replace(module.block, heads=module.speakers)
 
 
-def readings(
+def record_heads(
     model: HeadModel, parts: Part | Iterable[Batch], guide: ModelGuide | None = None, seed: int = 0
 ) -> Iterator[tuple[Batch, Recording]]:
-    """Runs a model in evaluation mode on every batch, and tells its heads.
+    """Runs a model in evaluation mode on every batch and records its heads.
 
-    What all sentences share, as a selection of heads or their gates, is drawn once.
+    Latents shared by all sentences, such as a selection of heads or gates, are sampled once.
 
     Args:
         model: The model.
         parts: A part of a corpus, or batches, each sentence once.
-        guide: Draws the heads from this guide; without one they stand at their prior's plug-in
-            value.
-        seed: Of the guide's noise, together with the place of the batch.
+        guide: Sample the heads from this guide; without one they are set to their plug-in value.
+        seed: Seed of the guide's noise; the index of the batch is added to it.
 
     Yields:
-        Each batch, on the model's device, and its heads.
+        Each batch, on the model's device, and its recorded heads.
     """
     device = model.device
-    modules = [part for part in (model, guide) if isinstance(part, nn.Module)]
-    held = SharedSamples()
-    for place, batch in enumerate(every_batch(parts, "parts")):
-        here = batch.to(device)
+    modules = [module for module in (model, guide) if isinstance(module, nn.Module)]
+    shared_samples = SharedSamples()
+    for index, batch in enumerate(every_batch(parts, "parts")):
+        device_batch = batch.to(device)
         heads = Recording(model)
-        with evaluating(*modules), fixed_noise(seed + place, device), blocked_from_tracers(), heads:
-            _run(model, guide, here, held)
-        yield here, heads
+        with evaluating(*modules), fixed_noise(seed + index, device), blocked_from_tracers(), heads:
+            _run(model, guide, device_batch, shared_samples)
+        yield device_batch, heads
 
 
-def _run(model: HeadModel, guide: ModelGuide | None, batch: Batch, held: SharedSamples) -> None:
+def _run(
+    model: HeadModel, guide: ModelGuide | None, batch: Batch, shared_samples: SharedSamples
+) -> None:
     if guide is not None:
-        with held:
+        with shared_samples:
             traces(model, guide, batch)
         return
     with PlugIn():

@@ -2,10 +2,10 @@
 
 https://arxiv.org/abs/1905.09418
 
-A head is said to *point* from a query to the key of its largest weight. BOS, EOS and padding
-neither point nor are pointed at, a query that can read a single key is not asked, and a head is
-asked only in sentences in which it speaks. Detectors are shown the heads of a chain batch by batch,
-and then tell what they found: a new one is a subclass of :class:`Detector`.
+A head *attends to* the key of its largest weight. BOS, EOS and padding count neither as queries nor
+as keys, a query with a single allowed key does not count, and a head counts only in sentences in
+which it is active. Detectors are updated with the heads of an attention type batch by batch; their
+``result`` has the roles. A new detector is a subclass of :class:`Detector`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.analysis.record import Heads, readings
-from latentheads.analysis.sides import Sides, sides
+from latentheads.analysis.record import Heads, record_heads
+from latentheads.analysis.tokens import AttentionTokens, attention_tokens
 from latentheads.batch import Batch
 from latentheads.checks import check_word
 from latentheads.corpora import Part
@@ -29,21 +29,21 @@ from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES
 
 __all__ = [
-    "Counts",
+    "AttentionView",
     "Detector",
+    "OffsetCounts",
     "Role",
-    "View",
-    "add",
-    "by_offset",
+    "add_counts",
+    "argmax_pairs",
+    "count_by_offset",
     "detect",
-    "free",
-    "pointed",
+    "drop_single_choice",
+    "fraction",
     "role_map",
-    "share",
 ]
 
-Counts = dict[int, Tensor]
-"""By offset."""
+OffsetCounts = dict[int, Tensor]
+"""Counts by the offset of the key from the query."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Role:
     """A head that plays a role.
 
     Attributes:
-        block: Its block.
-        head: Its place in the block.
-        role: What it does: ``positional``, ``syntactic`` or ``rare-word``.
-        detail: What exactly: an offset such as ``-1``, or a relation and its direction.
-        score: How often it does.
-        baseline: How often the baseline does; None where there is no baseline.
+        block: Name of its block.
+        head: Its index in the block.
+        role: ``positional``, ``syntactic`` or ``rare-word``.
+        detail: An offset such as ``-1``, or a relation and its direction.
+        score: Share of the counted queries for which the head does so.
+        baseline: The same share of the baseline; None without a baseline.
     """
 
     block: str
@@ -68,116 +68,126 @@ class Role:
 
 
 @dataclass(frozen=True)
-class View:
-    """The heads of a block on a batch, and what is known of the tokens.
+class AttentionView:
+    """The attention weights of a block on a batch, with the tokens.
 
     Attributes:
         block: Name of the block.
-        weights: Its weights.
-        known: The tokens at queries and keys.
-        places: Each sentence's place in its corpus.
-        pairs: True where a query that is asked may point at a key.
-        speaks: True at the heads that speak in a sentence.
+        weights: Its attention weights.
+        tokens: The tokens at queries and keys.
+        sentence_indices: Index of each sentence in its corpus.
+        pairs: True where a counted query may attend to a counted key.
+        active: True at heads that are active in a sentence.
     """
 
     block: str
     weights: Float[Tensor, "batch head query key"]
-    known: Sides
-    places: Sequence[int]
+    tokens: AttentionTokens
+    sentence_indices: Sequence[int]
     pairs: Bool[Tensor, "batch query key"]
-    speaks: Bool[Tensor, "batch head"]
+    active: Bool[Tensor, "batch head"]
 
     @classmethod
-    def of(cls, heads: Heads, batch: Batch) -> View:
-        """Views the heads of a block."""
-        known = sides(batch, heads.block.chain)
-        pairs = known.asking()[:, :, None] & known.answering()[:, None] & heads.readable
-        places = batch.sentences.tolist()
-        return cls(heads.block.name, heads.weights, known, places, free(pairs), heads.speaks)
+    def of(cls, heads: Heads, batch: Batch) -> AttentionView:
+        """Makes a view of recorded heads."""
+        tokens = attention_tokens(batch, heads.block.chain)
+        pairs = (
+            tokens.counted_queries()[:, :, None] & tokens.counted_keys()[:, None] & heads.readable
+        )
+        sentence_indices = batch.sentences.tolist()
+        return cls(
+            heads.block.name,
+            heads.weights,
+            tokens,
+            sentence_indices,
+            drop_single_choice(pairs),
+            heads.active,
+        )
 
     @property
-    def asked(self) -> Bool[Tensor, "batch head query key"]:
-        """The pairs, of heads that speak alone."""
-        return self.pairs.unsqueeze(1) & self.speaks[..., None, None]
+    def active_pairs(self) -> Bool[Tensor, "batch head query key"]:
+        """The pairs of every head, none for inactive heads."""
+        return self.pairs.unsqueeze(1) & self.active[..., None, None]
 
 
-def free(pairs: Bool[Tensor, "batch query key"]) -> Bool[Tensor, "batch query key"]:
-    """Drops the queries that have no choice."""
+def drop_single_choice(pairs: Bool[Tensor, "batch query key"]) -> Bool[Tensor, "batch query key"]:
+    """Drops the queries with a single allowed key."""
     return pairs & (pairs.sum(-1, keepdim=True) > 1)
 
 
-def pointed(
+def argmax_pairs(
     weights: Float[Tensor, "batch head query key"], pairs: Bool[Tensor, "batch head query key"]
 ) -> Bool[Tensor, "batch head query key"]:
-    """True at the key of the largest weight among the pairs; the first of equals."""
+    """True at the allowed key with the largest weight; at the first of equal ones."""
     best = weights.masked_fill(~pairs, -1.0).argmax(-1, keepdim=True)
     return torch.zeros_like(weights, dtype=torch.bool).scatter(-1, best, True) & pairs
 
 
-def by_offset(pairs: Bool[Tensor, "batch *more query key"]) -> Counts:
-    """How many pairs there are at each offset of the key from the query."""
+def count_by_offset(pairs: Bool[Tensor, "batch *more query key"]) -> OffsetCounts:
+    """Counts the pairs at each offset of the key from the query."""
     *_, queries, keys = pairs.shape
     offset = torch.arange(keys) - torch.arange(queries)[:, None]
     counts = pairs.sum(0).cpu().flatten(-2)
-    empty = counts.new_zeros(*counts.shape[:-1], queries + keys - 1)
-    summed = empty.index_add(-1, offset.flatten() + queries - 1, counts)
-    return {place - queries + 1: column for place, column in enumerate(summed.unbind(-1))}
+    zeros = counts.new_zeros(*counts.shape[:-1], queries + keys - 1)
+    summed = zeros.index_add(-1, offset.flatten() + queries - 1, counts)
+    return {index - queries + 1: count for index, count in enumerate(summed.unbind(-1))}
 
 
-def add(total: Counts, more: Counts) -> None:
-    """Adds counts to a total."""
+def add_counts(total: OffsetCounts, more: OffsetCounts) -> None:
+    """Adds counts to a total, in place."""
     for offset, count in more.items():
         total[offset] = total.get(offset, 0) + count
 
 
-def share(part: Tensor, whole: Tensor | int) -> Tensor:
-    """A quotient, NaN where there is nothing."""
+def fraction(part: Tensor, whole: Tensor | int) -> Tensor:
+    """Divides in double precision; NaN for 0 / 0."""
     return part.double() / whole
 
 
 class Detector(ABC):
-    """Looks at the heads of a chain, a block and a batch at a time."""
+    """Collects statistics of the heads of an attention type, block by block, batch by batch."""
 
     @abstractmethod
-    def look(self, view: View) -> None:
-        """Takes the heads of a block on one more batch into account."""
+    def update(self, view: AttentionView) -> None:
+        """Adds the heads of a block on one batch."""
 
 
 def detect(
     model: HeadModel,
     parts: Part | Iterable[Batch],
     detectors: Sequence[Detector],
-    chain: str | None = None,
+    attention_type: str | None = None,
     guide: ModelGuide | None = None,
     seed: int = 0,
 ) -> None:
-    """Shows the heads of a chain to detectors, which then know their results.
+    """Updates detectors with the heads of an attention type.
 
     Args:
         model: The model.
         parts: A part of a corpus, or batches, each sentence once.
         detectors: The detectors.
-        chain: The chain; the encoder's of a model that has one, else the decoder's own.
-        guide: Draws the heads from this guide; without one they stand at their plug-in value.
-        seed: Of the guide's noise.
+        attention_type: One of ``ATTENTION_TYPES``; by default the encoder's self-attention, or the
+            decoder's for a model without an encoder.
+        guide: Sample the heads from this guide; without one they are set to their plug-in value.
+        seed: Seed of the guide's noise.
     """
-    for batch, heads in readings(model, parts, guide, seed):
-        chains = {block.chain for block in heads.attending}
-        if not chains:
-            raise ValueError("roles are of heads with weights: this model has no attention")
-        alone = {block.chain for block in heads.blocks} == {ATTENTION_TYPES[1]}
-        shown = chain or ATTENTION_TYPES[1 if alone else 0]
-        check_word("chain", shown, sorted(chains))
-        for block in heads.attending:
-            if block.chain == shown:
-                view = View.of(heads[block.name], batch)
+    for batch, heads in record_heads(model, parts, guide, seed):
+        attention_types = {block.chain for block in heads.attention_blocks}
+        if not attention_types:
+            raise ValueError("roles need attention weights: this model has no attention")
+        decoder_only = {block.chain for block in heads.blocks} == {ATTENTION_TYPES[1]}
+        selected = attention_type or ATTENTION_TYPES[1 if decoder_only else 0]
+        check_word("attention_type", selected, sorted(attention_types))
+        for block in heads.attention_blocks:
+            if block.chain == selected:
+                view = AttentionView.of(heads[block.name], batch)
                 for detector in detectors:
-                    detector.look(view)
+                    detector.update(view)
 
 
 def role_map(*roles: Iterable[Role]) -> dict[str, dict[int, list[Role]]]:
-    """Sorts roles by block and head."""
-    found: dict[str, dict[int, list[Role]]] = defaultdict(lambda: defaultdict(list))
-    for role in (role for some in roles for role in some):
-        found[role.block][role.head].append(role)
-    return {block: dict(heads) for block, heads in found.items()}
+    """Groups roles by block and head."""
+    by_block: dict[str, dict[int, list[Role]]] = defaultdict(lambda: defaultdict(list))
+    for role in (role for group in roles for role in group):
+        by_block[role.block][role.head].append(role)
+    return {block: dict(heads) for block, heads in by_block.items()}

@@ -1,4 +1,4 @@
-"""How sure a guide is of its heads: mean, standard deviation and band of their weights."""
+"""Attention weights under several samples: mean, standard deviation and an 80 % band."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.analysis.record import Recording, readings
+from latentheads.analysis.record import Recording, record_heads
 from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.guide import ModelGuide, WithSelection
@@ -22,28 +22,28 @@ from latentheads.noise import fixed_noise
 __all__ = [
     "BAND",
     "NO_NOISE",
-    "DrawnWeights",
-    "drawn_weights",
-    "prior_readings",
-    "summarise_draws",
+    "SampledWeights",
+    "record_prior_heads",
+    "sample_weights",
+    "summarise_samples",
 ]
 
 BAND = (0.1, 0.9)
-"""The ends of the band that holds most draws, as shares of them."""
+"""The quantiles at the ends of the band."""
 
 NO_NOISE = 1e-6
-"""A standard deviation of weights below it is rounding."""
+"""A standard deviation of weights below this is rounding error."""
 
 
 @dataclass(frozen=True)
-class DrawnWeights:
-    """The attention weights of a block under several draws of its heads.
+class SampledWeights:
+    """Statistics of the attention weights of a block over several samples of its heads.
 
     Attributes:
-        mean: Over the draws.
-        deviation: Their standard deviation; 0 where heads carry no noise.
-        low: A tenth of the draws lies below.
-        high: A tenth of the draws lies above.
+        mean: The mean.
+        deviation: The standard deviation; 0 for heads without noise.
+        low: The 10 % quantile.
+        high: The 90 % quantile.
     """
 
     mean: Float[Tensor, "*batch head query key"]
@@ -52,61 +52,68 @@ class DrawnWeights:
     high: Float[Tensor, "*batch head query key"]
 
 
-def drawn_weights(
+def sample_weights(
     model: HeadModel, guide: ModelGuide, batch: Batch, draws: int = 64, seed: int = 0
-) -> dict[str, DrawnWeights]:
-    """Reads the heads of every block that attends, under draws from a guide.
+) -> dict[str, SampledWeights]:
+    """Samples the attention weights of every attention block from a guide.
 
-    All draws are held in memory: this is for a few sentences. Selections of heads stand at their
-    likeliest.
+    All samples are held in memory, so use only a few sentences. Selections of heads are set to
+    their mode.
 
     Args:
         model: The model.
-        guide: Draws the heads.
+        guide: The guide from which heads are sampled.
         batch: The sentences.
-        draws: Number of draws; at least 2.
-        seed: Of the noise.
+        draws: Number of samples; at least 2.
+        seed: Seed of the noise.
 
     Returns:
-        By the name of the block.
+        Statistics of the weights by name of the block.
     """
     check_least({"draws": draws}, draws=2)
-    every: dict[str, list[Tensor]] = {}
+    weights_of_blocks: dict[str, list[Tensor]] = {}
     with WithSelection(guide):
-        for _, heads in readings(model, [batch] * draws, guide, seed):
-            for block in heads.attending:
-                every.setdefault(block.name, []).append(heads[block.name].weights)
-    return {name: summarise_draws(torch.stack(found)) for name, found in every.items()}
+        for _, heads in record_heads(model, [batch] * draws, guide, seed):
+            for block in heads.attention_blocks:
+                weights_of_blocks.setdefault(block.name, []).append(heads[block.name].weights)
+    return {
+        name: summarise_samples(torch.stack(weights)) for name, weights in weights_of_blocks.items()
+    }
 
 
-def prior_readings(
+def record_prior_heads(
     model: HeadModel, guide: ModelGuide, batch: Batch, draws: int, seed: int = 0
 ) -> Iterator[Recording]:
-    """Reads the heads of every block under draws from the prior, which knows nothing of the target.
+    """Records the heads under samples from the prior, which is not conditioned on the target.
 
-    The noise is that of :func:`readings` with the same seed: where the guide is the prior, both
-    draw the same heads.
+    The noise equals that of :func:`record_heads` with the same seed: if the guide equals the prior,
+    both sample the same heads.
 
     Args:
         model: The model.
-        guide: Selects the heads, where they are selected.
+        guide: Selects the heads of a model with a latent selection.
         batch: The sentences.
-        draws: Number of draws.
-        seed: Of the noise.
+        draws: Number of samples.
+        seed: Seed of the noise.
     """
     device = model.device
-    here = batch.to(device)
-    for place in range(draws):
+    device_batch = batch.to(device)
+    for draw in range(draws):
         heads = Recording(model)
-        around = evaluating(model, guide), fixed_noise(seed + place, device)
-        with around[0], around[1], WithSelection(guide), blocked_from_tracers(), heads:
-            model.states(here)
+        contexts = evaluating(model, guide), fixed_noise(seed + draw, device)
+        with contexts[0], contexts[1], WithSelection(guide), blocked_from_tracers(), heads:
+            model.states(device_batch)
         yield heads
 
 
-def summarise_draws(weights: Float[Tensor, "draw *batch head query key"]) -> DrawnWeights:
-    """The usual estimators; in double precision heads without noise deviate by 0."""
+def summarise_samples(weights: Float[Tensor, "draw *batch head query key"]) -> SampledWeights:
+    """Computes mean, standard deviation and quantiles over samples.
+
+    Double precision makes the deviation of heads without noise exactly 0.
+    """
     deviation, mean = torch.std_mean(weights.double(), 0)
-    ends = np.quantile(weights.cpu().numpy(), BAND, axis=0)  # torch's has a limit of size
-    low, high = torch.from_numpy(ends).to(mean)
-    return DrawnWeights(mean, deviation, low, high)
+    quantiles = np.quantile(
+        weights.cpu().numpy(), BAND, axis=0
+    )  # torch.quantile limits the input size
+    low, high = torch.from_numpy(quantiles).to(mean)
+    return SampledWeights(mean, deviation, low, high)

@@ -1,4 +1,4 @@
-"""Syntactic heads: they point along a dependency, where no fixed offset would find it."""
+"""Syntactic heads: they attend along a dependency more often than any fixed offset does."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.analysis.roles import (
-    Counts,
+    AttentionView,
     Detector,
+    OffsetCounts,
     Role,
-    View,
-    add,
-    by_offset,
-    free,
-    pointed,
-    share,
+    add_counts,
+    argmax_pairs,
+    count_by_offset,
+    drop_single_choice,
+    fraction,
 )
 from latentheads.corpora.grammar import Arc
 from latentheads.corpora.grammar.syntax import arcs as arcs_of
 from latentheads.corpora.grammar.syntax import parse
 from latentheads.names import attention_type_of
 
-__all__ = ["RELATIONS", "Case", "Relations", "Syntactic", "grammar_arcs"]
+__all__ = ["RELATIONS", "DirectedRelation", "SyntacticDetector", "SyntacticHeads", "grammar_arcs"]
 
 RELATIONS = ("nsubj", "dobj", "amod", "advmod")
 """The relations of the paper."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """A relation in one direction, and the fixed offset that finds it most often in the text.
+class DirectedRelation:
+    """A relation in one direction, and the most frequent offset of its words in the text.
 
     Attributes:
-        relation: Its name.
-        to_dependent: Whether governors point to dependents; else dependents to governors.
+        relation: Name of the relation.
+        to_dependent: Whether governors attend to dependents; else dependents to governors.
         offset: The offset in words.
-        baseline: How often the offset is right.
-        count: Words of which it could be asked.
+        baseline: Accuracy of the offset.
+        count: Number of words with the relation in this direction.
     """
 
     relation: str
@@ -57,31 +57,31 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Syntactic:
-    """How often every head points along the relations.
+class SyntacticHeads:
+    """Share of words for which every head attends along the relations.
 
     Attributes:
         cases: Relations in both directions.
-        accuracy: By block; NaN where a head was not asked.
-        baseline: By block: how often the best offset is right in the sentences in which a head
-            speaks, that of the case for one that always does.
-        margin: By how much a syntactic head is better than the baseline.
+        accuracy: By block; NaN for a head without counted words.
+        baseline: By block: accuracy of the best fixed offset in the sentences in which a head is
+            active; for a head that is always active, the baseline of the case.
+        margin: Minimum difference to the baseline of a syntactic head.
         relative: Whether the margin is a share of the baseline; else it is added to it.
     """
 
-    cases: tuple[Case, ...]
+    cases: tuple[DirectedRelation, ...]
     accuracy: dict[str, Float[Tensor, "case head"]]
     baseline: dict[str, Float[Tensor, "case head"]]
     margin: float
     relative: bool
 
     def needed(self, baseline: float) -> float:
-        """The accuracy from which on a head is syntactic."""
+        """The minimum accuracy of a syntactic head."""
         return baseline * (1 + self.margin) if self.relative else baseline + self.margin
 
     @property
     def roles(self) -> list[Role]:
-        """The syntactic heads, one role a relation and direction."""
+        """The syntactic heads, one role per relation and direction."""
         return [
             Role(block, head, "syntactic", self.cases[case].name, score, baseline)
             for block, table in self.accuracy.items()
@@ -91,22 +91,21 @@ class Syntactic:
         ]
 
 
-class Relations(Detector):
-    """Finds heads that point along a dependency, better than the best fixed offset by 10 points.
+class SyntacticDetector(Detector):
+    """Finds heads that attend along a dependency, 10 points better than the best fixed offset.
 
-    A word is right when it points to a word with which it is in the relation, of which there may
-    be several. The baseline always points to the most frequent offset of the relation in the same
-    sentences, those in which the head speaks. Where words are cut, the weight on a word is the sum
-    over its pieces, and the weight of a word the mean over its pieces; so everything here is in
-    words.
+    A word is correct if it attends to one of the words to which it has the relation. The baseline
+    always attends to the most frequent offset of the relation, in the same sentences: those in
+    which the head is active. With subwords, the weight on a key word is the sum over its subwords,
+    and the weight from a query word is the mean over its subwords; so all indices are in words.
 
     Args:
-        arcs: Dependencies of each sentence of the corpus, in words from 0; a batch says by its
-            ``index`` which sentences it holds.
-        words: The word of each token of each sentence; None where every token is a word.
-        relations: Their names.
-        margin: By how much a head must be better.
-        relative: Take the margin relative to the baseline, as in "10 % higher".
+        arcs: Dependencies of each sentence of the corpus, in word indices from 0. A batch has the
+            indices of its sentences in ``sentences``.
+        words: The word index of each token of each sentence; None if every token is a word.
+        relations: Names of the relations.
+        margin: Minimum difference to the baseline.
+        relative: Whether the margin is relative to the baseline, as in "10 % higher".
     """
 
     def __init__(
@@ -125,106 +124,118 @@ class Relations(Detector):
         self.directed = [(relation, down) for relation in relations for down in (True, False)]
         self.margin, self.relative = margin, relative
         self._hits: dict[str, Tensor] = {}
-        self._asked: dict[str, Tensor] = {}
-        self._offsets: dict[str, Counts] = defaultdict(dict)
-        self._text: dict[str, Counts] = defaultdict(dict)
+        self._counted: dict[str, Tensor] = {}
+        self._offsets: dict[str, OffsetCounts] = defaultdict(dict)
+        self._text_offsets: dict[str, OffsetCounts] = defaultdict(dict)
         self._words: dict[str, Tensor] = {}
 
-    def look(self, view: View) -> None:
-        """Counts the right words of a block."""
-        if max(view.places) >= len(self.arcs):
+    def update(self, view: AttentionView) -> None:
+        """Counts the words of a block that attend along each relation."""
+        if max(view.sentence_indices) >= len(self.arcs):
             raise ValueError(f"arcs must be of every sentence, got {len(self.arcs)}")
-        member = self._members(view)
-        related = self._related(view.places, member.any(-1)).to(member.device)
-        weights = _in_words(view.weights, member)
-        reached = _in_words(view.pairs.unsqueeze(1).to(weights), member).squeeze(1) > 0
-        pairs, speaks = free(reached), view.speaks[..., None, None]
+        membership = self._members(view)
+        related = self._related(view.sentence_indices, membership.any(-1)).to(membership.device)
+        weights = _in_words(view.weights, membership)
+        allowed = _in_words(view.pairs.unsqueeze(1).to(weights), membership).squeeze(1) > 0
+        pairs, active = drop_single_choice(allowed), view.active[..., None, None]
         related &= pairs.unsqueeze(1)
-        asked = related.unsqueeze(2) & speaks.unsqueeze(1)
-        right = pointed(weights, pairs.unsqueeze(1) & speaks).unsqueeze(1) & asked
-        for total, each in ((self._hits, right), (self._asked, asked), (self._words, related)):
-            self._count(total, view.block, each.any(-1).sum((0, -1)))
-        add(self._offsets[view.block], by_offset(asked))
-        add(self._text[view.block], by_offset(related))
+        counted = related.unsqueeze(2) & active.unsqueeze(1)
+        correct = argmax_pairs(weights, pairs.unsqueeze(1) & active).unsqueeze(1) & counted
+        totals = (self._hits, correct), (self._counted, counted), (self._words, related)
+        for total, pairs_of_words in totals:
+            self._count(total, view.block, pairs_of_words.any(-1).sum((0, -1)))
+        add_counts(self._offsets[view.block], count_by_offset(counted))
+        add_counts(self._text_offsets[view.block], count_by_offset(related))
 
-    def _count(self, total: dict[str, Tensor], block: str, more: Tensor) -> None:
-        total[block] = total.get(block, 0) + more.cpu()
+    def _count(self, total: dict[str, Tensor], block: str, counts: Tensor) -> None:
+        total[block] = total.get(block, 0) + counts.cpu()
 
-    def _members(self, view: View) -> Bool[Tensor, "batch word token"]:
-        """Which tokens make a word, of those that a self-attention reads."""
+    def _members(self, view: AttentionView) -> Bool[Tensor, "batch word token"]:
+        """True at the tokens of each word of a self-attention."""
         if attention_type_of(view.block) == "decoder-cross":
-            raise ValueError("chain must be one of self-attention: dependencies are within a side")
-        real = view.known.answering()
-        place = real.cumsum(-1) - 1
+            raise ValueError(
+                "attention_type must be one of self-attention: dependencies are within a sentence"
+            )
+        counted = view.tokens.counted_keys()
+        word_index = counted.cumsum(-1) - 1
         if self.words is not None:
-            place = self._cut(view.places, place)
-        own = torch.arange(int(place.max()) + 1, device=real.device)
-        return (place.unsqueeze(1) == own[:, None]) & real.unsqueeze(1)
+            word_index = self._words_of_tokens(view.sentence_indices, word_index)
+        word_ids = torch.arange(int(word_index.max()) + 1, device=counted.device)
+        return (word_index.unsqueeze(1) == word_ids[:, None]) & counted.unsqueeze(1)
 
-    def _cut(self, places: Sequence[int], place: Tensor) -> Tensor:
-        """The word of the n-th token of every sentence."""
+    def _words_of_tokens(self, sentence_indices: Sequence[int], token_index: Tensor) -> Tensor:
+        """Maps token indices to word indices, for every sentence."""
         assert self.words is not None
-        rows = [torch.as_tensor(self.words[each], dtype=torch.long) for each in places]
-        table = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(place.device)
-        for each, row, last in zip(places, rows, (place.amax(-1) + 1).tolist(), strict=True):
-            if len(row) != last:
-                raise ValueError(f"words of sentence {each} must be {last} tokens, got {len(row)}")
-        return table.gather(-1, place.clamp(0, table.shape[-1] - 1))
+        rows = [torch.as_tensor(self.words[index], dtype=torch.long) for index in sentence_indices]
+        table = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(token_index.device)
+        lengths = (token_index.amax(-1) + 1).tolist()
+        for sentence, row, length in zip(sentence_indices, rows, lengths, strict=True):
+            if len(row) != length:
+                raise ValueError(
+                    f"words of sentence {sentence} must be {length} tokens, got {len(row)}"
+                )
+        return table.gather(-1, token_index.clamp(0, table.shape[-1] - 1))
 
     def _related(
-        self, places: Sequence[int], words: Bool[Tensor, "batch word"]
+        self, sentence_indices: Sequence[int], is_word: Bool[Tensor, "batch word"]
     ) -> Bool[Tensor, "batch case word word"]:
-        """True from a word to those with which it is in each relation and direction."""
-        size = words.shape[-1]
-        lengths = (words * torch.arange(1, size + 1, device=words.device)).amax(-1).tolist()
-        found = torch.zeros(len(places), len(self.directed), size, size, dtype=torch.bool)
-        cases = {case: place for place, case in enumerate(self.directed)}
-        for row, (place, length) in enumerate(zip(places, lengths, strict=True)):
-            for relation, governor, dependent in self.arcs[place]:
+        """True from a word to the words to which it has each relation and direction."""
+        size = is_word.shape[-1]
+        lengths = (is_word * torch.arange(1, size + 1, device=is_word.device)).amax(-1).tolist()
+        related = torch.zeros(
+            len(sentence_indices), len(self.directed), size, size, dtype=torch.bool
+        )
+        cases = {case: index for index, case in enumerate(self.directed)}
+        for row, (sentence, length) in enumerate(zip(sentence_indices, lengths, strict=True)):
+            for relation, governor, dependent in self.arcs[sentence]:
                 if not (0 <= governor < length and 0 <= dependent < length):
-                    raise ValueError(f"arcs of sentence {place} must be within its {length} words")
+                    raise ValueError(
+                        f"arcs of sentence {sentence} must be within its {length} words"
+                    )
                 if (relation, True) in cases:
-                    found[row, cases[relation, True], governor, dependent] = True
-                    found[row, cases[relation, False], dependent, governor] = True
-        return found
+                    related[row, cases[relation, True], governor, dependent] = True
+                    related[row, cases[relation, False], dependent, governor] = True
+        return related
 
-    def result(self) -> Syntactic:
-        """The accuracy of every head beside the baselines."""
+    def result(self) -> SyntacticHeads:
+        """The accuracy of every head and the baselines."""
         if not self._hits:
-            raise ValueError("no heads were shown to this detector")
+            raise ValueError("this detector was not updated with any heads")
         block = next(iter(self._hits))
         words = self._words[block]
-        offset, found = _best(self._text[block])
-        baseline = share(found, words.clamp_min(1)).tolist()
+        offset, count = _best(self._text_offsets[block])
+        baseline = fraction(count, words.clamp_min(1)).tolist()
         cases = tuple(
-            Case(relation, down, int(offset[n]) if words[n] else 0, baseline[n], int(words[n]))
+            DirectedRelation(
+                relation, down, int(offset[n]) if words[n] else 0, baseline[n], int(words[n])
+            )
             for n, (relation, down) in enumerate(self.directed)
         )
-        asked = self._asked.items()
-        accuracy = {name: share(self._hits[name], number) for name, number in asked}
-        best = {name: share(_best(self._offsets[name])[1], number) for name, number in asked}
-        return Syntactic(cases, accuracy, best, self.margin, self.relative)
+        counted = self._counted.items()
+        accuracy = {name: fraction(self._hits[name], total) for name, total in counted}
+        best = {name: fraction(_best(self._offsets[name])[1], total) for name, total in counted}
+        return SyntacticHeads(cases, accuracy, best, self.margin, self.relative)
 
 
-def _best(counts: Counts) -> tuple[Int[Tensor, "*case"], Int[Tensor, "*case"]]:
-    """The most frequent offset of every case, and how often it occurs."""
-    most, place = torch.stack(list(counts.values())).max(0)
-    return torch.tensor(list(counts))[place], most
+def _best(counts: OffsetCounts) -> tuple[Int[Tensor, "*case"], Int[Tensor, "*case"]]:
+    """Returns the most frequent offset of every case and its count."""
+    count, index = torch.stack(list(counts.values())).max(0)
+    return torch.tensor(list(counts))[index], count
 
 
 def _in_words(
-    weights: Float[Tensor, "batch any token token"], member: Bool[Tensor, "batch word token"]
+    weights: Float[Tensor, "batch any token token"], membership: Bool[Tensor, "batch word token"]
 ) -> Float[Tensor, "batch any word word"]:
-    """Sums weights over the pieces of the key and averages them over those of the query."""
-    pieces = member.to(weights).unsqueeze(1)
-    mean = pieces / pieces.sum(-1, keepdim=True).clamp_min(1)
-    return mean @ weights @ pieces.transpose(-1, -2)
+    """Sums weights over the subwords of the key and averages them over those of the query."""
+    subwords = membership.to(weights).unsqueeze(1)
+    mean = subwords / subwords.sum(-1, keepdim=True).clamp_min(1)
+    return mean @ weights @ subwords.transpose(-1, -2)
 
 
 def grammar_arcs(lines: Iterable[str]) -> list[tuple[Arc, ...]]:
-    """The dependencies of sentences of the built-in grammar.
+    """Parses sentences of the built-in grammar and returns their dependencies.
 
     Raises:
-        ValueError: The grammar does not generate a sentence.
+        ValueError: A sentence is not in the grammar's language.
     """
     return [arcs_of(parse(line.split())[0]) for line in lines]

@@ -20,7 +20,13 @@ from latentheads.page.calibration import gather_calibration
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import find_revision, gather_facts, list_scores
 from latentheads.page.grid import gather_grid, gather_pairs, list_blocks, measure_distances
-from latentheads.page.maps import Maps, Side, gather_alignments, gather_maps, gather_sides
+from latentheads.page.maps import (
+    HeadMaps,
+    MapTokens,
+    gather_alignments,
+    gather_map_tokens,
+    gather_maps,
+)
 from latentheads.page.packing import pack_maps
 from latentheads.page.sentences import choose_sentences, gather_texts
 from latentheads.page.template import fill_page
@@ -49,9 +55,9 @@ class _Sentence:
     """A sentence of a run: its text, and the maps of its heads."""
 
     text: dict[str, Any]
-    sides: dict[str, Side]
-    maps: list[Maps]
-    alignments: list[Maps]
+    sides: dict[str, MapTokens]
+    maps: list[HeadMaps]
+    alignments: list[HeadMaps]
 
     def to_json(self, draws: int) -> dict[str, Any]:
         every = [*self.maps, *self.alignments]
@@ -205,7 +211,7 @@ def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sent
         bounds = sentence_bounds(run.model, run.guide, batch, draws, seed)
         texts = gather_texts(run, part.take(places), bounds)
         links = [part.links[place] if part.links else frozenset() for place in places]
-        sides = [gather_sides(run, batch, row, each) for row, each in enumerate(links)]
+        sides = [gather_map_tokens(run, batch, row, each) for row, each in enumerate(links)]
         number = draws if bounds.varies else 2
         maps = gather_maps(run, batch, sides, number, KEPT, seed)
         laws = gather_alignments(run, batch, sides)

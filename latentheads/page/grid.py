@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentheads.analysis.divergence import PAIRED, Divergence, divergence
-from latentheads.analysis.head_report import others
+from latentheads.analysis.divergence import PAIR_BATCH_TOKENS, Divergence, divergence
+from latentheads.analysis.head_report import off_diagonal_mean
 from latentheads.analysis.importance import gradient_importance
 from latentheads.analysis.measures import measure
 from latentheads.analysis.record import Recording
@@ -55,12 +55,12 @@ def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
         apart: How far apart they are on them.
     """
     blocks, model = list_blocks(run), run.model
-    attending = {block.name for block in blocks if block.chain == ALIGNMENT}
-    attending |= {block.name for block in Recording(model).attending}
+    attention_blocks = {block.name for block in blocks if block.chain == ALIGNMENT}
+    attention_blocks |= {block.name for block in Recording(model).attention_blocks}
     with WithSelection(run.guide):
-        measures = measure(model, batches(part, PAIRED))
-        importance = gradient_importance(model, batches(part, PAIRED))
-    distances = {block_of(site): others(each) for site, each in apart.normalised.items()}
+        measures = measure(model, batches(part, PAIR_BATCH_TOKENS))
+        importance = gradient_importance(model, batches(part, PAIR_BATCH_TOKENS))
+    distances = {block_of(site): off_diagonal_mean(each) for site, each in apart.normalised.items()}
     of_heads = {
         "entropy": measures.entropy,
         "confidence": measures.confidence,
@@ -71,7 +71,7 @@ def gather_grid(run: Run, part: Part, apart: Divergence) -> dict[str, Any]:
     found = {name: _to_lists(values) for name, values in of_heads.items()}
     found = {"kl": _read_sites(run, "kl"), "gap": _read_sites(run, "gap"), **found}
     return {
-        "blocks": [_describe_block(block, block.name in attending) for block in blocks],
+        "blocks": [_describe_block(block, block.name in attention_blocks) for block in blocks],
         "values": {name: values for name, values in found.items() if _has_number(values)},
     }
 
@@ -93,7 +93,7 @@ def gather_pairs(apart: Divergence) -> dict[str, Any]:
 def measure_distances(run: Run, part: Part) -> Divergence:
     """How far apart the heads of each block that attends are, on some sentences."""
     with WithSelection(run.guide):
-        return divergence(run.model, batches(part, PAIRED), latent=False)
+        return divergence(run.model, batches(part, PAIR_BATCH_TOKENS), latent=False)
 
 
 def _describe_block(block: Block, attends: bool) -> dict[str, Any]:

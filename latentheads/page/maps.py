@@ -19,23 +19,23 @@ from latentheads.analysis.alignments import (
     alignment_distributions,
     samples_alignments,
 )
-from latentheads.analysis.labels import name_positions, name_sides, name_tokens
-from latentheads.analysis.record import Recording, readings
-from latentheads.analysis.samples import NO_NOISE, prior_readings, summarise_draws
+from latentheads.analysis.labels import name_positions, name_queries_and_keys, name_tokens
+from latentheads.analysis.record import Recording, record_heads
+from latentheads.analysis.samples import NO_NOISE, record_prior_heads, summarise_samples
 from latentheads.batch import Batch
 from latentheads.guide import WithSelection
 from latentheads.metrics.alignment import Links
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, side_of
-from latentheads.page.packing import code_weights, find_stride, pool_weights
+from latentheads.page.packing import pool_weights, pooling_stride, quantise_weights
 from latentheads.runs.run import Run
 
-__all__ = ["Maps", "Side", "gather_alignments", "gather_maps", "gather_sides"]
+__all__ = ["HeadMaps", "MapTokens", "gather_alignments", "gather_map_tokens", "gather_maps"]
 
 Weights = Float[Tensor, "draw head row column"]
 
 
 @dataclass(frozen=True)
-class Side:
+class MapTokens:
     """The tokens at the rows and columns of the maps of a chain, in one sentence.
 
     Attributes:
@@ -53,7 +53,7 @@ class Side:
     @property
     def stride(self) -> tuple[int, int]:
         """How many tokens share a row of a map, and a column."""
-        return find_stride(len(self.rows), len(self.columns))
+        return pooling_stride(len(self.rows), len(self.columns))
 
     def cut(self, weights: Float[Tensor, "head query key"]) -> Float[Tensor, "head row column"]:
         """A sentence's part of the weights of a batch, neighbours pooled in long ones."""
@@ -79,7 +79,9 @@ def _pool_names(names: Sequence[str], stride: int) -> list[str]:
     return [cell[0] if len(cell) == 1 else f"{cell[0]} … {cell[-1]}" for cell in cells]
 
 
-def gather_sides(run: Run, batch: Batch, place: int, links: Links = frozenset()) -> dict[str, Side]:
+def gather_map_tokens(
+    run: Run, batch: Batch, place: int, links: Links = frozenset()
+) -> dict[str, MapTokens]:
     """The tokens at the rows and columns of each chain.
 
     Args:
@@ -92,18 +94,18 @@ def gather_sides(run: Run, batch: Batch, place: int, links: Links = frozenset())
     target = name_tokens(run.target, real)
     gold = [(word, key) for key, word in links]
     found = {}
-    for chain in dict.fromkeys(block.chain for block in Recording(run.model).attending):
-        rows, columns = name_sides(batch, chain, run.source, run.target, place)
+    for chain in dict.fromkeys(block.chain for block in Recording(run.model).attention_blocks):
+        rows, columns = name_queries_and_keys(batch, chain, run.source, run.target, place)
         decodes, crosses = side_of(chain) == "decoder", chain == ATTENTION_TYPES[2]
-        found[chain] = Side(rows, columns, target if decodes else [], gold if crosses else [])
+        found[chain] = MapTokens(rows, columns, target if decodes else [], gold if crosses else [])
     if samples_alignments(run.model):
         keys = name_positions(batch, run.source, run.target, place)
-        found[ALIGNMENT] = Side(target, keys, [], gold)
+        found[ALIGNMENT] = MapTokens(target, keys, [], gold)
     return found
 
 
 @dataclass(frozen=True)
-class Maps:
+class HeadMaps:
     """The maps of some heads in one sentence, coded in bytes.
 
     Attributes:
@@ -137,8 +139,8 @@ class Maps:
 
 
 def gather_maps(
-    run: Run, batch: Batch, sides: Sequence[dict[str, Side]], draws: int, kept: int, seed: int
-) -> list[list[Maps]]:
+    run: Run, batch: Batch, sides: Sequence[dict[str, MapTokens]], draws: int, kept: int, seed: int
+) -> list[list[HeadMaps]]:
     """Reads the heads of every block under draws of the guide, and of the prior.
 
     Selections of heads stand at their likeliest.
@@ -156,51 +158,53 @@ def gather_maps(
     """
     model, guide = run.model, run.guide
     with WithSelection(guide):
-        guided = (heads for _, heads in readings(model, [batch] * draws, guide, seed))
+        guided = (heads for _, heads in record_heads(model, [batch] * draws, guide, seed))
         posterior = _collect_draws(guided, sides)
-    prior = _collect_draws(prior_readings(model, guide, batch, draws, seed), sides)
+    prior = _collect_draws(record_prior_heads(model, guide, batch, draws, seed), sides)
     return [
         [
             _summarise_block(
                 block.name, posterior[place, block.name], prior[place, block.name], kept
             )
-            for block in Recording(model).attending
+            for block in Recording(model).attention_blocks
         ]
         for place in range(len(batch))
     ]
 
 
 def _collect_draws(
-    passes: Iterable[Recording], sides: Sequence[dict[str, Side]]
+    passes: Iterable[Recording], sides: Sequence[dict[str, MapTokens]]
 ) -> dict[tuple[int, str], Weights]:
     """The weights of all draws, by sentence and block; only what a map shows is kept of each."""
     found: dict[tuple[int, str], list[Tensor]] = defaultdict(list)
     for heads in passes:
-        for block in heads.attending:
+        for block in heads.attention_blocks:
             weights = heads[block.name].weights
             for place, side in enumerate(sides):
                 found[place, block.name].append(side[block.chain].cut(weights[place]))
     return {key: torch.stack(each) for key, each in found.items()}
 
 
-def _summarise_block(name: str, posterior: Weights, prior: Weights, kept: int) -> Maps:
-    drawn = summarise_draws(posterior)
+def _summarise_block(name: str, posterior: Weights, prior: Weights, kept: int) -> HeadMaps:
+    drawn = summarise_samples(posterior)
     parts = {"mean": drawn.mean}
     varies = bool((drawn.deviation > NO_NOISE).any())
     if varies:
         parts |= {"deviation": drawn.deviation, "low": drawn.low, "high": drawn.high}
     if not torch.equal(posterior.nan_to_num(), prior.nan_to_num()):
-        parts["prior"] = summarise_draws(prior).mean
-    return Maps(
+        parts["prior"] = summarise_samples(prior).mean
+    return HeadMaps(
         name,
         [str(head) for head in range(posterior.shape[1])],
         posterior[0].isnan().all(-1).all(-1).tolist(),
-        {part: code_weights(values) for part, values in parts.items()},
-        code_weights(posterior[: kept if varies else 0]),
+        {part: quantise_weights(values) for part, values in parts.items()},
+        quantise_weights(posterior[: kept if varies else 0]),
     )
 
 
-def gather_alignments(run: Run, batch: Batch, sides: Sequence[dict[str, Side]]) -> list[list[Maps]]:
+def gather_alignments(
+    run: Run, batch: Batch, sides: Sequence[dict[str, MapTokens]]
+) -> list[list[HeadMaps]]:
     """Where the words of each sentence point under prior, guide and exact posterior.
 
     Args:
@@ -217,7 +221,7 @@ def gather_alignments(run: Run, batch: Batch, sides: Sequence[dict[str, Side]]) 
     return [[_read_laws(laws, place, side[ALIGNMENT])] for place, side in enumerate(sides)]
 
 
-def _read_laws(laws: AlignmentDistributions, place: int, side: Side) -> Maps:
-    parts = {law: code_weights(side.cut(getattr(laws, law)[place])) for law in DISTRIBUTIONS}
+def _read_laws(laws: AlignmentDistributions, place: int, side: MapTokens) -> HeadMaps:
+    parts = {law: quantise_weights(side.cut(getattr(laws, law)[place])) for law in DISTRIBUTIONS}
     none = np.zeros((0, *parts[DISTRIBUTIONS[0]].shape), np.uint8)
-    return Maps(ALIGNMENT, list(laws.heads), [False] * len(laws.heads), parts, none)
+    return HeadMaps(ALIGNMENT, list(laws.heads), [False] * len(laws.heads), parts, none)

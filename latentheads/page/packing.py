@@ -13,7 +13,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["CELLS", "SIDE", "code_weights", "find_stride", "pack_maps", "pool_weights"]
+__all__ = ["CELLS", "SIDE", "pack_maps", "pool_weights", "pooling_stride", "quantise_weights"]
 
 CELLS, SIDE = 256 * 64, 256
 """Cells of a map, and cells along one of its sides, at most."""
@@ -21,7 +21,7 @@ CELLS, SIDE = 256 * 64, 256
 Bytes = NDArray[np.uint8]
 
 
-def find_stride(queries: int, keys: int) -> tuple[int, int]:
+def pooling_stride(queries: int, keys: int) -> tuple[int, int]:
     """How many queries, and how many keys, share a cell, so that a map is not too large."""
     stride = [max(1, math.ceil(queries / SIDE)), max(1, math.ceil(keys / SIDE))]
     while math.ceil(queries / stride[0]) * math.ceil(keys / stride[1]) > CELLS:
@@ -42,7 +42,7 @@ def pool_weights(
     return weights
 
 
-def code_weights(weights: Tensor) -> Bytes:
+def quantise_weights(weights: Tensor) -> Bytes:
     """Numbers in 0 ... 1 as bytes: 255 times the square root, which tells small ones apart.
 
     NaN, as of a silent head, becomes 0.

@@ -9,6 +9,7 @@ figure, `save` writes it. All of them are in one style, whose file is ``STYLE``:
 
 from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
+from latentheads.plot.audio import draw_audio
 from latentheads.plot.canvas import Picture, save
 from latentheads.plot.comparison import draw_gaps, draw_pruning, draw_recipes, draw_sweep
 from latentheads.plot.divergence import draw_divergence
@@ -28,10 +29,9 @@ from latentheads.plot.runs import (
     sound,
 )
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
-from latentheads.plot.sound import draw_sound
 from latentheads.plot.style import STYLE, in_style
 from latentheads.plot.training import draw_bound, draw_curves, draw_kl, draw_kl_history
-from latentheads.plot.uncertainty import draw_figures, draw_rejection, draw_reliability
+from latentheads.plot.uncertainty import draw_metrics, draw_rejection, draw_reliability
 
 __all__ = [
     "STYLE",
@@ -40,18 +40,19 @@ __all__ = [
     "bound",
     "divergence",
     "draw_alignments",
+    "draw_audio",
     "draw_averages",
     "draw_bound",
     "draw_curves",
     "draw_divergence",
     "draw_encoder",
-    "draw_figures",
     "draw_gaps",
     "draw_gates",
     "draw_kl",
     "draw_kl_history",
     "draw_links",
     "draw_maps",
+    "draw_metrics",
     "draw_pruning",
     "draw_recipes",
     "draw_rejection",
@@ -59,7 +60,6 @@ __all__ = [
     "draw_roles",
     "draw_selection",
     "draw_selection_history",
-    "draw_sound",
     "draw_sweep",
     "draw_weights",
     "gates",

@@ -10,21 +10,21 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from latentheads.analysis.samples import BAND, NO_NOISE, DrawnWeights
+from latentheads.analysis.samples import BAND, NO_NOISE, SampledWeights
 from latentheads.checks import check_number
 from latentheads.metrics.alignment import Link
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
-from latentheads.plot.style import BLUE, DEVIATIONS, MEANS, RED, in_style
+from latentheads.plot.style import BLUE, MEAN_CMAP, RED, STD_CMAP, in_style
 from latentheads.values import shown as said
 
 __all__ = [
-    "check_places",
+    "band_label",
+    "check_indices",
+    "describe_noise",
     "draw_row",
     "draw_weights",
-    "find_row",
     "has_noise",
-    "name_band",
-    "tell_noise",
+    "select_row",
 ]
 
 Numbers = NDArray[np.float64]
@@ -38,7 +38,7 @@ CELL = 0.17
 
 @in_style
 def draw_weights(
-    drawn: DrawnWeights,
+    drawn: SampledWeights,
     queries: Sequence[str],
     keys: Sequence[str],
     row: int | None = None,
@@ -63,16 +63,16 @@ def draw_weights(
         each[0, :, : size[0], : size[1]].double().cpu().numpy()
         for each in (drawn.mean, drawn.deviation, drawn.low, drawn.high)
     )
-    row = find_row(mean, deviation) if row is None else row
-    check_places("row", [row], size[0])
-    check_places("heads", heads, len(mean))
+    row = select_row(mean, deviation) if row is None else row
+    check_indices("row", [row], size[0])
+    check_indices("heads", heads, len(mean))
     shown = list(heads) or list(range(min(MOST, len(mean))))
     width = max(WIDTH, 1.2 + 3 * (0.3 + CELL * size[1]))
     figure = Picture(width, 2.2 + len(shown) * max(1.0, 0.15 + CELL * size[0]))
     means, deviations, bars = _make_columns(figure, len(shown))
     for axes, values, colours, label in (
-        (means, mean, MEANS, "mean weight"),
-        (deviations, deviation, DEVIATIONS, "standard deviation over draws"),
+        (means, mean, MEAN_CMAP, "mean weight"),
+        (deviations, deviation, STD_CMAP, "standard deviation over draws"),
     ):
         top = _find_top(values[shown])
         top = 1.0 if values is deviation and top < NO_NOISE else top
@@ -95,9 +95,9 @@ def draw_weights(
             axis.axvspan(key - 0.5, key + 0.5, color="0.87", zorder=0)
         axis.set_ylim(0, min(1.0, 1.1 * _find_top(high[shown, row])))
     _name_sides((means, deviations, bars), queries, keys, shown)
-    bars[0].set_title(f"row “{queries[row]}”:\n{name_band(noisy)}", loc="left")
+    bars[0].set_title(f"row “{queries[row]}”:\n{band_label(noisy)}", loc="left")
     framed = "\nFramed, and grey in the row: the true alignment." if links else ""
-    write_title(figure, f"{title}\n{tell_noise(deviation)}{framed}")
+    write_title(figure, f"{title}\n{describe_noise(deviation)}{framed}")
     return figure
 
 
@@ -111,7 +111,7 @@ def draw_row(
         axis.vlines(places, *band, color=RED, linewidth=2.2)
 
 
-def find_row(
+def select_row(
     mean: Float[Numbers, "head query key"], deviation: Float[Numbers, "head query key"]
 ) -> int:
     """The query least sure: it varies most over the draws or, without noise, spreads most."""
@@ -125,13 +125,13 @@ def has_noise(deviation: Numbers) -> bool:
     return _find_top(deviation) >= NO_NOISE
 
 
-def name_band(noisy: bool) -> str:
+def band_label(noisy: bool) -> str:
     """The legend of the bars and, where draws differ, of the bands."""
     ends = " to ".join(f"{100 * end:.0f}" for end in BAND)
     return f"mean, {ends} % of draws" if noisy else "its weights"
 
 
-def tell_noise(deviation: Numbers) -> str:
+def describe_noise(deviation: Numbers) -> str:
     """How far the draws lie apart, in a sentence."""
     if not has_noise(deviation):
         return "These heads carry no noise: every draw is the same."
@@ -149,7 +149,7 @@ def _find_top(values: Numbers) -> float:
     return max(1e-9, float(np.nan_to_num(values).max()))
 
 
-def check_places(name: str, places: Iterable[int], number: int) -> None:
+def check_indices(name: str, places: Iterable[int], number: int) -> None:
     """Refuses rows or heads that are not among those there are."""
     if isinstance(places, str) or not isinstance(places, Iterable):
         raise ValueError(f"{name} must be a list of places, got {said(places)}")

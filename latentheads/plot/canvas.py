@@ -22,25 +22,25 @@ from torch import Tensor
 from latentheads.files import written_whole
 from latentheads.metrics.alignment import Link
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
-from latentheads.plot.style import GOLD, GREY, MEANS, styled
+from latentheads.plot.style import GOLD, GREY, MEAN_CMAP, styled
 from latentheads.values import shown
 
 __all__ = [
     "WIDTH",
     "Picture",
     "add_legend",
-    "by_chain",
     "draw_map",
     "escape",
+    "format_number",
     "frame_links",
-    "largest",
-    "number_of",
+    "group_by_attention_type",
+    "largest_value",
     "pad_rows",
-    "read_spread",
     "save",
-    "say_nothing",
     "scale_by_log",
     "scale_negated_by_log",
+    "values_with_intervals",
+    "write_notice",
     "write_title",
 ]
 
@@ -124,7 +124,7 @@ def save(figure: Figure, path: str | Path) -> None:
         figure.savefig(partial, format=path.suffix[1:] or "png")
 
 
-def by_chain(sites: Iterable[str]) -> dict[str, list[str]]:
+def group_by_attention_type(sites: Iterable[str]) -> dict[str, list[str]]:
     """Sorts sites into chains, bottom to top."""
     chains: dict[str, list[str]] = defaultdict(list)
     for site in sites:
@@ -133,12 +133,12 @@ def by_chain(sites: Iterable[str]) -> dict[str, list[str]]:
     return {chain: sorted(chains[chain], key=layer_of) for chain in order}
 
 
-def largest(values: Iterable[Tensor]) -> float:
+def largest_value(values: Iterable[Tensor]) -> float:
     """The end of a colour scale from 0 for several tensors; silent heads are NaN in them."""
     return max([1e-9, *(float(each.nan_to_num().max()) for each in values)])
 
 
-def check_some(name: str, given: Collection[Any]) -> None:
+def check_not_empty(name: str, given: Collection[Any]) -> None:
     """Refuses nothing at all, of which there is no picture.
 
     Args:
@@ -149,7 +149,7 @@ def check_some(name: str, given: Collection[Any]) -> None:
         raise ValueError(f"{name} must be at least one, got none")
 
 
-def label_of(name: str) -> str:
+def legend_label(name: str) -> str:
     """The label of a line; one that begins with "_" would be left out of the legend."""
     return f" {name}" if name.startswith("_") else name
 
@@ -170,7 +170,7 @@ def draw_map(axis: Any, values: Any, **options: Any) -> Any:
     for side in axis.spines.values():
         side.set_visible(True)
     axis.tick_params(length=2)
-    return axis.imshow(values, **{"cmap": MEANS, "aspect": "auto", **options})
+    return axis.imshow(values, **{"cmap": MEAN_CMAP, "aspect": "auto", **options})
 
 
 def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
@@ -201,7 +201,7 @@ def frame_links(axis: Any, links: Collection[Link]) -> None:
         axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.8))
 
 
-def read_spread(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]:
+def values_with_intervals(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]:
     """A figure of every row, and how far its interval reaches down and up.
 
     Args:
@@ -215,7 +215,7 @@ def read_spread(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]
     return middle, np.stack([middle - least, most - middle]).clip(0)  # NaN is not drawn
 
 
-def say_nothing(axis: Any, text: str) -> None:
+def write_notice(axis: Any, text: str) -> None:
     """Says in the middle of an axis why nothing is drawn there."""
     axis.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axis.transAxes)
 
@@ -252,7 +252,7 @@ def scale_negated_by_log(axis: Any) -> None:
     axis.invert_yaxis()
 
 
-def number_of(value: float | None, digits: int = 2) -> str:
+def format_number(value: float | None, digits: int = 2) -> str:
     """A number for a title."""
     return "none" if value is None else f"{value:.{digits}f}"
 

@@ -13,10 +13,10 @@ from latentheads.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
-    check_some,
+    check_not_empty,
     escape,
-    label_of,
-    read_spread,
+    legend_label,
+    values_with_intervals,
     write_title,
 )
 from latentheads.plot.style import (
@@ -25,12 +25,12 @@ from latentheads.plot.style import (
     GREY,
     MARKERS,
     RED,
-    TRUTH,
+    REFERENCE_LINE,
     VIOLET,
-    colours_of,
+    cycle_colours,
     in_style,
 )
-from latentheads.plot.training import truth_label
+from latentheads.plot.training import true_log_prob_label
 
 __all__ = ["draw_gaps", "draw_pruning", "draw_recipes", "draw_sweep"]
 
@@ -54,20 +54,20 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
             ``truth``, with ``truth_sentences`` of ``sentences`` whose truth it is.
         title: What was trained.
     """
-    check_some("rows", rows)
+    check_not_empty("rows", rows)
     terms = [term for term in TERMS if any(row.get(term[0]) is not None for row in rows)]
     half = 0.07 * len(terms)
     figure = Picture(WIDTH, 1.8 + (0.25 + 0.13 * len(terms)) * len(rows))
     axis = figure.subplots()
     places = np.arange(len(rows))
     for shift, (name, label, mark, colour) in zip(np.linspace(-half, half, len(terms)), terms):
-        middle, spread = read_spread(rows, name)
+        middle, spread = values_with_intervals(rows, name)
         dots: dict[str, Any] = {"fmt": mark, "color": colour, "markersize": 6, "linewidth": 1.2}
         axis.errorbar(middle, places + shift, xerr=spread, label=label, **dots)
     for place in places[1:]:
         axis.axhline(place - 0.5, color="0.9", linewidth=0.8, zorder=0)
     if rows[0].get("truth") is not None:
-        axis.axvline(rows[0]["truth"], label=truth_label(rows[0]), **TRUTH)
+        axis.axvline(rows[0]["truth"], label=true_log_prob_label(rows[0]), **REFERENCE_LINE)
     axis.set_yticks(places, [escape(row["recipe"]) for row in rows])
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
@@ -87,14 +87,14 @@ def draw_gaps(models: Mapping[str, Sequence[Mapping[str, Any]]], title: str = ""
             ``gap_low`` and ``gap_high``; the interval may be missing.
         title: What the text is.
     """
-    check_some("models", models)
+    check_not_empty("models", models)
     heights = [len(rows) for rows in models.values()]
     figure = Picture(WIDTH, 1.3 + 0.5 * len(models) + 0.27 * sum(heights))
     axes = figure.subplots(
         len(models), sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )
     for axis, (model, rows) in zip(axes.flat, models.items(), strict=True):
-        middle, spread = read_spread(rows, "gap")
+        middle, spread = values_with_intervals(rows, "gap")
         reach = {"error_kw": {"elinewidth": 1.2, "capsize": 3}}
         bars = axis.barh(range(len(rows)), middle, xerr=spread, height=0.6, color=BLUE, **reach)
         axis.bar_label(bars, labels=[f"{gap:.4f}" for gap in middle], padding=6)
@@ -155,7 +155,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
         rows: One dictionary a recipe and number of heads, with intervals, as a sweep writes them.
         title: What was trained.
     """
-    check_some("rows", rows)
+    check_not_empty("rows", rows)
     shown = [
         (name, label)
         for name, label in (
@@ -174,15 +174,15 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     for axis in axes.flat[len(shown) :]:
         axis.set_axis_off()
     recipes = list(dict.fromkeys(row["recipe"] for row in rows))
-    marks = dict(zip(recipes, zip(colours_of(len(recipes)), MARKERS * len(recipes))))
+    marks = dict(zip(recipes, zip(cycle_colours(len(recipes)), MARKERS * len(recipes))))
     ticks = sorted({row["heads"] for row in rows})
     for axis, (name, label) in zip(axes.flat, shown):
         for recipe, (colour, mark) in marks.items():
             mine = [row for row in rows if row["recipe"] == recipe]
-            middle, spread = read_spread(mine, name)
+            middle, spread = values_with_intervals(mine, name)
             heads = [row["heads"] for row in mine]
             axis.errorbar(
-                heads, middle, spread, fmt=f"{mark}-", color=colour, label=label_of(recipe)
+                heads, middle, spread, fmt=f"{mark}-", color=colour, label=legend_label(recipe)
             )
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks, [str(tick) for tick in ticks])

@@ -13,11 +13,11 @@ from latentheads.names import layer_of
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
-    by_chain,
     draw_map,
-    largest,
-    number_of,
-    say_nothing,
+    format_number,
+    group_by_attention_type,
+    largest_value,
+    write_notice,
     write_title,
 )
 from latentheads.plot.style import in_style
@@ -37,7 +37,7 @@ def draw_divergence(found: Divergence, title: str = "", top: float | None = None
         title: What was read, below the average that stands above all panels.
         top: End of the colour scale, where several figures share one; else the largest value.
     """
-    chains = by_chain(found.summed)
+    chains = group_by_attention_type(found.summed)
     lines = [part for sites in chains.values() for part in _cut(sites)]
     columns = max([1, *map(len, lines)])
     figure = Picture(
@@ -47,7 +47,7 @@ def draw_divergence(found: Divergence, title: str = "", top: float | None = None
     axes = figure.subplots(max(1, len(lines)), columns, squeeze=False)
     for axis in axes.flat:
         axis.set_axis_off()
-    end = largest(found.summed.values()) if top is None else top
+    end = largest_value(found.summed.values()) if top is None else top
     image = None
     for row, (chain, sites) in zip(axes, _named(chains)):
         for axis, site in zip(row, sites):
@@ -57,7 +57,7 @@ def draw_divergence(found: Divergence, title: str = "", top: float | None = None
         axis.set_xlabel("head")
     write_title(figure, f"{_averages(found)}\n{title}")
     if image is None:
-        say_nothing(axes[0, 0], "no latent block that attends")
+        write_notice(axes[0, 0], "no latent block that attends")
         return figure
     bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=30)
     bar.set_label("JSD, nats (0: alike)")
@@ -68,7 +68,7 @@ def _draw_pairs(axis: Any, found: Divergence, site: str, top: float) -> Any:
     axis.set_axis_on()
     matrix = found.summed[site]
     image = draw_map(axis, matrix.numpy(), vmin=0, vmax=top, aspect="equal")
-    axis.set_title(f"layer {layer_of(site)}: {number_of(pair_mean(matrix))}")
+    axis.set_title(f"layer {layer_of(site)}: {format_number(pair_mean(matrix))}")
     ticks = range(0, len(matrix), math.ceil(len(matrix) / 4))
     axis.set_xticks(ticks)
     axis.set_yticks(ticks)
@@ -78,7 +78,7 @@ def _draw_pairs(axis: Any, found: Divergence, site: str, top: float) -> Any:
 def _averages(found: Divergence) -> str:
     """The one number, and the same a query."""
     each = Divergence(found.normalised, found.normalised)
-    summed, query = number_of(found.average()), number_of(each.average(), 3)
+    summed, query = format_number(found.average()), format_number(each.average(), 3)
     if found.average() is None:
         return "How far apart the heads of a block are\nno block has two heads to compare"
     figures = f"JSD of heads, average: {summed} nats a sentence, {query} a query"

@@ -17,10 +17,10 @@ from latentheads.plot.canvas import (
     draw_map,
     escape,
     pad_rows,
-    read_spread,
+    values_with_intervals,
     write_title,
 )
-from latentheads.plot.style import MARKERS, TRUTH, colours_of, in_style
+from latentheads.plot.style import MARKERS, REFERENCE_LINE, cycle_colours, in_style
 
 __all__ = ["draw_encoder"]
 
@@ -62,14 +62,14 @@ def draw_encoder(
     axes[0].set_ylabel("layer")
     noisy, found, lost = below.subplots(1, 3)
     names = [*_names(noise, "allocation"), *_names(removal, "by")]
-    marks = dict(zip(names, zip(colours_of(len(names)), MARKERS * len(names))))
+    marks = dict(zip(names, zip(cycle_colours(len(names)), MARKERS * len(names))))
     _draw_noise(noisy, noise, marks)
     _draw_removal(found, removal, "hits", marks)
     _draw_removal(lost, _less_whole(removal), "less", marks)
     whole, *_ = spread([row["hits"] for row in _whole(removal).values()])
     for axis in (noisy, found):
-        axis.axhline(whole, label=f"the whole network: {100 * whole:.1f} %", **TRUTH)
-    lost.axhline(0, **TRUTH)
+        axis.axhline(whole, label=f"the whole network: {100 * whole:.1f} %", **REFERENCE_LINE)
+    lost.axhline(0, **REFERENCE_LINE)
     noisy.set_ylabel("answers found under the noise")
     found.set_ylabel("answers found by the smaller network")
     lost.set_ylabel("log p less the whole network's, nats")
@@ -101,7 +101,7 @@ def _draw_noise(axis: Any, noise: Rows, marks: Marks) -> None:
             for rows in prices
         ]
         points.sort(key=lambda point: point["kl"])
-        middle, reach = read_spread(points, "hits")
+        middle, reach = values_with_intervals(points, "hits")
         kl = [point["kl"] for point in points]
         _draw_line(axis, kl, middle, reach, marks[allocation], f"noise: {allocation}")
     axis.set_xscale("log")
@@ -119,7 +119,7 @@ def _draw_removal(axis: Any, removal: Rows, name: str, marks: Marks) -> None:
             {"heads": heads} | spread_columns(name, (row[name] for row in rows))
             for (heads,), rows in sorted(_grouped(mine, "heads").items())
         ]
-        middle, reach = read_spread(points, name)
+        middle, reach = values_with_intervals(points, name)
         places = [point["heads"] + shift for point in points]
         _draw_line(axis, places, middle, reach, marks[ranking], f"by {ranking}")
     axis.set_xticks(sorted({row["heads"] for row in removal} - {whole}))

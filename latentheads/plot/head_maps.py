@@ -21,14 +21,14 @@ from latentheads.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
-    check_some,
+    check_not_empty,
     draw_map,
     escape,
-    label_of,
+    legend_label,
     pad_rows,
     write_title,
 )
-from latentheads.plot.style import ABOVE_ALL, MARKERS, MEANS, colours_of, in_style
+from latentheads.plot.style import DIVERGING_CMAP, MARKERS, MEAN_CMAP, cycle_colours, in_style
 from latentheads.values import shown as said
 
 __all__ = ["draw_averages", "draw_maps", "draw_roles"]
@@ -70,11 +70,19 @@ def draw_averages(head_reports: HeadReport | Sequence[HeadReport], title: str) -
     axes = figure.subplots(2, len(chains), squeeze=False, sharex="col", sharey="row")
     for place, head_report in enumerate(head_reports):
         for axis, chain in _each(axes[0], chains, head_report):
-            _line(axis, head_report.divergence, head_report.chain(chain), place, head_report.name)
+            _line(
+                axis, head_report.divergence, head_report.blocks_of(chain), place, head_report.name
+            )
         for axis, chain in _each(axes[1], chains, head_report):
-            _line(axis, head_report.normalised, head_report.chain(chain), place, head_report.name)
+            _line(
+                axis,
+                head_report.divergence_per_query,
+                head_report.blocks_of(chain),
+                place,
+                head_report.name,
+            )
     for (upper, lower), chain in zip(axes.T, chains):
-        blocks = [block for each in head_reports for block in each.chain(chain)]
+        blocks = [block for each in head_reports for block in each.blocks_of(chain)]
         layers = sorted({block.layer for block in blocks})
         upper.set_title(chain)
         lower.set_xticks(layers if len(layers) <= LAYERS else _ticks(layers[-1] + 1))
@@ -95,8 +103,8 @@ def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, nam
     heights = [pair_mean(found.summed[block.site()]) for block in blocks]
     values = [np.nan if height is None else height for height in heights]
     layers = [block.layer for block in blocks]
-    colour, marker = colours_of(place + 1)[place], MARKERS[place % len(MARKERS)]
-    axis.plot(layers, values, marker=marker, color=colour, label=label_of(name))
+    colour, marker = cycle_colours(place + 1)[place], MARKERS[place % len(MARKERS)]
+    axis.plot(layers, values, marker=marker, color=colour, label=legend_label(name))
 
 
 @in_style
@@ -114,10 +122,10 @@ def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Fi
         (chain, head_report, maps)
         for chain in _chains(head_reports)
         for head_report, maps in zip(head_reports, found)
-        if chain in head_report.chains
+        if chain in head_report.attention_types
     ]
     heights = [
-        0.22 + max(0.5, 0.15 * len(head_report.chain(chain))) for chain, head_report, _ in lines
+        0.22 + max(0.5, 0.15 * len(head_report.blocks_of(chain))) for chain, head_report, _ in lines
     ]
     figure = Picture(WIDTH, 1.5 + sum(heights))
     axes = figure.subplots(len(lines), len(names), height_ratios=heights, squeeze=False)
@@ -126,7 +134,7 @@ def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Fi
         image = ScalarMappable()
         for axis, (chain, head_report, maps) in zip(column, lines):
             if name in maps:
-                image = _map(axis, head_report.chain(chain), maps[name], scale)
+                image = _map(axis, head_report.blocks_of(chain), maps[name], scale)
             else:
                 axis.set_axis_off()
         pad = 0.1 / sum(heights)
@@ -161,8 +169,8 @@ def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
     values = values[values.isfinite()]
     top = max(1e-9, float(values.abs().max())) if len(values) else 1.0
     if (values < 0).any():
-        return {"vmin": -top, "vmax": top, "cmap": ABOVE_ALL}
-    return {"vmin": 0, "vmax": top, "cmap": MEANS}
+        return {"vmin": -top, "vmax": top, "cmap": DIVERGING_CMAP}
+    return {"vmin": 0, "vmax": top, "cmap": MEAN_CMAP}
 
 
 def _map(
@@ -197,7 +205,7 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
         (head_report, chains[start : start + beside])
         for head_report in head_reports
         for start in range(0, len(chains), beside)
-        if any(chain in head_report.chains for chain in chains[start : start + beside])
+        if any(chain in head_report.attention_types for chain in chains[start : start + beside])
     ]
     heights = [_role_height(head_report, shown) for head_report, shown in lines]
     figure = Picture(WIDTH, 1.4 + sum(heights))
@@ -236,13 +244,13 @@ def _list_reports(given: HeadReport | Sequence[HeadReport]) -> Sequence[HeadRepo
     reports = [given] if isinstance(given, HeadReport) else given
     if not isinstance(reports, Sequence) or not all(isinstance(e, HeadReport) for e in reports):
         raise ValueError(f"head_reports must be those of run.read_heads(), got {said(given)}")
-    check_some("head_reports", reports)
+    check_not_empty("head_reports", reports)
     return reports
 
 
 def _plays(head_report: HeadReport, chains: Sequence[str]) -> bool:
     """Whether a head of these chains plays a role."""
-    names = {block.name for chain in chains for block in head_report.chain(chain)}
+    names = {block.name for chain in chains for block in head_report.blocks_of(chain)}
     return any(role.block in names for role in head_report.roles)
 
 
@@ -250,7 +258,7 @@ def _role_height(head_report: HeadReport, chains: Sequence[str]) -> float:
     """Inches of a run's maps; of one none of whose heads plays a role, those of a line."""
     if not _plays(head_report, chains):
         return 0.3
-    return 0.75 + 0.3 * max(len(head_report.chain(chain)) for chain in chains)
+    return 0.75 + 0.3 * max(len(head_report.blocks_of(chain)) for chain in chains)
 
 
 def _kinds() -> Iterator[tuple[str, str]]:
@@ -260,7 +268,7 @@ def _kinds() -> Iterator[tuple[str, str]]:
 
 
 def _roles(axis: Any, head_report: HeadReport, chain: str, width: float) -> None:
-    blocks = head_report.chain(chain)
+    blocks = head_report.blocks_of(chain)
     heads = max(block.heads for block in blocks)
     axis.set_axis_on()
     axis.set(xlim=(-0.5, heads - 0.5), ylim=(-0.5, len(blocks) - 0.5))
@@ -317,10 +325,14 @@ def _label(roles: Sequence[Role], long: bool) -> str:
 
 def _chains(head_reports: Sequence[HeadReport]) -> list[str]:
     return [
-        chain for chain in ATTENTION_TYPES if any(chain in each.chains for each in head_reports)
+        chain
+        for chain in ATTENTION_TYPES
+        if any(chain in each.attention_types for each in head_reports)
     ]
 
 
 def _each(row: Any, chains: Sequence[str], head_report: HeadReport) -> Iterator[tuple[Any, str]]:
     """The axes of the chains that a run has."""
-    return ((axis, chain) for axis, chain in zip(row, chains) if chain in head_report.chains)
+    return (
+        (axis, chain) for axis, chain in zip(row, chains) if chain in head_report.attention_types
+    )

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from latentheads.analysis.alignments import ATTENTION, DISTRIBUTIONS, SOFT, LinkScore
-from latentheads.plot.canvas import WIDTH, Picture, check_some, escape, write_title
+from latentheads.plot.canvas import WIDTH, Picture, check_not_empty, escape, write_title
 from latentheads.plot.style import GREEN, ORANGE, RED, in_style
 
 __all__ = ["draw_links"]
@@ -39,13 +39,13 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
         links: The scores of every run, by its name.
         title: What was read.
     """
-    check_some("links", links)
+    check_not_empty("links", links)
     rows = [(run, score) for run, scores in links.items() for score in scores]
     figure = Picture(WIDTH, 1.8 + BAR * (len(rows) + len(links)))
     axis = figure.subplots()
     places = _place_bars([run for run, _ in rows])
     rates = [score.counts.aer for _, score in rows]
-    colours = [KINDS[score.law] for _, score in rows]
+    colours = [KINDS[score.distribution] for _, score in rows]
     bars = axis.barh(places, rates, color=colours, height=0.85)
     axis.bar_label(bars, fmt="%.3f", fontsize=8, padding=2)
     axis.set_yticks(places, [escape(f"{run}: {score.head}") for run, score in rows])
@@ -53,7 +53,7 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
     axis.set_xlim(0, 1.08)
     axis.set_xlabel("alignment error rate (0: every link is right)")
     figure.legend(
-        handles=[_explain_law(law) for law in KINDS if any(s.law == law for _, s in rows)],
+        handles=[_explain_law(law) for law in KINDS if any(s.distribution == law for _, s in rows)],
         loc="outside lower center",
         ncols=2,
     )

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from matplotlib.figure import Figure
 
 from latentheads.analysis.alignments import alignment_distributions, samples_alignments
-from latentheads.analysis.divergence import PAIRED
+from latentheads.analysis.divergence import PAIR_BATCH_TOKENS
 from latentheads.analysis.divergence import divergence as measure_divergence
-from latentheads.analysis.labels import name_positions, name_sides, name_tokens
-from latentheads.analysis.samples import drawn_weights
+from latentheads.analysis.labels import name_positions, name_queries_and_keys, name_tokens
+from latentheads.analysis.samples import sample_weights
 from latentheads.batch import Batch
 from latentheads.checks import check_least, check_word
 from latentheads.corpora.batches import batches
@@ -24,9 +24,9 @@ from latentheads.metrics.alignment import Link
 from latentheads.names import attention_type_of
 from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
+from latentheads.plot.audio import draw_audio
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
-from latentheads.plot.sound import draw_sound
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
 from latentheads.selection.hard_gates import Gating
 
@@ -155,7 +155,7 @@ def divergence(
     shown = part.first(sentences)
     with WithSelection(run.guide):
         found = measure_divergence(
-            run.model, batches(shown, PAIRED), run.guide if drawn else None, latent=False
+            run.model, batches(shown, PAIR_BATCH_TOKENS), run.guide if drawn else None, latent=False
         )
     what = "heads drawn from the guide" if drawn else "heads at their prior's location"
     title = f"{run.settings.title}: {what}, {len(shown):,} {shown.unit}"
@@ -195,11 +195,11 @@ def heads(
             source: at the row that predicts the target token.
     """
     batch = run.read_sentence(sentence, target, direction=direction, seed=seed)
-    found = drawn_weights(run.model, run.guide, batch, draws, seed)
+    found = sample_weights(run.model, run.guide, batch, draws, seed)
     name = _find_block(list(found), block)
     if links and not name.endswith(".cross"):
         raise ValueError(f"links are of a block that reads the source, and {name} does not")
-    queries, keys = name_sides(batch, attention_type_of(name), run.source, run.target)
+    queries, keys = name_queries_and_keys(batch, attention_type_of(name), run.source, run.target)
     return draw_weights(
         found[name],
         queries,
@@ -242,12 +242,12 @@ def sound(
         raise ValueError(f"{run.path} hears no speech: there is no sound to show")
     batch = run.read_sentence(str(file), target, direction=direction, seed=seed)
     assert batch.frames is not None
-    found = drawn_weights(run.model, run.guide, batch, draws, seed)
+    found = sample_weights(run.model, run.guide, batch, draws, seed)
     name = _find_block([each for each in found if each.endswith(".cross")], block)
     written = name_tokens(run.target, batch.target[0].tolist())
     title = f"{run.settings.title}: {Path(file).name}\n{name}, {draws} draws from the guide"
     frames = batch.frames[0].double().cpu().numpy()
-    return draw_sound(frames, found[name], written, head, row, title)
+    return draw_audio(frames, found[name], written, head, row, title)
 
 
 @_of_a_run

@@ -14,14 +14,14 @@ from latentheads.names import layer_of
 from latentheads.plot.canvas import (
     Picture,
     add_legend,
-    by_chain,
-    check_some,
+    check_not_empty,
     draw_map,
     escape,
+    group_by_attention_type,
     pad_rows,
     write_title,
 )
-from latentheads.plot.style import MARKERS, RED, colours_of, in_style
+from latentheads.plot.style import MARKERS, RED, cycle_colours, in_style
 
 __all__ = ["draw_gates", "draw_selection", "draw_selection_history"]
 
@@ -35,7 +35,7 @@ def draw_selection(found: Mapping[str, Any], title: str = "") -> Figure:
             ``by_chance``.
         title: What was trained.
     """
-    check_some("found", found)
+    check_not_empty("found", found)
     tasks = max(len(side["tasks"]) for side in found.values())
     shared = max(1.9, 0.42 * tasks)  # inches of a matrix whose cells each hold a number
     figure = Picture(1.9 * tasks + shared + 0.8, (shared + 0.3) * len(found) + 0.8)
@@ -93,7 +93,7 @@ def draw_gates(gates: Mapping[str, Float[Tensor, " head"]], title: str = "") -> 
         gates: By block: 0 where a gate is closed, 1 where it is open, or between.
         title: What was trained.
     """
-    chains = by_chain(gates)
+    chains = group_by_attention_type(gates)
     figure = Picture(2.3 * len(chains) + 0.6, 1.6 + 0.3 * max(map(len, chains.values())))
     axes = figure.subplots(1, len(chains), squeeze=False)[0]
     for axis, (chain, blocks) in zip(axes, chains.items()):
@@ -142,7 +142,7 @@ def draw_selection_history(
         axis.set_axis_off()
     for axis, block in zip(axes.flat, blocks):
         values = np.array([record["selection"][block] for record in records])
-        tasks = zip(colours_of(values.shape[1]), MARKERS * values.shape[1])
+        tasks = zip(cycle_colours(values.shape[1]), MARKERS * values.shape[1])
         for task, (colour, mark) in zip(range(values.shape[1]), tasks):
             lines = axis.plot(steps, values[:, task], mark + "-", color=colour, lw=0.9, ms=3)
             lines[0].set_label(_name_task(found, task))

@@ -20,22 +20,22 @@ from matplotlib import rc_context, rc_params_from_file, rcParams
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES
 
 __all__ = [
-    "ABOVE_ALL",
+    "ATTENTION_COLOURS",
     "BLUE",
-    "CHAIN_COLOURS",
-    "DEVIATIONS",
+    "DIVERGING_CMAP",
     "GOLD",
     "GREEN",
     "GREY",
     "LINES",
     "MARKERS",
-    "MEANS",
+    "MEAN_CMAP",
     "ORANGE",
     "PALETTE",
     "RED",
+    "REFERENCE_LINE",
+    "STD_CMAP",
     "STYLE",
-    "TRUTH",
-    "colours_of",
+    "cycle_colours",
     "in_style",
     "styled",
 ]
@@ -52,14 +52,14 @@ GREY = "#888888"
 GOLD = ORANGE
 """Of links that are known to be true."""
 
-TRUTH: dict[str, Any] = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.0}
+REFERENCE_LINE: dict[str, Any] = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.0}
 """The line of what is known to be true."""
 
-MEANS, DEVIATIONS, ABOVE_ALL = "Blues", "Oranges", "PuOr_r"
+MEAN_CMAP, STD_CMAP, DIVERGING_CMAP = "Blues", "Oranges", "PuOr_r"
 """Colours of a map: of a probability, of its standard deviation, and of what lies on both sides
 of 0."""
 
-CHAIN_COLOURS = dict(zip((*ATTENTION_TYPES, ALIGNMENT), (BLUE, RED, GREEN, VIOLET)))
+ATTENTION_COLOURS = dict(zip((*ATTENTION_TYPES, ALIGNMENT), (BLUE, RED, GREEN, VIOLET)))
 """Of every chain of blocks."""
 
 MARKERS, LINES = "os^Dv<>PX*", ("-", "--", "-.", ":")
@@ -92,6 +92,6 @@ def in_style(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
     return drawn
 
 
-def colours_of(number: int) -> list[str]:
+def cycle_colours(number: int) -> list[str]:
     """As many colours, the first again behind the last."""
     return list(islice(cycle(PALETTE), number))

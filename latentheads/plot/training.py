@@ -17,25 +17,25 @@ from latentheads.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
-    by_chain,
-    label_of,
-    say_nothing,
+    group_by_attention_type,
+    legend_label,
     scale_negated_by_log,
+    write_notice,
     write_title,
 )
 from latentheads.plot.style import (
+    ATTENTION_COLOURS,
     BLUE,
-    CHAIN_COLOURS,
     GREEN,
     GREY,
     MARKERS,
     RED,
-    TRUTH,
-    colours_of,
+    REFERENCE_LINE,
+    cycle_colours,
     in_style,
 )
 
-__all__ = ["draw_bound", "draw_curves", "draw_kl", "draw_kl_history", "truth_label"]
+__all__ = ["draw_bound", "draw_curves", "draw_kl", "draw_kl_history", "true_log_prob_label"]
 
 BOUND = "The bound (ELBO) on validation, while training: higher is better"
 NO_KL = "every KL is 0: the posterior is the prior"
@@ -89,7 +89,7 @@ def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], tit
 def _draw_truth(axis: Any, figures: Mapping[str, Any]) -> None:
     """Draws the line of the truth, where it is known, with its name."""
     if figures.get("truth") is not None:
-        axis.axhline(-figures["truth"], label=truth_label(figures), **TRUTH)
+        axis.axhline(-figures["truth"], label=true_log_prob_label(figures), **REFERENCE_LINE)
 
 
 def _negate(values: Iterable[float | None]) -> list[float]:
@@ -97,7 +97,7 @@ def _negate(values: Iterable[float | None]) -> list[float]:
     return [math.nan if value is None else -value for value in values]
 
 
-def truth_label(figures: Mapping[str, Any]) -> str:
+def true_log_prob_label(figures: Mapping[str, Any]) -> str:
     """The name of the line of the truth, which may be known of some sentences alone."""
     return f"true log p {tell_known(figures)}".rstrip()
 
@@ -117,9 +117,9 @@ def draw_curves(
     figure = Picture(WIDTH, 4.4)
     axis = figure.subplots()
     for colour, mark, (name, runs) in zip(
-        colours_of(len(histories)), MARKERS * len(histories), histories.items()
+        cycle_colours(len(histories)), MARKERS * len(histories), histories.items()
     ):
-        said = label_of(name)
+        said = legend_label(name)
         for figure_name, label, line in (("elbo", said, "-"), ("exact", f"{said}, exact", "--")):
             steps, values = _gather(runs, figure_name)
             if np.isfinite(values).any():
@@ -155,14 +155,14 @@ def draw_kl(
     """
     fixed = {site for site, said in (how or {}).items() if said == "fixed"}
     kl_by_site = {site: kl for site, kl in kl_by_site.items() if site not in fixed}
-    chains = by_chain(kl_by_site)
+    chains = group_by_attention_type(kl_by_site)
     figure = Picture(max(WIDTH, 0.3 * len(kl_by_site)), 3.6)
     axis = figure.subplots()
     labels: list[str] = []
     for chain, sites in chains.items():
         places = range(len(labels), len(labels) + len(sites))
         known = np.array([kl_by_site[site] for site in sites], dtype=float)  # NaN of None
-        axis.bar(places, known, color=CHAIN_COLOURS[chain], label=chain)
+        axis.bar(places, known, color=ATTENTION_COLOURS[chain], label=chain)
         labels += map(_label, sites)
     axis.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
     axis.set_xlim(-0.6, max(len(labels), 6) - 0.4)  # a few bars are no wider than many
@@ -170,7 +170,7 @@ def draw_kl(
     axis.grid(axis="y")
     if not any(kl_by_site.values()):
         axis.set(ylim=(0, 1), yticks=[0])
-        say_nothing(axis, NO_KL if labels else "no latent block")
+        write_notice(axis, NO_KL if labels else "no latent block")
     add_legend(figure, columns=4)
     write_title(figure, f"What each block's posterior pays to differ from its prior\n{title}")
     return figure
@@ -188,7 +188,9 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
     """
     steps = [record["step"] for record in records]
     found = [record.get("kl_by_site") or {} for record in records]
-    chains = by_chain(dict.fromkeys(site for kl_by_site in found for site in kl_by_site))
+    chains = group_by_attention_type(
+        dict.fromkeys(site for kl_by_site in found for site in kl_by_site)
+    )
     figure = Picture(WIDTH, 4.2)
     axis = figure.subplots()
     drawn = False
@@ -198,7 +200,7 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
             values[~(values > 0)] = math.nan
             drawn |= bool(np.isfinite(values).any())
             shown: dict[str, Any] = {
-                "color": CHAIN_COLOURS[chain],
+                "color": ATTENTION_COLOURS[chain],
                 "marker": MARKERS[place % len(MARKERS)],
             }
             line = ("-", "--", ":", "-.")[place % 4]
@@ -210,7 +212,7 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
         axis.set_yscale("log")
         add_legend(figure, columns=4)
     else:
-        say_nothing(axis, NO_KL if chains else "no latent block")
+        write_notice(axis, NO_KL if chains else "no latent block")
     write_title(figure, f"What each block pays to differ from its prior, while training\n{title}")
     return figure
 

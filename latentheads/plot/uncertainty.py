@@ -12,12 +12,12 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
-from latentheads.plot.canvas import WIDTH, Picture, add_legend, check_some, escape, write_title
+from latentheads.plot.canvas import WIDTH, Picture, add_legend, check_not_empty, escape, write_title
 from latentheads.plot.style import GREY, LINES, MARKERS, PALETTE, in_style
 from latentheads.uncertainty.calibration import Bins
 from latentheads.uncertainty.measures import Figure
 
-__all__ = ["draw_figures", "draw_rejection", "draw_reliability"]
+__all__ = ["draw_metrics", "draw_rejection", "draw_reliability"]
 
 ROW = 0.3
 """Inches of a system, at least."""
@@ -89,7 +89,7 @@ def _draw_curve(axis: Any, curve: Float[ndarray, " replaced"], line: str, **show
 
 def _make_panels(names: Collection[str], across_what: str) -> tuple[Picture, list[Any]]:
     """A figure with a panel of the same axes for each system, its name above it."""
-    check_some("systems", names)
+    check_not_empty("systems", names)
     across = min(ACROSS, len(names))
     down = math.ceil(len(names) / across)
     figure = Picture(max(5.4, 2.5 * across), 1.2 + 2.4 * down)
@@ -106,7 +106,7 @@ def _make_panels(names: Collection[str], across_what: str) -> tuple[Picture, lis
 
 
 @in_style
-def draw_figures(
+def draw_metrics(
     systems: Figures, panels: Mapping[str, Mapping[str, str]], title: str = ""
 ) -> Drawing:
     """Draws figures with their intervals, a row a system.
@@ -116,8 +116,8 @@ def draw_figures(
         panels: For each panel, what it is of, the names of its figures and how they are told apart.
         title: What was read.
     """
-    check_some("systems", systems)
-    check_some("panels", panels)
+    check_not_empty("systems", systems)
+    check_not_empty("panels", panels)
     most = max(map(len, panels.values()))
     legend = 0.25 * most
     height = 1.4 + legend + max(ROW, DOT * (most + 1)) * len(systems)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from latentheads.analysis.divergence import PAIRED, divergence
+from latentheads.analysis.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, Words, batches, windows
 from latentheads.corpora.batches import TOKENS
@@ -222,7 +222,7 @@ class Reporter:
         """How far apart the heads are, and the plot of it."""
         from latentheads.plot import draw_divergence  # matplotlib loads when it draws
 
-        shown = batches(self.corpus.valid, PAIRED)
+        shown = batches(self.corpus.valid, PAIR_BATCH_TOKENS)
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
         with WithSelection(self.guide):
             heads = divergence(self.model, islice(shown, blocks))

@@ -154,7 +154,7 @@ def test_links_of_a_run_are_scored() -> None:
     names: dict[str, Any] = {"run": opened, "batch": next(batches(corpus.test, 64))}
     with torch.no_grad():
         run(script, names)
-    assert {"prior", "guide", "posterior"} <= {score.law for score in names["scores"]}
+    assert {"prior", "guide", "posterior"} <= {score.distribution for score in names["scores"]}
     assert names["heads"]
 
 

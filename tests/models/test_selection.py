@@ -189,9 +189,9 @@ def test_a_candidate_that_is_not_computed_is_told_as_silent() -> None:
     torch.testing.assert_close(agreed, expected)
     for module in model.selecting:
         mine, whole = (heads[module.block.name] for heads in (fast, slow))
-        silent = ~mine.speaks
+        silent = ~mine.active
         assert 0 < silent.sum() < CANDIDATES
-        assert torch.equal(mine.speaks, whole.speaks)
+        assert torch.equal(mine.active, whole.active)
         torch.testing.assert_close(mine.outputs, whole.outputs)
         torch.testing.assert_close(mine.logits[~silent], whole.logits[~silent])
         assert not mine.logits[silent].any()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch, Block
-from latentheads.analysis import Heads, View, sides
+from latentheads.analysis import AttentionView, Heads, attention_tokens
 from latentheads.corpora.grammar import Arc, Sentence, sample
 from latentheads.corpora.vocabulary import Words
 from latentheads.mask import causal
@@ -30,7 +30,7 @@ def grammar(size: int = 120, seed: int = 3) -> tuple[list[Sentence], Words, Batc
 
 def heads_of(batch: Batch, aims: Sequence[Aim], block: Block, noise: int = 0) -> Heads:
     """Random heads that point where they are told, but for their noise."""
-    known = sides(batch, block.chain)
+    known = attention_tokens(batch, block.chain)
     (size, queries), keys = known.queries.shape, known.keys.shape[1]
     generator = torch.Generator().manual_seed(noise)
     logits = torch.randn(size, len(aims), queries, keys, generator=generator)
@@ -40,15 +40,17 @@ def heads_of(batch: Batch, aims: Sequence[Aim], block: Block, noise: int = 0) ->
                 key = aim(row, query)
                 if key is not None and 0 <= key < keys:
                     logits[row, head, query, key] = SURE
-    readable = known.real_keys[:, None].expand(-1, queries, -1)
+    readable = known.valid_keys[:, None].expand(-1, queries, -1)
     if block.chain == "decoder-self":
         readable = readable & causal(queries)
     bias = torch.zeros(readable.shape).masked_fill(~readable, -torch.inf)[:, None]
     return Heads(block, torch.zeros(size, queries, len(aims)), (logits, bias))
 
 
-def view_of(batch: Batch, aims: Sequence[Aim], chain: str = "encoder-self", noise: int = 0) -> View:
-    return View.of(heads_of(batch, aims, Block(chain, 0, len(aims)), noise), batch)
+def view_of(
+    batch: Batch, aims: Sequence[Aim], chain: str = "encoder-self", noise: int = 0
+) -> AttentionView:
+    return AttentionView.of(heads_of(batch, aims, Block(chain, 0, len(aims)), noise), batch)
 
 
 def at_random(row: int, query: int) -> None:
@@ -71,6 +73,6 @@ def along(arcs: Sequence[Sequence[Arc]], relation: str, to_dependent: bool, shif
 
 
 def at_rarest(batch: Batch, ranks: Tensor) -> Aim:
-    known = sides(batch, "encoder-self")
-    best = torch.where(known.answering(), ranks[known.keys], -1).argmax(-1).tolist()
+    known = attention_tokens(batch, "encoder-self")
+    best = torch.where(known.counted_keys(), ranks[known.keys], -1).argmax(-1).tolist()
     return lambda row, query: best[row]

@@ -13,10 +13,10 @@ from latentheads.alignment.options import AlignmentOptions
 from latentheads.analysis import (
     Recording,
     alignment_distributions,
-    best_attention,
     likeliest_links,
     score_alignments,
     score_attention,
+    score_best_attention,
 )
 from latentheads.corpora import Corpus, Mixture, Part, Rows, Task
 from latentheads.corpora.from_grammar import sample_pairs, sample_tasks
@@ -77,7 +77,7 @@ def test_drawn_heads_stand_still(batch: Batch) -> None:
 @pytest.mark.parametrize("options", [None, SOFT["soft"]])
 def test_without_drawn_alignments_there_is_no_law(options: Any, batch: Batch) -> None:
     model = aligned(options)
-    with pytest.raises(ValueError, match="this model has no alignments that are drawn"):
+    with pytest.raises(ValueError, match="this model has no latent alignments"):
         alignment_distributions(model, GUIDES["tied"](model), batch)
 
 
@@ -119,7 +119,7 @@ def test_padding_changes_no_link(batch: Batch) -> None:
 def test_scores_are_counted_over_all_sentences(corpus: Corpus, shape: str) -> None:
     model, part = model_of(corpus, shape), corpus.test
     guide = attach("mean-field", model)
-    found = {(s.law, s.head): s.counts for s in score_alignments(model, guide, part)}
+    found = {(s.distribution, s.head): s.counts for s in score_alignments(model, guide, part)}
     whole = Batch.of([row.tolist() for row in part.targets], [row.tolist() for row in part.sources])
     laws = alignment_distributions(model, guide, whole)
     for law in ("prior", "guide", "posterior"):
@@ -139,10 +139,10 @@ def test_soft_heads_have_their_own_law(corpus: Corpus) -> None:
     drawn, soft = (model_of(corpus, shape) for shape in ("two heads", "two soft heads"))
     soft.load_state_dict(drawn.state_dict())
     guide = GUIDES["tied"](drawn)
-    prior = [s for s in score_alignments(drawn, guide, corpus.test) if s.law == "prior"]
+    prior = [s for s in score_alignments(drawn, guide, corpus.test) if s.distribution == "prior"]
     found = score_alignments(soft, GUIDES["tied"](soft), corpus.test)
     assert [(s.head, s.counts) for s in found] == [(s.head, s.counts) for s in prior]
-    assert {s.law for s in found} == {"soft"}
+    assert {s.distribution for s in found} == {"soft"}
     assert not soft.alignments._forward_pre_hooks
 
 
@@ -151,7 +151,7 @@ def test_attention_is_read_where_it_predicts_and_one_step_further(corpus: Corpus
     whole = Batch.of([part.targets[0].tolist()], [part.sources[0].tolist()])
     with Recording(model) as heads:
         model.states(whole)
-    found = {(s.law, s.head): s.counts for s in score_attention(model, part)}
+    found = {(s.distribution, s.head): s.counts for s in score_attention(model, part)}
     assert len(found) == 2 * 2 * 3
     for layer, head in ((0, 1), (1, 2)):
         weights = heads[f"decoder.{layer}.cross"].weights[0, head, :, :-1]
@@ -165,10 +165,12 @@ def test_attention_is_read_where_it_predicts_and_one_step_further(corpus: Corpus
 def test_the_best_head_is_chosen_on_validation(corpus: Corpus) -> None:
     model = model_of(corpus)
     chosen, every = (score_attention(model, part) for part in (corpus.valid, corpus.test))
-    best = best_attention(model, corpus.valid, corpus.test)
-    assert [score.law for score in best] == ["attention before", "attention after"]
+    best = score_best_attention(model, corpus.valid, corpus.test)
+    assert [score.distribution for score in best] == ["attention before", "attention after"]
     for score in best:
-        rivals = {each.head: each.counts.aer for each in chosen if each.law == score.law}
+        rivals = {
+            each.head: each.counts.aer for each in chosen if each.distribution == score.distribution
+        }
         assert rivals[score.head] == min(rivals.values())
         assert score in every
 
@@ -185,7 +187,7 @@ def test_a_tag_is_no_word() -> None:
 
 
 def test_without_gold_links_there_is_no_score(corpus: Corpus) -> None:
-    with pytest.raises(ValueError, match="part has no links: alignments are known of the grammar"):
+    with pytest.raises(ValueError, match="part has no links: only the grammar has gold"):
         score_attention(model_of(corpus), corpus.train)
 
 
@@ -193,4 +195,4 @@ def test_a_language_model_has_no_cross_attention() -> None:
     model = build("language-model")
     assert isinstance(model, LanguageModel)
     part = Part(Rows.of([[5, 2]]), None, links=[{(0, 0)}])
-    assert score_attention(model, part) == best_attention(model, part, part) == []
+    assert score_attention(model, part) == score_best_attention(model, part, part) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.analysis import Parsed, encode_parsed, read_conllu
+from latentheads.analysis import ParsedSentence, encode_parsed, read_conllu
 from latentheads.batch import EOS, UNK
 from latentheads.corpora.grammar import Arc
 from latentheads.corpora.subwords import Subwords
@@ -48,13 +48,13 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         Arc("punct", 3, 5),
     }
     assert first.text == "Dogs don't see it."
-    assert second == Parsed(("Sleep",), (), (False,))
+    assert second == ParsedSentence(("Sleep",), (), (False,))
 
 
 def test_the_last_sentence_needs_no_empty_line_and_subtypes_are_relations(tmp_path: Path) -> None:
     path = written(tmp_path, line("1", "seen"), line("2", "was", "1", "nsubj:pass"))
     assert read_conllu(path) == [
-        Parsed(("seen", "was"), (Arc("nsubj:pass", 0, 1),), (False, False))
+        ParsedSentence(("seen", "was"), (Arc("nsubj:pass", 0, 1),), (False, False))
     ]
 
 
@@ -83,8 +83,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_conllu(tmp_path / "none.conllu")
 
 
-def parsed(*words: str, glued: str = "") -> Parsed:
-    return Parsed(words, (), tuple(mark == "+" for mark in glued.ljust(len(words), " ")))
+def parsed(*words: str, no_space_after: str = "") -> ParsedSentence:
+    return ParsedSentence(
+        words, (), tuple(mark == "+" for mark in no_space_after.ljust(len(words), " "))
+    )
 
 
 def test_whole_words_are_their_own_tokens() -> None:
@@ -107,8 +109,10 @@ def test_pieces_belong_to_the_word_they_were_cut_from(tokenised: bool) -> None:
 def test_text_as_it_stood_is_cut_by_characters() -> None:
     lines = ["It's a café, isn't it?"]
     subwords = Subwords.train(lines * 3, 300, lowercase=True)
-    sentence = parsed("It", "'s", "a", "café", ",", "is", "n't", "it", "?", glued="+  + +  +")
-    sentence = Parsed(sentence.words, (), (*sentence.glued[:7], True, False))
+    sentence = parsed(
+        "It", "'s", "a", "café", ",", "is", "n't", "it", "?", no_space_after="+  + +  +"
+    )
+    sentence = ParsedSentence(sentence.words, (), (*sentence.no_space_after[:7], True, False))
     assert sentence.text == lines[0]
     rows, (owner,) = encode_parsed([sentence], subwords, spaced=False)
     assert subwords.decode(rows[0].tolist()) == lines[0].lower()
@@ -132,7 +136,7 @@ def test_bytes_of_a_character_belong_to_its_word() -> None:
 
 def test_a_vocabulary_that_does_not_fit_is_named() -> None:
     words = Words(["dogs"])
-    with pytest.raises(ValueError, match="sentence 1: the vocabulary does not give back 'cats'"):
+    with pytest.raises(ValueError, match="sentence 1: the vocabulary does not decode to 'cats'"):
         encode_parsed([parsed("cats")], words, spaced=False)
-    with pytest.raises(ValueError, match="sentence 2: the vocabulary does not cut it at its words"):
+    with pytest.raises(ValueError, match="sentence 2: the vocabulary does not split it at word"):
         encode_parsed([parsed("dogs"), parsed("dogs", "\u3000")], words)

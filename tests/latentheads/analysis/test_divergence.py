@@ -46,7 +46,7 @@ def test_a_long_sentence_is_read_in_stretches(most: int, monkeypatch: pytest.Mon
     queries = torch.ones(2, 5, dtype=torch.bool)
     queries[1, 3:] = False
     expected = head_divergence(weights, queries)
-    monkeypatch.setattr("latentheads.analysis.divergence.MOST", most)
+    monkeypatch.setattr("latentheads.analysis.divergence.MAX_ELEMENTS", most)
     with Largest() as found:
         torch.testing.assert_close(head_divergence(weights, queries), expected)
     assert found.most <= max(most, weights.numel(), 2 * 3 * 3 * 7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from latentheads import Batch
-from latentheads.analysis.labels import name_sides, name_tokens
+from latentheads.analysis.labels import name_queries_and_keys, name_tokens
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.vocabulary import Tagged, Words
 
@@ -40,10 +40,10 @@ def test_each_side_is_read_in_its_own_words_without_padding(
     chain: str, queries: list[str], keys: list[str]
 ) -> None:
     batch = Batch.of([[4, 4, 4, 2], [5, 2]], [[6, 5, 5, 5, 2], [6, 4, 2]])
-    assert name_sides(batch, chain, SOURCE, TARGET, 1) == (queries, keys)
+    assert name_queries_and_keys(batch, chain, SOURCE, TARGET, 1) == (queries, keys)
 
 
 def test_a_language_model_has_one_vocabulary() -> None:
     batch = Batch.of([[4, 5, 2]])
     names = ["<bos>", "c", "d"]
-    assert name_sides(batch, "decoder-self", None, TARGET) == (names, names)
+    assert name_queries_and_keys(batch, "decoder-self", None, TARGET) == (names, names)

@@ -10,11 +10,11 @@ import torch
 from latentheads import Batch, PlugIn
 from latentheads.analysis import (
     Recording,
+    attention_tokens,
     head_confidence,
     head_cosine,
     head_entropy,
     measure,
-    sides,
 )
 from latentheads.batch import BOS, EOS
 from latentheads.corpora import Part, Rows, batches
@@ -67,18 +67,18 @@ def test_cosine_of_parallel_opposed_orthogonal_and_silent_heads() -> None:
 def test_the_sides_of_a_chain() -> None:
     batch = small_batch()
     assert batch.source is not None
-    inner = sides(batch, "decoder-self")
+    inner = attention_tokens(batch, "decoder-self")
     assert inner.queries.equal(batch.fed)
-    assert not (inner.asking() & (batch.fed == BOS)).any()
-    assert inner.asking("key").equal(batch.target_valid)
-    cross = sides(batch, "decoder-cross")
+    assert not (inner.counted_queries() & (batch.fed == BOS)).any()
+    assert inner.counted_queries("key").equal(batch.target_valid)
+    cross = attention_tokens(batch, "decoder-cross")
     assert cross.keys.equal(batch.source)
-    assert cross.answering("query").equal(batch.source_valid)
-    assert cross.answering("key").equal(batch.source_valid & (batch.source != EOS))
-    with pytest.raises(ValueError, match="chain must be one of encoder-self"):
-        sides(batch, "encoder-cross")
+    assert cross.counted_keys("query").equal(batch.source_valid)
+    assert cross.counted_keys("key").equal(batch.source_valid & (batch.source != EOS))
+    with pytest.raises(ValueError, match="attention_type must be one of encoder-self"):
+        attention_tokens(batch, "encoder-cross")
     with pytest.raises(ValueError, match="exclude must be one of both, key, query, none"):
-        cross.asking("all")
+        cross.counted_queries("all")
 
 
 @pytest.mark.parametrize("kind", KINDS)

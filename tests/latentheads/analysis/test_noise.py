@@ -37,7 +37,7 @@ def test_a_head_that_nobody_hears_bears_the_most_noise() -> None:
     (module,) = model.latent_blocks
     with torch.no_grad():
         module.output_weight[:, 2:4] = 0  # the head in the middle says nothing
-    found = learn_noise(model.eval(), [batch] * UPDATES, price=0.003)["decoder.0.self"]
+    found = learn_noise(model.eval(), [batch] * UPDATES, kl_weight=0.003)["decoder.0.self"]
     assert found.argmax() == 1
     cost = noise_cost(model, [batch], PRIOR)["decoder.0.self"]
     assert cost[1].abs() < 1e-9
@@ -67,7 +67,7 @@ def test_the_cost_of_noise_is_a_difference_of_likelihoods_a_sentence() -> None:
         scales = {name: torch.full_like(each, 1e-6) for name, each in guide.scales().items()}
         for name, head in noisy:
             scales[name][head] = 1.3
-        guide.take(scales)
+        guide.set_scales(scales)
         with evaluating(model, guide), fixed_noise(5, torch.device("cpu")):
             return sum(float(lh.terms(model, guide, b).log_likelihood.sum()) for b in parts) / 3
 
@@ -80,7 +80,7 @@ def test_the_cost_of_noise_is_a_difference_of_likelihoods_a_sentence() -> None:
 def test_scales_that_are_taken_are_those_that_are_given_back() -> None:
     guide = NoisyHeads(build())
     scales = {name: torch.rand(HEADS) + 0.1 for name in guide.scales()}
-    guide.take(scales)
+    guide.set_scales(scales)
     for name, found in guide.scales().items():
         torch.testing.assert_close(found, scales[name])
 
@@ -89,7 +89,7 @@ def test_scales_that_are_taken_are_those_that_are_given_back() -> None:
 def test_it_is_learned_of_the_heads_of_any_network_of_transformers(name: str) -> None:
     model = lh.latent(network(name), make_prior("independent", scale=PRIOR))
     batch = model.batch(inputs_of(model.network), labels_of(name))
-    found = learn_noise(model, [batch] * 2, price=0.1)
+    found = learn_noise(model, [batch] * 2, kl_weight=0.1)
     assert {block: len(each) for block, each in found.items()} == {
         block.name: block.heads for block in model.blocks
     }
@@ -108,5 +108,5 @@ def test_noise_that_is_none_is_refused_and_so_are_no_batches() -> None:
 
 
 def test_a_model_without_noise_is_refused() -> None:
-    with pytest.raises(ValueError, match="no head of this model has noise: give it a prior that"):
+    with pytest.raises(ValueError, match="no head of this model has noise: give it a prior over"):
         learn_noise(build(prior="delta"), [small_batch()])

@@ -11,7 +11,7 @@ from pyro import poutine
 from torch import nn
 
 from latentheads import Batch, Block, PlugIn
-from latentheads.analysis import Recording, labelled, readings
+from latentheads.analysis import Recording, record_heads, to_datatree
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import PAD
@@ -158,7 +158,7 @@ def test_nothing_stands_on_a_model_that_is_not_recorded() -> None:
 
 def test_readings_run_in_evaluation_mode_and_hand_the_model_back() -> None:
     model, batch = build(dropout=0.5).train(), small_batch()
-    ((read, heads),) = readings(model, [batch])
+    ((read, heads),) = record_heads(model, [batch])
     assert model.training
     assert torch.is_grad_enabled()
     assert read.target.equal(batch.target)
@@ -169,12 +169,12 @@ def test_readings_run_in_evaluation_mode_and_hand_the_model_back() -> None:
 def test_readings_of_a_guide_are_its_draws_and_the_same_for_the_same_seed() -> None:
     model, batch = build(), small_batch()
     guide, block = attach("mean-field", model), "decoder.1.cross"
-    first, second = ([h[block].logits for _, h in readings(model, [batch] * 2, guide, 5)], None)
-    second = [heads[block].logits for _, heads in readings(model, [batch] * 2, guide, 5)]
+    first, second = ([h[block].logits for _, h in record_heads(model, [batch] * 2, guide, 5)], None)
+    second = [heads[block].logits for _, heads in record_heads(model, [batch] * 2, guide, 5)]
     assert first[0].equal(second[0])
     assert first[1].equal(second[1])
     assert not first[0].equal(first[1])
-    other = next(iter(readings(model, [batch], guide, 7)))[1][block].logits
+    other = next(iter(record_heads(model, [batch], guide, 7)))[1][block].logits
     assert not first[0].equal(other)
 
 
@@ -185,7 +185,7 @@ def test_readings_of_a_guide_are_its_draws_and_the_same_for_the_same_seed() -> N
 def test_a_labelled_array_says_layer_head_query_and_key(kind: str) -> None:
     model, batch = build(kind), small_batch()
     heads = plugged(model, batch)
-    tree = labelled(heads)
+    tree = to_datatree(heads)
     assert set(tree.children) == {block.chain for block in model.blocks}
     for block in model.blocks:
         for name in ("weights", "logits"):
@@ -197,7 +197,7 @@ def test_a_labelled_array_says_layer_head_query_and_key(kind: str) -> None:
 
 def test_padding_is_nan_in_a_labelled_array_of_a_batch() -> None:
     model, batch = build(), small_batch()
-    tree = labelled(plugged(model, batch), batch)
+    tree = to_datatree(plugged(model, batch), batch)
     cross = tree["decoder-cross"]["weights"]
     assert np.allclose(cross.sel(sentence=1, query=[0, 1], key=[0, 1]).sum("key"), 1)
     assert np.isnan(cross.sel(sentence=1, query=2)).all()
@@ -205,7 +205,7 @@ def test_padding_is_nan_in_a_labelled_array_of_a_batch() -> None:
     own = tree["decoder-self"]["logits"]
     assert np.isnan(own.sel(query=1, key=2)).all()
     longer = padded(batch, 2, 3)
-    more = labelled(plugged(model, longer), longer)["decoder-cross"]["weights"]
+    more = to_datatree(plugged(model, longer), longer)["decoder-cross"]["weights"]
     trimmed = more.isel(query=slice(4), key=slice(5)).values
     assert np.allclose(trimmed, cross.values, equal_nan=True)
 
@@ -213,7 +213,7 @@ def test_padding_is_nan_in_a_labelled_array_of_a_batch() -> None:
 @pytest.mark.parametrize("mixers", ["attention,local", "local,attention"])
 def test_what_a_layer_may_not_read_is_nan_in_that_layer_alone(mixers: str) -> None:
     model, batch = build(mixers=mixers, windows="2,2", layers=2), small_batch()
-    weights = labelled(plugged(model, batch), batch)["encoder-self"]["weights"]
+    weights = to_datatree(plugged(model, batch), batch)["encoder-self"]["weights"]
     assert batch.source is not None
     real = slice(int(batch.source[0].ne(PAD).sum()))
     place = torch.arange(batch.source.shape[1])[real]
@@ -230,21 +230,21 @@ def test_layers_keep_their_depth_and_particles_are_draws() -> None:
     model, batch = build(), small_batch()
     with poutine.block(), Recording(model, ["encoder.1.self"]) as heads:
         model.states(batch)
-    tree = labelled(heads)
+    tree = to_datatree(heads)
     assert list(tree.children) == ["encoder-self"]
     assert tree["encoder-self"]["weights"].coords["layer"].values.tolist() == [1]
     several = Recording(model, ["encoder.1.self"])
     found = heads["encoder.1.self"]
     joined, *scored = (torch.stack([t, t + 1]) for t in (found.joined, found.logits, found.bias))
     several.passes("encoder.1.self").append(type(found)(found.block, joined, tuple(scored)))
-    assert labelled(several)["encoder-self"]["logits"].dims[0] == "draw"
+    assert to_datatree(several)["encoder-self"]["logits"].dims[0] == "draw"
 
 
 def test_a_head_that_a_layer_has_lost_is_nan_in_a_labelled_array() -> None:
     model, batch = build(), small_batch()
     remove_heads(model, {"encoder.0.self": [1]})
     heads = plugged(model, batch)
-    array = labelled(heads)["encoder-self"]["weights"]
+    array = to_datatree(heads)["encoder-self"]["weights"]
     lower = heads["encoder.0.self"].weights.numpy()
     assert np.array_equal(array.sel(layer=0, head=[0]).values, lower)
     assert np.isnan(array.sel(layer=0, head=slice(1, None))).all()
@@ -258,4 +258,4 @@ def test_a_labelled_array_is_of_one_pass() -> None:
         for t in range(3):
             model.step(batch.fed[:, t : t + 1], state)
     with pytest.raises(ValueError, match=r"one pass, got 3 of decoder.0.self"):
-        labelled(heads)
+        to_datatree(heads)

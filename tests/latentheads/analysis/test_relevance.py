@@ -61,7 +61,7 @@ def gated(gates: Sequence[float], prior: str = "cascaded", **changes: Any) -> An
 
 
 def conserved(found: Propagated, within: float = 1e-9) -> bool:
-    return torch.allclose(found.inputs[found.real], found.logit[found.real], atol=within)
+    return torch.allclose(found.inputs[found.valid], found.logit[found.valid], atol=within)
 
 
 @pairwise(kind=KINDS, norm=["pre", "post"], prior=["delta", "residual", "independent", "cascaded"])
@@ -159,7 +159,7 @@ def test_a_head_behind_a_closed_gate_has_no_relevance() -> None:
 def test_a_large_stabiliser_takes_relevance() -> None:
     model, batch = wide(), small_batch()
     loss = [
-        (found.inputs - found.logit)[found.real].abs().max()
+        (found.inputs - found.logit)[found.valid].abs().max()
         for found in (propagate(model, batch, stabiliser=size) for size in (1e-12, 0.01))
     ]
     assert loss[0] < 1e-6 < 1e-3 < loss[1]
@@ -266,7 +266,7 @@ def test_a_prediction_hears_no_later_word_and_no_padding() -> None:
     found = propagate(model, batch, stabiliser=TINY)
     more = propagate(model, padded(batch, 2, 3), stabiliser=TINY)
     for name, heads in found.heads.items():
-        assert torch.allclose(more.heads[name][:, :4][found.real], heads[found.real], atol=1e-8)
+        assert torch.allclose(more.heads[name][:, :4][found.valid], heads[found.valid], atol=1e-8)
     longer = Batch(torch.cat([batch.target[:1, :2], torch.tensor([[9, EOS]])], 1), batch.source[:1])
     other = propagate(model, longer, stabiliser=TINY)
     for name, heads in found.heads.items():
@@ -280,7 +280,7 @@ def test_shares_of_a_block_add_up_and_means_are_over_predictions() -> None:
     assert found.predictions == int(batch.target_valid.sum())
     assert found.inputs == pytest.approx(found.logit)
     for name, heads in each.heads.items():
-        rows_ = heads[each.real]
+        rows_ = heads[each.valid]
         share = rows_ / rows_.abs().sum(-1, keepdim=True)
         assert torch.allclose(found.shares[name], share.mean(0), atol=1e-6)
         assert torch.allclose(found.raw[name], rows_.mean(0), atol=1e-6)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from latentheads.analysis import Recording, readings
-from latentheads.analysis.samples import BAND, drawn_weights, prior_readings
+from latentheads.analysis import Recording, record_heads
+from latentheads.analysis.samples import BAND, record_prior_heads, sample_weights
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
@@ -29,9 +29,9 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 def test_mean_and_deviation_are_those_of_the_draws(kind: str) -> None:
     model = build(kind).eval()
     guide, batch = Cascaded(model).double(), small_batch()
-    found = drawn_weights(model, guide, batch, draws=5, seed=3)
+    found = sample_weights(model, guide, batch, draws=5, seed=3)
     for name, drawn in found.items():
-        each = [heads[name].weights for _, heads in readings(model, [batch] * 5, guide, 3)]
+        each = [heads[name].weights for _, heads in record_heads(model, [batch] * 5, guide, 3)]
         deviation, mean = torch.std_mean(torch.stack(each), 0)
         ends = torch.quantile(torch.stack(each), torch.tensor(BAND, dtype=mean.dtype), 0)
         torch.testing.assert_close(torch.stack([drawn.low, drawn.high]), ends)
@@ -43,7 +43,7 @@ def test_mean_and_deviation_are_those_of_the_draws(kind: str) -> None:
 @every_kind
 def test_heads_without_noise_do_not_vary(kind: str) -> None:
     model, batch = build(kind, "delta").eval(), small_batch()
-    found = drawn_weights(model, Tied(model), batch, draws=3)
+    found = sample_weights(model, Tied(model), batch, draws=3)
     with Recording(model) as heads:
         model.states(batch)
     for name, drawn in found.items():
@@ -54,7 +54,7 @@ def test_heads_without_noise_do_not_vary(kind: str) -> None:
 def test_one_draw_has_no_deviation() -> None:
     model = build().eval()
     with pytest.raises(ValueError, match="draws must be at least 2, got 1"):
-        drawn_weights(model, Tied(model), small_batch(), draws=1)
+        sample_weights(model, Tied(model), small_batch(), draws=1)
 
 
 def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
@@ -66,7 +66,7 @@ def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
         for family in guide.selection_families:
             family.weight.copy_(torch.tensor([1.0, -4.0, 1.0]) / gates.gain)
     for seed in range(5):
-        for drawn in drawn_weights(model, guide, small_batch(), draws=2, seed=seed).values():
+        for drawn in sample_weights(model, guide, small_batch(), draws=2, seed=seed).values():
             silent = drawn.mean.isnan().flatten(2).all(-1)
             assert silent.tolist() == [[False, True, False]] * 3
 
@@ -75,11 +75,11 @@ def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
 def test_draws_of_the_prior_are_those_of_a_guide_that_is_the_prior(kind: str) -> None:
     model, batch = build(kind).eval(), small_batch()
     tied, other = (
-        [heads for _, heads in readings(model, [batch] * 3, guide, 5)]
+        [heads for _, heads in record_heads(model, [batch] * 3, guide, 5)]
         for guide in (Tied(model), attach("cascaded", model))
     )
-    prior = list(prior_readings(model, Tied(model), batch, 3, 5))
-    for block in prior[0].attending:
+    prior = list(record_prior_heads(model, Tied(model), batch, 3, 5))
+    for block in prior[0].attention_blocks:
         mine, same, apart = (
             torch.stack([each[block.name].weights for each in drawn])
             for drawn in (prior, tied, other)

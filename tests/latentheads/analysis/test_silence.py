@@ -13,15 +13,15 @@ from torch import Tensor
 
 from latentheads import Batch, PlugIn
 from latentheads.analysis import (
-    Positions,
-    Rarity,
+    PositionalDetector,
+    RareWordDetector,
     Recording,
-    Relations,
+    SyntacticDetector,
     detect,
     gradient_importance,
-    labelled,
     measure,
     relevance,
+    to_datatree,
 )
 from latentheads.analysis.divergence import divergence
 from latentheads.attention.disagreement import KINDS, Disagreement
@@ -108,7 +108,11 @@ def measures(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[s
         propagated = relevance(model, parts)
         assert propagated.inputs == pytest.approx(propagated.logit, rel=1e-5)
         kinds |= {"relevance": propagated.shares, "relevance in logits": propagated.raw}
-        positions, rarity, relations = Positions(), Rarity(ranks, 3), Relations(ARCS)
+        positions, rarity, relations = (
+            PositionalDetector(),
+            RareWordDetector(ranks, 3),
+            SyntacticDetector(ARCS),
+        )
         detect(model, parts, [positions, rarity, relations], "encoder-self")
     rare, offsets, syntax = rarity.result(), positions.result(), relations.result()
     kinds |= {
@@ -203,9 +207,9 @@ def test_a_recording_tells_who_speaks_and_labels_nobody_else() -> None:
         for block in heads.blocks:
             found = heads[block.name]
             law = guide.selections[block.key]()
-            assert found.speaks.equal((law.mode[1] > 0).expand(2, -1))
-            assert found.weights.isnan().any(-1).any(-1).equal(~found.speaks)
-        arrays.append(labelled(heads)["encoder-self"]["logits"].values)
+            assert found.active.equal((law.mode[1] > 0).expand(2, -1))
+            assert found.weights.isnan().any(-1).any(-1).equal(~found.active)
+        arrays.append(to_datatree(heads)["encoder-self"]["logits"].values)
     assert torch.allclose(*map(torch.tensor, arrays), equal_nan=True)
 
 

@@ -17,7 +17,7 @@ from torch.distributions import Normal
 from torch.nn.functional import normalize
 
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
-from latentheads.analysis import Recording, gradient_importance, labelled, measure, propagate
+from latentheads.analysis import Recording, gradient_importance, measure, propagate, to_datatree
 from latentheads.analysis.divergence import divergence
 from latentheads.analysis.roles import detect
 from latentheads.attention.block import HeadBlock
@@ -720,11 +720,11 @@ def test_a_recording_tells_what_was_said(batch: Batch) -> None:
         model.states(batch)
     site = "decoder.1.self.outputs"
     assert torch.equal(heads[site].outputs, found.trace.nodes[site]["value"])
-    names = [block.name for block in heads.attending]
+    names = [block.name for block in heads.attention_blocks]
     assert "decoder.1.self" in {block.name for block in heads.blocks} - set(names)
     with pytest.raises(ValueError, match=r"block 'decoder.1.self' has no weights"):
         heads[site].weights  # noqa: B018
-    assert set(labelled(heads)["decoder-self"]["weights"].coords["layer"].values) == {0, 2}
+    assert set(to_datatree(heads)["decoder-self"]["weights"].coords["layer"].values) == {0, 2}
 
 
 def test_similarity_takes_what_ngram_heads_say(batch: Batch) -> None:
@@ -767,7 +767,7 @@ def test_relevance_passes_through_what_is_drawn(choice: str, batch: Batch) -> No
     mine, theirs = propagate(model, batch), propagate(plain, batch)
     assert torch.allclose(mine.inputs, theirs.inputs, atol=1e-10)
     assert set(mine.heads) == set(every_head(model))
-    assert torch.allclose(mine.inputs[mine.real], mine.logit[mine.real], atol=1e-5)
+    assert torch.allclose(mine.inputs[mine.valid], mine.logit[mine.valid], atol=1e-5)
 
 
 def test_roles_need_weights(batch: Batch) -> None:

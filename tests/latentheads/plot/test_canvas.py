@@ -50,10 +50,10 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "links": lambda: plot.draw_links({NAME: [LINK]}),
     "weights": lambda: plot.draw_weights(some_weights(), [NAME] * 3, [NAME] * 5),
     "alignments": lambda: plot.draw_alignments(some_laws(1), [NAME] * 4, [NAME] * 3),
-    "sound": lambda: plot.draw_sound(np.zeros((18, 7)), sound_weights(), [NAME] * 3),
+    "sound": lambda: plot.draw_audio(np.zeros((18, 7)), sound_weights(), [NAME] * 3),
     "selection": lambda: plot.draw_selection({"encoder-self": SIDE}),
     "reliability": lambda: plot.draw_reliability({NAME: {"as it is": BINS}}),
-    "figures": lambda: plot.draw_figures({NAME: {"nll": FIGURE}}, {NAME: {"nll": NAME}}),
+    "figures": lambda: plot.draw_metrics({NAME: {"nll": FIGURE}}, {NAME: {"nll": NAME}}),
 }
 
 

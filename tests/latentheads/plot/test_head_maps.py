@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from latentheads.analysis.divergence import pair_mean
-from latentheads.analysis.head_report import others
+from latentheads.analysis.head_report import off_diagonal_mean
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles
-from latentheads.plot.canvas import largest
+from latentheads.plot.canvas import largest_value
 from latentheads.plot.head_maps import KINDS, QUANTITIES
 from tests.latentheads.plot.drawn import head_report, ticks, with_roles
 
@@ -44,8 +44,8 @@ def test_averages_have_a_line_a_run_and_chain() -> None:
     figure = draw_averages(runs, "")
     above, below = figure.axes[:3], figure.axes[3:6]
     assert [len(axis.lines) for axis in above] == [len(axis.lines) for axis in below] == [1, 2, 1]
-    blocks = runs[1].chain("decoder-self")
-    means = [float(others(runs[1].divergence.summed[b.site()]).mean()) for b in blocks]
+    blocks = runs[1].blocks_of("decoder-self")
+    means = [float(off_diagonal_mean(runs[1].divergence.summed[b.site()]).mean()) for b in blocks]
     np.testing.assert_allclose(above[1].lines[1].get_ydata(), means)
     np.testing.assert_allclose(below[1].lines[1].get_ydata(), np.array(means) / 9)
     assert above[0].get_ylim()[1] > max(means)
@@ -69,7 +69,7 @@ def test_maps_share_a_scale_a_quantity() -> None:
             assert drawn[0].images[0].get_clim() == (0, pytest.approx(max(tops)))
     cosine = axes[0, -1].images[0]
     assert cosine.get_clim()[0] == -cosine.get_clim()[1]
-    expected = [others(runs[0].measures.cosine[f"encoder.{n}.self"]) for n in range(2)]
+    expected = [off_diagonal_mean(runs[0].measures.cosine[f"encoder.{n}.self"]) for n in range(2)]
     np.testing.assert_array_equal(cosine.get_array(), torch.stack(expected))
     names = [axis.get_title(loc="left") for axis in axes[:, 0]]
     assert names == ["encoder-self, a", "decoder-self, a", "decoder-self, b", "decoder-cross, a"]
@@ -80,8 +80,8 @@ def test_silent_heads_are_blank_and_in_no_mean() -> None:
     matrix = own.divergence.summed["encoder.0.self.logits"]
     matrix[1], matrix[:, 1] = torch.nan, torch.nan
     apart = float(matrix[0, 2])
-    assert largest([matrix]) == pair_mean(matrix) == own.divergence.average() == apart
-    assert others(matrix)[[0, 2]].tolist() == [apart, apart]
+    assert largest_value([matrix]) == pair_mean(matrix) == own.divergence.average() == apart
+    assert off_diagonal_mean(matrix)[[0, 2]].tolist() == [apart, apart]
     figure = draw_divergence(own.divergence)
     assert shown(figure)[0].get_title() == f"layer 0: {apart:.2f}"
     matrix.fill_(torch.nan)

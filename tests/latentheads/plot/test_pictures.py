@@ -144,7 +144,7 @@ def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
         lambda: plot.draw_selection({}),
         lambda: plot.draw_reliability({}),
         lambda: plot.draw_rejection({}, {}),
-        lambda: plot.draw_figures({}, {}),
+        lambda: plot.draw_metrics({}, {}),
     ],
 )
 def test_there_is_no_picture_of_nothing(draw: Callable[[], Any]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import latentheads as lh
-from latentheads.analysis.samples import drawn_weights
+from latentheads.analysis.samples import sample_weights
 from latentheads.corpora import Corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded, Tied
@@ -132,7 +132,7 @@ def test_heads_are_shown_on_the_sentence_and_its_translation(run: Run, pairs: Co
 def test_the_weights_are_those_of_the_draws(run: Run) -> None:
     figure = lh.plot.heads(run, SENTENCE, draws=3, target="", block="encoder.1.self", seed=5)
     batch = run.read_sentence(SENTENCE, "")
-    found = drawn_weights(run.model, run.guide, batch, 3, 5)["encoder.1.self"]
+    found = sample_weights(run.model, run.guide, batch, 3, 5)["encoder.1.self"]
     for shown, values in zip(images(figure), [*found.mean[0], *found.deviation[0]], strict=True):
         np.testing.assert_allclose(shown, values)
 

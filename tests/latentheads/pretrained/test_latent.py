@@ -24,7 +24,7 @@ from latentheads.analysis import (
     measure,
     relevance,
 )
-from latentheads.analysis.sides import sides
+from latentheads.analysis.tokens import attention_tokens
 from latentheads.guides import Cascaded, Guide, MeanField, Tied
 from latentheads.models import PRIORS, make_prior
 from latentheads.selection.hard_gates import Gating
@@ -375,10 +375,21 @@ def test_what_is_no_word_is_what_the_network_says() -> None:
     model = lh.latent(gpt2(eos_token_id=[1, 9]).eval(), "delta")
     batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
     assert batch.ends == (0, 1, 9)
-    assert sides(batch, "decoder-self").answering().equal(batch.target_valid & (IDS != 9))
+    assert (
+        attention_tokens(batch, "decoder-self")
+        .counted_keys()
+        .equal(batch.target_valid & (IDS != 9))
+    )
     two, both = made_latent("bart")
-    assert (sides(both, "decoder-cross").asking() == (both.target_valid & (both.fed != 1))).all()
-    assert sides(made_latent("bert")[1], "encoder-self").asking().equal(REAL.bool())
+    assert (
+        attention_tokens(both, "decoder-cross").counted_queries()
+        == (both.target_valid & (both.fed != 1))
+    ).all()
+    assert (
+        attention_tokens(made_latent("bert")[1], "encoder-self")
+        .counted_queries()
+        .equal(REAL.bool())
+    )
     links = likeliest_links(torch.rand(3, 1, *both.target.shape[1:], both.source.shape[1]), both)
     real = (both.source_valid & (both.source != 1)).nonzero().tolist()
     keys = {(place, key) for place, (row,) in enumerate(links) for key, _ in row}

@@ -8,30 +8,30 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from latentheads.analysis.samples import DrawnWeights
+from latentheads.analysis.samples import SampledWeights
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.layers.subsampler import FACTOR
 from latentheads.plot.attention import (
-    check_places,
+    band_label,
+    check_indices,
+    describe_noise,
     draw_row,
-    find_row,
     has_noise,
-    name_band,
-    tell_noise,
+    select_row,
 )
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, write_title
 from latentheads.plot.style import in_style
 
-__all__ = ["draw_sound"]
+__all__ = ["draw_audio"]
 
 POSITION = FACTOR * FRAME_SECONDS
 """Seconds of a position."""
 
 
 @in_style
-def draw_sound(
+def draw_audio(
     frames: Float[np.ndarray, "frame bin"],
-    drawn: DrawnWeights,
+    drawn: SampledWeights,
     tokens: Sequence[str],
     head: int | None = None,
     row: int | None = None,
@@ -53,9 +53,9 @@ def draw_sound(
         for each in (drawn.mean, drawn.deviation, drawn.low, drawn.high)
     )
     head = int(mean.max(-1).mean(-1).argmax()) if head is None else head
-    check_places("head", [head], len(mean))
-    row = find_row(mean[[head]], deviation[[head]]) if row is None else row
-    check_places("row", [row], len(tokens))
+    check_indices("head", [head], len(mean))
+    row = select_row(mean[[head]], deviation[[head]]) if row is None else row
+    check_indices("row", [row], len(tokens))
     seconds = mean.shape[-1] * POSITION
     figure = Picture(max(WIDTH, 1 + 2.2 * seconds), 4.2 + 0.17 * len(tokens))
     heights = [1.6, 0.4 + 0.17 * len(tokens), 1.0]
@@ -76,8 +76,8 @@ def draw_sound(
     noisy = has_noise(deviation[head])
     band = (low[head, row], high[head, row]) if noisy else None
     draw_row(bars, places, mean[head, row], band)
-    bars.set_title(f"row “{tokens[row]}”: {name_band(noisy)}", loc="left")
+    bars.set_title(f"row “{tokens[row]}”: {band_label(noisy)}", loc="left")
     bars.set_xlabel("seconds")
     bars.set_ylabel("weight")
-    write_title(figure, f"{title}\n{tell_noise(deviation[head])}")
+    write_title(figure, f"{title}\n{describe_noise(deviation[head])}")
     return figure
