@@ -1,10 +1,10 @@
-"""Pictures: every one a function that returns a Figure.
+"""Plots: each function returns a matplotlib Figure.
 
 ``bound(run)``, ``kl(run)``, ``kl_history(run)``, ``divergence(run)``, ``gates(run)``,
-``selection(run)``, ``heads(run, sentence)``, ``alignments(run, sentence)`` and ``sound(run, file)``
-take a finished run, or its folder; ``draw_...`` take what was measured. A notebook shows the
-figure, `save` writes it. All of them are in one style, whose file is ``STYLE``:
-``matplotlib.style.use(lh.plot.STYLE)`` draws in it too.
+``selection(run)``, ``heads(run, sentence)``, ``alignments(run, sentence)`` and ``audio(run, file)``
+take a finished run, or its folder; ``draw_...`` functions take the measured values. A notebook
+displays the figure, `save` writes it. All use one style sheet, ``STYLE``;
+``matplotlib.style.use(lh.plot.STYLE)`` activates it for other plots.
 """
 
 from latentheads.plot.alignments import draw_alignments
@@ -18,6 +18,7 @@ from latentheads.plot.head_maps import draw_averages, draw_maps, draw_roles
 from latentheads.plot.links import draw_links
 from latentheads.plot.runs import (
     alignments,
+    audio,
     bound,
     divergence,
     gates,
@@ -26,7 +27,6 @@ from latentheads.plot.runs import (
     kl_history,
     selection,
     selection_history,
-    sound,
 )
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
 from latentheads.plot.style import STYLE, in_style
@@ -37,6 +37,7 @@ __all__ = [
     "STYLE",
     "Picture",
     "alignments",
+    "audio",
     "bound",
     "divergence",
     "draw_alignments",
@@ -70,5 +71,4 @@ __all__ = [
     "save",
     "selection",
     "selection_history",
-    "sound",
 ]

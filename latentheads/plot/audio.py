@@ -1,4 +1,4 @@
-"""Log-mel frames above the attention of a block to them, for each token."""
+"""Plots log-mel frames above the attention weights of a block over them, one row per token."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ POSITION = FACTOR * FRAME_SECONDS
 @in_style
 def draw_audio(
     frames: Float[np.ndarray, "frame bin"],
-    drawn: SampledWeights,
+    samples: SampledWeights,
     tokens: Sequence[str],
     head: int | None = None,
     row: int | None = None,
     title: str = "",
 ) -> Figure:
-    """Draws frames, and below them in the same time a head that reads them.
+    """Draws audio frames, and below them the weights of one head on the same time axis.
 
     Args:
-        frames: What is heard, normalised.
-        drawn: Weights of a block that reads it, under several draws; of the first sentence.
-        tokens: What is written, a token a query.
-        head: Which; when not given, the one whose mean weights are surest.
-        row: The query that is shown with bands; when not given, the one least sure.
-        title: What was heard.
+        frames: The normalised log-mel frames.
+        samples: Statistics of the weights of a block over them; of the first sentence.
+        tokens: Label of the token at each query.
+        head: Index of the head; by default the one with the most concentrated mean weights.
+        row: Index of the query shown with bands; by default the least certain one.
+        title: Title of the figure.
     """
     tokens = list(map(escape, tokens))
     mean, deviation, low, high = (
-        np.nan_to_num(each[0, :, : len(tokens)].double().cpu().numpy())
-        for each in (drawn.mean, drawn.deviation, drawn.low, drawn.high)
+        np.nan_to_num(values[0, :, : len(tokens)].double().cpu().numpy())
+        for values in (samples.mean, samples.deviation, samples.low, samples.high)
     )
     head = int(mean.max(-1).mean(-1).argmax()) if head is None else head
     check_indices("head", [head], len(mean))
@@ -59,24 +59,24 @@ def draw_audio(
     seconds = mean.shape[-1] * POSITION
     figure = Picture(max(WIDTH, 1 + 2.2 * seconds), 4.2 + 0.17 * len(tokens))
     heights = [1.6, 0.4 + 0.17 * len(tokens), 1.0]
-    sound, maps, bars = figure.subplots(3, 1, sharex=True, height_ratios=heights)
-    end = len(frames) * FRAME_SECONDS
-    heard = (0.0, end, 0.0, float(frames.shape[1]))
-    draw_map(sound, frames.T, origin="lower", extent=heard, cmap="magma")
-    sound.set_ylabel("frequency (mel bin)")
-    read = (0.0, seconds, len(tokens) - 0.5, -0.5)
-    draw_map(maps, mean[head], extent=read, vmin=0)
+    spectrogram, maps, bars = figure.subplots(3, 1, sharex=True, height_ratios=heights)
+    duration = len(frames) * FRAME_SECONDS
+    audio_extent = (0.0, duration, 0.0, float(frames.shape[1]))
+    draw_map(spectrogram, frames.T, origin="lower", extent=audio_extent, cmap="magma")
+    spectrogram.set_ylabel("frequency (mel bin)")
+    map_extent = (0.0, seconds, len(tokens) - 0.5, -0.5)
+    draw_map(maps, mean[head], extent=map_extent, vmin=0)
     maps.set_yticks(range(len(tokens)), tokens)
     for edge in (row - 0.5, row + 0.5):
         maps.axhline(edge, color="black", linewidth=0.8)
     scale = f"white 0, darkest {mean[head].max():.2f}"
     maps.set_title(f"head {head}: mean weight ({scale})", loc="left")
-    maps.set_ylabel("written")
-    places = POSITION * (np.arange(mean.shape[-1]) + 0.5)
-    noisy = has_noise(deviation[head])
-    band = (low[head, row], high[head, row]) if noisy else None
-    draw_row(bars, places, mean[head, row], band)
-    bars.set_title(f"row “{tokens[row]}”: {band_label(noisy)}", loc="left")
+    maps.set_ylabel("token")
+    seconds_of_positions = POSITION * (np.arange(mean.shape[-1]) + 0.5)
+    has_band = has_noise(deviation[head])
+    band = (low[head, row], high[head, row]) if has_band else None
+    draw_row(bars, seconds_of_positions, mean[head, row], band)
+    bars.set_title(f"row “{tokens[row]}”: {band_label(has_band)}", loc="left")
     bars.set_xlabel("seconds")
     bars.set_ylabel("weight")
     write_title(figure, f"{title}\n{describe_noise(deviation[head])}")

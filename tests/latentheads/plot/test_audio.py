@@ -19,7 +19,7 @@ def test_frames_and_weights_share_their_time() -> None:
     assert maps.images[0].get_array().tolist() == np.eye(3, 5).tolist()
     assert maps.get_title(loc="left").startswith("head 1")
     assert [bar.get_height() for bar in bars.patches] == [0, 0, 1, 0, 0]
-    assert bars.get_title(loc="left") == "row “<eos>”: mean, 10 to 90 % of draws"
+    assert bars.get_title(loc="left") == "row “<eos>”: mean, 10 to 90 % of samples"
     assert len(bars.collections) == 1
     assert sound.get_ylabel().startswith("frequency")
     assert figure.get_suptitle().startswith("here\nA weight varies by up to 0.30")

@@ -35,7 +35,7 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for() -> None:
         mean = float(matrix.sum() / 6)
         assert axis.get_title() == f"layer {block.layer}: {mean:.2f}"
     title = figure.get_suptitle()
-    assert f"JSD of heads, average: {own.divergence.average():.2f} nats a sentence" in title
+    assert f"average JSD: {own.divergence.average():.2f} nats per sentence" in title
     assert "some text" in title
 
 

@@ -77,7 +77,7 @@ def test_the_kl_of_every_block_is_drawn_over_training() -> None:
     assert labels(figure) == ["encoder.0.self", "decoder.0.cross"]
     tied = plot.draw_kl_history([{"step": 1, "kl_by_site": dict.fromkeys(sites, 0.0)}])
     assert [text.get_text() for text in tied.axes[0].texts] == [
-        "every KL is 0: the posterior is the prior"
+        "every KL is 0: the posterior equals the prior"
     ]
 
 

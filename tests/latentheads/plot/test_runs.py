@@ -96,11 +96,11 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
     figure = lh.plot.divergence(run)
     said = " ".join(figure.get_suptitle().split())
     assert said.endswith(f"{run.settings.title}: heads at their prior's location, 6 sentences")
-    given = lh.plot.divergence(run, pairs.valid, top=2.5)
+    given = lh.plot.divergence(run, pairs.valid, vmax=2.5)
     assert {axis.images[0].get_clim() for axis in given.axes if axis.images} == {(0, 2.5)}
-    other = lh.plot.divergence(run, pairs.test, sentences=3, drawn=True)
+    other = lh.plot.divergence(run, pairs.test, sentences=3, sampled=True)
     said = " ".join(other.get_suptitle().split())
-    assert said.endswith("heads drawn from the guide, 3 sentences")
+    assert said.endswith("heads sampled from the guide, 3 sentences")
     same, different = (
         [np.array_equal(*pair) for pair in zip(images(figure), images(each), strict=True)]
         for each in (given, other)
@@ -124,7 +124,7 @@ def test_heads_are_shown_on_the_sentence_and_its_translation(run: Run, pairs: Co
     expected = [word if word in pairs.target.words else "<unk>" for word in queries]
     assert ticks(figure.axes[0], "y") == expected
     assert ticks(find_rows(figure)[-1], "x") == keys
-    assert "attention in decoder.1.cross, 3 draws" in figure.get_suptitle()
+    assert "attention in decoder.1.cross, 3 samples" in figure.get_suptitle()
     own: Any = lh.plot.heads(run, SENTENCE, draws=3, block="encoder.0.self")
     assert ticks(own.axes[0], "y") == keys
 
@@ -196,18 +196,18 @@ def test_heads_are_shown_that_speak_at_test_time(run: Run) -> None:
 def test_what_cannot_be_drawn_is_named(run: Run) -> None:
     with pytest.raises(ValueError, match="has no gates"):
         lh.plot.gates(run)
-    with pytest.raises(ValueError, match="selects no heads"):
+    with pytest.raises(ValueError, match="has no selection of heads"):
         lh.plot.selection(run)
     with pytest.raises(ValueError, match=r"block must be one of encoder\.0\.self, .*; got 'here'"):
         lh.plot.heads(run, SENTENCE, draws=2, block="here")
     with pytest.raises(ValueError, match="has one direction alone: drop direction"):
         lh.plot.heads(run, SENTENCE, direction="en-velu")
-    with pytest.raises(ValueError, match=r"links are of .*, and encoder\.0\.self does not"):
+    with pytest.raises(ValueError, match=r"links need .*, and encoder\.0\.self is none"):
         lh.plot.heads(run, SENTENCE, 2, "encoder.0.self", target="", links={(0, 0)})
     (run.path / "results.json").unlink()
     (run.path / "metrics.jsonl").unlink()
     lost = replace(run)
-    with pytest.raises(ValueError, match="no finished run: it has no results"):
+    with pytest.raises(ValueError, match="no finished run: it has no complete results"):
         lh.plot.kl(lost)
-    with pytest.raises(ValueError, match="nothing was trained"):
+    with pytest.raises(ValueError, match="it was not trained"):
         lh.plot.bound(lost)
