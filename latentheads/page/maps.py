@@ -1,4 +1,4 @@
-"""Where the heads of a sentence look: maps under the guide, beside the prior's, and alignments."""
+"""Attention maps of a sentence under the guide and under the prior, and alignments."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ Weights = Float[Tensor, "draw head row column"]
 
 @dataclass(frozen=True)
 class MapTokens:
-    """The tokens at the rows and columns of the maps of a chain, in one sentence.
+    """The tokens at the rows and columns of the maps of an attention type, in one sentence.
 
     Attributes:
-        rows: A token each.
-        columns: The same.
-        predicts: The token that each row predicts; none where it predicts nothing.
+        rows: Label of the token at each row.
+        columns: Label of the token at each column.
+        predicts: The token that each row predicts; empty for an encoder.
         links: Gold links, as rows and columns.
     """
 
@@ -52,11 +52,11 @@ class MapTokens:
 
     @property
     def stride(self) -> tuple[int, int]:
-        """How many tokens share a row of a map, and a column."""
+        """The number of tokens that share a row of a map, and a column."""
         return pooling_stride(len(self.rows), len(self.columns))
 
-    def cut(self, weights: Float[Tensor, "head query key"]) -> Float[Tensor, "head row column"]:
-        """A sentence's part of the weights of a batch, neighbours pooled in long ones."""
+    def pool(self, weights: Float[Tensor, "head query key"]) -> Float[Tensor, "head row column"]:
+        """A sentence's part of a batch's weights; neighbours are pooled in long sentences."""
         return pool_weights(weights[:, : len(self.rows), : len(self.columns)], self.stride)
 
     def to_json(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class MapTokens:
 
 
 def _pool_names(names: Sequence[str], stride: int) -> list[str]:
-    """A name for each cell of a map: of tokens that share one, the first and the last."""
+    """The label of each cell: if tokens share it, the first and the last."""
     if stride == 1:
         return list(names)
     cells = (names[start : start + stride] for start in range(0, len(names), stride))
@@ -80,41 +80,43 @@ def _pool_names(names: Sequence[str], stride: int) -> list[str]:
 
 
 def gather_map_tokens(
-    run: Run, batch: Batch, place: int, links: Links = frozenset()
+    run: Run, batch: Batch, index: int, links: Links = frozenset()
 ) -> dict[str, MapTokens]:
-    """The tokens at the rows and columns of each chain.
+    """Labels the rows and columns of the maps of each attention type.
 
     Args:
         run: The run.
         batch: Its sentences.
-        place: Which of them.
+        index: Index of the sentence.
         links: Gold links between source and target tokens.
     """
-    real = batch.target[place][batch.target_valid[place]].tolist()
-    target = name_tokens(run.target, real)
-    gold = [(word, key) for key, word in links]
-    found = {}
-    for chain in dict.fromkeys(block.chain for block in Recording(run.model).attention_blocks):
-        rows, columns = name_queries_and_keys(batch, chain, run.source, run.target, place)
-        decodes, crosses = side_of(chain) == "decoder", chain == ATTENTION_TYPES[2]
-        found[chain] = MapTokens(rows, columns, target if decodes else [], gold if crosses else [])
+    token_ids = batch.target[index][batch.target_valid[index]].tolist()
+    target = name_tokens(run.target, token_ids)
+    gold_links = [(word, key) for key, word in links]
+    by_type = {}
+    for name in dict.fromkeys(block.chain for block in Recording(run.model).attention_blocks):
+        rows, columns = name_queries_and_keys(batch, name, run.source, run.target, index)
+        predicted = target if side_of(name) == "decoder" else []
+        links_of_map = gold_links if name == ATTENTION_TYPES[2] else []
+        by_type[name] = MapTokens(rows, columns, predicted, links_of_map)
     if samples_alignments(run.model):
-        keys = name_positions(batch, run.source, run.target, place)
-        found[ALIGNMENT] = MapTokens(target, keys, [], gold)
-    return found
+        keys = name_positions(batch, run.source, run.target, index)
+        by_type[ALIGNMENT] = MapTokens(target, keys, [], gold_links)
+    return by_type
 
 
 @dataclass(frozen=True)
 class HeadMaps:
-    """The maps of some heads in one sentence, coded in bytes.
+    """The maps of a block's heads in one sentence, quantised to bytes.
 
     Attributes:
-        name: Of the block.
-        heads: What the heads are called.
-        silent: The heads that say nothing in this sentence.
-        parts: ``mean`` under the guide; where heads vary also ``deviation``, ``low`` and ``high``;
-            where those of the prior differ also ``prior``, its mean. Of alignments the laws.
-        draws: Some draws of the guide; none where heads do not vary.
+        name: Name of the block.
+        heads: Labels of the heads.
+        silent: The heads that are inactive in this sentence.
+        parts: ``mean`` under the guide; for heads with noise also ``deviation``, ``low`` and
+            ``high``; if the prior differs also its mean, ``prior``. For alignments the
+            distributions.
+        draws: Some samples from the guide; none without noise.
     """
 
     name: str
@@ -124,7 +126,7 @@ class HeadMaps:
     draws: NDArray[np.uint8]
 
     def to_json(self, draws: int) -> dict[str, Any]:
-        """A description by which the page finds the maps in the bytes."""
+        """The description by which the page locates the maps in the bytes."""
         return {
             "name": self.name,
             "heads": self.heads,
@@ -139,58 +141,58 @@ class HeadMaps:
 
 
 def gather_maps(
-    run: Run, batch: Batch, sides: Sequence[dict[str, MapTokens]], draws: int, kept: int, seed: int
+    run: Run, batch: Batch, tokens: Sequence[dict[str, MapTokens]], draws: int, kept: int, seed: int
 ) -> list[list[HeadMaps]]:
-    """Reads the heads of every block under draws of the guide, and of the prior.
+    """Samples the attention weights of every block from the guide and from the prior.
 
-    Selections of heads stand at their likeliest.
+    Selections of heads are set to their mode.
 
     Args:
         run: The run.
         batch: Its sentences.
-        sides: What stands at rows and columns in each.
-        draws: Number of draws.
-        kept: How many of them are kept one by one.
-        seed: Of the noise.
+        tokens: The tokens of each sentence, by attention type.
+        draws: Number of samples.
+        kept: Number of samples that are kept one by one.
+        seed: Seed of the noise.
 
     Returns:
-        For each sentence, those of each block that attends.
+        For each sentence, the maps of each attention block.
     """
     model, guide = run.model, run.guide
     with WithSelection(guide):
-        guided = (heads for _, heads in record_heads(model, [batch] * draws, guide, seed))
-        posterior = _collect_draws(guided, sides)
-    prior = _collect_draws(record_prior_heads(model, guide, batch, draws, seed), sides)
+        recordings = (heads for _, heads in record_heads(model, [batch] * draws, guide, seed))
+        posterior = _collect_weights(recordings, tokens)
+    prior = _collect_weights(record_prior_heads(model, guide, batch, draws, seed), tokens)
     return [
         [
             _summarise_block(
-                block.name, posterior[place, block.name], prior[place, block.name], kept
+                block.name, posterior[index, block.name], prior[index, block.name], kept
             )
             for block in Recording(model).attention_blocks
         ]
-        for place in range(len(batch))
+        for index in range(len(batch))
     ]
 
 
-def _collect_draws(
-    passes: Iterable[Recording], sides: Sequence[dict[str, MapTokens]]
+def _collect_weights(
+    passes: Iterable[Recording], tokens: Sequence[dict[str, MapTokens]]
 ) -> dict[tuple[int, str], Weights]:
-    """The weights of all draws, by sentence and block; only what a map shows is kept of each."""
-    found: dict[tuple[int, str], list[Tensor]] = defaultdict(list)
+    """Collects the weights of all samples by sentence and block, pooled to the size of a map."""
+    samples: dict[tuple[int, str], list[Tensor]] = defaultdict(list)
     for heads in passes:
         for block in heads.attention_blocks:
             weights = heads[block.name].weights
-            for place, side in enumerate(sides):
-                found[place, block.name].append(side[block.chain].cut(weights[place]))
-    return {key: torch.stack(each) for key, each in found.items()}
+            for index, by_type in enumerate(tokens):
+                samples[index, block.name].append(by_type[block.chain].pool(weights[index]))
+    return {key: torch.stack(weights_of_block) for key, weights_of_block in samples.items()}
 
 
 def _summarise_block(name: str, posterior: Weights, prior: Weights, kept: int) -> HeadMaps:
-    drawn = summarise_samples(posterior)
-    parts = {"mean": drawn.mean}
-    varies = bool((drawn.deviation > NO_NOISE).any())
+    statistics = summarise_samples(posterior)
+    parts = {"mean": statistics.mean}
+    varies = bool((statistics.deviation > NO_NOISE).any())
     if varies:
-        parts |= {"deviation": drawn.deviation, "low": drawn.low, "high": drawn.high}
+        parts |= {"deviation": statistics.deviation, "low": statistics.low, "high": statistics.high}
     if not torch.equal(posterior.nan_to_num(), prior.nan_to_num()):
         parts["prior"] = summarise_samples(prior).mean
     return HeadMaps(
@@ -203,25 +205,32 @@ def _summarise_block(name: str, posterior: Weights, prior: Weights, kept: int) -
 
 
 def gather_alignments(
-    run: Run, batch: Batch, sides: Sequence[dict[str, MapTokens]]
+    run: Run, batch: Batch, tokens: Sequence[dict[str, MapTokens]]
 ) -> list[list[HeadMaps]]:
-    """Where the words of each sentence point under prior, guide and exact posterior.
+    """Computes prior, guide and exact posterior of the alignment of each sentence.
 
     Args:
         run: The run.
         batch: Its sentences.
-        sides: What stands at rows and columns in each.
+        tokens: The tokens of each sentence, by attention type.
 
     Returns:
-        One for each sentence; none of a run that draws no alignments.
+        The maps of each sentence; empty for a run without latent alignments.
     """
     if not samples_alignments(run.model):
-        return [[] for _ in sides]
-    laws = alignment_distributions(run.model, run.guide, batch)
-    return [[_read_laws(laws, place, side[ALIGNMENT])] for place, side in enumerate(sides)]
+        return [[] for _ in tokens]
+    distributions = alignment_distributions(run.model, run.guide, batch)
+    return [
+        [_make_alignment_maps(distributions, index, by_type[ALIGNMENT])]
+        for index, by_type in enumerate(tokens)
+    ]
 
 
-def _read_laws(laws: AlignmentDistributions, place: int, side: MapTokens) -> HeadMaps:
-    parts = {law: quantise_weights(side.cut(getattr(laws, law)[place])) for law in DISTRIBUTIONS}
-    none = np.zeros((0, *parts[DISTRIBUTIONS[0]].shape), np.uint8)
-    return HeadMaps(ALIGNMENT, list(laws.heads), [False] * len(laws.heads), parts, none)
+def _make_alignment_maps(
+    distributions: AlignmentDistributions, index: int, tokens: MapTokens
+) -> HeadMaps:
+    weights = {name: getattr(distributions, name)[index] for name in DISTRIBUTIONS}
+    parts = {name: quantise_weights(tokens.pool(values)) for name, values in weights.items()}
+    no_samples = np.zeros((0, *parts[DISTRIBUTIONS[0]].shape), np.uint8)
+    heads = list(distributions.heads)
+    return HeadMaps(ALIGNMENT, heads, [False] * len(heads), parts, no_samples)

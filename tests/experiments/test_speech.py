@@ -119,7 +119,7 @@ def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
     for other in (heads, law):
         shown = [label.get_text() for axis in other.axes for label in axis.get_xticklabels()]
         assert "0.24 s" in shown
-    with pytest.raises(ValueError, match="hears no speech"):
+    with pytest.raises(ValueError, match="has no audio input"):
         lh.plot.audio(replace(opened, source=Words([])), file)
 
 

@@ -43,7 +43,7 @@ def test_long_sides_are_told_pooled() -> None:
     assert said["columns"][:2] == ["0 … 1", "2 … 3"]
     assert len(said["columns"]) == 150
     assert said["links"] == [(0, 2)]
-    assert side.cut(torch.ones(2, 3, 400)).shape == (2, 1, 150)
+    assert side.pool(torch.ones(2, 3, 400)).shape == (2, 1, 150)
 
 
 def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from latentheads.page.packing import (
-    CELLS,
-    SIDE,
+    MAX_CELLS,
+    MAX_SIDE,
     pack_maps,
     pool_weights,
     pooling_stride,
@@ -32,8 +32,8 @@ def test_a_map_is_pooled_where_it_is_too_large(
 def test_no_map_is_too_large() -> None:
     for queries, keys in ((1, 9999), (9999, 9999), (300, 90), (257, 257)):
         rows, columns = (-(-n // s) for n, s in zip((queries, keys), pooling_stride(queries, keys)))
-        assert rows * columns <= CELLS
-        assert max(rows, columns) <= SIDE
+        assert rows * columns <= MAX_CELLS
+        assert max(rows, columns) <= MAX_SIDE
 
 
 def test_rows_of_a_pooled_map_sum_to_one() -> None:
