@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,9 @@ TERMS = (
     ("plug_in", "plug-in (no bound)", "x", GREY),
 )
 """The values drawn for a recipe: key in a row, label, marker and colour."""
+
+DIGIT = 0.07
+"""Width in inches of a digit of a tick label."""
 
 
 @in_style
@@ -177,6 +181,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     recipes = list(dict.fromkeys(row["recipe"] for row in rows))
     styles = dict(zip(recipes, zip(cycle_colours(len(recipes)), MARKERS * len(recipes))))
     ticks = sorted({row["heads"] for row in rows})
+    labelled = _space_ticks(ticks, 0.85 * (WIDTH / columns - 1))
     for axis, (name, label) in zip(axes.flat, panels):
         for recipe, (colour, marker) in styles.items():
             recipe_rows = [row for row in rows if row["recipe"] == recipe]
@@ -186,10 +191,24 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
                 heads, values, intervals, fmt=f"{marker}-", color=colour, label=legend_label(recipe)
             )
         axis.set_xscale("log", base=2)
-        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.set_xticks(labelled, [str(tick) for tick in labelled])
+        axis.set_xticks(ticks, [], minor=True)
+        if name == "parameters":
+            axis.yaxis.set_major_formatter("{x:,.0f}")
         axis.set_xlabel("heads of every block")
         axis.set_ylabel(label)
         axis.grid()
     add_legend(figure, columns=4)
     write_title(figure, f"Number of heads at constant width\n{title}")
     return figure
+
+
+def _space_ticks(ticks: Sequence[int], inches: float) -> list[int]:
+    """Selects the ticks of a logarithmic axis whose labels do not overlap, from the last on."""
+    octave = inches / max(1e-9, math.log2(ticks[-1] / ticks[0]))
+    kept = [ticks[-1]]
+    for tick in reversed(ticks[:-1]):
+        label_width = DIGIT * (len(str(tick)) + len(str(kept[0])) + 1) / 2
+        if octave * math.log2(kept[0] / tick) >= label_width:
+            kept.insert(0, tick)
+    return kept

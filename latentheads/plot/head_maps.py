@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -28,7 +29,7 @@ from latentheads.plot.canvas import (
     pad_rows,
     write_title,
 )
-from latentheads.plot.style import DIVERGING_CMAP, MARKERS, MEAN_CMAP, cycle_colours, in_style
+from latentheads.plot.style import DIVERGING_CMAP, GREY, MARKERS, MEAN_CMAP, cycle_colours, in_style
 from latentheads.values import shown
 
 __all__ = ["draw_averages", "draw_maps", "draw_roles"]
@@ -48,7 +49,9 @@ QUANTITIES = {
     "relevance": "relevance\nshare of the block",
     "cosine": "cosine to other\nheads' outputs",
 }
-NO_ROLES = "no head has a role"
+OFFSET = "no role: most frequent offset, share of queries"
+WIDE_CELL = 0.38
+"""Minimum width in inches of a cell that has the share, too."""
 KINDS = {"positional": "#9ecae1", "syntactic": "#fdae6b", "rare-word": "#8fd0b9"}
 
 
@@ -186,6 +189,8 @@ def _label_layers(axis: Any, blocks: Sequence[Block], rows: Sequence[int]) -> No
 def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Figure:
     """Draws the roles of all heads, one row per run, attention types side by side where they fit.
 
+    Of a head without a role it shows the most frequent offset and its share of queries.
+
     Args:
         head_reports: The analysis of the heads of a run, or of each of several runs.
         title: Second line of the title.
@@ -211,9 +216,6 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
     for row, (head_report, types) in zip(axes, rows):
         for axis in row:
             axis.set_axis_off()
-        if not _has_role(head_report, types):
-            row[0].set_title(f"{_shorten(head_report.name)}: {NO_ROLES}", loc="left")
-            continue
         for axis, attention_type in _panels(row, types, head_report):
             _draw_roles(axis, head_report, attention_type, width)
         row[0].set_ylabel("layer")
@@ -221,11 +223,7 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
         row[0].set_title(f"{_shorten(head_report.name)}\n{type_title}", loc="left")
     for axis in axes[-1]:
         axis.set_xlabel("head")
-    figure.legend(
-        handles=[Patch(color=colour, label=label) for label, colour in _legend_entries()],
-        loc="outside lower center",
-        ncols=2,
-    )
+    figure.legend(handles=_legend_entries(head_reports), loc="outside lower center", ncols=2)
     write_title(figure, f"Roles of heads\n{title}")
     extra_lines = max(0, figure.get_suptitle().count("\n") - 1)
     figure.set_figheight(figure.get_figheight() + LINE * extra_lines)
@@ -253,20 +251,25 @@ def _has_role(head_report: HeadReport, attention_types: Sequence[str]) -> bool:
 
 
 def _role_height(head_report: HeadReport, attention_types: Sequence[str]) -> float:
-    """Height of a run's maps in inches; a single line for a run without roles."""
-    if not _has_role(head_report, attention_types):
-        return 0.3
-    return 0.75 + 0.3 * max(len(head_report.blocks_of(name)) for name in attention_types)
+    """Height of a run's maps in inches; rows with roles are higher than those with offsets only."""
+    row = 0.3 if _has_role(head_report, attention_types) else 0.2
+    return 0.75 + row * max(len(head_report.blocks_of(name)) for name in attention_types)
 
 
-def _legend_entries() -> Iterator[tuple[str, str]]:
+def _legend_entries(head_reports: Sequence[HeadReport]) -> list[Patch]:
+    """The kinds of roles that heads have, and what grey numbers are."""
     notes = (
         "key minus query position",
         "↓ to the dependent, ↑ to the governor",
         "one of the two rarest words",
     )
-    for (kind, colour), note in zip(KINDS.items(), notes):
-        yield f"{kind} ({note})", colour
+    present = {role.role for head_report in head_reports for role in head_report.roles}
+    entries = [
+        Patch(color=KINDS[kind], label=f"{kind} ({note})")
+        for kind, note in zip(KINDS, notes)
+        if kind in present
+    ]
+    return [*entries, Patch(facecolor="white", edgecolor=GREY, label=OFFSET)]
 
 
 def _draw_roles(axis: Any, head_report: HeadReport, attention_type: str, width: float) -> None:
@@ -284,8 +287,12 @@ def _draw_roles(axis: Any, head_report: HeadReport, attention_type: str, width: 
     axis.tick_params(which="minor", length=0)
     roles_of_blocks = role_map(head_report.roles)
     for row, block in enumerate(blocks):
-        for head, roles in roles_of_blocks.get(block.name, {}).items():
-            _draw_cell(axis, head, row, roles, width)
+        roles_of_heads = roles_of_blocks.get(block.name, {})
+        for head in range(block.heads):
+            if head in roles_of_heads:
+                _draw_cell(axis, head, row, roles_of_heads[head], width)
+            else:
+                _draw_offset(axis, head, row, _describe_offset(head_report, block, head, width))
 
 
 def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -> None:
@@ -307,6 +314,29 @@ def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: flo
         size = min(8.0, 16 * height, 115 * width / len(label))
         middle = bottom + height / 2
         axis.text(head, middle, label, ha="center", va="center_baseline", fontsize=size)
+
+
+def _draw_offset(axis: Any, head: int, row: int, label: str) -> None:
+    """Writes the most frequent offset of a head without a role."""
+    axis.text(head, row, label, ha="center", va="center_baseline", fontsize=7, color=GREY)
+
+
+def _describe_offset(head_report: HeadReport, block: Block, head: int, width: float) -> str:
+    """The most frequent offset of a head and, in a wide cell, its share; of inactive heads nothing.
+
+    Args:
+        head_report: The analysis of the heads.
+        block: The block.
+        head: Index of the head.
+        width: Width of the cell in inches.
+    """
+    offset, share = (
+        float(values[block.name][head])
+        for values in (head_report.positional.offset, head_report.positional.share)
+    )
+    if math.isnan(share):
+        return ""
+    return f"{offset:+.0f}, {share:.0%}" if width > WIDE_CELL else f"{offset:+.0f}"
 
 
 def _label(roles: Sequence[Role], with_count: bool) -> str:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from latentheads.inference.display import tell_known
-from latentheads.names import POINTING, block_of, latent_of
+from latentheads.names import POINTING, attention_type_of, block_of, latent_of
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -39,6 +39,9 @@ __all__ = ["draw_bound", "draw_curves", "draw_kl", "draw_kl_history", "true_log_
 
 BOUND = "Bound (ELBO) on validation during training: higher is better"
 NO_KL = "every KL is 0: the posterior equals the prior"
+NO_LATENTS = "no latent block"
+ROW = 0.24
+"""Height in inches of a bar of the KL."""
 
 
 @in_style
@@ -151,34 +154,54 @@ def draw_kl(
     how: Mapping[str, str] | None = None,
     title: str = "",
 ) -> Figure:
-    """Draws the KL of every latent block.
+    """Draws the KL of every latent block as a bar with its value.
 
     Args:
         kl_by_site: In nats per target token, by site; None if unknown.
         how: How it was computed, by site; ``fixed`` without noise.
         title: Second line of the title.
     """
-    fixed = {site for site, computation in (how or {}).items() if computation == "fixed"}
-    kl_by_site = {site: kl for site, kl in kl_by_site.items() if site not in fixed}
-    groups = group_by_attention_type(kl_by_site)
-    figure = Picture(max(WIDTH, 0.3 * len(kl_by_site)), 3.6)
+    how = how or {}
+    latent = {site: kl for site, kl in kl_by_site.items() if how.get(site) != "fixed"}
+    figure = Picture(WIDTH, 1.2 + ROW * max(1, len(latent)))
     axis = figure.subplots()
-    labels: list[str] = []
-    for attention_type, sites in groups.items():
-        positions = range(len(labels), len(labels) + len(sites))
-        values = np.array([kl_by_site[site] for site in sites], dtype=float)  # NaN of None
-        axis.bar(positions, values, color=ATTENTION_COLOURS[attention_type], label=attention_type)
-        labels += map(_label, sites)
-    axis.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
-    axis.set_xlim(-0.6, max(len(labels), 6) - 0.4)  # a few bars are no wider than many
-    axis.set_ylabel("KL, nats per target token")
-    axis.grid(axis="y")
-    if not any(kl_by_site.values()):
-        axis.set(ylim=(0, 1), yticks=[0])
-        write_notice(axis, NO_KL if labels else "no latent block")
-    add_legend(figure, columns=4)
+    if latent:
+        _draw_kl_bars(axis, latent, how)
+    else:
+        axis.set_axis_off()
+        write_notice(axis, NO_LATENTS)
     write_title(figure, f"KL(posterior ‖ prior) of each block\n{title}")
     return figure
+
+
+def _draw_kl_bars(
+    axis: Any, kl_by_site: Mapping[str, float | None], how: Mapping[str, str]
+) -> None:
+    """Draws a bar for each site, with its value and how the value was computed."""
+    sites = [site for group in group_by_attention_type(kl_by_site).values() for site in group]
+    values = np.array([kl_by_site[site] for site in sites], dtype=float)  # NaN of None
+    colours = [ATTENTION_COLOURS[attention_type_of(site)] for site in sites]
+    bars = axis.barh(range(len(sites)), np.nan_to_num(values), height=0.7, color=colours)
+    axis.bar_label(
+        bars, list(map(_describe_kl, values, map(how.get, sites))), padding=4, fontsize=8
+    )
+    axis.set_yticks(range(len(sites)), map(_label, sites))
+    axis.invert_yaxis()
+    axis.tick_params(axis="y", length=0)
+    axis.set_xlabel("KL, nats per target token")
+    axis.grid(axis="x")
+    if np.nan_to_num(values).any():
+        axis.margins(x=0.25)  # room for the labels
+    else:
+        axis.set(xlim=(0, 1), xticks=[0])
+    if not values.any():  # NaN is true
+        write_notice(axis, NO_KL)
+
+
+def _describe_kl(value: float, computation: str | None) -> str:
+    """A value in plain digits, and how it was computed if that is known."""
+    number = "unknown" if math.isnan(value) else f"{value:.4f}" if value else "0"
+    return f"{number} ({computation})" if computation else number
 
 
 @in_style
@@ -210,14 +233,16 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
             }
             line = ("-", "--", ":", "-.")[index % 4]
             axis.plot(steps, values, line, label=_label(site), **style)
-    axis.set_xlabel("optimiser steps")
-    axis.set_ylabel("KL, nats per target token (validation)")
-    axis.grid(axis="y")
     if has_kl:
+        axis.set_xlabel("optimiser steps")
+        axis.set_ylabel("KL, nats per target token (validation)")
+        axis.grid(axis="y")
         axis.set_yscale("log")
         add_legend(figure, columns=4)
     else:
-        write_notice(axis, NO_KL if groups else "no latent block")
+        figure.set_figheight(1.2 + ROW)
+        axis.set_axis_off()
+        write_notice(axis, NO_KL if groups else NO_LATENTS)
     write_title(figure, f"KL of each block on validation during training\n{title}")
     return figure
 

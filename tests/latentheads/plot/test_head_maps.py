@@ -16,6 +16,7 @@ from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles
 from latentheads.plot.canvas import largest_value
 from latentheads.plot.head_maps import KINDS, QUANTITIES
+from latentheads.plot.style import GREY
 from tests.latentheads.plot.drawn import head_report, ticks, with_roles
 
 
@@ -126,20 +127,39 @@ def test_averages_name_the_layers_of_all_runs_on_a_grid(runs: int) -> None:
     assert names == ["_a", "b"][:runs]
 
 
-def test_roles_stand_in_their_cells_and_all_others_are_blank() -> None:
+def test_roles_stand_in_their_cells_and_all_others_have_their_offset() -> None:
     figure = draw_roles([head_report("a"), with_roles("b")], "")
     cells = {
         (number, round(text.get_position()[0]), text.get_text())
         for number, axis in enumerate(figure.axes)
         for text in axis.texts
+        if text.get_color() != GREY
     }
     assert cells == {(3, 0, "-1"), (3, 0, "nsubj↓"), (3, 0, "rare"), (3, 1, "dobj↑ +1")}
     patches = figure.axes[3].patches
     assert len(patches) == 4
     assert sum(patch.get_height() for patch in patches) == pytest.approx(2)
-    assert len(figure.legends[0].get_texts()) == len(KINDS)
+    others = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert others.count("+0, 0%") == 6 * 6 - 2
+    assert len(figure.legends[0].get_texts()) == len(KINDS) + 1
     titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert titles[3] == "b\nencoder-self"
+
+
+def test_a_head_without_a_role_shows_its_most_frequent_offset() -> None:
+    own = head_report(chains=ATTENTION_TYPES[:1], layers=1)
+    site = "encoder.0.self"
+    positional = replace(
+        own.positional,
+        offset={site: torch.tensor([-1, 2, 0])},
+        share={site: torch.tensor([0.544, 0.25, torch.nan])},
+    )
+    figure = draw_roles(replace(own, positional=positional), "")
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.texts] == ["-1, 54%", "+2, 25%", ""]
+    (entry,) = figure.legends[0].get_texts()
+    assert entry.get_text() == "no role: most frequent offset, share of queries"
+    assert axis.get_title(loc="left") == "run\nencoder-self: no role"
 
 
 LONG = "of a very long name, " * 9

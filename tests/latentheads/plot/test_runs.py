@@ -63,7 +63,7 @@ def test_the_bound_and_the_kl_are_those_of_the_folder(run: Run) -> None:
     (line, *_) = lh.plot.bound(run).axes[0].get_lines()
     assert line.get_xydata().tolist() == [[1, 1.5], [2, 1.5], [3, 1.5]]
     bars = lh.plot.kl(run).axes[0].patches
-    assert [bar.get_height() for bar in bars] == [0.25, 0.5]
+    assert [bar.get_width() for bar in bars] == [0.25, 0.5]
 
 
 def test_a_folder_is_as_good_as_its_run(pairs: Corpus, tmp_path: Path) -> None:
