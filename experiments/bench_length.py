@@ -66,7 +66,7 @@ def _rows_of(
     if _fusions_of(model, guide):
         kept = pairs[recipe + KEPT] = deepcopy((model, guide))
         for fusion in _fusions_of(*kept):
-            fusion.keeps = True
+            fusion.store_activations = True
     made = {name: under(Head_ELBO(analytic=True), *pair, batch) for name, pair in pairs.items()}
     return [Runner(name, *each, setting, precision) for name, each in made.items()]
 

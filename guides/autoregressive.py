@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from latentheads.alignment.posterior import AutoConditionOn
 from latentheads.checks import check_words
 from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
-from latentheads.distributions.heads import over_heads
+from latentheads.distributions.heads import linear_over_heads
 from latentheads.families import (
     LEAK,
     CholeskyFactor,
@@ -77,15 +77,17 @@ class MaskedMLP(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Reads values of the heads before, and the scores of every head."""
         with torch.autocast(values.device.type, enabled=False):
-            seen = over_heads(self.seen.weight, scores.flatten(-2))
-            read = over_heads(self.read.weight * self.before, values.flatten(-2), self.read.bias)
+            seen = linear_over_heads(self.seen.weight, scores.flatten(-2))
+            read = linear_over_heads(
+                self.read.weight * self.before, values.flatten(-2), self.read.bias
+            )
             hidden = F.leaky_relu(seen + read, LEAK)
             return self._apply_masked(self.shift, hidden, values), self._apply_masked(
                 self.log_scale, hidden, values
             )
 
     def _apply_masked(self, layer: nn.Linear, hidden: Tensor, like: Tensor) -> Tensor:
-        out = over_heads(layer.weight * self.upto, hidden, layer.bias)
+        out = linear_over_heads(layer.weight * self.upto, hidden, layer.bias)
         return out.unflatten(-1, like.shape[-2:])
 
 
@@ -105,7 +107,7 @@ class NonLinear(Family):
     @property
     def dependence(self) -> Dependence:
         """All heads of the block."""
-        return Dependence(climbs=False)
+        return Dependence(on_lower_logits=False)
 
     def forward(self, context: HeadContext) -> HeadVariable:
         """Builds the distribution around the scores."""

@@ -37,7 +37,7 @@ class Exact(ModelGuide):
 
     def dependence(self, block: Block) -> Dependence:
         """Of the other heads nothing more than the prior."""
-        return Dependence(mixes=False, climbs=False)
+        return Dependence(across_heads=False, on_lower_logits=False)
 
     def get_posterior(self, name: str, prior: Any) -> Any:
         """Returns the exact posterior of alignments, and the prior elsewhere."""

@@ -32,7 +32,7 @@ class Tied(ModelGuide):
 
     def dependence(self, block: Block) -> Dependence:
         """Nothing more than the prior."""
-        return Dependence(mixes=False, climbs=False)
+        return Dependence(across_heads=False, on_lower_logits=False)
 
     def get_posterior(self, name: str, prior: Any) -> Any:
         """Returns the prior itself."""

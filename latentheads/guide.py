@@ -31,8 +31,8 @@ from latentheads.families import (
     Family,
     TargetConditioned,
     WordScores,
-    check_distribution,
     check_family,
+    check_head_distribution,
 )
 from latentheads.handlers import register_parameters
 from latentheads.layers.output import RowOutput
@@ -428,7 +428,7 @@ class Guide(ModelGuide):
     def dependence(self, block: Block) -> Dependence:
         """The dependence of the block's family; none where the block has no family."""
         if block.key not in self.families:
-            return Dependence(mixes=False, climbs=False)
+            return Dependence(across_heads=False, on_lower_logits=False)
         return cast(Family, self.families[block.key]).dependence
 
     def prune(self, block: Block, heads: Sequence[int]) -> None:
@@ -449,13 +449,17 @@ class Guide(ModelGuide):
         if block is None or isinstance(prior, DeltaHeads):
             return prior
         law = self.posterior(block, replace(context_of(name, prior), batch=self.batch))
-        check_distribution(name, law, prior.shape())
+        check_head_distribution(name, law, prior.shape())
         return law
 
 
 def _noisy_modules(model: HeadModel) -> list[HeadBlock]:
     """The blocks whose logits have noise."""
-    return [module for module in model.latent_blocks if module.attends and module.has_noise]
+    return [
+        module
+        for module in model.latent_blocks
+        if module.has_attention_weights and module.has_noise
+    ]
 
 
 def find_conditioned_block(model: HeadModel) -> HeadBlock | None:

@@ -45,7 +45,7 @@ class PairMask:
         latent = (readable & queries.unsqueeze(-1) & (counts > 1)).to(dtype)
         return cls(bias.unsqueeze(-3), latent, latent.sum((-1, -2)))
 
-    def over_keys(self, logits: Tensor) -> tuple[Tensor, PairMask]:
+    def to_dense(self, logits: Tensor) -> tuple[Tensor, PairMask]:
         """Logits and mask with a column for every key: as they are."""
         return logits, self
 

@@ -19,7 +19,7 @@ from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
-from latentheads.distributions import Tokens, tokens_of
+from latentheads.distributions import Tokens, make_token_distribution
 from latentheads.handlers import register_parameters
 from latentheads.layers.output import Output, RowOutput
 from latentheads.mask import AttentionMask
@@ -56,7 +56,7 @@ class HeadModel(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.selector = selector
-        self.pressure = selector.pressure if isinstance(selector, Gating) else None
+        self.pressure = selector.l0_penalty if isinstance(selector, Gating) else None
         given = latent if latent is None or isinstance(latent, str) else tuple(latent)
         check_attention_types("latent", () if given is None else given, chains)
         self.latent = tuple(chains if given is None else given)
@@ -69,7 +69,7 @@ class HeadModel(nn.Module, ABC):
     @property
     def blocks(self) -> list[Block]:
         """The blocks whose logits are drawn, in the order in which they are."""
-        return [module.block for module in self.latent_blocks if module.attends]
+        return [module.block for module in self.latent_blocks if module.has_attention_weights]
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
@@ -79,7 +79,7 @@ class HeadModel(nn.Module, ABC):
     @property
     def latent_outputs(self) -> list[HeadBlock]:
         """The drawn blocks without attention weights, such as n-grams."""
-        return [module for module in self.latent_blocks if not module.attends]
+        return [module for module in self.latent_blocks if not module.has_attention_weights]
 
     @property
     def latent_blocks(self) -> list[HeadBlock]:
@@ -118,14 +118,16 @@ class HeadModel(nn.Module, ABC):
         for side in ("encoder", "decoder"):
             blocks = [m for m in self.selecting if side_of(m.block.chain) == side]
             if blocks and self.selector is not None:
-                with pyro.plate(f"{side}_tasks", self.selector.tasks(blocks[0].block.chain)):
+                with pyro.plate(f"{side}_tasks", self.selector.num_tasks(blocks[0].block.chain)):
                     found |= {m.block.name: self._choose_heads(m, batch, alone) for m in blocks}
         return found
 
     def _find_alone(self) -> set[str]:
         """The chains of which no block looks at what was drawn below it."""
-        attending = [m for m in self.modules() if isinstance(m, HeadBlock) and m.attends]
-        looked_at = {m.block.chain for m in attending if not m.sparse}
+        attending = [
+            m for m in self.modules() if isinstance(m, HeadBlock) and m.has_attention_weights
+        ]
+        looked_at = {m.block.chain for m in attending if not m.can_skip_inactive}
         return {m.block.chain for m in attending} - looked_at
 
     def _choose_heads(
@@ -155,7 +157,9 @@ class HeadModel(nn.Module, ABC):
     def likelihood(self, states: Float[Tensor, "*batch target dim"], batch: Batch) -> Tokens:
         """The law of the scored tokens: smoothed while training if asked, exact otherwise."""
         states, valid = states[..., batch.context :, :], batch.counted
-        return tokens_of(states, valid, self.output.held(), self.smoothing)
+        return make_token_distribution(
+            states, valid, self.output.with_current_weights(), self.smoothing
+        )
 
     @property
     def smoothing(self) -> float:
@@ -210,7 +214,7 @@ class HeadModel(nn.Module, ABC):
         term = self.disagreement
         if term is None or not self.training:
             return self.law(*given)
-        with term.heard(self) as found:
+        with term.record_agreement(self) as found:
             law = self.law(*given)
         tokens = batch.counted.sum(-1)
         for block, value in found.items():

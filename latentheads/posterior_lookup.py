@@ -19,7 +19,7 @@ from latentheads.alignment.distribution import (
 )
 from latentheads.alignment.transitions import later_steps
 from latentheads.distributions import HeadContext, HeadVariable
-from latentheads.distributions.heads import spreads
+from latentheads.distributions.heads import is_expandable
 from latentheads.layers.numeric import full_precision
 from latentheads.names import POINTING
 
@@ -43,7 +43,9 @@ def as_distribution(site: str, answer: Any, prior: Any) -> Any:
             f"site {site!r}: get_posterior must return a distribution of Pyro, such as the "
             f"prior itself, got {type(law).__name__}"
         )
-    if law.event_shape != prior.event_shape or not spreads(law.batch_shape, prior.batch_shape):
+    if law.event_shape != prior.event_shape or not is_expandable(
+        law.batch_shape, prior.batch_shape
+    ):
         raise ValueError(
             f"site {site!r}: get_posterior must return a distribution of {_say_shapes(prior)}, "
             f"as the prior, got {_say_shapes(law)}"

@@ -41,12 +41,12 @@ from latentheads.values import shown
 
 __all__ = ["every_head", "fold_gates", "most_important", "rank_by_chance", "remove_heads"]
 
-ALONE = Dependence(mixes=False, climbs=False)
+ALONE = Dependence(across_heads=False, on_lower_logits=False)
 
 
 def every_head(model: nn.Module) -> dict[str, list[int]]:
     """The heads that speak in every block, by their places 0, 1, ..."""
-    return {m.block.name: list(range(m.speakers)) for m in _blocks_of(model)}
+    return {m.block.name: list(range(m.num_active_heads)) for m in _blocks_of(model)}
 
 
 def most_important(
@@ -165,7 +165,7 @@ def _find_active(
     blocks: Sequence[HeadBlock], kept: Mapping[str, Sequence[int]]
 ) -> dict[str, list[int]]:
     """The heads that are to speak in every block, by their places among those that are drawn."""
-    there = {module.block.name: module.places for module in blocks}
+    there = {module.block.name: module.active_heads for module in blocks}
     for name, places in kept.items():
         if name not in there:
             raise ValueError(f"unknown block {name!r}: this model has {', '.join(there)}")
@@ -193,13 +193,16 @@ def _find_drawn(
 ) -> list[list[int]]:
     """The heads of every block of a chain whose logits are still read, and so drawn."""
     dependence = [_dependence_of(module, guide) for module in chain]
-    mixes, climbs = any(r.mixes for r in dependence), any(r.climbs for r in dependence)
+    across_heads, on_lower_logits = (
+        any(r.across_heads for r in dependence),
+        any(r.on_lower_logits for r in dependence),
+    )
     own = [set(active[module.block.name]) for module in chain]
-    if climbs:
+    if on_lower_logits:
         last = max((place for place, heads in enumerate(own) if heads), default=-1)
         united = set().union(*own)
         own = [united if place <= last else set() for place in range(len(own))]
-    if mixes:
+    if across_heads:
         own = [set(range(m.block.heads)) if h else h for m, h in zip(chain, own, strict=True)]
     return [sorted(heads) for heads in own]
 
@@ -211,5 +214,5 @@ def _dependence_of(module: HeadBlock, guide: ModelGuide | None) -> Dependence:
     laws = [module.prior.dependence] + (
         [guide.dependence(module.block)] if guide is not None else []
     )
-    climbs = module.attends and any(law.climbs for law in laws)
-    return Dependence(any(law.mixes for law in laws), climbs)
+    on_lower_logits = module.has_attention_weights and any(law.on_lower_logits for law in laws)
+    return Dependence(any(law.across_heads for law in laws), on_lower_logits)

@@ -1,4 +1,4 @@
-"""Models: p(y, heads | x), each a network plus priors plus a likelihood."""
+"""Models p(y, heads | x): a network, priors of its heads, and a likelihood."""
 
 from latentheads.model import HeadModel
 from latentheads.models.language_model import LanguageModel

@@ -1,4 +1,4 @@
-"""Adapters: small steps of its own for each task, in a network that all tasks share.
+"""Adapters: a small residual layer for each task, in a network that all tasks share.
 
 Bapna and Firat 2019, https://arxiv.org/abs/1909.08478.
 """
@@ -22,12 +22,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Adapters:
-    """Adapters behind the self-attention and behind the feed-forward step of every layer.
+    """Adapters after the self-attention and after the feed-forward sub-layer of every layer.
 
     Args:
         width: Hidden width of each.
-        sources: Tasks that the encoder tells apart.
-        targets: Tasks that the decoder tells apart.
+        sources: Number of tasks that the encoder distinguishes.
+        targets: Number of tasks that the decoder distinguishes.
     """
 
     width: int
@@ -39,7 +39,7 @@ class Adapters:
             raise ValueError(f"adapters must be at least 1 wide, got {self.width}")
 
     def make(self, side: str, width: int) -> nn.ModuleList:
-        """Makes the two of a layer of the encoder or decoder."""
+        """Makes the two adapters of a layer of the encoder or decoder."""
         tasks = self.sources if side == "encoder" else self.targets
         return nn.ModuleList(Adapter(tasks, width, self.width) for _ in range(2))
 
@@ -47,7 +47,7 @@ class Adapters:
 class Adapter(nn.Module):
     r"""For a sentence of task t, :math:`x + W^t_2\, \mathrm{ReLU}(W^t_1\, \mathrm{norm}_t(x))`.
 
-    It starts as the identity.
+    It is initialised as the identity.
 
     Args:
         tasks: Number of tasks.
@@ -71,21 +71,23 @@ class Adapter(nn.Module):
         """Adapts every position.
 
         Args:
-            x: States, sentences the last dimension before tokens.
+            x: States; sentences are the last dimension before tokens.
             task: The task of every sentence; None: all have the first.
         """
         parts = (self.scale, self.inner, self.inner_bias, self.outer, self.outer_bias)
         if task is None or task.common:
-            scale, inner, inner_bias, outer, outer_bias = (_first(part, task) for part in parts)
+            scale, inner, inner_bias, outer, outer_bias = (
+                _of_first_task(part, task) for part in parts
+            )
         else:
             scale, inner, inner_bias, outer, outer_bias = (part[task.ids] for part in parts)
             rows = (scale, inner_bias, outer_bias)
             scale, inner_bias, outer_bias = (row.unsqueeze(-2) for row in rows)
-        normal = F.layer_norm(x, x.shape[-1:]) * scale
-        hidden = F.relu(torch.matmul(normal, inner.to(normal.dtype)) + inner_bias)
+        normalised = F.layer_norm(x, x.shape[-1:]) * scale
+        hidden = F.relu(torch.matmul(normalised, inner.to(normalised.dtype)) + inner_bias)
         return x + (torch.matmul(hidden, outer.to(hidden.dtype)) + outer_bias)
 
 
-def _first(part: Float[Tensor, task * shape], task: SentenceTasks | None) -> Tensor:
-    """A part of the one task that there is; which it is stays on the device."""
+def _of_first_task(part: Float[Tensor, task * shape], task: SentenceTasks | None) -> Tensor:
+    """Selects the parameters of the batch's single task; the index stays on the device."""
     return part[0] if task is None else part.index_select(0, task.ids[:1])[0]

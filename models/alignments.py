@@ -1,4 +1,4 @@
-"""The alignment blocks of a network."""
+"""Makes the alignment blocks of a network."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["make_aligner"]
 
 
 def make_aligner(
-    options: AlignmentOptions | None, sizes: Network, past: bool = False
+    options: AlignmentOptions | None, network: Network, past: bool = False
 ) -> Aligner | None:
     """Makes the alignment blocks of a network; None where there are none.
 
     Args:
-        options: How many, and of what form.
-        sizes: Those of the network.
-        past: Whether heads point at the states of earlier words, not at a source.
+        options: Number and form of the blocks.
+        network: Sizes of the network.
+        past: Whether heads point at the states of earlier tokens, not at a source.
     """
     check_alignment_options(options)
     if options is None or not options.blocks:
         return None
     options.check_window(past)
-    return Aligner(options.settle(past), sizes.width, sizes.dropout, past)
+    return Aligner(options.settle(past), network.width, network.dropout, past)

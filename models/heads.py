@@ -1,4 +1,4 @@
-"""The options of a model's heads in one value, from which every block is made."""
+"""The options of a model's heads, from which every block is made."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from latentheads.names import Block
 from latentheads.selection.selector import Selector
 from latentheads.values import shown
 
-__all__ = ["HeadOptions", "fill_places"]
+__all__ = ["HeadOptions", "with_selected_heads"]
 
 A = TypeVar("A", bound=LatentAttention)
 
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """What is random about the heads of a model; each block takes its own part.
+    """What is latent about the heads of a model.
 
     Attributes:
         prior: Makes the prior of each block.
-        latent: The chains whose heads are drawn.
-        selector: How blocks get their heads among candidates; None: all heads speak.
+        latent: The attention types whose heads are latent.
+        selector: Selects heads among candidates; None: all heads are active.
     """
 
     prior: Prior
@@ -35,23 +35,23 @@ class HeadOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.prior, Prior):
-            given = shown(self.prior)
+            value = shown(self.prior)
             raise ValueError(
-                f"prior must be made, as make_prior('independent') makes one, got {given}"
+                f"prior must be a Prior, such as make_prior('independent'), got {value}"
             )
 
-    def family_of(self, block: Block) -> Family | None:
-        """The prior of a block's logits; None where its chain is not drawn."""
+    def prior_of(self, block: Block) -> Family | None:
+        """The prior of a block's logits; None if they are deterministic."""
         return self.prior(block) if block.chain in self.latent else None
 
-    def outputs_of(self, block: Block, noise: float) -> Family | None:
-        """The prior of what n-gram heads say; None where it is not drawn."""
-        drawn = noise > 0 and block.chain in self.latent
-        return self.prior.outputs(block, noise) if drawn else None
+    def output_prior_of(self, block: Block, noise: float) -> Family | None:
+        """The prior of the outputs of n-gram heads; None if they are deterministic."""
+        is_latent = noise > 0 and block.chain in self.latent
+        return self.prior.outputs(block, noise) if is_latent else None
 
     def selector_of(self, block: Block) -> Selector | None:
-        """The selector of a block; None where its chain does not select."""
-        selects = self.selector is not None and block.chain in self.selector.chains
+        """The selector of a block; None if blocks of its attention type do not select."""
+        selects = self.selector is not None and block.chain in self.selector.attention_types
         return self.selector if selects else None
 
     def make_attention(
@@ -60,13 +60,13 @@ class HeadOptions:
         network: Network,
         kind: Callable[..., A] = LatentAttention,  # type: ignore[assignment]
     ) -> A:
-        """Makes an attention block, latent where its chain is, with candidates where it selects."""
+        """Makes an attention block with its prior and selector."""
         selector = self.selector_of(block)
-        block = fill_places(block, selector)
-        family = self.family_of(block)
+        block = with_selected_heads(block, selector)
+        family = self.prior_of(block)
         return kind(block, network.width, family, network.attention_dropout, selector)
 
 
-def fill_places(block: Block, selector: Selector | None) -> Block:
-    """A block with the places that its selector fills."""
-    return block if selector is None else replace(block, heads=selector.places)
+def with_selected_heads(block: Block, selector: Selector | None) -> Block:
+    """The block with as many heads as its selector has slots."""
+    return block if selector is None else replace(block, heads=selector.num_slots)

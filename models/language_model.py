@@ -1,4 +1,4 @@
-"""Language model: a decoder whose one chain of heads is drawn."""
+"""Language model: a causal decoder with latent heads."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ __all__ = ["LanguageModel"]
 
 
 class LanguageModel(Decoder):
-    """p(y, heads) of a causal stack.
+    """p(y, heads) of a causal decoder.
 
     Args:
-        vocabulary: Number of types, special tokens included.
+        vocab_size: Vocabulary size, including special tokens.
         prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
-        latent: The chains whose heads are drawn: decoder-self, or none.
-        label_smoothing: Of the likelihood while training.
-        selector: How blocks select their heads among candidates; None: all heads speak.
-        alignments: Blocks above the stack that point at the states of earlier words, or at null;
-            None: none.
+        latent: The attention types whose heads are latent: decoder-self, or none; None: all.
+        label_smoothing: Label smoothing of the likelihood in training.
+        selector: Selects heads among candidates; None: all heads are active.
+        alignments: Options of alignment blocks on top, which point at the states of earlier
+            tokens, or at null; None: none.
 
     Example:
         >>> model = LanguageModel(60, make_prior("cascaded"), Network(width=16, heads=2))
@@ -50,7 +50,7 @@ class LanguageModel(Decoder):
 
     def __init__(
         self,
-        vocabulary: int,
+        vocab_size: int,
         prior: Prior,
         network: Network | None = None,
         latent: Collection[str] | None = None,
@@ -58,19 +58,19 @@ class LanguageModel(Decoder):
         selector: Selector | None = None,
         alignments: AlignmentOptions | None = None,
     ) -> None:
-        chain = ATTENTION_TYPES[1]
-        super().__init__((chain,), latent, label_smoothing, selector)
+        attention_type = ATTENTION_TYPES[1]
+        super().__init__((attention_type,), latent, label_smoothing, selector)
         sizes = network or Network(norm="pre")
         self.network, self.prior = sizes, prior
         heads = HeadOptions(prior, self.latent, selector)
-        _refuse_encoder(sizes)
+        _check_no_encoder_options(sizes)
         if sizes.cutoffs and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
-        table, self.output = _make_ends(vocabulary, sizes)
+        table, self.output = _make_embeddings_and_output(vocab_size, sizes)
         self.embedding = Embedding(table, sizes.dropout)
 
         def layer(depth: int) -> Layer:
-            return Layer(sizes, make_mixer(chain, depth, sizes, heads))
+            return Layer(sizes, make_mixer(attention_type, depth, sizes, heads))
 
         self.decoder = Stack(sizes, sizes.depth("decoder"), layer)
         self.alignments = make_aligner(alignments, sizes, past=True)
@@ -90,35 +90,35 @@ class LanguageModel(Decoder):
         Args:
             corpus: A corpus of one side.
             prior: A prior, or its name.
-            latent: The chains whose heads are drawn; None for all.
-            label_smoothing: Of the likelihood while training.
-            alignments: Blocks above the stack that point at the states of earlier words; None:
-                none.
-            **sizes: Those of :class:`latentheads.models.Network`; pre-norm where none is named.
+            latent: The attention types whose heads are latent; None: all.
+            label_smoothing: Label smoothing of the likelihood in training.
+            alignments: Options of alignment blocks on top, which point at the states of earlier
+                tokens; None: none.
+            **sizes: Fields of :class:`latentheads.models.Network`; pre-norm by default.
         """
         check_corpus(corpus)
         if corpus.source is not None:
             raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
         network = Network(**{"norm": "pre", **sizes})
-        law = make_prior(prior) if isinstance(prior, str) else prior
-        types, smoothing = len(corpus.target), label_smoothing
-        return cls(types, law, network, latent, smoothing, alignments=alignments)
+        prior_object = make_prior(prior) if isinstance(prior, str) else prior
+        vocab_size, smoothing = len(corpus.target), label_smoothing
+        return cls(vocab_size, prior_object, network, latent, smoothing, alignments=alignments)
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
-        """The types of the target."""
+        """The vocabulary size of the target."""
         return {"target": self.embedding.size}
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Float[Tensor, "*batch target dim"]:
-        """Runs the stack on whole sentences."""
+        """Runs the decoder on whole sentences."""
         choices = self.choose(batch) if choices is None else choices
-        x, reach = self.embedding(batch.fed), self.reach(batch.target_drawn)
-        return self.decoder(x, reach, choices=choices)
+        x, attention_mask = self.embedding(batch.fed), self.reach(batch.target_drawn)
+        return self.decoder(x, attention_mask, choices=choices)
 
     def begin(self, batch: Batch) -> DecodingState:
-        """Starts empty."""
+        """Makes the initial state."""
         state = DecodingState(choices=self.choose(batch))
         if self.alignments is not None:
             output = cast(RowOutput, self.output)
@@ -129,28 +129,33 @@ class LanguageModel(Decoder):
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further tokens and scores the vocabulary after each."""
-        reach = self.step_mask(tokens, state.position)
+        attention_mask = self.step_mask(tokens, state.position)
         x = self.decoder(
-            self.embedding(tokens, state.position), reach, state=state, choices=state.choices
+            self.embedding(tokens, state.position),
+            attention_mask,
+            state=state,
+            choices=state.choices,
         )
         return self.advance(x, tokens, state)
 
 
-def _refuse_encoder(sizes: Network) -> None:
-    """Refuses what is said of an encoder."""
+def _check_no_encoder_options(network: Network) -> None:
+    """Raises an error for options of an encoder."""
     for name in ("mixers", "windows", "ngram_width"):
-        if STACKS[0] in named_stacks(name, str(getattr(sizes, name))):
+        if STACKS[0] in named_stacks(name, str(getattr(network, name))):
             raise ValueError(f"{name} of an encoder is for a translation model")
-    if sizes.ngram_context:
+    if network.ngram_context:
         raise ValueError("ngram_context is for the encoder of a translation model")
 
 
-def _make_ends(vocabulary: int, sizes: Network) -> tuple[nn.Embedding | AdaptiveTable, Output]:
-    """The table of input embeddings and the output layer, tied if asked."""
-    if sizes.cutoffs:
-        bands = AdaptiveTable(vocabulary, sizes.width, sizes.cutoffs, sizes.adaptive_factor)
-        return bands, AdaptiveOutput(bands, sizes.adaptive_dropout)
-    table = Embedding.new_table(vocabulary, sizes.width)
-    untied = sizes.share == "none"
-    last = Embedding.new_table(vocabulary, sizes.width) if untied else table
-    return table, TableOutput(last)
+def _make_embeddings_and_output(
+    vocab_size: int, network: Network
+) -> tuple[nn.Embedding | AdaptiveTable, Output]:
+    """Makes the input embeddings and the output layer, tied unless ``share`` is none."""
+    if network.cutoffs:
+        bands = AdaptiveTable(vocab_size, network.width, network.cutoffs, network.adaptive_factor)
+        return bands, AdaptiveOutput(bands, network.adaptive_dropout)
+    table = Embedding.new_table(vocab_size, network.width)
+    untied = network.share == "none"
+    output_table = Embedding.new_table(vocab_size, network.width) if untied else table
+    return table, TableOutput(output_table)

@@ -1,4 +1,4 @@
-"""Layers and stacks: attention blocks one above the other, each handing its logits up its chain."""
+"""Layers and stacks of attention blocks; each passes its logits to the block above."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NONE: Mapping[str, Choice] = MappingProxyType({})
 
 
 class Layer(nn.Module):
-    """Self-attention or another mixer, cross-attention, feed-forward; residual steps.
+    """A Transformer layer: self-attention or another mixer, cross-attention, feed-forward.
 
     Args:
         network: Sizes.
         inner: The mixer of positions.
         cross: The cross-attention block, or None.
-        adapters: The adapters behind self-attention and the feed-forward step, or None.
+        adapters: The adapters after self-attention and feed-forward, or None.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Layer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         below: tuple[Tensor | None, Tensor | None],
         memory: Float[Tensor, "*memory key dim"] | None = None,
         memory_mask: PairMask | None = None,
@@ -58,15 +58,15 @@ class Layer(nn.Module):
         choices: Mapping[str, Choice] = NONE,
         task: SentenceTasks | None = None,
     ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
-        """Transforms the states and returns the logits drawn in both blocks.
+        """Transforms the states, and returns the sampled logits of both blocks.
 
         Args:
             x: States.
-            reach: What positions may read of each other.
+            attention_mask: Which positions may attend to which.
             below: Logits of the nearest blocks below: self, cross.
-            memory: The states that cross-attention reads; None where there is none.
-            memory_mask: Validity of its pairs.
-            state: Caches, when decoding token by token.
+            memory: The states that cross-attention attends to; None without cross-attention.
+            memory_mask: Validity of the pairs of cross-attention.
+            state: Caches, in incremental decoding.
             choices: The selected heads of blocks that select.
             task: The task of every sentence, for adapters.
 
@@ -75,54 +75,54 @@ class Layer(nn.Module):
         """
         choice = choices.get(self.inner.block.name)
         if state is not None and choice is not None:
-            choice = choice.spread(x.ndim - 3)
+            choice = choice.unsqueeze(x.ndim - 3)
         cache = state and state.cache(self.inner)
-        entered = self.inner_step.enter(x)
-        update, inner = self.inner.mix(entered, reach, below[0], cache, choice)
-        x = self._adapt_to_task(self.inner_step.leave(x, update), 0, task, state)
+        normalised = self.inner_step.prepare_input(x)
+        update, inner = self.inner.mix(normalised, attention_mask, below[0], cache, choice)
+        x = self._adapt_to_task(self.inner_step.add_update(x, update), 0, task, state)
         cross = None
         if self.cross is not None and self.cross_step is not None:
             if memory is None or memory_mask is None:
                 raise ValueError("cross-attention must be given memory and memory_mask")
             cache = state and state.cache(self.cross)
-            entered = self.cross_step.enter(x)
+            normalised = self.cross_step.prepare_input(x)
             if state is not None:
-                entered = entered.flatten(1, -2)  # hypotheses are queries of one memory
+                normalised = normalised.flatten(1, -2)  # hypotheses are queries of one memory
             choice = choices.get(self.cross.block.name)
-            update, cross = self.cross(entered, memory, memory_mask, below[1], cache, choice)
-            x = self.cross_step.leave(x, update if state is None else update.view(x.shape))
+            update, cross = self.cross(normalised, memory, memory_mask, below[1], cache, choice)
+            x = self.cross_step.add_update(x, update if state is None else update.view(x.shape))
         x = self.feed_forward_step(x, self.feed_forward)
         return self._adapt_to_task(x, 1, task, state), (inner, cross)
 
     def _adapt_to_task(
-        self, x: Tensor, place: int, task: SentenceTasks | None, state: DecodingState | None
+        self, x: Tensor, index: int, task: SentenceTasks | None, state: DecodingState | None
     ) -> Tensor:
         if self.adapters is None:
             return x
         if state is None:
-            return self.adapters[place](x, task)
-        return self.adapters[place](x.flatten(1, -2), task).view(x.shape)
+            return self.adapters[index](x, task)
+        return self.adapters[index](x.flatten(1, -2), task).view(x.shape)
 
 
 class Stack(nn.Module):
-    """Layers from bottom to top; the chains run through it.
+    """A stack of layers, whose attention blocks pass their logits upwards.
 
     Args:
         network: Sizes.
-        layers: How many.
-        make_layer: Makes the layer of a depth.
+        layers: Number of layers.
+        make_layer: Makes the layer at an index.
     """
 
     def __init__(self, network: Network, layers: int, make_layer: Callable[[int], Layer]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(make_layer(depth) for depth in range(layers))
-        ends = network.norm == "pre" and network.final_norm
-        self.norm = nn.LayerNorm(network.width) if ends else nn.Identity()
+        has_final_norm = network.norm == "pre" and network.final_norm
+        self.norm = nn.LayerNorm(network.width) if has_final_norm else nn.Identity()
 
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         memory: Float[Tensor, "*memory key dim"] | None = None,
         memory_mask: PairMask | None = None,
         state: DecodingState | None = None,
@@ -133,5 +133,5 @@ class Stack(nn.Module):
         below: tuple[Tensor | None, Tensor | None] = (None, None)
         layers: Iterable[nn.Module] = self.layers
         for layer in layers:
-            x, below = layer(x, reach, below, memory, memory_mask, state, choices, task)
+            x, below = layer(x, attention_mask, below, memory, memory_mask, state, choices, task)
         return self.norm(x)

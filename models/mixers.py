@@ -1,4 +1,4 @@
-"""Mixers of the positions of a sentence: attention, attention to a window, n-grams."""
+"""Mixers of the positions of a sentence: attention, local attention, n-grams."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.ngram import NGram, NGramCache
 from latentheads.mask import AttentionMask
-from latentheads.models.heads import HeadOptions, fill_places
-from latentheads.models.mixing import heads_below
+from latentheads.models.heads import HeadOptions, with_selected_heads
+from latentheads.models.mixing import attention_layer_below
 from latentheads.models.network import Network
 from latentheads.names import Block, side_of
 from latentheads.selection.selector import Choice
@@ -31,31 +31,31 @@ class Mixer(Protocol):
     def mix(
         self,
         x: Tensor,
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         below: Tensor | None,
         cache: Any = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Mixes the states, and returns the logits that the chain hands on.
+        """Mixes the states, and returns the logits for the block above.
 
         Args:
             x: States.
-            reach: What positions may read of each other.
-            below: The logits drawn in the nearest block below that draws any.
-            cache: The cache of earlier positions, when decoding token by token.
+            attention_mask: Which positions may attend to which.
+            below: The logits of the nearest attention block below.
+            cache: The cache of earlier positions, in incremental decoding.
             choice: The selected heads of a block that selects.
         """
 
     def cache(self) -> AttentionCache | NGramCache:
-        """An empty cache for decoding token by token."""
+        """Makes an empty cache for incremental decoding."""
 
 
 class SelfAttention(LatentAttention):
-    """Attention to all positions that may be read.
+    """Attention to all unmasked positions.
 
     Args:
-        below: The band of the nearest block below, where that is local.
-        *options: Those of :class:`~latentheads.attention.latent.LatentAttention`.
+        below: The band of the nearest block below, if that is local.
+        *options: Arguments of :class:`~latentheads.attention.latent.LatentAttention`.
     """
 
     def __init__(self, *options: Any, below: Band | None = None) -> None:
@@ -65,28 +65,28 @@ class SelfAttention(LatentAttention):
     def mix(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         below: Tensor | None,
         cache: AttentionCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attends; logits below that stand in a band are 0 elsewhere."""
+        """Attends; logits of a local block below are 0 outside its band."""
         if below is not None and self.below is not None:
-            below = self.below.over_keys(below, reach.start)
-        return self(x, None, reach.mask, below, cache, choice)
+            below = self.below.to_dense(below, attention_mask.start)
+        return self(x, None, attention_mask.mask, below, cache, choice)
 
 
 class LocalAttention(LatentAttention):
-    """Attention to a window, latent where its chain is: the band of pairs is then the event.
+    """Local attention; if latent, the event is the band of pairs.
 
-    The scores are those of attention; a query reads the n positions that end with it and, in an
-    encoder, the n that begin with it. Nothing of size ``query key`` is made. In a chain that passes
-    through windows of several sizes, logits below are 0 where their own window has no pair.
+    A query attends to the n positions that end with it and, in an encoder, to the n that begin with
+    it. No tensor of size ``query key`` is made. If the windows of two blocks differ, logits below
+    are 0 outside their own window.
 
     Args:
         band: The band.
-        below: The band of the nearest block below; None where that reads everything.
-        *options: Those of :class:`~latentheads.attention.latent.LatentAttention`.
+        below: The band of the nearest block below; None if that attends to all positions.
+        *options: Arguments of :class:`~latentheads.attention.latent.LatentAttention`.
     """
 
     band: Band
@@ -99,47 +99,47 @@ class LocalAttention(LatentAttention):
     def mix(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         below: Tensor | None,
         cache: AttentionCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends to the window."""
         if below is not None and self.below is not None:
-            below = self.below.widened(below, self.band)
+            below = self.below.to_band(below, self.band)
         elif below is not None:
-            below = self.band.of_keys(below, reach.start)
-        return self(x, None, self.band.mask(reach), below, cache, choice)
+            below = self.band.from_dense(below, attention_mask.start)
+        return self(x, None, self.band.mask(attention_mask), below, cache, choice)
 
     def cache(self) -> AttentionCache:
-        """Keeps the keys and values of the last n - 1 positions."""
-        return AttentionCache(last=self.band.before)
+        """Makes an empty cache of the keys and values of the last n - 1 positions."""
+        return AttentionCache(max_length=self.band.before)
 
 
 def make_mixer(
-    chain: str, layer: int, network: Network, heads: HeadOptions
+    attention_type: str, layer: int, network: Network, heads: HeadOptions
 ) -> SelfAttention | LocalAttention | NGram:
-    """Makes the mixer of a layer of a stack, latent where its chain is.
+    """Makes the mixer of a layer, with its prior and selector.
 
     Args:
-        chain: encoder-self or decoder-self.
-        layer: Layer of the stack.
-        network: Sizes, and what is chosen for each layer.
-        heads: What is random about them.
+        attention_type: encoder-self or decoder-self.
+        layer: Index of the layer in its stack.
+        network: Sizes, and the mixer of each layer.
+        heads: What is latent about the heads.
     """
-    stack = side_of(chain)
-    chosen, causal = network.stack(stack), stack == "decoder"
-    mixing = chosen[layer]
-    band = Band(mixing.window, causal)
-    if mixing.kind == "ngram":
-        block = Block(chain, layer, network.ngram_heads or network.heads)
-        return _make_ngram(block, mixing.head_width, band, network, heads)
-    under = heads_below(chosen, layer)
-    window = 0 if under is None else chosen[under].window
+    stack = side_of(attention_type)
+    configs, causal = network.stack(stack), stack == "decoder"
+    config = configs[layer]
+    band = Band(config.window, causal)
+    if config.kind == "ngram":
+        block = Block(attention_type, layer, network.ngram_heads or network.heads)
+        return _make_ngram(block, config.head_width, band, network, heads)
+    layer_below = attention_layer_below(configs, layer)
+    window = 0 if layer_below is None else configs[layer_below].window
     below = Band(window, causal) if window else None
-    begins = next(n for n, each in enumerate(chosen) if each.kind != "ngram")
-    block = Block(chain, layer, network.heads, begins)
-    if mixing.kind == "local":
+    first_layer = next(n for n, mixer in enumerate(configs) if mixer.kind != "ngram")
+    block = Block(attention_type, layer, network.heads, first_layer)
+    if config.kind == "local":
         local = partial(LocalAttention, band=band, below=below)
         return heads.make_attention(block, network, local)
     return heads.make_attention(block, network, partial(SelfAttention, below=below))
@@ -148,10 +148,10 @@ def make_mixer(
 def _make_ngram(
     block: Block, head_width: int, band: Band, network: Network, heads: HeadOptions
 ) -> NGram:
-    """Makes an n-gram, the outputs of its heads drawn where its chain is and there is noise."""
+    """Makes an n-gram block, with a prior of its outputs if they have noise."""
     selector = heads.selector_of(block)
-    selector = None if selector is None else selector.fitting(block.heads)
-    block = fill_places(block, selector)
+    selector = None if selector is None else selector.for_heads(block.heads)
+    block = with_selected_heads(block, selector)
     return NGram(
         block,
         network.width,
@@ -160,6 +160,6 @@ def _make_ngram(
         network.ngram_slices,
         network.ngram_context and not band.causal,
         network.activation_dropout,
-        heads.outputs_of(block, network.ngram_noise),
+        heads.output_prior_of(block, network.ngram_noise),
         selector,
     )

@@ -1,4 +1,4 @@
-"""Which mixer each layer of a stack has, read from words: ``ngram*3,attention*3``."""
+"""Parses the mixer of each layer of a stack, as ``ngram*3,attention*3``."""
 
 from __future__ import annotations
 
@@ -7,22 +7,31 @@ from dataclasses import dataclass
 
 from latentheads.checks import check_known, split_items
 
-__all__ = ["MIXERS", "STACKS", "Mixing", "heads_below", "mixings", "named_stacks", "words_by_layer"]
+__all__ = [
+    "MIXERS",
+    "STACKS",
+    "MixerConfig",
+    "attention_layer_below",
+    "named_stacks",
+    "parse_by_layer",
+    "parse_mixers",
+]
 
 MIXERS = ("attention", "local", "ngram")
 STACKS = ("encoder", "decoder")
 WINDOW = 5
-"""n of the papers."""
+"""The default window n, as in the papers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mixing:
-    """Which mixer one layer has, and its sizes.
+class MixerConfig:
+    """The mixer of one layer, and its sizes.
 
     Attributes:
         kind: One of ``MIXERS``.
         window: n of a local or n-gram layer; 0: all positions.
-        head_width: Width of an n-gram head; 0: so that the layer has the parameters of attention.
+        head_width: Width of an n-gram head; 0: so that the layer has about as many parameters as
+            attention.
     """
 
     kind: str = MIXERS[0]
@@ -30,78 +39,80 @@ class Mixing:
     head_width: int = 0
 
 
-def heads_below(stack: tuple[Mixing, ...], layer: int) -> int | None:
-    """The nearest layer below that attends, whose logits a chain hands on; None for none."""
+def attention_layer_below(stack: tuple[MixerConfig, ...], layer: int) -> int | None:
+    """The nearest layer below with attention, whose logits are passed up; None for none."""
     return next((n for n in range(layer - 1, -1, -1) if stack[n].kind != "ngram"), None)
 
 
-def mixings(mixers: str, windows: str, widths: str, stack: str, layers: int) -> tuple[Mixing, ...]:
-    """Reads which mixer every layer of a stack has.
+def parse_mixers(
+    mixers: str, windows: str, widths: str, stack: str, layers: int
+) -> tuple[MixerConfig, ...]:
+    """Parses the mixer of every layer of a stack.
 
     Args:
         mixers: Names of ``MIXERS``.
-        windows: Their windows; empty for 5.
-        widths: Widths of n-gram heads; empty for 0.
+        windows: Their windows; empty: 5.
+        widths: Widths of n-gram heads; empty: 0.
         stack: One of ``STACKS``.
-        layers: Layers of the stack.
+        layers: Number of layers of the stack.
 
     Raises:
-        ValueError: What is wrong, in one line.
+        ValueError: A text cannot be parsed, or has another number of layers.
     """
-    kinds = words_by_layer("mixers", mixers or MIXERS[0], stack, layers) or MIXERS[:1] * layers
+    kinds = parse_by_layer("mixers", mixers or MIXERS[0], stack, layers) or MIXERS[:1] * layers
     for kind in kinds:
         check_known("mixer", kind, MIXERS)
-    spans = _read_numbers("windows", windows, 1, WINDOW, stack, layers)
-    heads = _read_numbers("ngram_width", widths, 0, 0, stack, layers)
+    spans = _parse_numbers("windows", windows, 1, WINDOW, stack, layers)
+    heads = _parse_numbers("ngram_width", widths, 0, 0, stack, layers)
     return tuple(
-        Mixing(kind, 0 if kind == "attention" else span, width if kind == "ngram" else 0)
+        MixerConfig(kind, 0 if kind == "attention" else span, width if kind == "ngram" else 0)
         for kind, span, width in zip(kinds, spans, heads, strict=True)
     )
 
 
-def words_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str, ...]:
-    """The words of a stack, one a layer; none where the text names the other stack only.
+def parse_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str, ...]:
+    """Parses one word for each layer of a stack; empty if the text names only the other stack.
 
-    ``3`` is for all layers, ``3,5*2`` for three, ``encoder=3 decoder=3,5*2`` for each stack alone.
+    ``3`` is for all layers, ``3,5*2`` for three, ``encoder=3 decoder=3,5*2`` for each stack.
     """
     parts = _by_stack(option, text)
-    said = parts.get(stack, parts.get("", ""))
-    if not said:
+    own_text = parts.get(stack, parts.get("", ""))
+    if not own_text:
         return ()
     words: list[str] = []
-    for item in split_items(said):
-        found = re.fullmatch(r"([^*]+?)(?:\*([1-9]\d{0,3}))?", item)
-        if found is None:
+    for item in split_items(own_text):
+        match = re.fullmatch(r"([^*]+?)(?:\*([1-9]\d{0,3}))?", item)
+        if match is None:
             raise ValueError(f"{option} {item!r}: expected WORD or WORD*TIMES with commas between")
-        words += [found[1]] * int(found[2] or 1)
-    if "," not in said and "*" not in said:
+        words += [match[1]] * int(match[2] or 1)
+    if "," not in own_text and "*" not in own_text:
         return tuple(words * layers)
     if len(words) != layers:
-        raise ValueError(f"{option} {said!r} is for {len(words)} layers: a stack has {layers}")
+        raise ValueError(f"{option} {own_text!r} is for {len(words)} layers: a stack has {layers}")
     return tuple(words)
 
 
 def named_stacks(option: str, text: str) -> list[str]:
-    """The stacks of which a text says something alone."""
+    """The stacks that a text names."""
     return [stack for stack in _by_stack(option, text) if stack]
 
 
 def _by_stack(option: str, text: str) -> dict[str, str]:
     parts: dict[str, str] = {}
     for part in ",".join(split_items(text)).split():
-        stack, named, said = part.rpartition("=")
+        stack, named, value = part.rpartition("=")
         if named:
             check_known("stack", stack, STACKS, option, ", with a blank between two")
         if stack in parts or (parts and "" in (stack, *parts)):
-            raise ValueError(f"{option} {text!r}: say it once for each stack, or once for both")
-        parts[stack] = said
+            raise ValueError(f"{option} {text!r}: give it once for each stack, or once for both")
+        parts[stack] = value
     return parts
 
 
-def _read_numbers(
+def _parse_numbers(
     option: str, text: str, least: int, default: int, stack: str, layers: int
 ) -> tuple[int, ...]:
-    words = words_by_layer(option, text, stack, layers) or (str(default),) * layers
+    words = parse_by_layer(option, text, stack, layers) or (str(default),) * layers
     for word in words:
         if not word.isdecimal() or int(word) < least:
             raise ValueError(f"{option} must be whole numbers from {least} on, got {word!r}")

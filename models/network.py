@@ -1,4 +1,4 @@
-"""The parts of a Transformer around its attention: embeddings, feed-forward, residual steps."""
+"""The parts of a Transformer around its attention: embeddings, feed-forward, residuals."""
 
 from __future__ import annotations
 
@@ -15,20 +15,27 @@ from latentheads.batch import PAD
 from latentheads.checks import check_least
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
-from latentheads.layers.position import positions
-from latentheads.layers.spec_augment import Hiding, Policy
+from latentheads.layers.position import sinusoidal_positions
+from latentheads.layers.spec_augment import Policy, SpecAugment
 from latentheads.layers.subsampler import Subsampler
-from latentheads.models.mixing import STACKS, Mixing, mixings, named_stacks
+from latentheads.models.mixing import STACKS, MixerConfig, named_stacks, parse_mixers
 from latentheads.values import convert_fields
 
-__all__ = ["Embedding", "FeedForward", "FrameEmbedding", "Network", "Residual", "positions"]
+__all__ = [
+    "Embedding",
+    "FeedForward",
+    "FrameEmbedding",
+    "Network",
+    "Residual",
+    "sinusoidal_positions",
+]
 
 Norm = Literal["post", "pre"]
 Share = Literal["decoder", "all", "none"]
 NGRAM = ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context", "ngram_noise")
-"""Options of n-gram layers alone."""
-SAID_OF = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
-"""Options that are words for layers of some mixers, for one stack alone where it is named."""
+"""Options of n-gram layers."""
+MIXERS_OF_OPTION = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
+"""Options that are parsed by layer, and the mixers that they apply to."""
 
 
 @dataclass(frozen=True)
@@ -115,23 +122,23 @@ class Network:
         for name in ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
-        self._read_numbers()
+        self._numbers_to_text()
         self._check_mixers()
 
-    def _read_numbers(self) -> None:
-        """Turns options that were given as whole numbers into words."""
-        for name in SAID_OF:
+    def _numbers_to_text(self) -> None:
+        """Converts integer values of options that are parsed by layer to text."""
+        for name in MIXERS_OF_OPTION:
             object.__setattr__(self, name, str(getattr(self, name)))
 
     def _check_mixers(self) -> None:
         kinds = {mixing.kind for stack in STACKS for mixing in self.stack(stack)}
         if self.windows and kinds == {"attention"}:
             raise ValueError("windows are for local and ngram layers: mixers has none")
-        for name, acting in SAID_OF.items():
+        for name, mixers in MIXERS_OF_OPTION.items():
             for stack in named_stacks(name, getattr(self, name)):
-                if not acting & {mixing.kind for mixing in self.stack(stack)}:
-                    said = " and ".join(sorted(acting))
-                    raise ValueError(f"{name} is for {said} layers: the {stack} has none")
+                if not mixers & {mixing.kind for mixing in self.stack(stack)}:
+                    names = " and ".join(sorted(mixers))
+                    raise ValueError(f"{name} is for {names} layers: the {stack} has none")
         for name in NGRAM:
             if getattr(self, name) and "ngram" not in kinds:
                 raise ValueError(f"{name} is for ngram layers: mixers has none")
@@ -143,10 +150,10 @@ class Network:
         if self.ngram_context and all(m.kind != "ngram" for m in self.stack(STACKS[0])):
             raise ValueError("ngram_context is for ngram layers of the encoder: it has none")
 
-    def stack(self, name: str) -> tuple[Mixing, ...]:
+    def stack(self, name: str) -> tuple[MixerConfig, ...]:
         """The mixer of every layer of the encoder or the decoder."""
         numbers = str(self.windows), str(self.ngram_width)
-        return mixings(self.mixers, *numbers, name, self.depth(name))
+        return parse_mixers(self.mixers, *numbers, name, self.depth(name))
 
     def depth(self, name: str) -> int:
         """Layers of the encoder or the decoder."""
@@ -154,7 +161,7 @@ class Network:
 
 
 class ScaledWithPositions(nn.Module):
-    """States times sqrt(d), plus sinusoidal positions, with dropout.
+    """Scales states by sqrt(d), adds sinusoidal positions, applies dropout.
 
     Args:
         dropout: Dropout of the sum.
@@ -165,23 +172,25 @@ class ScaledWithPositions(nn.Module):
         self.dropout = dropout
         self._positions: Tensor | None = None
 
-    def place(
+    def add_positions(
         self, x: Float[Tensor, "*batch token dim"], start: int = 0
     ) -> Float[Tensor, "*batch token dim"]:
-        """Scales states, and adds positions from ``start`` on."""
+        """Scales states, adds positions from ``start`` on, and applies dropout."""
         x = x * x.shape[-1] ** 0.5
         x = x + self._positions_at(start, x.shape[-2], x)
         return dropout(x, self.dropout, self.training)
 
     def _positions_at(self, start: int, length: int, like: Tensor) -> Tensor:
-        known = self._positions
+        cached = self._positions
         end = start + length
-        fits = known is not None and (known.device, known.dtype) == (like.device, like.dtype)
-        if known is None or not fits or known.shape[0] < end:
-            # twice as many: a text that grows by one token asks for one more each time
-            known = positions(max(2 * end, 128), like.shape[-1], like.device, like.dtype)
-            self._positions = known
-        return known[start:end]
+        fits = cached is not None and (cached.device, cached.dtype) == (like.device, like.dtype)
+        if cached is None or not fits or cached.shape[0] < end:
+            # twice as many, since incremental decoding needs one position more at each step
+            cached = sinusoidal_positions(
+                max(2 * end, 128), like.shape[-1], like.device, like.dtype
+            )
+            self._positions = cached
+        return cached[start:end]
 
 
 class Embedding(ScaledWithPositions):
@@ -197,9 +206,9 @@ class Embedding(ScaledWithPositions):
         self.table = table
 
     @staticmethod
-    def new_table(vocabulary: int, width: int) -> nn.Embedding:
+    def new_table(vocab_size: int, width: int) -> nn.Embedding:
         """Makes a table with the padding row at zero."""
-        table = nn.Embedding(vocabulary, width, padding_idx=PAD)
+        table = nn.Embedding(vocab_size, width, padding_idx=PAD)
         nn.init.normal_(table.weight, std=width**-0.5)
         with torch.no_grad():
             table.weight[PAD].zero_()
@@ -207,20 +216,20 @@ class Embedding(ScaledWithPositions):
 
     @property
     def size(self) -> int:
-        """The number of types."""
+        """The vocabulary size."""
         table = self.table
         return table.num_embeddings if isinstance(table, nn.Embedding) else table.ends[-1]
 
     def forward(
         self, tokens: Int[Tensor, "*batch token"], start: int = 0
     ) -> Float[Tensor, "*batch token dim"]:
-        """Embeds tokens that begin at a position."""
-        return self.place(self._look_up(tokens), start)
+        """Embeds tokens, of which the first has the position ``start``."""
+        return self.add_positions(self._look_up(tokens), start)
 
     def _look_up(self, tokens: Int[Tensor, "*batch token"]) -> Float[Tensor, "*batch token dim"]:
         try:
             return self.table(tokens)
-        except IndexError as reason:  # on a CPU, and of an adaptive table never
+        except IndexError as reason:  # only on a CPU, and never from an adaptive table
             assert isinstance(self.table, nn.Embedding)
             low, high = map(int, tokens.aminmax())
             raise ValueError(
@@ -230,17 +239,17 @@ class Embedding(ScaledWithPositions):
 
 
 class FrameEmbedding(ScaledWithPositions):
-    """Frames of sound to a quarter as many states times sqrt(d), plus positions, with dropout.
+    """Subsamples frames of sound by four, scales by sqrt(d), adds positions, applies dropout.
 
     Args:
         bins: Coefficients of a frame.
-        network: Sizes, and what is hidden of the frames while training.
+        network: Sizes, and the SpecAugment policy.
     """
 
     def __init__(self, bins: int, network: Network) -> None:
         super().__init__(network.dropout)
         self.subsampler = Subsampler(bins, network.channels, network.width)
-        self.hiding = Hiding(network.spec_augment)
+        self.hiding = SpecAugment(network.spec_augment)
 
     def forward(
         self, frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"]
@@ -248,10 +257,10 @@ class FrameEmbedding(ScaledWithPositions):
         """Embeds utterances.
 
         Args:
-            frames: Padded behind each utterance's end.
+            frames: Right-padded frames.
             lengths: Frames of each utterance.
         """
-        return self.place(self.subsampler(self.hiding(frames, lengths), lengths))
+        return self.add_positions(self.subsampler(self.hiding(frames, lengths), lengths))
 
 
 class FeedForward(nn.Module):
@@ -273,7 +282,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """A residual step around a sub-layer, with its layer norm after (post) or before (pre)."""
+    """A residual connection around a sub-layer, with layer norm after (post) or before (pre)."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -281,15 +290,15 @@ class Residual(nn.Module):
         self.pre = network.norm == "pre"
         self.dropout = network.dropout
 
-    def enter(self, x: Tensor) -> Tensor:
-        """What the sub-layer reads."""
+    def prepare_input(self, x: Tensor) -> Tensor:
+        """The input of the sub-layer: normalised if pre-norm."""
         return self.norm(x) if self.pre else x
 
-    def leave(self, x: Tensor, update: Tensor) -> Tensor:
-        """Adds what the sub-layer wrote."""
+    def add_update(self, x: Tensor, update: Tensor) -> Tensor:
+        """Adds the output of the sub-layer; normalises if post-norm."""
         x = x + dropout(update, self.dropout, self.training)
         return x if self.pre else self.norm(x)
 
     def forward(self, x: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
-        """Runs a sub-layer that returns only its update."""
-        return self.leave(x, step(self.enter(x)))
+        """Applies a sub-layer with its residual connection."""
+        return self.add_update(x, step(self.prepare_input(x)))

@@ -1,4 +1,4 @@
-"""Priors p(z_l | what lies below, x): how a model draws a block's heads, by name in ``PRIORS``.
+"""Priors p(z_l | z_{l-1}, x) of a block's heads; ``PRIORS`` is the table of their names.
 
 "The paper" is Zheng, Wu and Kong 2021, https://aclanthology.org/2021.acl-long.45; without noise,
 ``delta`` is the Transformer (https://arxiv.org/abs/1706.03762) and ``residual`` RealFormer
@@ -54,8 +54,8 @@ class Prior(WithOptions, ABC):
         return Gaussian(Identity(), HeadScale(block.heads, scale))
 
     def __repr__(self) -> str:
-        said = (f"{name}={value!r}" for name, value in self.options.items())
-        return f"{type(self).__name__}({', '.join(said)})"
+        arguments = (f"{name}={value!r}" for name, value in self.options.items())
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 class Delta(Prior):
@@ -64,7 +64,7 @@ class Delta(Prior):
     deterministic = True
 
     def __call__(self, block: Block) -> Family:
-        """Makes the point at the scores."""
+        """Makes a point mass at the scores."""
         return Point(Identity())
 
 
@@ -74,7 +74,7 @@ class Residual(Prior):
     deterministic = True
 
     def __call__(self, block: Block) -> Family:
-        """Makes the point at the running sum."""
+        """Makes a point mass at the running sum."""
         return Point(RunningSum())
 
 
@@ -83,7 +83,7 @@ class Independent(Prior):
 
     Args:
         scale: Standard deviation of the noise; the papers fix it at 1.
-        learned_scale: Learn the scale, one number a head.
+        learned_scale: Learn the scale, one parameter per head.
     """
 
     def __init__(self, scale: float = 1.0, learned_scale: bool = False) -> None:
@@ -96,7 +96,7 @@ class Independent(Prior):
         return Gaussian(Identity(), self.noise(block))
 
     def outputs(self, block: Block, scale: float) -> Family:
-        """Makes the same for the outputs of n-gram heads, at a scale of their own."""
+        """Makes the same for the outputs of n-gram heads, with another scale."""
         return Gaussian(Identity(), HeadScale(block.heads, scale, self.learned_scale))
 
     def noise(self, block: Block) -> HeadScale:
@@ -109,7 +109,7 @@ class Autoregressive(Independent):
 
     Args:
         scale: Standard deviation of a head given the heads before it.
-        learned_scale: Learn the scale, one number a head.
+        learned_scale: Learn the scale, one parameter per head.
     """
 
     def __call__(self, block: Block) -> Family:
@@ -123,11 +123,11 @@ class Cascaded(Independent):
 
     Args:
         scale: Standard deviation of the noise; the papers fix it at 1.
-        learned_scale: Learn the scale, one number a head.
+        learned_scale: Learn the scale, one parameter per head.
         hidden: Hidden units of the fusion for each head, the paper's alpha (2, 4 or 8).
-        link: The residual link of App. A, which hands all noise below on; without it the fusion
-            alone decides what is handed on.
-        zero: Start the fusion at zero.
+        link: The residual link of App. A, which passes all noise below on; without it only the
+            fusion passes noise on.
+        zero: Initialise the fusion at zero.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Released(Independent):
 
     Args:
         scale: Standard deviation of the noise; the papers fix it at 1.
-        learned_scale: Learn the scale, one number a head.
+        learned_scale: Learn the scale, one parameter per head.
     """
 
     def __call__(self, block: Block) -> Family:

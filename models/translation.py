@@ -1,4 +1,4 @@
-"""Translation: an encoder-decoder whose three chains of heads are drawn."""
+"""Translation: an encoder-decoder with latent heads in all three types of attention."""
 
 from __future__ import annotations
 
@@ -56,21 +56,22 @@ class Translation(Decoder):
     """p(y, heads | x) of an encoder-decoder.
 
     Args:
-        source_vocabulary: Number of source types, special tokens included.
-        target_vocabulary: Number of target types.
+        source_vocab_size: Source vocabulary size, including special tokens.
+        target_vocab_size: Target vocabulary size.
         prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
-        latent: The chains whose heads are drawn, of encoder-self, decoder-self, decoder-cross.
-        label_smoothing: Of the likelihood while training.
-        selector: How blocks select their heads among candidates; None: all heads speak.
-        adapters: Steps of its own for each task, behind those that all share; None: none.
-        alignments: Blocks above the decoder that point at source positions; None: none.
-        bins: Of the frames, where the source is speech and its tokens are positions; 0: it is text.
-        ctc: Factor of a second likelihood of the text, by which the encoder is trained too; never
-            part of a bound. 0: none.
+        latent: The attention types whose heads are latent, of encoder-self, decoder-self,
+            decoder-cross; None: all.
+        label_smoothing: Label smoothing of the likelihood in training.
+        selector: Selects heads among candidates; None: all heads are active.
+        adapters: Residual layers for each task; None: none.
+        alignments: Options of alignment blocks above the decoder, which point at source positions;
+            None: none.
+        bins: Coefficients of a frame, for a source of speech; 0: the source is text.
+        ctc: Weight of the CTC loss in training, which is never part of a bound; 0: none.
 
     Attributes:
-        ctc: What gives that likelihood; None where there is none.
+        ctc: The CTC head; None without CTC.
 
     Example:
         >>> sizes = Network(width=16, heads=2, layers=1)
@@ -83,8 +84,8 @@ class Translation(Decoder):
 
     def __init__(
         self,
-        source_vocabulary: int,
-        target_vocabulary: int,
+        source_vocab_size: int,
+        target_vocab_size: int,
         prior: Prior,
         network: Network | None = None,
         latent: Collection[str] | None = None,
@@ -97,48 +98,56 @@ class Translation(Decoder):
     ) -> None:
         super().__init__(ATTENTION_TYPES, latent, label_smoothing, selector)
         sizes = network or Network()
-        _check_source(sizes, source_vocabulary, target_vocabulary, bins)
+        _check_source(sizes, source_vocab_size, target_vocab_size, bins)
         _check_ctc(ctc, bins)
         self.network, self.prior, self.adapters = sizes, prior, adapters
         heads, width = HeadOptions(prior, self.latent, selector), sizes.width
-        self._make_embeddings(source_vocabulary, target_vocabulary, bins)
+        self._make_embeddings(source_vocab_size, target_vocab_size, bins)
 
-        def mixing(chain: str, layer: int) -> Mixer:
-            return make_mixer(chain, layer, sizes, heads)
+        def make_self_attention(attention_type: str, layer: int) -> Mixer:
+            return make_mixer(attention_type, layer, sizes, heads)
 
-        def reading(layer: int) -> LatentAttention:
+        def make_cross_attention(layer: int) -> LatentAttention:
             return heads.make_attention(Block(ATTENTION_TYPES[2], layer, sizes.heads), sizes)
 
-        def own(side: str) -> nn.ModuleList | None:
+        def make_adapters(side: str) -> nn.ModuleList | None:
             return None if adapters is None else adapters.make(side, width)
 
         self.encoder = Stack(
             sizes,
             sizes.depth("encoder"),
-            lambda depth: Layer(sizes, mixing(ATTENTION_TYPES[0], depth), None, own("encoder")),
+            lambda depth: Layer(
+                sizes,
+                make_self_attention(ATTENTION_TYPES[0], depth),
+                None,
+                make_adapters("encoder"),
+            ),
         )
         self.decoder = Stack(
             sizes,
             sizes.depth("decoder"),
             lambda depth: Layer(
-                sizes, mixing(ATTENTION_TYPES[1], depth), reading(depth), own("decoder")
+                sizes,
+                make_self_attention(ATTENTION_TYPES[1], depth),
+                make_cross_attention(depth),
+                make_adapters("decoder"),
             ),
         )
         self.alignments = make_aligner(alignments, sizes)
-        self.ctc = CTC(width, target_vocabulary, ctc) if ctc else None
+        self.ctc = CTC(width, target_vocab_size, ctc) if ctc else None
 
-    def _make_embeddings(self, source_types: int, target_types: int, bins: int) -> None:
-        """Makes what reads the tokens of both sides, and what writes those of the target.
+    def _make_embeddings(self, source_vocab_size: int, target_vocab_size: int, bins: int) -> None:
+        """Makes the embeddings of both sides, and the output layer.
 
-        In this order: with a seed, each takes its weights from the noise that is left.
+        The order fixes which random numbers initialise which weights.
         """
         sizes = self.network
-        source = None if bins else Embedding.new_table(source_types, sizes.width)
-        both = source if sizes.share == "all" else None
-        target = Embedding.new_table(target_types, sizes.width) if both is None else both
+        source = None if bins else Embedding.new_table(source_vocab_size, sizes.width)
+        shared = source if sizes.share == "all" else None
+        target = Embedding.new_table(target_vocab_size, sizes.width) if shared is None else shared
         untied = sizes.share == "none"
         self.output = TableOutput(
-            Embedding.new_table(target_types, sizes.width) if untied else target
+            Embedding.new_table(target_vocab_size, sizes.width) if untied else target
         )
         self.source_embedding = (
             FrameEmbedding(bins, sizes) if source is None else Embedding(source, sizes.dropout)
@@ -161,11 +170,12 @@ class Translation(Decoder):
         Args:
             corpus: A parallel corpus, or one of speech.
             prior: A prior, or its name.
-            latent: The chains whose heads are drawn; None for all.
-            label_smoothing: Of the likelihood while training.
-            alignments: Blocks above the decoder that point at source positions; None: none.
-            ctc: Factor of CTC while training, of a corpus of speech.
-            **sizes: Those of :class:`latentheads.models.Network`.
+            latent: The attention types whose heads are latent; None: all.
+            label_smoothing: Label smoothing of the likelihood in training.
+            alignments: Options of alignment blocks above the decoder, which point at source
+                positions; None: none.
+            ctc: Weight of the CTC loss in training, for a corpus of speech.
+            **sizes: Fields of :class:`latentheads.models.Network`.
         """
         check_corpus(corpus)
         if corpus.source is None:
@@ -173,11 +183,11 @@ class Translation(Decoder):
         network = Network(**sizes)
         if network.share == "all" and corpus.source is not corpus.target:
             raise ValueError("share='all' needs one joint vocabulary of source and target")
-        types = len(corpus.source), len(corpus.target)
-        law = make_prior(prior) if isinstance(prior, str) else prior
+        vocab_sizes = len(corpus.source), len(corpus.target)
+        prior_object = make_prior(prior) if isinstance(prior, str) else prior
         return cls(
-            *types,
-            law,
+            *vocab_sizes,
+            prior_object,
             network,
             latent,
             label_smoothing=label_smoothing,
@@ -188,7 +198,7 @@ class Translation(Decoder):
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
-        """The types of both sides; a source that is sound has none."""
+        """The vocabulary sizes of both sides; speech has none."""
         target = {"target": len(self.output.weight)}
         if not isinstance(self.source_embedding, Embedding):
             return target
@@ -199,14 +209,14 @@ class Translation(Decoder):
     ) -> Float[Tensor, "*batch source dim"]:
         """Runs the encoder."""
         valid, task = batch.source_valid, batch.tasks("encoder")
-        reach = AttentionMask(valid, valid, dtype=self.density_dtype)
-        return self.encoder(self._embed_source(batch), reach, choices=choices, task=task)
+        attention_mask = AttentionMask(valid, valid, dtype=self.density_dtype)
+        return self.encoder(self._embed_source(batch), attention_mask, choices=choices, task=task)
 
     def _embed_source(self, batch: Batch) -> Float[Tensor, "batch source dim"]:
         if isinstance(self.source_embedding, Embedding):
             return self.source_embedding(batch.source)
         if batch.frames is None:
-            raise ValueError("this batch has no frames: the model hears speech")
+            raise ValueError("this batch has no frames: the model takes speech")
         return self.source_embedding(batch.frames, batch.frame_counts)
 
     def hidden(
@@ -227,15 +237,15 @@ class Translation(Decoder):
         )
         return EncoderDecoderStates(x, memory, valid.unsqueeze(-2))
 
-    def hear_by_ctc(self, batch: Batch) -> list[list[int]]:
-        """What CTC hears in each utterance, without the decoder: tokens without EOS.
+    def decode_ctc(self, batch: Batch) -> list[list[int]]:
+        """Decodes each utterance greedily by CTC, without the decoder: tokens without EOS.
 
         Raises:
             ValueError: The model has no CTC.
         """
         if self.ctc is None:
             raise ValueError("this model has no CTC: train it with ctc")
-        return self.ctc.hear(self.encode(batch, self.choose(batch)), batch.source_valid)
+        return self.ctc.greedy_decode(self.encode(batch, self.choose(batch)), batch.source_valid)
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
@@ -250,18 +260,18 @@ class Translation(Decoder):
     def begin(self, batch: Batch) -> DecodingState:
         """Encodes the source."""
         valid = batch.source_valid
-        one = valid.new_ones(len(batch), 1)
+        first_query = valid.new_ones(len(batch), 1)
         choices = self.choose(batch)
         memory = self.encode(batch, choices)
         alignments = None
         if self.alignments is not None:
-            known = EncoderDecoderStates(memory[..., :0, :], memory, valid.unsqueeze(-2))
-            alignments = AlignmentState(self.alignments, known, self.output)
+            states = EncoderDecoderStates(memory[..., :0, :], memory, valid.unsqueeze(-2))
+            alignments = AlignmentState(self.alignments, states, self.output)
         return _TranslationState(
             choices=choices,
             task=batch.tasks("decoder"),
             memory=memory,
-            memory_mask=self._cross_mask(valid, one),
+            memory_mask=self._cross_mask(valid, first_query),
             alignments=alignments,
         )
 
@@ -270,31 +280,33 @@ class Translation(Decoder):
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further target tokens and scores the vocabulary after each."""
         assert isinstance(state, _TranslationState)
-        reach = self.step_mask(tokens, state.position)
+        attention_mask = self.step_mask(tokens, state.position)
         x = self.target_embedding(tokens, state.position)
         x = self.decoder(
-            x, reach, state.memory, state.memory_mask, state, state.choices, state.task
+            x, attention_mask, state.memory, state.memory_mask, state, state.choices, state.task
         )
         return self.advance(x, tokens, state)
 
 
-def _check_source(sizes: Network, source_types: int, target_types: int, bins: int) -> None:
-    """Refuses sizes that a translation with this source cannot have."""
-    if sizes.cutoffs:
+def _check_source(
+    network: Network, source_vocab_size: int, target_vocab_size: int, bins: int
+) -> None:
+    """Raises an error for sizes that a translation model with this source cannot have."""
+    if network.cutoffs:
         raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
-    joint = sizes.share == "all"
+    joint = network.share == "all"
     if joint and bins:
         raise ValueError("share='all' is of text: speech has no embeddings to share")
-    if joint and source_types != target_types:
+    if joint and source_vocab_size != target_vocab_size:
         raise ValueError(
             "share='all' needs one joint vocabulary, "
-            f"got {source_types} source and {target_types} target types"
+            f"got sizes {source_vocab_size} and {target_vocab_size}"
         )
 
 
 def _check_ctc(ctc: float, bins: int) -> None:
-    """Refuses a factor of CTC that is none, and one of text."""
+    """Raises an error for a negative weight of CTC, and for CTC of text."""
     if not 0 <= ctc < math.inf:
         raise ValueError(f"ctc must be at least 0, got {ctc}")
     if ctc and not bins:
-        raise ValueError("ctc is of speech: text has no order in time to be heard in")
+        raise ValueError("ctc is for speech: text has no frames to align")

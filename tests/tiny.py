@@ -108,7 +108,7 @@ def add_gates(model: nn.Module, law: Callable[[HeadContext], Any]) -> None:
 
 
 def _add_gate(module: LatentAttention, law: Callable[[HeadContext], Any]) -> None:
-    draw_heads, drawn = module._draw, []
+    draw_heads, drawn = module._sample_heads, []
     module.gate = law  # type: ignore[assignment]
 
     def draw(known: HeadContext) -> Tensor:
@@ -120,7 +120,7 @@ def _add_gate(module: LatentAttention, law: Callable[[HeadContext], Any]) -> Non
         heads = inputs[0].unflatten(-1, (module.block.heads, -1))
         return (heads * drawn.pop()[..., None, :, None]).flatten(-2)
 
-    module._draw = draw  # type: ignore[method-assign]
+    module._sample_heads = draw  # type: ignore[method-assign]
     module.projection.register_forward_pre_hook(close)
 
 

@@ -12,7 +12,7 @@ from latentheads.corpora.data import OF_ONE_DIRECTION, Data
 from latentheads.experiments.cli.names import spec_of
 from latentheads.guides import GUIDES, ModelGuide
 from latentheads.models import Prior
-from latentheads.models.mixing import STACKS, mixings
+from latentheads.models.mixing import STACKS, parse_mixers
 from latentheads.names import parse_attention_types
 from latentheads.runs.pairs import join_pair
 from latentheads.training.needs import Draws
@@ -81,7 +81,7 @@ class Intent(Draws):
             return []
         lower = name == STACKS[1] and self.options.decoder_layers
         said = (self.options.mixers, "", "", name, lower or self.options.layers)
-        return [mixing.kind for mixing in mixings(*said)]
+        return [mixing.kind for mixing in parse_mixers(*said)]
 
     @property
     def samples_logits(self) -> bool:

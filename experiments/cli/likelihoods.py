@@ -82,7 +82,7 @@ def _find_part(run: Run, task: str | None) -> Part:
         return part
     if part.mixture is None or part.task is None:
         raise ValueError(f"{run.path} has one direction alone: drop --direction")
-    places = part.places(part.mixture.find(task, run.settings.data.begin))
+    places = part.indices_of_task(part.mixture.index_of(task, run.settings.data.begin))
     if not len(places):
         raise ValueError(f"{run.path} has no sentence of task {task!r} in its test part")
     return part.take(places)

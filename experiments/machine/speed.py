@@ -39,7 +39,7 @@ from latentheads.experiments.benchmarks.baselines import (
 from latentheads.experiments.benchmarks.racing import metadata, progress, race
 from latentheads.experiments.cli.parser import positive, writable
 from latentheads.experiments.machine.agreement import ALIGNED, make_recipe
-from latentheads.layers.position import positions
+from latentheads.layers.position import sinusoidal_positions
 
 __all__ = ["FUSED", "FusedTransformer", "Speed", "measure"]
 
@@ -110,7 +110,7 @@ class FusedTransformer(nn.Module):
 
     def _embed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
         x = table(tokens) * table.embedding_dim**0.5
-        return x + positions(x.shape[1], x.shape[2], x.device, x.dtype)
+        return x + sinusoidal_positions(x.shape[1], x.shape[2], x.device, x.dtype)
 
 
 def fused(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:

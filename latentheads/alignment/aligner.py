@@ -19,7 +19,7 @@ from latentheads.alignment.distribution import Alignments, CategoricalParameters
 from latentheads.alignment.emission import EmissionRequest
 from latentheads.alignment.exact import ExactInference, IndependentWords, block_tables, sum_of
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.distributions import Tokens, tokens_of
+from latentheads.distributions import Tokens, make_token_distribution
 from latentheads.layers.numeric import softmax
 from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNMENT, POINTING, Block
@@ -408,9 +408,9 @@ class Aligner(nn.Module):
         smoothing: float = 0.0,
     ) -> Tokens:
         """Draws the alignments, block after block, and gives the law of the tokens."""
-        aligned = self.prepare(hidden, valid, output.held(), smoothing=smoothing)
+        aligned = self.prepare(hidden, valid, output.with_current_weights(), smoothing=smoothing)
         if self.soft:
-            return tokens_of(aligned.softened(), valid, aligned.output, smoothing)
+            return make_token_distribution(aligned.softened(), valid, aligned.output, smoothing)
         drawn: Tensor | None = None
         for place, (block, prior) in enumerate(zip(self.addresses, aligned.priors, strict=True)):
             context = AlignmentContext(block, place, aligned)

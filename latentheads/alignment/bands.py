@@ -54,10 +54,10 @@ def make_table(
     output.check_smoothing(smoothing)
     # a posterior is of both factors: the gradient of the first is made later, its scores once more
     known = asked if asked and not asked.summed else None
-    table = word_embeddings(states, lexicons, output.head, output.first_of(words), known)
+    table = word_embeddings(states, lexicons, output.head, output.head_index(words), known)
     if asked and asked.summed:
         asked = replace(asked, log_law=asked.log_law + table.detach())
-    for band in output.further:
+    for band in output.tail_bands:
         table = table + _band_table(output, band, states, lexicons, words, asked)
     return table
 
@@ -71,7 +71,7 @@ def _band_table(
     asked: EmissionRequest | None,
 ) -> Float[Tensor, "sentence target *keys"] | float:
     """What a further band adds to the table: 0 at words of other bands."""
-    keys, inside = [each.shape[1] for each in lexicons], output.inside(words, band)
+    keys, inside = [each.shape[1] for each in lexicons], output.in_band(words, band)
     most = int(inside.sum(-1).amax()) if words.numel() else 0  # a GPU is waited for
     if not most:
         return 0.0
@@ -80,9 +80,9 @@ def _band_table(
     real, dim = inside.gather(-1, places), states.shape[-1]
     chosen = states.gather(1, places[..., None].expand(-1, -1, dim))
     own = (words.gather(-1, places) - output.table.ends[band]) * real
-    rows = [output.narrow(each, band) for each in (chosen, *lexicons)]
+    rows = [output.project_to_band(each, band) for each in (chosen, *lexicons)]
     # one mask a sentence: a state and what a position adds are dropped out as their sum is
-    kept = output.drop(torch.ones_like(rows[0][:, :1]))
+    kept = output.apply_dropout(torch.ones_like(rows[0][:, :1]))
     rows = [each * kept for each in rows]
     index = places.view(*places.shape, *(1,) * len(keys)).expand(-1, -1, *keys)
     if asked:
@@ -132,11 +132,11 @@ class BandedNextTokenDistribution:
         self.first = NextTokenDistribution(lexicons, output.head)
         self.bands = {
             band: NextTokenDistribution(self._narrow(lexicons, band), output.table.rows(band))
-            for band in output.further
+            for band in output.tail_bands
         }
 
     def _narrow(self, lexicons: Sequence[Tensor], band: int) -> list[Tensor]:
-        return [self.output.narrow(each, band) for each in lexicons]
+        return [self.output.project_to_band(each, band) for each in lexicons]
 
     def select(self, sentences: Int[Tensor, " kept"]) -> None:
         """Keeps, repeats or reorders sentences."""
@@ -158,7 +158,7 @@ class BandedNextTokenDistribution:
         self, states: Float[Tensor, "sentence row dim"], band: int
     ) -> Float[Tensor, "sentence row *keys"]:
         """Log-probability that the next word is of a further band, for all positions."""
-        words = states.new_full(states.shape[:2], self.output.class_of(band), dtype=torch.long)
+        words = states.new_full(states.shape[:2], self.output.cluster_index(band), dtype=torch.long)
         return self.first.word_log_probs(states, words)
 
     def log_probs(
@@ -170,7 +170,7 @@ class BandedNextTokenDistribution:
         parts = [self.first.log_probs(states, log_prior)[..., : self.output.table.ends[1]]]
         for band, each in self.bands.items():
             weights = log_prior + self._log_band(states, band)
-            parts.append(each.log_probs(self.output.narrow(states, band), weights))
+            parts.append(each.log_probs(self.output.project_to_band(states, band), weights))
         return torch.cat(parts, -1)
 
     def word_log_probs(
@@ -179,11 +179,11 @@ class BandedNextTokenDistribution:
         words: Int[Tensor, "sentence row"],
     ) -> Float[Tensor, "sentence row *keys"]:
         """Log-probability of one word a row, for all positions."""
-        found = self.first.word_log_probs(states, self.output.first_of(words))
+        found = self.first.word_log_probs(states, self.output.head_index(words))
         for band, each in self.bands.items():
-            inside = self.output.inside(words, band)
+            inside = self.output.in_band(words, band)
             own = (words - self.output.table.ends[band]) * inside
-            said = each.word_log_probs(self.output.narrow(states, band), own)
+            said = each.word_log_probs(self.output.project_to_band(states, band), own)
             found = found + said * inside.view(*inside.shape, *(1,) * (said.ndim - 2))
         return found
 
@@ -193,7 +193,7 @@ class BandedNextTokenDistribution:
         """Entropy of the next word given where heads point: that of its band, and that within."""
         found = self.first.word_entropies(states)
         for band, each in self.bands.items():
-            within = each.word_entropies(self.output.narrow(states, band))
+            within = each.word_entropies(self.output.project_to_band(states, band))
             found = found + exp(self._log_band(states, band)) * within
         return found
 
@@ -209,6 +209,6 @@ class BandedNextTokenDistribution:
         found = self.first.mean_log_probs(states, torch.cat([law[..., : ends[1]], *masses], -1))
         for (band, part), mass in zip(parts.items(), masses, strict=True):
             inner = part / mass.clamp_min(torch.finfo(mass.dtype).tiny)
-            said = self.bands[band].mean_log_probs(self.output.narrow(states, band), inner)
+            said = self.bands[band].mean_log_probs(self.output.project_to_band(states, band), inner)
             found = found + mass.view(*mass.shape[:2], *(1,) * (said.ndim - 2)) * said
         return found

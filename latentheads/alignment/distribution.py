@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
-from latentheads.distributions.heads import spreads
+from latentheads.distributions.heads import is_expandable
 from latentheads.layers.numeric import exp, log_softmax, softmax
 
 __all__ = [
@@ -175,7 +175,7 @@ def check_parameters(site: str, found: CategoricalParameters, prior: Categorical
         )
     shape, wanted = found.scores.shape, prior.scores.shape
     one, other = shape[:-3], wanted[:-3]
-    if shape[-3:] != wanted[-3:] or not (spreads(one, other) or spreads(other, one)):
+    if shape[-3:] != wanted[-3:] or not (is_expandable(one, other) or is_expandable(other, one)):
         raise ValueError(
             f"site {site!r}: scores must be of sentences, words, heads and positions of shape "
             f"{tuple(wanted)}, got {tuple(shape)}"

@@ -25,12 +25,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.layers.numeric import exp_, first_derivative, full_precision, softmax
+from latentheads.layers.numeric import exp_, forbid_second_derivative, full_precision, softmax
 from latentheads.layers.output import (
     CHUNK,
     Gradients,
     Slices,
-    for_products,
+    cast_for_matmul,
     linear_log_prob,
 )
 
@@ -169,7 +169,7 @@ class _WordTable(torch.autograd.Function):
         smoothing: float,
         *lexicons: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        x, w = for_products(states, weight)
+        x, w = cast_for_matmul(states, weight)
         if x.device.type != "cpu" or not any(ctx.needs_input_grad):
             asked = None
         # products with the table in autocast's type, sums of exponentials in float32 or wider
@@ -196,7 +196,7 @@ class _WordTable(torch.autograd.Function):
         return torch.cat(tables), low
 
     @staticmethod
-    @first_derivative
+    @forbid_second_derivative
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         states, weight, words, scales, *rest = ctx.saved_tensors
         made, lexicons = rest[: ctx.made], rest[ctx.made :]
@@ -338,7 +338,7 @@ class _Scores:
         unit = sum(self._counts)
         # a gradient's products are of autocast's type, if that has the range of an exponential
         rough = put_back and narrow.dtype == torch.bfloat16
-        for strip, scores in self.slices.widened(rows, narrow, put_back and not rough):
+        for strip, scores in self.slices.upcast(rows, narrow, put_back and not rough):
             some = slice(strip.start // unit, strip.stop // unit)
             values = scores.unflatten(0, (-1, unit))
             words = self.words[some, None].expand(-1, unit, -1)

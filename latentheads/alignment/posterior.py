@@ -24,7 +24,7 @@ from latentheads.alignment.distribution import NOWHERE, CategoricalParameters, P
 from latentheads.batch import Batch
 from latentheads.checks import check_words
 from latentheads.layers.numeric import full_precision
-from latentheads.layers.position import positions
+from latentheads.layers.position import sinusoidal_positions
 from latentheads.layers.target_encoder import TargetEncoder
 
 __all__ = ["AlignmentPosterior", "AutoConditionOn", "ConditionOn", "Form"]
@@ -192,7 +192,7 @@ class AlignmentPosterior(nn.Module):
         length = states.shape[-2]
         size = self.source.out_features
         if self.state is None:
-            place = positions(length, size, states.device, states.dtype)
+            place = sinusoidal_positions(length, size, states.device, states.dtype)
             return place.expand(*states.shape[:-1], size)
         known = self.state(states)
         if self.target is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from latentheads.corpora.grammar import Arc
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.text import lines_of
+from latentheads.corpora.text import iterate_lines
 from latentheads.corpora.vocabulary import Vocabulary
 
 __all__ = ["ParsedSentence", "encode_parsed", "read_conllu"]
@@ -55,7 +55,7 @@ def read_conllu(path: str | Path) -> list[ParsedSentence]:
 def _read_sentences(path: Path) -> Iterator[ParsedSentence]:
     rows: list[_Row] = []
     is_empty = True
-    for number, line in enumerate(lines_of(path), 1):
+    for number, line in enumerate(iterate_lines(path), 1):
         if line and not line.startswith("#"):
             row = _parse_row(line, f"{path}, line {number}", len(rows) + 1)
             rows += [row] if row else []

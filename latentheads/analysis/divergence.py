@@ -121,7 +121,7 @@ def divergence(
     selected = {
         module.block.name
         for module in modules
-        if module.attends and (module.prior is not None or not latent)
+        if module.has_attention_weights and (module.prior is not None or not latent)
     }
     summed, normalised = Means(), Means()
     for batch, heads in record_heads(model, parts, guide, seed):

@@ -27,7 +27,7 @@ from latentheads.analysis.record import Heads, Recording
 from latentheads.batch import Batch
 from latentheads.checks import check_word
 from latentheads.corpora import Part
-from latentheads.corpora.batches import every_batch
+from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide
 from latentheads.handlers import SharedSamples, blocked_from_tracers, evaluation_mode
 from latentheads.inference.bound import traces
@@ -72,7 +72,7 @@ def gradient_importance(
     """
     check_word("unit", unit, UNITS)
     means, shared_samples = Means(), SharedSamples()
-    for index, batch in enumerate(every_batch(parts, "parts")):
+    for index, batch in enumerate(iterate_batches(parts, "parts")):
         device_batch = batch.to(model.device)
         for heads, gradient in _gradients(model, guide, device_batch, seed + index, shared_samples):
             values, counts = gradient.sum(1).abs(), None

@@ -22,7 +22,7 @@ SPACE = "␣"
 def name_tokens(vocabulary: Vocabulary, tokens: Iterable[int]) -> list[str]:
     """Labels each token, special ones too; a position of speech is labelled with its time."""
     if isinstance(vocabulary, Positions):
-        return vocabulary.name_places(sum(1 for _ in tokens))
+        return vocabulary.time_labels(sum(1 for _ in tokens))
     return [_name_token(vocabulary, token) for token in tokens]
 
 

@@ -117,7 +117,7 @@ def measure(
             name, active, queries = block.name, recorded.active, tokens.valid_queries
             lengths = queries.sum(-1)
             cosine.add(name, head_cosine(recorded.outputs, queries), active_pairs(active), lengths)
-            if recorded.attends:
+            if recorded.has_attention_weights:
                 weights, counted = recorded.weights, tokens.counted_queries(exclude)
                 largest = head_confidence(weights, counted, tokens.counted_keys(exclude))
                 entropy.add(name, head_entropy(weights, queries), active, lengths)

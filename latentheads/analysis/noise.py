@@ -22,7 +22,7 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.corpora import Part
-from latentheads.corpora.batches import every_batch
+from latentheads.corpora.batches import iterate_batches
 from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
 from latentheads.handlers import evaluation_mode
@@ -111,7 +111,7 @@ def learn_noise(
     """
     options = {"kl_weight": kl_weight, "learning_rate": learning_rate}
     check_least(options, kl_weight=0.0, learning_rate=0.0)
-    training_batches = list(every_batch(parts, "parts"))
+    training_batches = list(iterate_batches(parts, "parts"))
     parameter = next(model.parameters())
     guide = NoisyHeads(model).to(parameter)
     log_scales = list(guide._scales().values())
@@ -146,7 +146,7 @@ def noise_cost(
     parameter = next(model.parameters())
     guide = NoisyHeads(model).to(parameter)
     noiseless = {name: torch.full_like(s, MIN_SCALE) for name, s in guide.scales().items()}
-    all_batches = [batch.to(parameter.device) for batch in every_batch(parts, "parts")]
+    all_batches = [batch.to(parameter.device) for batch in iterate_batches(parts, "parts")]
 
     def measure(scales: Mapping[str, Tensor]) -> float:
         guide.set_scales(scales)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.corpora import Part
-from latentheads.corpora.batches import every_batch
+from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
@@ -61,7 +61,7 @@ class Heads:
         return all_heads if self.active_mask is None else all_heads & self.active_mask
 
     @property
-    def attends(self) -> bool:
+    def has_attention_weights(self) -> bool:
         """Whether its heads have weights."""
         return self.logits_and_bias is not None
 
@@ -140,7 +140,7 @@ class Recording:
         self, model: nn.Module, blocks: Collection[str] | None = None, keep_gradients: bool = False
     ) -> None:
         modules = [module for module in model.modules() if isinstance(module, HeadBlock)]
-        self._modules = {module.block.name: module for module in modules if module.speakers}
+        self._modules = {module.block.name: module for module in modules if module.num_active_heads}
         if isinstance(blocks, str):
             raise ValueError(f"blocks must be a list of names, as [{blocks!r}], got {blocks!r}")
         if blocks is not None:
@@ -166,7 +166,7 @@ class Recording:
     def attention_blocks(self) -> list[Block]:
         """The recorded blocks that attend: their heads have weights."""
         modules = self._modules.values()
-        return [_projected_block(module) for module in modules if module.attends]
+        return [_projected_block(module) for module in modules if module.has_attention_weights]
 
     def passes(self, block: str) -> list[Heads]:
         """All passes of a block, oldest first; empty if it did not run."""
@@ -184,9 +184,9 @@ class Recording:
         for module in self._modules.values():
             name = module.block.name
             hook = partial(self._note_logits, name)
-            module.watchers.append(hook)
+            module.hooks.append(hook)
             handle = module.projection.register_forward_pre_hook(partial(self._record, name))
-            self._removals += [partial(module.watchers.remove, hook), handle.remove]
+            self._removals += [partial(module.hooks.remove, hook), handle.remove]
         return self
 
     def __exit__(
@@ -213,7 +213,7 @@ class Recording:
             joined = joined.detach().requires_grad_()
         module, (*arguments, active_mask) = self._modules[name], self._pending.pop(name)
         logits_and_bias = None
-        if module.attends:
+        if module.has_attention_weights:
             logits, _, mask = arguments
             logits_and_bias = self._detached(logits), self._detached(mask.bias)
         block = _projected_block(module)
@@ -228,7 +228,7 @@ class Recording:
 
 def _projected_block(module: HeadBlock) -> Block:
     """A block with the number of its heads that the output projection uses."""
-    return replace(module.block, heads=module.speakers)
+    return replace(module.block, heads=module.num_active_heads)
 
 
 def record_heads(
@@ -250,7 +250,7 @@ def record_heads(
     device = model.device
     modules = [module for module in (model, guide) if isinstance(module, nn.Module)]
     shared_samples = SharedSamples()
-    for index, batch in enumerate(every_batch(parts, "parts")):
+    for index, batch in enumerate(iterate_batches(parts, "parts")):
         device_batch = batch.to(device)
         heads = Recording(model)
         with evaluating(*modules), fixed_noise(seed + index, device), blocked_from_tracers(), heads:

@@ -65,7 +65,7 @@ from latentheads.analysis.record import Recording
 from latentheads.batch import Batch
 from latentheads.checks import check_word
 from latentheads.corpora import Part
-from latentheads.corpora.batches import every_batch
+from latentheads.corpora.batches import iterate_batches
 from latentheads.handlers import PlugIn, blocked_from_tracers, evaluation_mode
 from latentheads.model import HeadModel
 from latentheads.names import latent_of
@@ -138,7 +138,7 @@ def relevance(
     means, raw = Means(), Means()
     logit = inputs = 0.0
     predictions = 0
-    for batch in every_batch(parts, "parts"):
+    for batch in iterate_batches(parts, "parts"):
         propagated = propagate(model, batch.to(model.device), biases, stabiliser)
         for block, head_relevance in propagated.heads.items():
             rows = head_relevance[propagated.valid].double()

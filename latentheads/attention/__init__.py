@@ -1,1 +1,1 @@
-"""Attention, cut where heads become random: scores, drawn logits, read-out; and n-grams."""
+"""Attention whose logits are sample sites, local attention, and neural n-grams."""

@@ -1,4 +1,4 @@
-"""Blocks: heads side by side that one projection reads out. What attention and n-grams share."""
+"""Blocks: the heads of one output projection. The base class of attention and n-grams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from latentheads.attention.band import Band
 from latentheads.distributions import HeadContext
-from latentheads.families import Family, Gaussian, HeadScale, Identity, Point, check_distribution
+from latentheads.families import (
+    Family,
+    Gaussian,
+    HeadScale,
+    Identity,
+    Point,
+    check_head_distribution,
+)
 from latentheads.names import SELECTION, Block
 from latentheads.selection.selector import Choice, Selector
 
@@ -23,83 +30,83 @@ __all__ = [
     "BlockCache",
     "HeadBlock",
     "Hook",
-    "gather_chosen",
-    "last_of",
+    "gather_selected",
+    "keep_last",
     "reorder",
     "without_hooks",
 ]
 
 Hook = Callable[..., None]
-"""A watcher: called with the heads of a pass and, last, with which of them speak."""
+"""A function called in each pass with the heads and, last, with which of them are active."""
 
 
 @dataclass
 class BlockCache:
-    """The cache of a block while decoding token by token; a subclass says what it keeps."""
+    """The cache of a block in incremental decoding; subclasses hold the tensors."""
 
     def select(
         self,
         sentences: Int[Tensor, " kept"] | None,
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
-        """Keeps, repeats or reorders sentences, and the hypotheses of each.
+        """Selects, repeats or reorders sentences, and the hypotheses of each.
 
         Args:
-            sentences: The sentences to keep; None for all as they are.
-            hypotheses: For each sentence kept, those of its hypotheses to go on with; None for
-                all as they are.
+            sentences: Indices of the sentences; None: all.
+            hypotheses: For each of these sentences, the indices of its hypotheses; None: all.
         """
 
 
 class HeadBlock(nn.Module, ABC):
-    """Heads side by side, drawn or chosen, which one projection reads out.
+    """The heads of one output projection; they may be latent, and selected among candidates.
 
     Attributes:
-        block: Its address.
-        prior: The law of what is drawn of its heads; None where nothing is drawn.
-        selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
-            no candidates but its heads.
-        latent: What is drawn of its heads: the last part of the site's name.
-        attends: Whether its heads have attention weights, and hand their logits up a chain.
-        band: The pairs that its heads look at; None: all.
-        watchers: Functions called in every pass with the heads, and with which of them speak.
+        block: The block's address.
+        prior: The family of the latent heads; None for a deterministic block.
+        selector: Selects the candidates that fill the block's slots, at ``<block>.selection``;
+            None: the block has no candidates beyond its heads.
+        latent: What is latent about the heads: the last part of the site's name.
+        has_attention_weights: Whether the heads have attention weights, and logits for the block
+            above.
+        band: The pairs that the heads attend to; None: all.
+        hooks: Functions called in every pass with the heads and with which of them are active.
     """
 
     prior: Family | None
     latent: str
-    attends: bool = False
+    has_attention_weights: bool = False
     band: Band | None = None
 
     def __init__(self, block: Block, selector: Selector | None) -> None:
         super().__init__()
         self.block = block
         self.selector = selector
-        self.watchers: list[Hook] = []
+        self.hooks: list[Hook] = []
 
     @property
     @abstractmethod
     def projection(self) -> nn.Module:
-        """The module that reads the heads out."""
+        """The output projection."""
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
-        """The weights that read the heads out, side by side: the projection's own, not a copy."""
+        """The weight of the output projection, the columns of all heads; not a copy."""
         return cast(Tensor, self.projection.weight)
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """Width of what a head says."""
+        """Width of a head's output."""
 
     @property
-    def places(self) -> list[int]:
-        """Places of the heads that are read out: all that there are, unless some were removed."""
+    def active_heads(self) -> list[int]:
+        """Indices of the heads that the output projection uses: all, unless some were pruned."""
         return list(range(self.block.heads))
 
     @property
-    def speakers(self) -> int:
-        """Heads that are read out."""
-        return len(self.places)
+    def num_active_heads(self) -> int:
+        """Number of heads that the output projection uses."""
+        return len(self.active_heads)
 
     @property
     def site(self) -> str:
@@ -108,79 +115,86 @@ class HeadBlock(nn.Module, ABC):
 
     @property
     def has_noise(self) -> bool:
-        """Whether two draws of its heads differ."""
+        """Whether two samples of its heads differ."""
         return not (self.prior is None or isinstance(self.prior, Point))
 
     def make_posterior(self) -> Family:
-        """A family for guides that have none of their own for such heads; it starts at the prior.
+        """Makes the posterior family for guides that define none for such heads.
 
-        They are independent given what they compute, and every head has its scale.
+        It is initialised at the prior. Heads are independent given their scores, and every head
+        has a learned scale.
         """
         return Gaussian(Identity(), self._learned_scale())
 
     def _learned_scale(self) -> HeadScale:
-        """A scale for every head that starts at the prior's."""
+        """Makes a scale for every head, initialised at the prior's."""
         start = self.prior.scale.value if isinstance(self.prior, Gaussian) else 1.0
         return HeadScale(self.block.heads, start, learned=True)
 
     @property
-    def sparse(self) -> bool:
-        """Whether the heads that speak may be computed without the others."""
+    def can_skip_inactive(self) -> bool:
+        """Whether the active heads can be computed without the others."""
         return False
 
     def choose(
         self,
         task: Int[Tensor, " sentence"] | None,
         common: bool,
-        drawn: Tensor | None = None,
-        draws: int = 1,
-        alone: bool = False,
+        sampled: Tensor | None = None,
+        num_samples: int = 1,
+        skip_inactive: bool = False,
     ) -> Choice:
-        """Draws which candidates fill the places, of every task, and takes the sentences' own.
+        """Samples the selection of every task, and returns the choice of every sentence.
 
-        Stands in the plate of the tasks, before any sentence is looked at.
+        It is called inside the plate of the tasks, before the sentences are processed.
 
         Args:
             task: The task of every sentence; None: all have the first.
             common: Whether all sentences have one task.
-            drawn: What was drawn before; None draws it.
-            draws: Draws that the sentences stand for, one behind the other.
-            alone: Whether no block above looks at its heads, so that those that speak suffice.
+            sampled: A selection that was sampled before; None samples it.
+            num_samples: Number of samples that are stacked along the batch dimension.
+            skip_inactive: Whether no block above depends on its heads, so that only the active
+                heads need be computed.
         """
-        selector, chain = self.selector, self.block.chain
+        selector, attention_type = self.selector, self.block.chain
         assert selector is not None
-        value = drawn
+        value = sampled
         if value is None:
-            value = selector.draw(self.block.site(SELECTION), chain, self.output_weight)
-        rows, tasks = value.shape[-2], selector.tasks(chain)
+            value = selector.sample(self.block.site(SELECTION), attention_type, self.output_weight)
+        rows, tasks = value.shape[-2], selector.num_tasks(attention_type)
         if rows == tasks:
-            draws = 1  # one draw for all, such as the likeliest selection
-        elif rows != draws * tasks:
+            num_samples = 1  # one selection for all samples, such as the mode
+        elif rows != num_samples * tasks:
             raise ValueError(
                 f"site {self.block.site('selection')!r}: {rows} rows for {tasks} tasks and "
-                f"{draws} draws: a batch says how many draws its sentences stand for"
+                f"{num_samples} samples: a batch must say how many samples it stacks"
             )
-        choice = selector.choose(value, task, common, draws)
+        choice = selector.choose(value, task, common, num_samples)
         own_places = choice.index is None and choice.common
-        if self.training or not own_places or value.requires_grad or not (alone and self.sparse):
+        if (
+            self.training
+            or not own_places
+            or value.requires_grad
+            or not (skip_inactive and self.can_skip_inactive)
+        ):
             return choice
         return choice.of_active()
 
     def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
-        """Refuses a removal that the block cannot take; nothing is changed before all agree.
+        """Raises an error if the block cannot be pruned so; changes nothing.
 
         Args:
-            computed: Places of the heads that are still computed.
-            active: Those of them that are read out.
+            computed: Indices of the heads that are still computed.
+            active: Those of them that the output projection still uses.
         """
 
     def prune(self, computed: Sequence[int], active: Sequence[int]) -> None:
-        """Removes all other heads for good; a block without heads has no site.
+        """Removes all other heads; a block without heads has no site.
 
         Args:
-            computed: Places of the heads that are still computed; fewer only where the
-                prior does not mix heads.
-            active: Those of them that are read out.
+            computed: Indices of the heads that are still computed; fewer than all only where no
+                head depends on another.
+            active: Those of them that the output projection still uses.
         """
         if self.prior is not None and len(computed) < self.block.heads:
             self.prior.prune(computed)
@@ -193,60 +207,60 @@ class HeadBlock(nn.Module, ABC):
     def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Removes the weights of all other heads."""
 
-    def _draw(self, context: HeadContext) -> Tensor:
-        """Draws the heads, or takes them as they were computed."""
+    def _sample_heads(self, context: HeadContext) -> Tensor:
+        """Samples the heads; without a prior, returns the scores."""
         if self.prior is None:
             return context.scores
-        law = self.prior(context)
-        check_distribution(self.site, law, context.scores.shape)
-        value: Tensor = pyro.sample(self.site, law)
+        distribution = self.prior(context)
+        check_head_distribution(self.site, distribution, context.scores.shape)
+        value: Tensor = pyro.sample(self.site, distribution)
         if context.states is not None:
-            context.states.forget()
+            context.states.release()
         return value
 
     def _call_hooks(self, *heads: Any) -> None:
-        """Calls the watchers."""
-        for watch in self.watchers:
-            watch(*heads)
+        """Calls the hooks."""
+        for hook in self.hooks:
+            hook(*heads)
 
-    def _find_active(
+    def _get_active_heads(
         self,
         heads: Shaped[Tensor, "*batch computed query any"],
         choice: Choice | None,
     ) -> Bool[Tensor, "*out head"]:
-        """True at heads that are heard: those chosen, or with an open gate, and read out.
+        """True at active heads: selected, or with an open gate, and with nonzero output weights.
 
         Args:
-            heads: Something about every query of the heads that were computed.
-            choice: The heads in the places.
+            heads: A tensor over the queries of the heads that were computed.
+            choice: The heads in the slots.
         """
-        heard = heads.new_ones(heads.shape[:-2], dtype=torch.bool)
+        active = heads.new_ones(heads.shape[:-2], dtype=torch.bool)
         if choice is not None:
-            heard = heard & (choice.weight != 0)
-        if choice is not None and choice.silent and choice.index is not None:
-            silent = heard.new_zeros(*heard.shape[:-1], self.block.heads)
-            heard = silent.index_copy(-1, choice.index, heard)
-        read = self.output_weight.unflatten(-1, (self.speakers, -1))
-        return heard & read.any(0).any(-1)
+            active = active & (choice.weight != 0)
+        if choice is not None and choice.active_only and choice.index is not None:
+            inactive = active.new_zeros(*active.shape[:-1], self.block.heads)
+            active = inactive.index_copy(-1, choice.index, active)
+        read_out = self.output_weight.unflatten(-1, (self.num_active_heads, -1))
+        return active & read_out.any(0).any(-1)
 
 
 @contextmanager
 def without_hooks(model: nn.Module) -> Iterator[None]:
-    """Suspends the watchers of a model's blocks."""
-    watching = {m: m.watchers for m in model.modules() if isinstance(m, HeadBlock)}
-    for block in watching:
-        block.watchers = []
+    """Suspends the hooks of a model's blocks."""
+    hooks_of_blocks = {m: m.hooks for m in model.modules() if isinstance(m, HeadBlock)}
+    for block in hooks_of_blocks:
+        block.hooks = []
     try:
         yield
     finally:
-        for block, watchers in watching.items():
-            block.watchers = watchers
+        for block, hooks in hooks_of_blocks.items():
+            block.hooks = hooks
 
 
-def gather_chosen(
+def gather_selected(
     heads: Float[Tensor, "*batch candidate position dim"], choice: Choice | None
-) -> Float[Tensor, "*out place position dim"]:
-    """Takes the chosen candidates of every sentence; all of them where sentences share a choice."""
+) -> Float[Tensor, "*out slot position dim"]:
+    """Gathers the selected candidates of every sentence; all where sentences share a choice."""
     if choice is None or choice.index is None or choice.common:
         return heads
     index = choice.index[..., None, None]
@@ -254,22 +268,22 @@ def gather_chosen(
     return torch.take_along_dim(heads[(None,) * missing], index[(None,) * -missing], -3)
 
 
-def last_of(
-    held: Float[Tensor, "*batch position dim"], number: int | None
+def keep_last(
+    states: Float[Tensor, "*batch position dim"], number: int | None
 ) -> Float[Tensor, "*batch kept dim"]:
-    """The last positions, at most this many; None keeps all."""
-    return held if number is None else held[..., max(0, held.shape[-2] - number) :, :]
+    """Keeps at most this many of the last positions; None: all."""
+    return states if number is None else states[..., max(0, states.shape[-2] - number) :, :]
 
 
 def reorder(
-    held: Shaped[Tensor, "sentence ..."],
+    cached: Shaped[Tensor, "sentence ..."],
     sentences: Int[Tensor, " kept"] | None,
     hypotheses: Int[Tensor, "kept hypothesis"] | None,
 ) -> Shaped[Tensor, "kept ..."]:
-    """Keeps, repeats or reorders what is held of sentences and hypotheses; None for all."""
+    """Selects, repeats or reorders the sentences and hypotheses of a cached tensor; None: all."""
     if hypotheses is None:
-        return held if sentences is None else held.index_select(0, sentences)
+        return cached if sentences is None else cached.index_select(0, sentences)
     if sentences is None:
         sentences = torch.arange(len(hypotheses), device=hypotheses.device)
-    rows = sentences[:, None] * held.shape[1] + hypotheses
-    return held.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)
+    rows = sentences[:, None] * cached.shape[1] + hypotheses
+    return cached.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)

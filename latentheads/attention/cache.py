@@ -1,4 +1,4 @@
-"""The cache of attention while decoding token by token."""
+"""The key-value cache of attention in incremental decoding."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from latentheads.attention.block import BlockCache, last_of, reorder
+from latentheads.attention.block import BlockCache, keep_last, reorder
 
 __all__ = ["AttentionCache"]
 
 
 @dataclass
 class AttentionCache(BlockCache):
-    """The keys and values that attention keeps while decoding token by token.
+    """The keys and values of earlier positions, or of the memory that cross-attention attends to.
 
     Attributes:
-        keys: Of self-attention ``sentence *hypothesis head key dim``, of a memory without the
-            hypotheses: all of a sentence read one memory.
-        values: The same.
-        of_memory: Whether keys and values are those of a memory.
-        last: How many of the last positions are kept; None keeps all.
+        keys: In self-attention ``sentence *hypothesis head key dim``; of a memory without the
+            hypotheses, which share it.
+        values: The values, in the same layout.
+        is_memory: Whether keys and values are those of a memory.
+        max_length: How many of the last positions are cached; None: all.
     """
 
     keys: Tensor | None = None
     values: Tensor | None = None
-    of_memory: bool = False
-    last: int | None = None
+    is_memory: bool = False
+    max_length: int | None = None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends the keys and values of new positions and returns them with all that was kept."""
+        """Appends the keys and values of new positions and returns them with the cached ones."""
         if self.keys is not None and self.values is not None:
             keys = torch.cat([self.keys, keys], -2)
             values = torch.cat([self.values, values], -2)
-        self.keys, self.values = (last_of(held, self.last) for held in (keys, values))
+        self.keys, self.values = (keep_last(states, self.max_length) for states in (keys, values))
         return keys, values
 
-    def hold(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keeps the keys and values of a memory, laid out to be read many times."""
-        self.keys, self.values, self.of_memory = keys.contiguous(), values.contiguous(), True
+    def set_memory(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Caches the keys and values of a memory, contiguous since every step uses them."""
+        self.keys, self.values, self.is_memory = keys.contiguous(), values.contiguous(), True
         return self.keys, self.values
 
     def select(
@@ -48,10 +48,10 @@ class AttentionCache(BlockCache):
         sentences: Int[Tensor, " kept"] | None,
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
-        """Keeps, repeats or reorders sentences; a memory has no hypotheses."""
+        """Selects, repeats or reorders sentences; a memory has no hypotheses."""
         if self.keys is None or self.values is None:
             return
-        own = None if self.of_memory else hypotheses
+        own_hypotheses = None if self.is_memory else hypotheses
         self.keys, self.values = (
-            reorder(held, sentences, own) for held in (self.keys, self.values)
+            reorder(states, sentences, own_hypotheses) for states in (self.keys, self.values)
         )

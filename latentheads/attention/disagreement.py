@@ -1,4 +1,4 @@
-r"""Priors that make heads differ: how little the heads of a block agree (Li et al. 2018).
+r"""Disagreement regularisation: rewards heads of a block for differing (Li et al. 2018).
 
 https://arxiv.org/abs/1810.10183
 
@@ -6,13 +6,12 @@ For the vectors :math:`x_t^i` of heads :math:`i = 1 \dots H` at a token t, the a
 
 .. math:: \frac1{H^2} \sum_{i,j} x_t^i \cdot x_t^j = \Bigl\| \frac1H \sum_i x_t^i \Bigr\|^2
 
-with x the unit vector of the head's values (``subspace``), of its output (``output``), or its
-attention weights as they are (``position``); n-gram heads have outputs alone. The sum is over the
-heads that speak in a sentence, not over those that are not chosen or behind a closed gate.
+with x the normalised values of the head (``subspace``), its normalised output (``output``), or its
+attention weights (``position``); n-gram heads have only outputs. The sum is over the heads that are
+active in a sentence: selected, and with an open gate.
 
-The model is multiplied by :math:`\exp(-\lambda \cdot \text{agreement})` a target token and block: a
-term to train with, absent in evaluation, so that every reported bound stays one on the tokens
-alone.
+The model is multiplied by :math:`\exp(-\lambda \cdot \text{agreement})` for each target token and
+block. The factor is absent in evaluation, so that every reported bound is one on the tokens alone.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from latentheads.names import ATTENTION_TYPES
 __all__ = ["KINDS", "Disagreement", "agreement"]
 
 KINDS = ("subspace", "position", "output")
-"""The vectors by which heads may be compared."""
+"""The vectors by which heads can be compared."""
 
 
 def agreement(
@@ -43,13 +42,13 @@ def agreement(
     diagonal: bool = True,
     active: Bool[Tensor, "*batch head"] | None = None,
 ) -> Float[Tensor, "*batch token"]:
-    """The mean product of the heads' vectors at every token; 0 where no head is compared.
+    """The mean inner product of the heads' vectors at every token; 0 where no head is active.
 
     Args:
-        x: A vector a head and token.
-        diagonal: Whether a head is compared with itself too, as in the paper. For unit vectors that
-            adds a constant; for attention weights it punishes a head for being sharp.
-        active: The heads that are compared; all when not given.
+        x: A vector for each head and token.
+        diagonal: Whether a head is compared with itself too, as in the paper. For unit vectors this
+            adds a constant; for attention weights it penalises peaked heads.
+        active: The heads that are compared; None: all.
     """
     if active is None:
         active = x.new_ones(x.shape[-3], dtype=torch.bool)
@@ -58,70 +57,72 @@ def agreement(
     products = x.sum(-3).square().sum(-1)
     if diagonal:
         return products / heads.square().clamp_min(1)
-    alone = x.square().sum(-1).sum(-2)
-    return (products - alone) / (heads * (heads - 1)).clamp_min(1)
+    self_products = x.square().sum(-1).sum(-2)
+    return (products - self_products) / (heads * (heads - 1)).clamp_min(1)
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """The term of a model that rewards heads for differing.
+    """The disagreement term of a model.
 
     Attributes:
-        kinds: What heads are compared by; several kinds add up.
-        weight: lambda, in nats a target token and block.
-        chains: Of the blocks of these chains; None for all.
+        kinds: The vectors that are compared; the agreements of several kinds are added.
+        weight: lambda, in nats per target token and block.
+        attention_types: The attention types whose blocks are included; None: all.
         diagonal: As in :func:`agreement`.
     """
 
     kinds: tuple[str, ...]
     weight: float = 1.0
-    chains: tuple[str, ...] | None = None
+    attention_types: tuple[str, ...] | None = None
     diagonal: bool = True
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
             if kind not in KINDS:
                 raise ValueError(f"kinds must be of {', '.join(KINDS)}; got {kind!r}")
-        for chain in self.chains or ():
-            if chain not in ATTENTION_TYPES:
-                raise ValueError(f"chains must be of {', '.join(ATTENTION_TYPES)}; got {chain!r}")
+        for name in self.attention_types or ():
+            if name not in ATTENTION_TYPES:
+                raise ValueError(
+                    f"attention_types must be of {', '.join(ATTENTION_TYPES)}; got {name!r}"
+                )
         if not self.kinds:
             raise ValueError(f"kinds must name one or more of {', '.join(KINDS)}")
 
-    def of_block(
+    def agreement_of_block(
         self,
         logits: Float[Tensor, "*batch head query key"],
         values: Tensor,
         mask: PairMask,
         active: Bool[Tensor, "*batch head"] | None = None,
     ) -> Float[Tensor, "*batch"]:
-        """The agreement of a block's heads, summed over kinds, its mean over tokens.
+        """The agreement of a block's heads, averaged over tokens and summed over kinds.
 
-        Padding, rows without a choice and heads that are silent do not count.
+        Padding, rows with a single readable key, and inactive heads do not count.
         """
         weights = softmax(logits + mask.bias)
         queries, keys = mask.latent.amax(-1), mask.latent.amax(-2)
         total = logits.new_zeros(())
         for kind in self.kinds:
             if kind == "subspace":
-                total = total + _mean_counted(self._compare_unit(values, active), keys)
+                total = total + _masked_mean(self._unit_agreement(values, active), keys)
             elif kind == "output":
                 heads = torch.matmul(weights.to(values.dtype), values)
-                total = total + _mean_counted(self._compare_unit(heads, active), queries)
+                total = total + _masked_mean(self._unit_agreement(heads, active), queries)
             else:
-                total = total + _mean_counted(agreement(weights, self.diagonal, active), queries)
+                total = total + _masked_mean(agreement(weights, self.diagonal, active), queries)
         return total
 
-    def of_outputs(
+    def agreement_of_outputs(
         self,
         heads: Float[Tensor, "*batch head query dim"],
         queries: Bool[Tensor, "*mask query"],
         active: Bool[Tensor, "*batch head"] | None = None,
     ) -> Float[Tensor, "*batch"]:
-        """The agreement of the outputs of a block that has no weights, its mean over queries."""
-        return _mean_counted(self._compare_unit(heads, active), queries.to(heads.dtype))
+        """The agreement of the outputs of an n-gram block, averaged over queries."""
+        return _masked_mean(self._unit_agreement(heads, active), queries.to(heads.dtype))
 
-    def _compare_unit(
+    def _unit_agreement(
         self,
         x: Float[Tensor, "*batch head token dim"],
         active: Bool[Tensor, "*batch head"] | None,
@@ -129,41 +130,43 @@ class Disagreement:
         return agreement(F.normalize(full_precision(x), dim=-1), self.diagonal, active)
 
     @contextmanager
-    def heard(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
-        """Collects the agreement of every block that runs meanwhile, by its name."""
-        found: dict[str, Tensor] = {}
-        watching = [(block, self._make_hook(block, found)) for block in self.blocks(model)]
-        for block, watch in watching:
-            block.watchers.append(watch)
+    def record_agreement(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
+        """Records the agreement of every block that runs inside the context, by block name."""
+        agreements: dict[str, Tensor] = {}
+        block_hooks = [(block, self._make_hook(block, agreements)) for block in self.blocks(model)]
+        for block, hook in block_hooks:
+            block.hooks.append(hook)
         try:
-            yield found
+            yield agreements
         finally:
-            for block, watch in watching:
-                block.watchers.remove(watch)
+            for block, hook in block_hooks:
+                block.hooks.remove(hook)
 
-    def _make_hook(self, block: HeadBlock, found: dict[str, Tensor]) -> Hook:
-        """Makes the watcher that keeps the agreement of every pass of a block."""
-        agree = self.of_block if block.attends else self.of_outputs
+    def _make_hook(self, block: HeadBlock, agreements: dict[str, Tensor]) -> Hook:
+        """Makes the hook that records the agreement of a block."""
+        compute_agreement = (
+            self.agreement_of_block if block.has_attention_weights else self.agreement_of_outputs
+        )
 
-        def listen(*heads: Any) -> None:
-            found[block.block.name] = agree(*heads)
+        def hook(*heads: Any) -> None:
+            agreements[block.block.name] = compute_agreement(*heads)
 
-        return listen
+        return hook
 
     def blocks(self, model: nn.Module) -> list[HeadBlock]:
-        """The blocks whose heads are compared: those with two heads or more, and what it takes."""
+        """The blocks whose heads are compared: two heads or more, and the vectors to compare."""
         return [
             module
             for module in model.modules()
             if isinstance(module, HeadBlock)
-            and module.speakers > 1
-            and (self.chains is None or module.block.chain in self.chains)
-            and (module.attends or "output" in self.kinds)
+            and module.num_active_heads > 1
+            and (self.attention_types is None or module.block.chain in self.attention_types)
+            and (module.has_attention_weights or "output" in self.kinds)
         ]
 
 
-def _mean_counted(
-    each: Float[Tensor, "*batch token"], counted: Float[Tensor, "*mask token"]
+def _masked_mean(
+    values: Float[Tensor, "*batch token"], mask: Float[Tensor, "*mask token"]
 ) -> Float[Tensor, "*batch"]:
-    """The mean over the tokens that count, 0 where none does."""
-    return (each * counted).sum(-1) / counted.sum(-1).clamp_min(1)
+    """The mean over unmasked tokens, 0 where there are none."""
+    return (values * mask).sum(-1) / mask.sum(-1).clamp_min(1)

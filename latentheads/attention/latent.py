@@ -1,4 +1,4 @@
-"""A block of attention, cut where its heads become random: scores, drawn logits, read-out."""
+"""Attention whose logits are a sample site: scores, sampled logits, weighted sum, projection."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = [
 
 
 class LatentAttention(HeadBlock):
-    """A block: attention whose heads are drawn at the sample site ``<block>.logits``.
+    """A block: attention whose logits are sampled at the site ``<block>.logits``.
 
-    Watchers are given the logits, values and mask of every pass, and which heads speak.
+    Hooks are called with the logits, values and mask of every pass, and which heads are active.
 
     Args:
-        block: Its address.
+        block: The block's address.
         width: Model width.
-        prior: The law of its logits; None makes the block deterministic, without a site.
+        prior: The prior of its logits; None makes the block deterministic, without a site.
         dropout: Dropout of the attention weights.
-        selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
-            no candidates but its heads.
+        selector: Selects the candidates that fill its slots, at ``<block>.selection``; None: the
+            block has no candidates beyond its heads.
     """
 
     latent = "logits"
-    attends = True
+    has_attention_weights = True
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LatentAttention(HeadBlock):
     ) -> None:
         super().__init__(block, selector)
         size = width // selector.heads if selector else None
-        candidates = selector.candidates_of(block.chain) if selector else None
+        candidates = selector.num_candidates(block.chain) if selector else None
         self.attention = MultiHeadAttention(width, block.heads, dropout, size, candidates)
         self.prior = prior
 
@@ -63,14 +63,14 @@ class LatentAttention(HeadBlock):
         return self.attention.size
 
     @property
-    def places(self) -> list[int]:
-        """Places of the heads that are read out among those whose logits are computed."""
+    def active_heads(self) -> list[int]:
+        """Indices of the heads that the output projection uses, among those with logits."""
         active = self.attention.active
         return list(range(self.attention.heads)) if active is None else active.tolist()
 
     @property
-    def sparse(self) -> bool:
-        """Whether its logits are its scores, whatever lies below."""
+    def can_skip_inactive(self) -> bool:
+        """Whether its logits are its scores, independent of the logits below."""
         point = isinstance(self.prior, Point) and isinstance(self.prior.location, Identity)
         return self.prior is None or point
 
@@ -86,15 +86,15 @@ class LatentAttention(HeadBlock):
         """Attends, and also returns the logits for the block above.
 
         Args:
-            query: What asks.
-            memory: What is read; None for self-attention.
+            query: The states at the queries.
+            memory: The states at the keys; None for self-attention.
             mask: Validity of the pairs.
-            below: The logits drawn one block further down the chain.
+            below: The sampled logits of the block below, of the same attention type.
             cache: Keys and values of earlier positions; a memory is projected once.
-            choice: The heads in its places.
+            choice: The heads in its slots.
 
         Returns:
-            What the heads say, and their logits; of a block without heads the bias and None.
+            The projected outputs, and the logits; for a block without heads the bias and None.
         """
         if not self.attention.heads:
             return self.attention.out.bias.expand(query.shape), None
@@ -102,16 +102,18 @@ class LatentAttention(HeadBlock):
         keys = memory if memory is not None else query if cache is None else None
         states = BlockStates(query, keys)
         context = HeadContext(self.attention.scores(q, k), below, mask, self.block, None, states)
-        logits = self._draw(context)
-        active = self.attention.of_active(logits)
-        if self.watchers:
-            every, over = mask.over_keys(active)
-            seen = (self.attention.placed(each, choice) for each in (every, v))
-            self._call_hooks(*seen, over, self._find_active(every, choice))
-        return self.attention.read_out(active, v, mask, choice), logits
+        logits = self._sample_heads(context)
+        active_logits = self.attention.select_active(logits)
+        if self.hooks:
+            dense_logits, dense_mask = mask.to_dense(active_logits)
+            all_heads = (
+                self.attention.scatter_active(heads, choice) for heads in (dense_logits, v)
+            )
+            self._call_hooks(*all_heads, dense_mask, self._get_active_heads(dense_logits, choice))
+        return self.attention.attend(active_logits, v, mask, choice), logits
 
     def cache(self) -> AttentionCache:
-        """An empty cache for decoding token by token."""
+        """Makes an empty cache for incremental decoding."""
         return AttentionCache()
 
     def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
@@ -131,5 +133,5 @@ class LatentAttention(HeadBlock):
             return q, *cache.extend(k, v)
         q = self.attention.project_query(query, choice)
         if cache.keys is None or cache.values is None:
-            return q, *cache.hold(*self.attention.project_memory(memory, choice))
+            return q, *cache.set_memory(*self.attention.project_memory(memory, choice))
         return q, cache.keys, cache.values

@@ -1,4 +1,4 @@
-"""Neural n-grams: heads that read a window of inputs at once, whose outputs may be drawn.
+"""Neural n-grams: heads that are an MLP of a window of inputs; their outputs may be latent.
 
 Loem, Takase, Kaneko and Okazaki 2022, https://arxiv.org/abs/2207.13354; with one head, Sun
 and Iyyer 2021, https://arxiv.org/abs/2104.03474.
@@ -19,8 +19,8 @@ from latentheads.attention.band import Band
 from latentheads.attention.block import (
     BlockCache,
     HeadBlock,
-    gather_chosen,
-    last_of,
+    gather_selected,
+    keep_last,
     reorder,
 )
 from latentheads.distributions import BlockStates, HeadContext
@@ -35,21 +35,21 @@ __all__ = ["NGram", "NGramCache"]
 
 @dataclass
 class NGramCache(BlockCache):
-    """The cache of an n-gram block while decoding: its last n - 1 inputs.
+    """The cache of an n-gram block in incremental decoding: its last n - 1 inputs.
 
     Attributes:
-        last: n - 1.
-        inputs: At most the last n - 1 of them, ``sentence *hypothesis position dim``.
+        max_length: n - 1.
+        inputs: The inputs, ``sentence *hypothesis position dim``.
     """
 
-    last: int
+    max_length: int
     inputs: Tensor | None = None
 
     def extend(self, x: Tensor) -> Tensor:
-        """Appends new inputs and returns them with all that was kept."""
+        """Appends new inputs and returns them with the cached ones."""
         if self.inputs is not None:
             x = torch.cat([self.inputs, x], -2)
-        self.inputs = last_of(x, self.last)
+        self.inputs = keep_last(x, self.max_length)
         return x
 
     def select(
@@ -57,42 +57,42 @@ class NGramCache(BlockCache):
         sentences: Int[Tensor, " kept"] | None,
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
-        """Keeps, repeats or reorders sentences, and the hypotheses of each."""
+        """Selects, repeats or reorders sentences, and the hypotheses of each."""
         if self.inputs is not None:
             self.inputs = reorder(self.inputs, sentences, hypotheses)
 
 
 class NGram(HeadBlock):
-    r"""The multi-head neural n-gram of Loem et al. 2022, eq. 3 and 4, its heads random if asked.
+    r"""The multi-head neural n-gram of Loem et al. 2022, eq. 3 and 4; its outputs may be latent.
 
     .. math:: m_{tk} = \mathrm{ReLU}([x_{t-n+1}; \dots; x_t] W_k + b_k), \quad
         h_{tk} \sim N(m_{tk}, s_k^2 I), \quad z_t = [h_{t1}; \dots; h_{tK}] W + b
 
     An encoder concatenates :math:`x_{t-n+1}, \dots, x_{t+n-1}` and, with a context, the maximum
-    over the whole sentence. Positions beyond the ends, and padding, are zero. There are no logits:
-    a chain passes by. What is drawn, at ``<block>.outputs``, are the outputs of the heads; without
-    a prior :math:`h_{tk} = m_{tk}`, as in the paper.
+    over the whole sentence. Positions past the ends, and padding, are zero. There are no logits:
+    those of the block below are passed on to the block above. The latent variables, at
+    ``<block>.outputs``, are the outputs of the heads; without a prior :math:`h_{tk} = m_{tk}`, as
+    in the paper.
 
     As the equations stand, K heads of width w compute what one head of width K w does (the n-gram
-    of Sun and Iyyer 2021 with as many hidden units); they differ where the reading of the paper is
-    that head k sees only the k-th of K slices of each input (``slices``).
+    of Sun and Iyyer 2021 with as many hidden units). They differ if the paper is understood to give
+    head k only the k-th of K slices of each input (``slices``).
 
-    Watchers are given the heads of every pass, the queries at which they are drawn, and which heads
-    speak.
+    Hooks are called with the outputs of the heads, the queries at which they are latent, and which
+    heads are active.
 
     Args:
-        block: Its address, and the number of heads K.
+        block: The block's address, and the number of heads K.
         width: Model width d.
         head_width: Width of a head; 0: so that there are about :math:`4 d^2` weights, as in
             attention.
         band: The window.
-        slices: Whether a head reads its own slice of every input; of candidates, c reads slice
-            c mod K.
+        slices: Whether a head takes its own slice of every input; candidate c takes slice c mod K.
         context: Whether the maximum over the sentence is concatenated.
-        dropout: Of the heads.
-        prior: The law of the outputs of its heads; None makes the block deterministic.
-        selector: Draws which candidates fill its places, at ``<block>.selection``; None: there are
-            no candidates but its heads.
+        dropout: Dropout of the heads.
+        prior: The prior of the outputs of its heads; None makes the block deterministic.
+        selector: Selects the candidates that fill its slots, at ``<block>.selection``; None: the
+            block has no candidates beyond its heads.
     """
 
     latent = "outputs"
@@ -112,26 +112,30 @@ class NGram(HeadBlock):
     ) -> None:
         super().__init__(block, selector)
         heads = selector.heads if selector else block.heads
-        candidates = selector.candidates_of(block.chain) if selector else heads
-        inputs, read = band.width + context, width // heads if slices else width
-        head_width = head_width or max(1, round(4 * width**2 / heads / (inputs * read + width)))
+        candidates = selector.num_candidates(block.chain) if selector else heads
+        inputs, input_width = band.width + context, width // heads if slices else width
+        head_width = head_width or max(
+            1, round(4 * width**2 / heads / (inputs * input_width + width))
+        )
         self.band, self.dropout = band, dropout
         self.slices = heads if slices else 0
-        self.reading = [place % heads for place in range(candidates)]
-        self.weight = nn.Parameter(torch.empty(candidates, head_width, band.width * read))
-        self.context = nn.Parameter(torch.empty(candidates, head_width, read)) if context else None
+        self.slice_of_head = [candidate % heads for candidate in range(candidates)]
+        self.weight = nn.Parameter(torch.empty(candidates, head_width, band.width * input_width))
+        self.context = (
+            nn.Parameter(torch.empty(candidates, head_width, input_width)) if context else None
+        )
         self.bias = nn.Parameter(torch.zeros(candidates, head_width))
         self.out = nn.Linear(block.heads * head_width, width)
         self.prior = prior
-        fans = inputs * read + head_width * (1 if slices else heads)
+        fan_sum = inputs * input_width + head_width * (1 if slices else heads)
         for weight in (self.weight, self.context):
             if weight is not None:
-                nn.init.uniform_(weight, -math.sqrt(6 / fans), math.sqrt(6 / fans))
+                nn.init.uniform_(weight, -math.sqrt(6 / fan_sum), math.sqrt(6 / fan_sum))
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
     def make_posterior(self) -> Family:
-        """Every coordinate is moved on its own, and every head has its scale."""
+        """Makes a posterior with an affine map of every coordinate and a scale of every head."""
         return Gaussian(Affine(self.block.heads, self.size), self._learned_scale())
 
     @property
@@ -147,45 +151,51 @@ class NGram(HeadBlock):
     def forward(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         cache: NGramCache | None = None,
         choice: Choice | None = None,
     ) -> Float[Tensor, "*out query dim"]:
-        """Reads the window around every position; without heads, says the bias."""
+        """Computes the heads from the window at every position; without heads, returns the bias."""
         if not self.block.heads:
             return self.out.bias.expand(x.shape)
-        heads = gather_chosen(self._compute_heads(x, reach, cache, choice), choice)
+        heads = gather_selected(self._compute_heads(x, attention_mask, cache, choice), choice)
         if self.prior is not None:
             states = BlockStates(x, x if cache is None else None)
-            scores, mask = full_precision(heads), reach.outputs(self.size)
-            known = HeadContext(scores, None, mask, self.block, None, states)
-            heads = self._draw(known).to(heads.dtype)
-        if self.watchers:
-            self._call_hooks(heads, reach.drawn, self._find_active(heads, choice))
+            scores, mask = full_precision(heads), attention_mask.outputs(self.size)
+            context = HeadContext(scores, None, mask, self.block, None, states)
+            heads = self._sample_heads(context).to(heads.dtype)
+        if self.hooks:
+            self._call_hooks(heads, attention_mask.drawn, self._get_active_heads(heads, choice))
         if choice is not None:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         joined = heads.transpose(-2, -3).flatten(-2)
         return self.out(dropout(joined, self.dropout, self.training))
 
     def _compute_heads(
-        self, x: Tensor, reach: AttentionMask, cache: NGramCache | None, choice: Choice | None
+        self,
+        x: Tensor,
+        attention_mask: AttentionMask,
+        cache: NGramCache | None,
+        choice: Choice | None,
     ) -> Float[Tensor, "*batch head query hidden"]:
-        """The outputs of the heads before a draw, of all candidates or of the chosen."""
+        """Computes the deterministic outputs, of all candidates or of the selected heads."""
         shared = choice is not None and choice.common
         index = choice.index if shared and choice is not None else None
-        if reach.valid is not None:
-            x = x.masked_fill(~reach.valid.unsqueeze(-1), 0.0)
-        known = x if cache is None else cache.extend(x)
-        windows = self.band.windows(known, x.shape[-2])
-        hidden = self._read_windows(windows, index, self.weight, self.bias)
+        if attention_mask.valid is not None:
+            x = x.masked_fill(~attention_mask.valid.unsqueeze(-1), 0.0)
+        inputs = x if cache is None else cache.extend(x)
+        windows = self.band.windows(inputs, x.shape[-2])
+        hidden = self._project_windows(windows, index, self.weight, self.bias)
         if self.context is not None:
-            hidden = hidden + self._read_windows(self._read_sentence(x, reach), index, self.context)
+            hidden = hidden + self._project_windows(
+                self._max_pool_sentence(x, attention_mask), index, self.context
+            )
         return F.relu(hidden)
 
-    def _read_windows(
+    def _project_windows(
         self,
         x: Float[Tensor, "*batch query offset dim"],
-        index: Int[Tensor, " place"] | None,
+        index: Int[Tensor, " slot"] | None,
         weight: Float[Tensor, "candidate hidden input"],
         bias: Float[Tensor, "candidate hidden"] | None = None,
     ) -> Float[Tensor, "*batch head query hidden"]:
@@ -194,64 +204,66 @@ class NGram(HeadBlock):
             weight = weight.index_select(0, index)
             bias = None if bias is None else bias.index_select(0, index)
         if not self.slices:
-            every = None if bias is None else bias.flatten()
-            hidden = F.linear(x.flatten(-2), weight.flatten(0, 1), every)
+            joint_bias = None if bias is None else bias.flatten()
+            hidden = F.linear(x.flatten(-2), weight.flatten(0, 1), joint_bias)
             return hidden.unflatten(-1, (len(weight), -1)).transpose(-2, -3)
-        hidden = torch.matmul(self._take_slices(x, index), weight.mT)
+        hidden = torch.matmul(self._select_slices(x, index), weight.mT)
         return hidden if bias is None else hidden + bias.unsqueeze(-2)
 
-    def _take_slices(
-        self, x: Float[Tensor, "*batch query offset dim"], index: Int[Tensor, " place"] | None
+    def _select_slices(
+        self, x: Float[Tensor, "*batch query offset dim"], index: Int[Tensor, " slot"] | None
     ) -> Float[Tensor, "*batch head query input"]:
-        """The slice of the window that every head reads."""
+        """The slice of the window that enters each head."""
         slices = x.unflatten(-1, (self.slices, -1)).movedim(-2, -4).flatten(-2)
-        if index is None and self.reading == list(range(self.slices)):
+        if index is None and self.slice_of_head == list(range(self.slices)):
             return slices
-        reading = torch.tensor(self.reading, device=x.device)
-        return slices.index_select(-3, reading if index is None else reading[index])
+        slice_index = torch.tensor(self.slice_of_head, device=x.device)
+        return slices.index_select(-3, slice_index if index is None else slice_index[index])
 
-    def _read_sentence(self, x: Tensor, reach: AttentionMask) -> Float[Tensor, "*batch 1 1 dim"]:
-        """The maximum over all positions but padding."""
-        if reach.valid is not None:
-            x = x.masked_fill(~reach.valid.unsqueeze(-1), -torch.inf)
+    def _max_pool_sentence(
+        self, x: Tensor, attention_mask: AttentionMask
+    ) -> Float[Tensor, "*batch 1 1 dim"]:
+        """Computes the maximum over all positions that are not padding."""
+        if attention_mask.valid is not None:
+            x = x.masked_fill(~attention_mask.valid.unsqueeze(-1), -torch.inf)
         return x.amax(-2, keepdim=True).unsqueeze(-2)
 
     def mix(
         self,
         x: Float[Tensor, "*batch query dim"],
-        reach: AttentionMask,
+        attention_mask: AttentionMask,
         below: Tensor | None,
         cache: NGramCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Reads the windows; the logits below go on to the next block that attends."""
-        return self(x, reach, cache, choice), below
+        """Computes the heads; passes the logits below on to the next attention block."""
+        return self(x, attention_mask, cache, choice), below
 
     def cache(self) -> NGramCache:
-        """Keeps the last n - 1 inputs."""
+        """Makes an empty cache of the last n - 1 inputs."""
         return NGramCache(self.band.before)
 
     def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
-        """Refuses a removal of some of the heads where all are drawn together.
+        """Raises an error if a remaining head depends on a removed one.
 
         Raises:
-            ValueError: What stays depends on what is to go.
+            ValueError: A remaining head depends on a removed one.
         """
         if len(computed) > len(active):
             raise ValueError(
-                f"block {self.block.name!r}: prior or guide mixes what its heads say, and an "
-                "n-gram computes none that it does not read out"
+                f"block {self.block.name!r}: in the prior or guide a head depends on others, and "
+                "an n-gram computes no head that its output projection does not use"
             )
 
     @torch.no_grad()
     def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
-        """Removes the weights of all other heads: those that speak are those that are computed."""
-        places = list(active)
-        columns = self.out.weight.unflatten(-1, (self.block.heads, self.size))[:, places]
+        """Removes the weights of all other heads: here active heads are those that are computed."""
+        kept = list(active)
+        columns = self.out.weight.unflatten(-1, (self.block.heads, self.size))[:, kept]
         self.out.weight = nn.Parameter(columns.flatten(-2))
-        self.out.in_features = len(places) * self.size
-        self.weight = nn.Parameter(self.weight[places])
-        self.bias = nn.Parameter(self.bias[places])
+        self.out.in_features = len(kept) * self.size
+        self.weight = nn.Parameter(self.weight[kept])
+        self.bias = nn.Parameter(self.bias[kept])
         if self.context is not None:
-            self.context = nn.Parameter(self.context[places])
-        self.reading = [self.reading[place] for place in places]
+            self.context = nn.Parameter(self.context[kept])
+        self.slice_of_head = [self.slice_of_head[head] for head in kept]

@@ -1,4 +1,4 @@
-"""The deterministic parts of multi-head attention: projections, scores, read-out.
+"""The deterministic parts of multi-head attention: projections, scores, weighted sum.
 
 Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
 """
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.band import Band
-from latentheads.attention.block import gather_chosen
+from latentheads.attention.block import gather_selected
 from latentheads.layers.numeric import dropout, full_precision, softmax, weighted_sum
 from latentheads.mask import PairMask
 from latentheads.selection.selector import Choice
@@ -25,14 +25,14 @@ class MultiHeadAttention(nn.Module):
     """The deterministic parts of ``torch.nn.MultiheadAttention``, with the same weights.
 
     Attributes:
-        band: The pairs that scores and weights are of; None at first: all.
+        band: The pairs of scores and weights, for local attention; None: all.
 
     Args:
         width: Model width d.
         heads: Number of heads H; it must divide the width.
         dropout: Dropout of the attention weights.
-        size: Width of a head; width / H when not given.
-        candidates: Heads with weights of their own, of which H are chosen; H when not given.
+        size: Width of a head; None: width / H.
+        candidates: Heads with weights of their own, of which H are selected; None: H.
     """
 
     active: Tensor | None
@@ -64,25 +64,25 @@ class MultiHeadAttention(nn.Module):
 
     @torch.no_grad()
     def prune(self, computed: Sequence[int], active: Sequence[int]) -> None:
-        """Removes the weights of all other heads for good.
+        """Removes the weights of all other heads.
 
         Args:
-            computed: Places of the heads whose queries and keys stay: something reads their logits.
-            active: Those of them whose values and outputs stay too.
+            computed: Indices of the heads whose queries and keys stay: their logits are used.
+            active: Those of them whose values and output weights stay too.
         """
-        spoke = list(range(self.heads)) if self.active is None else self.active.tolist()
+        value_heads = list(range(self.heads)) if self.active is None else self.active.tolist()
         rows = torch.arange(len(self.in_weight), device=self.in_weight.device)
-        q, k, v = rows.view(-1, self.size).split([self.heads, self.heads, len(spoke)])
-        read = [spoke.index(head) for head in active]
-        rows = torch.cat([q[computed], k[computed], v[read]]).flatten()
-        columns = (v[read] - 2 * self.heads * self.size).flatten()
+        q, k, v = rows.view(-1, self.size).split([self.heads, self.heads, len(value_heads)])
+        kept_values = [value_heads.index(head) for head in active]
+        rows = torch.cat([q[computed], k[computed], v[kept_values]]).flatten()
+        columns = (v[kept_values] - 2 * self.heads * self.size).flatten()
         self.in_weight = nn.Parameter(self.in_weight[rows])
         self.in_bias = nn.Parameter(self.in_bias[rows])
         self.out.weight = nn.Parameter(self.out.weight[:, columns])
         self.out.in_features = len(columns)
         self.heads = self.candidates = len(computed)
-        places = rows.new_tensor([list(computed).index(head) for head in active])
-        self.active = None if len(places) == self.heads else places
+        active_index = rows.new_tensor([list(computed).index(head) for head in active])
+        self.active = None if len(active_index) == self.heads else active_index
 
     def project(
         self,
@@ -92,7 +92,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Projects to queries, keys and values, each ``batch head position dim``.
 
-        Without a memory the queries attend to themselves, and one product gives all three.
+        Without a memory (self-attention) one product computes all three.
         """
         if memory is not None:
             return self.project_query(query, choice), *self.project_memory(memory, choice)
@@ -105,25 +105,25 @@ class MultiHeadAttention(nn.Module):
         )
 
     def project_query(self, query: Tensor, choice: Choice | None = None) -> Tensor:
-        """Projects queries alone."""
+        """Projects only queries."""
         weight, bias = self._choose_weights(choice)
         end = self._split_rows(len(bias))[0]
         return self._split_heads(F.linear(query, weight[:end], bias[:end]), choice)
 
     def project_memory(self, memory: Tensor, choice: Choice | None = None) -> tuple[Tensor, Tensor]:
-        """Projects keys and values alone."""
+        """Projects only keys and values."""
         weight, bias = self._choose_weights(choice)
         start, *parts = self._split_rows(len(bias))
         k, v = F.linear(memory, weight[start:], bias[start:]).split(parts, -1)
         return self._split_heads(k, choice), self._split_heads(v, choice)
 
     def _split_rows(self, rows: int) -> list[int]:
-        """Rows of queries, of keys and of values."""
+        """Number of rows of queries, of keys and of values."""
         values = rows // 3 if self.active is None else len(self.active) * self.size
         return [(rows - values) // 2, (rows - values) // 2, values]
 
     def _choose_weights(self, choice: Choice | None) -> tuple[Tensor, Tensor]:
-        """Weights and biases of queries, keys and values: of the chosen heads where all share."""
+        """Weights and biases of all heads, or of the selected ones if all sentences share them."""
         if choice is None or choice.index is None or not choice.common:
             return self.in_weight, self.in_bias
         parts = (3, self.candidates, self.size)
@@ -132,9 +132,9 @@ class MultiHeadAttention(nn.Module):
         return weight.flatten(0, 2), bias.flatten()
 
     def _split_heads(self, x: Tensor, choice: Choice | None) -> Tensor:
-        """Tells the heads apart; of candidates, takes the sentence's own."""
+        """Splits off the head dimension, and gathers each sentence's selected heads."""
         heads = x.unflatten(-1, (x.shape[-1] // self.size, self.size)).transpose(-2, -3)
-        return gather_chosen(heads, choice)
+        return gather_selected(heads, choice)
 
     def scores(
         self,
@@ -147,29 +147,29 @@ class MultiHeadAttention(nn.Module):
             return full_precision(self.band.products(q, k))
         return full_precision(torch.matmul(q, k.transpose(-1, -2)))
 
-    def of_active(self, x: Tensor) -> Tensor:
-        """Keeps, of values for every head, those of the heads that are read out."""
+    def select_active(self, x: Tensor) -> Tensor:
+        """Selects the heads that the output projection uses."""
         return x if self.active is None else x.index_select(-3, self.active)
 
-    def read_out(
+    def attend(
         self,
         logits: Float[Tensor, "*batch head query key"],
         v: Float[Tensor, "*values head position dim"],
         mask: PairMask,
         choice: Choice | None = None,
     ) -> Float[Tensor, "*out query width"]:
-        """Softmax over the readable keys, weighted sum of values, choice, output projection.
+        """Computes softmax, weighted sum of values, the factors of a choice, output projection.
 
         Args:
-            logits: Of the heads that are read out.
+            logits: The logits of the heads that the output projection uses.
             v: Their values.
             mask: Validity of the pairs.
-            choice: The heads in the places.
+            choice: The heads in the slots.
         """
         weights = softmax(logits + mask.bias)
         heads = self.sum_values(weights, v)
         if choice is not None:
-            heads = self._weigh_chosen(heads, choice)
+            heads = self._apply_choice(heads, choice)
         return self.out(heads.transpose(-2, -3).flatten(-2))
 
     def sum_values(
@@ -177,22 +177,22 @@ class MultiHeadAttention(nn.Module):
         weights: Float[Tensor, "*batch head query key"],
         v: Float[Tensor, "*values head position dim"],
     ) -> Float[Tensor, "*out head query dim"]:
-        """The values weighted, after dropout of the weights."""
+        """The weighted sum of the values, after dropout of the weights."""
         if self.band is not None:
             return self.band.sums(dropout(weights, self.dropout, self.training).to(v.dtype), v)
         return weighted_sum(weights, v, self.dropout, self.training)
 
-    def _weigh_chosen(self, heads: Tensor, choice: Choice) -> Tensor:
-        """Weighs the chosen heads; all others, where they have places, say nothing."""
-        # a draw that fills all places weighs each by exactly one: to multiply would cost a pass
-        # over the heads for nothing, unless the gradient of a relaxation goes through the weight
-        if choice.index is None or choice.silent or choice.weight.requires_grad:
+    def _apply_choice(self, heads: Tensor, choice: Choice) -> Tensor:
+        """Multiplies the selected heads by their weights; unselected heads output 0."""
+        # a selection that fills all slots has weights of exactly one: the product is needed only
+        # for the gradient of a relaxation
+        if choice.index is None or choice.active_only or choice.weight.requires_grad:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
-        return self.placed(heads, choice)
+        return self.scatter_active(heads, choice)
 
-    def placed(self, heads: Tensor, choice: Choice | None) -> Tensor:
-        """Gives every head its place where only those who speak were computed."""
-        if choice is None or not choice.silent or choice.index is None:
+    def scatter_active(self, heads: Tensor, choice: Choice | None) -> Tensor:
+        """Restores the head dimension, with zeros, where only active heads were computed."""
+        if choice is None or not choice.active_only or choice.index is None:
             return heads
-        silence = heads.new_zeros(*heads.shape[:-3], self.heads, *heads.shape[-2:])
-        return silence.index_copy(-3, choice.index, heads)
+        padded = heads.new_zeros(*heads.shape[:-3], self.heads, *heads.shape[-2:])
+        return padded.index_copy(-3, choice.index, heads)

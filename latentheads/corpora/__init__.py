@@ -1,4 +1,4 @@
-"""Corpora: where the sentences come from, their words, and their batches."""
+"""Corpora: how they are made or read, their vocabularies, batches and loaders."""
 
 from latentheads.corpora.batches import batches, windows
 from latentheads.corpora.calls import (
@@ -22,7 +22,7 @@ from latentheads.corpora.loader import BatchLoader, LoaderState, PartLoader, Ste
 from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.running_text import prose
+from latentheads.corpora.running_text import text_corpus
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Vocabulary, Words
 
@@ -55,8 +55,8 @@ __all__ = [
     "make_corpus",
     "parallel",
     "parallel_tasks",
-    "prose",
     "python_docs",
     "speech_tasks",
+    "text_corpus",
     "windows",
 ]

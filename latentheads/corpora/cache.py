@@ -1,4 +1,4 @@
-"""The cache that keeps an encoded corpus on disk."""
+"""The cache of encoded corpora on disk."""
 
 from __future__ import annotations
 
@@ -26,117 +26,116 @@ from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.files import read_json
 
-__all__ = ["cached", "is_kept"]
+__all__ = ["cached", "is_cache_file"]
 
 FORMAT = 5
-"""Number of the cache's format; a cache of another one is made again."""
+"""Version of the cache's format; a cache of another version is rebuilt."""
 
-MOST_BYTES = 2**32
-"""Bytes of what is kept of a corpus beside its tokens: held-out texts, and their references."""
+MAX_BYTES = 2**32
+"""Maximum size of ``corpus.json``, which holds vocabularies, held-out texts and references."""
 
-KEPT = r"[0-9a-f]{16}(\..*)?"
-"""The name of a corpus in a cache, and of what is to be moved there."""
+CACHE_ENTRY_NAME = r"[0-9a-f]{16}(\..*)?"
+"""Pattern of the folder name of a corpus in a cache, and of temporary folders beside it."""
 
-LEFT_SECONDS = 24 * 3600
-"""A file that is not in its place yet is taken for abandoned after so long without a write."""
+STALE_SECONDS = 24 * 3600
+"""A temporary folder is abandoned if nothing was written to it for so long."""
 
 
-def cached(folder: str | Path, key: str, make: Callable[[], Corpus], keep: bool = True) -> Corpus:
-    """Takes a corpus from the cache, or makes it and puts it there.
+def cached(folder: str | Path, key: str, make: Callable[[], Corpus], write: bool = True) -> Corpus:
+    """Loads a corpus from the cache, or makes it and stores it.
 
-    Token ids and frames are mapped into memory, not read; a corpus of tasks comes back without
-    saying how they are mixed. The cache is written whole or not at all, and one that is broken is
-    made again.
+    Token ids and frames are memory-mapped. The mixture of a corpus of tasks is not stored. Writing
+    is atomic, and a broken cache is rebuilt.
 
     Args:
-        folder: Holds any number of corpora.
+        folder: The cache, which holds any number of corpora.
         key: Everything that the corpus depends on, the state of its files included.
-        make: Makes it.
-        keep: Whether to put it there.
+        make: Makes the corpus.
+        write: Whether to store it.
 
     Raises:
         ValueError: The folder cannot be written.
     """
-    place = Path(folder) / hashlib.sha256(key.encode()).hexdigest()[:16]
-    found = _load(place, key)
-    if found is not None:
-        return found
-    if not keep:
+    path = Path(folder) / hashlib.sha256(key.encode()).hexdigest()[:16]
+    stored = _load(path, key)
+    if stored is not None:
+        return stored
+    if not write:
         return make()
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as reason:
-        raise ValueError(_refusal(folder, reason)) from reason
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(_write_error(folder, error)) from error
     corpus = make()
     try:
-        if _load(place, key) is None:  # unless another process was first
-            _store(place, key, corpus)
-    except OSError as reason:
-        raise ValueError(_refusal(folder, reason)) from reason
-    return _load(place, key) or corpus
+        if _load(path, key) is None:  # unless another process was first
+            _write(path, key, corpus)
+    except OSError as error:
+        raise ValueError(_write_error(folder, error)) from error
+    return _load(path, key) or corpus
 
 
-def _refusal(folder: str | Path, reason: OSError) -> str:
-    """Why a cache cannot be written; an array on a full disk has no word of the system's."""
-    return f"cannot write the cache {folder}: {reason.strerror or reason}"
+def _write_error(folder: str | Path, error: OSError) -> str:
+    """Why a cache cannot be written; numpy's error on a full disk has no `strerror`."""
+    return f"cannot write the cache {folder}: {error.strerror or error}"
 
 
-def is_kept(folder: str | Path, file: Path) -> bool:
-    """Whether a file is one of those that a cache keeps, or is about to."""
-    whole, place = Path(folder).expanduser().resolve(), file.resolve()
-    inside = place.relative_to(whole).parts[:1] if place.is_relative_to(whole) else ()
-    return any(re.fullmatch(KEPT, name) for name in inside)
+def is_cache_file(folder: str | Path, file: Path) -> bool:
+    """Whether a file is part of a cache, or of a temporary folder in it."""
+    cache_path, path = Path(folder).expanduser().resolve(), file.resolve()
+    first_parts = path.relative_to(cache_path).parts[:1] if path.is_relative_to(cache_path) else ()
+    return any(re.fullmatch(CACHE_ENTRY_NAME, name) for name in first_parts)
 
 
-def _store(place: Path, key: str, corpus: Corpus) -> None:
-    """Writes the corpus beside its place and then moves it there."""
-    _clear_left(place)
+def _write(path: Path, key: str, corpus: Corpus) -> None:
+    """Writes the corpus to a temporary folder and then renames it (atomic)."""
+    _remove_stale(path)
     with tempfile.TemporaryDirectory(
-        prefix=f"{place.name}.", dir=place.parent, ignore_cleanup_errors=True
+        prefix=f"{path.name}.", dir=path.parent, ignore_cleanup_errors=True
     ) as temporary:
-        whole = Path(temporary) / "whole"
-        whole.mkdir()
+        complete = Path(temporary) / "whole"
+        complete.mkdir()
         for name in PARTS:
-            _save_part(whole, name, getattr(corpus, name))
-        text = json.dumps(_description(key, corpus))
-        (whole / "corpus.json").write_text(text, encoding="utf-8")
-        _clear(place)
+            _save_part(complete, name, getattr(corpus, name))
+        description = json.dumps(_description(key, corpus))
+        (complete / "corpus.json").write_text(description, encoding="utf-8")
+        _remove(path)
         try:
-            os.replace(whole, place)
+            os.replace(complete, path)
         except OSError:
-            if not place.is_dir():
+            if not path.is_dir():
                 raise
 
 
-def _clear_left(place: Path) -> None:
-    """Removes what processes that were killed have left beside a place."""
-    for left in place.parent.glob(f"{place.name}.*"):
-        if time.time() - left.stat().st_mtime > LEFT_SECONDS:
-            shutil.rmtree(left, ignore_errors=True)
+def _remove_stale(path: Path) -> None:
+    """Removes temporary folders that killed processes have left."""
+    for leftover in path.parent.glob(f"{path.name}.*"):
+        if time.time() - leftover.stat().st_mtime > STALE_SECONDS:
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _clear(place: Path) -> None:
-    """Removes what stands at a place, if anything."""
-    if place.is_dir():
-        shutil.rmtree(place, ignore_errors=True)
+def _remove(path: Path) -> None:
+    """Removes a folder or file if it exists."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
     else:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _description(key: str, corpus: Corpus) -> dict[str, Any]:
-    """Everything about a corpus but its arrays; the source of a joint vocabulary is "target"."""
+    """Everything of a corpus except its arrays; a joint vocabulary has "target" as its source."""
     shared = corpus.source is corpus.target
-    alone = corpus.source and corpus.source.to_json()
+    own_source = corpus.source and corpus.source.to_json()
     parts = {name: getattr(corpus, name) for name in PARTS}
     return {
         "format": FORMAT,
         "key": key,
         "name": corpus.name,
         "target": corpus.target.to_json(),
-        "source": "target" if shared else alone,
+        "source": "target" if shared else own_source,
         "references": {name: list(part.references) for name, part in parts.items()},
         "alternatives": {name: [*map(list, part.alternatives)] for name, part in parts.items()},
-        "truth": {name: part.truth for name, part in parts.items()},
+        "truth": {name: part.true_log_probs for name, part in parts.items()},
         "block": {name: part.block for name, part in parts.items()},
         "words": {name: part.words for name, part in parts.items()},
         "tasks": [task.name for task in corpus.tasks],
@@ -158,101 +157,107 @@ def _save_part(folder: Path, name: str, part: Part) -> None:
         np.save(folder / f"{name}.frame_ends.npy", ends, allow_pickle=False)
 
 
-def _load(place: Path, key: str) -> Corpus | None:
-    """The corpus kept at a place; None where there is none that is whole."""
+def _load(path: Path, key: str) -> Corpus | None:
+    """Loads the corpus at a path; None if there is none, or it is incomplete or broken."""
     try:
-        said = read_json(place / "corpus.json", most=MOST_BYTES)
-        if (said["format"], said["key"]) != (FORMAT, key):
+        description = read_json(path / "corpus.json", most=MAX_BYTES)
+        if (description["format"], description["key"]) != (FORMAT, key):
             return None
-        target = vocabulary_from_json(said["target"])
-        source = said["source"] and (
-            target if said["source"] == "target" else vocabulary_from_json(said["source"])
+        target = vocabulary_from_json(description["target"])
+        source = description["source"] and (
+            target
+            if description["source"] == "target"
+            else vocabulary_from_json(description["source"])
         )
-        train, valid, test = (_load_part(place, part, said, target, source) for part in PARTS)
-        return Corpus(said["name"], train, valid, test, target, source)
+        train, valid, test = (_load_part(path, name, description, target, source) for name in PARTS)
+        return Corpus(description["name"], train, valid, test, target, source)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError):
         return None
 
 
 def _load_part(
-    place: Path, name: str, said: dict[str, Any], target: Vocabulary, source: Vocabulary | None
+    path: Path,
+    name: str,
+    description: dict[str, Any],
+    target: Vocabulary,
+    source: Vocabulary | None,
 ) -> Part:
-    targets = _load_rows(place, f"{name}.target", len(target))
-    sources = None if source is None else _load_rows(place, f"{name}.source", len(source))
-    references, truth = said["references"][name], said["truth"][name]
-    task = _load_tasks(place, name, len(said["tasks"])) if said.get("tasks") else None
-    others = said["alternatives"][name]
-    frames = _load_frames(place, name, source) if isinstance(source, Positions) else None
+    targets = _load_rows(path, f"{name}.target", len(target))
+    sources = None if source is None else _load_rows(path, f"{name}.source", len(source))
+    references, truth = description["references"][name], description["truth"][name]
+    task = _load_tasks(path, name, len(description["tasks"])) if description.get("tasks") else None
+    alternatives = description["alternatives"][name]
+    frames = _load_frames(path, name, source) if isinstance(source, Positions) else None
     tags = None
     if frames is not None and isinstance(target, Tagged):
-        tags = _load_tags(place, name, target)
-    known = [sources, truth, references or None, others or None, task, frames, tags]
-    if any(other is not None and len(other) != len(targets) for other in known):
-        raise ValueError(f"{place}: the sides of {name} differ in length")
+        tags = _load_tags(path, name, target)
+    sides = [sources, truth, references or None, alternatives or None, task, frames, tags]
+    if any(side is not None and len(side) != len(targets) for side in sides):
+        raise ValueError(f"{path}: the sides of {name} differ in length")
     return Part(
         targets,
         sources,
         references or (),
         truth,
-        said["block"][name],
-        said["words"][name],
+        description["block"][name],
+        description["words"][name],
         task,
-        alternatives=others or (),
+        alternatives=alternatives or (),
         frames=frames,
         tags=tags,
     )
 
 
-def _load_frames(place: Path, name: str, source: Positions) -> Frames:
-    """Frames whose ends fit, mapped into memory."""
-    values = _map_array(place / f"{name}.frames.npy")
-    ends = _map(place / f"{name}.frame_ends.npy", np.int64)
-    number = ends[-1] if len(ends) else 0
-    if values.dtype != np.float16 or values.shape != (number, source.filterbank.bins):
-        raise ValueError(f"{place}: the frames of {name} are broken")
+def _load_frames(path: Path, name: str, source: Positions) -> Frames:
+    """Memory-maps and validates the frames of a part."""
+    values = _map_array(path / f"{name}.frames.npy")
+    ends = _map_vector(path / f"{name}.frame_ends.npy", np.int64)
+    total = ends[-1] if len(ends) else 0
+    if values.dtype != np.float16 or values.shape != (total, source.filterbank.bins):
+        raise ValueError(f"{path}: the frames of {name} are broken")
     if not (np.diff(ends, prepend=0) > 0).all():
-        raise ValueError(f"{place}: the frames of {name} are broken")
+        raise ValueError(f"{path}: the frames of {name} are broken")
     return Frames(values, ends)
 
 
-def _load_tags(place: Path, name: str, target: Tagged) -> NDArray[np.int32]:
-    """The tag of each target."""
-    found = _map(place / f"{name}.tags.npy", np.int32)
-    if not len(found) or not len(target.plain) <= found.min() <= found.max() < len(target):
-        raise ValueError(f"{place}: the tags of {name} are broken")
-    return found
+def _load_tags(path: Path, name: str, target: Tagged) -> NDArray[np.int32]:
+    """The tag of each target, validated."""
+    tags = _map_vector(path / f"{name}.tags.npy", np.int32)
+    if not len(tags) or not len(target.plain) <= tags.min() <= tags.max() < len(target):
+        raise ValueError(f"{path}: the tags of {name} are broken")
+    return tags
 
 
-def _load_tasks(place: Path, name: str, tasks: int) -> NDArray[np.int32]:
-    """The task of each sentence, counted from 0 and below ``tasks``."""
-    found = _map(place / f"{name}.task.npy", np.int32)
-    if not len(found) or not 0 <= found.min() <= found.max() < tasks:
-        raise ValueError(f"{place}: the tasks of {name} are broken")
-    return found
+def _load_tasks(path: Path, name: str, num_tasks: int) -> NDArray[np.int32]:
+    """The task index of each sentence, validated."""
+    task = _map_vector(path / f"{name}.task.npy", np.int32)
+    if not len(task) or not 0 <= task.min() <= task.max() < num_tasks:
+        raise ValueError(f"{path}: the tasks of {name} are broken")
+    return task
 
 
-def _load_rows(place: Path, name: str, types: int) -> Rows:
-    """Rows whose ends fit their tokens and whose tokens fit the vocabulary."""
-    tokens = _map(place / f"{name}.tokens.npy", np.int32)
-    ends = _map(place / f"{name}.ends.npy", np.int64)
-    fit = len(tokens) == (ends[-1] if len(ends) else 0)
-    known = not len(tokens) or 0 <= tokens.min() <= tokens.max() < types
-    if not (fit and known and (np.diff(ends, prepend=0) >= 0).all()):
-        raise ValueError(f"{place}: {name} is broken")
+def _load_rows(path: Path, name: str, vocab_size: int) -> Rows:
+    """Memory-maps the rows of a side and validates their ends and token ids."""
+    tokens = _map_vector(path / f"{name}.tokens.npy", np.int32)
+    ends = _map_vector(path / f"{name}.ends.npy", np.int64)
+    lengths_match = len(tokens) == (ends[-1] if len(ends) else 0)
+    ids_valid = not len(tokens) or 0 <= tokens.min() <= tokens.max() < vocab_size
+    if not (lengths_match and ids_valid and (np.diff(ends, prepend=0) >= 0).all()):
+        raise ValueError(f"{path}: {name} is broken")
     return Rows(tokens, ends)
 
 
 def _map_array(path: Path) -> NDArray[Any]:
-    """A stored array, mapped into memory."""
+    """Memory-maps an array."""
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except TokenError as reason:  # numpy reads a spoilt header as if it were Python
-        raise ValueError(f"{path} is broken: {reason}") from reason
+    except TokenError as error:  # numpy parses a corrupt header as Python
+        raise ValueError(f"{path} is broken: {error}") from error
 
 
-def _map(path: Path, kind: type[np.generic]) -> NDArray[Any]:
-    """A stored list of numbers, mapped into memory."""
+def _map_vector(path: Path, dtype: type[np.generic]) -> NDArray[Any]:
+    """Memory-maps an array of one dimension and a given dtype."""
     array = _map_array(path)
-    if array.ndim != 1 or array.dtype != kind:
-        raise ValueError(f"{path} must have one dimension of {kind.__name__}")
+    if array.ndim != 1 or array.dtype != dtype:
+        raise ValueError(f"{path} must have one dimension of {dtype.__name__}")
     return array

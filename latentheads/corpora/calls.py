@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Literal, Unpack
 
-from latentheads.corpora.corpus import Corpus, Tell
+from latentheads.corpora.corpus import Corpus, Log
 from latentheads.corpora.data import MADE, Data
 from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.hub import HUB, PROSE
@@ -118,7 +118,7 @@ def folder_pairs(
     source: str,
     target: str,
     *,
-    tell: Tell | None = None,
+    tell: Log | None = None,
     **options: Unpack[FolderPairs],
 ) -> Corpus:
     """Reads pairs from a folder with train.SOURCE and train.TARGET, valid.* and test.*.
@@ -143,7 +143,7 @@ def folder_tasks(
     source: str = Data.source,
     task_sizes: Sequence[int] = Data.task_sizes,
     *,
-    tell: Tell | None = None,
+    tell: Log | None = None,
     **options: Unpack[FolderTasks],
 ) -> Corpus:
     """Reads several directions of translation, or domains, from a folder, in one corpus.
@@ -168,7 +168,7 @@ def folder_tasks(
 def folder_text(
     folder: str | os.PathLike[str],
     *,
-    tell: Tell | None = None,
+    tell: Log | None = None,
     **options: Unpack[FolderText],
 ) -> Corpus:
     """Reads text for a language model from a folder with train.txt, valid.txt and test.txt.
@@ -187,7 +187,7 @@ def folder_speech(
     folder: str | os.PathLike[str],
     task: Literal["recognition", "speech-translation"] = "recognition",
     *,
-    tell: Tell | None = None,
+    tell: Log | None = None,
     **options: Unpack[FolderSpeech],
 ) -> Corpus:
     """Reads speech from a folder with train.tsv, valid.tsv and test.tsv, or folders so called.
@@ -213,7 +213,7 @@ def speech_tasks(
     task: Literal["recognition", "speech-translation"] = "recognition",
     task_sizes: Sequence[int] = Data.task_sizes,
     *,
-    tell: Tell | None = None,
+    tell: Log | None = None,
     **options: Unpack[SpeechTasks],
 ) -> Corpus:
     """Reads speech of several languages, domains or speakers from a folder, in one corpus.
@@ -241,7 +241,7 @@ def hub_pairs(
     source: str,
     target: str,
     *,
-    tell: Tell | None = None,
+    tell: Log | None = None,
     **options: Unpack[HubPairs],
 ) -> Corpus:
     """Reads pairs from the Hugging Face hub.
@@ -265,7 +265,7 @@ def hub_tasks(
     source: str = Data.source,
     task_sizes: Sequence[int] = Data.task_sizes,
     *,
-    tell: Tell | None = None,
+    tell: Log | None = None,
     **options: Unpack[HubTasks],
 ) -> Corpus:
     """Reads several directions of translation from the Hugging Face hub, in one corpus.
@@ -284,7 +284,7 @@ def hub_tasks(
 
 
 @spell_options
-def hub_text(name: str, *, tell: Tell | None = None, **options: Unpack[HubText]) -> Corpus:
+def hub_text(name: str, *, tell: Log | None = None, **options: Unpack[HubText]) -> Corpus:
     """Reads text for a language model from the Hugging Face hub.
 
     Args:
@@ -297,7 +297,7 @@ def hub_text(name: str, *, tell: Tell | None = None, **options: Unpack[HubText])
 
 
 @spell_options
-def python_docs(*, tell: Tell | None = None, **options: Unpack[RunningText]) -> Corpus:
+def python_docs(*, tell: Log | None = None, **options: Unpack[RunningText]) -> Corpus:
     """Reads the prose of Python's own reference, for a language model; it needs no file.
 
     Args:

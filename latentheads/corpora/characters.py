@@ -1,4 +1,4 @@
-"""Characters: what a text is written with, one by one."""
+"""A vocabulary of characters."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from itertools import takewhile
 from typing import Any
 
 from latentheads.batch import EOS, SPECIALS, UNK
-from latentheads.corpora.vocabulary import Vocabulary, ranked
+from latentheads.corpora.vocabulary import Vocabulary, rank_by_frequency
 
 __all__ = ["Characters"]
 
 
 class Characters(Vocabulary):
-    """The characters of a text, composed (NFC), spaces among them.
+    """The characters of a text in normal form NFC, spaces included.
 
     Args:
-        characters: The types, without the special tokens.
+        characters: The vocabulary, without the special tokens.
         lowercase: Whether lines are lower-cased first.
     """
 
@@ -27,61 +27,68 @@ class Characters(Vocabulary):
     def __init__(self, characters: Sequence[str], lowercase: bool = False) -> None:
         self.characters = tuple(characters)
         self.lowercase = lowercase
-        self._ids = {each: len(SPECIALS) + place for place, each in enumerate(self.characters)}
+        self._ids = {
+            character: len(SPECIALS) + index for index, character in enumerate(self.characters)
+        }
 
     @classmethod
     def count(cls, lines: Iterable[str], lowercase: bool = False) -> Characters:
         """Collects the characters of some lines, most frequent first."""
-        found = Counter(each for line in lines for each in _prepare(line, lowercase))
-        return cls(ranked(found.items()), lowercase)
+        counts = Counter(character for line in lines for character in _prepare(line, lowercase))
+        return cls(rank_by_frequency(counts.items()), lowercase)
 
     def __len__(self) -> int:
         return len(SPECIALS) + len(self.characters)
 
     def encode(self, line: str) -> list[int]:
-        """Turns characters into ids, ended by EOS; an unknown one becomes UNK."""
-        return [*(self._ids.get(each, UNK) for each in _prepare(line, self.lowercase)), EOS]
+        """Encodes characters as token ids that end with EOS; an unknown one becomes UNK."""
+        return [
+            *(self._ids.get(character, UNK) for character in _prepare(line, self.lowercase)),
+            EOS,
+        ]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Turns ids into text, up to the first EOS; of a special token nothing is left but UNK."""
-        known = takewhile(EOS.__ne__, ids)
-        return "".join(self._spell(place) for place in known)
+        """Decodes token ids up to the first EOS; special tokens other than UNK are skipped."""
+        token_ids = takewhile(EOS.__ne__, ids)
+        return "".join(self._spell(token_id) for token_id in token_ids)
 
-    def _spell(self, place: int) -> str:
-        if place >= len(SPECIALS):
-            return self.characters[place - len(SPECIALS)]
-        return "\N{REPLACEMENT CHARACTER}" if place == UNK else ""
+    def _spell(self, token_id: int) -> str:
+        if token_id >= len(SPECIALS):
+            return self.characters[token_id - len(SPECIALS)]
+        return "\N{REPLACEMENT CHARACTER}" if token_id == UNK else ""
 
-    def word_places(self, ids: Iterable[int]) -> list[int | None]:
-        """Follows the text from character to character; a space belongs to no word."""
-        found: list[int | None] = []
-        place, inside = -1, False
+    def word_ids(self, ids: Iterable[int]) -> list[int | None]:
+        """The word of each character; None for a space."""
+        word_ids: list[int | None] = []
+        word, in_word = -1, False
         for token in takewhile(EOS.__ne__, ids):
-            written = not self._spell(token).isspace() and token >= UNK
-            place += written and not inside
-            inside = written
-            found.append(place if written else None)
-        return found
+            is_text = not self._spell(token).isspace() and token >= UNK
+            word += is_text and not in_word
+            in_word = is_text
+            word_ids.append(word if is_text else None)
+        return word_ids
 
     def to_json(self) -> dict[str, Any]:
         """The characters, without the special tokens."""
-        known = list(self.characters)
-        return {"kind": self.kind, "lowercase": self.lowercase, "characters": known}
+        characters = list(self.characters)
+        return {"kind": self.kind, "lowercase": self.lowercase, "characters": characters}
 
     @classmethod
     def from_json(cls, value: dict[str, Any], characters: Sequence[str]) -> Characters:
-        """Makes the vocabulary again.
+        """Restores the vocabulary.
 
         Args:
-            value: What `to_json` gave.
-            characters: Those in it, each known to be text.
+            value: The value of `to_json`.
+            characters: Its characters, checked to be strings.
 
         Raises:
-            ValueError: It does not describe one.
+            ValueError: The value is malformed.
         """
         lowercase = value.get("lowercase")
-        if not isinstance(lowercase, bool) or any(len(each) != 1 for each in characters):
-            raise ValueError("a vocabulary of characters says lowercase, true or false, and them")
+        if not isinstance(lowercase, bool) or any(len(character) != 1 for character in characters):
+            raise ValueError(
+                "a vocabulary of characters has lowercase, true or false, and single characters"
+            )
         return cls(characters, lowercase)
 
 

@@ -1,27 +1,27 @@
-"""Which training pairs are left out: the empty, the long, the unlike in length."""
+"""Cleaning: drop training pairs that are empty, too long, or too different in length."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from latentheads.corpora.text import Pair
+from latentheads.corpora.text import SentencePair
 
-__all__ = ["USUAL", "Cleaning", "Counts", "clean"]
+__all__ = ["DEFAULT_CLEANING", "Cleaning", "Counts", "clean"]
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """The rules by which training pairs are kept; a pair with an empty side never is.
+    """The rules by which training pairs are kept; a pair with an empty side is always dropped.
 
-    Lengths are counted in words between white space. Held-out parts are never cleaned.
+    Lengths are numbers of words separated by white space. Held-out parts are never cleaned.
 
     Attributes:
-        max_length: Most words of either side; 0 for any number.
-        max_ratio: Most words of the longer side for one word of the shorter; 0 for any. Off by
-            default: among captions of ten words it drops many good pairs.
-        max_word: Most characters of a word; 0 for any. Text without spaces is one word, whatever
-            its length.
+        max_length: Maximum number of words of either side; 0: no limit.
+        max_ratio: Maximum ratio of the longer side's length to the shorter's; 0: no limit. Off by
+            default, since it drops many good pairs of captions of ten words.
+        max_word: Maximum number of characters of a word; 0: no limit. Text without spaces is one
+            word.
     """
 
     max_length: int = 175
@@ -34,8 +34,8 @@ class Cleaning:
         if self.max_ratio and not self.max_ratio >= 1:
             raise ValueError(f"max_ratio must be at least 1, or 0 for none; got {self.max_ratio}")
 
-    def fault(self, source: str, target: str) -> str | None:
-        """The reason for leaving a pair out, a field of `Counts`; None keeps it."""
+    def rejection_reason(self, source: str, target: str) -> str | None:
+        """Why a pair is dropped, a field of `Counts`; None if it is kept."""
         sides = source.split(), target.split()
         shorter, longer = sorted(map(len, sides))
         if not shorter:
@@ -49,20 +49,20 @@ class Cleaning:
         return None
 
 
-USUAL = Cleaning()
+DEFAULT_CLEANING = Cleaning()
 """The default rules."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many pairs were kept and why the others were not, each counted once.
+    """How many pairs are kept, and how many are dropped for which reason.
 
     Attributes:
         kept: Pairs to train on.
-        empty: A side had no word.
-        too_long: A side had too many words, or a word too many characters.
-        ratio: The sides were too unlike in length.
-        first_long: The number, from 1, of the first pair that was too long; 0 where none was.
+        empty: Pairs with a side without a word.
+        too_long: Pairs with too many words on a side, or too many characters in a word.
+        ratio: Pairs whose sides differ too much in length.
+        first_long: The number, from 1, of the first pair that is too long; 0 if there is none.
     """
 
     kept: int = 0
@@ -80,17 +80,19 @@ class Counts:
         )
 
 
-def clean(pairs: Iterable[Pair], cleaning: Cleaning = USUAL) -> tuple[list[Pair], Counts]:
-    """Keeps the pairs that are fit for training, in their order, unchanged."""
-    kept: list[Pair] = []
-    faults = {"empty": 0, "too_long": 0, "ratio": 0}
+def clean(
+    pairs: Iterable[SentencePair], cleaning: Cleaning = DEFAULT_CLEANING
+) -> tuple[list[SentencePair], Counts]:
+    """Drops the pairs that break a rule; the others keep their order."""
+    kept: list[SentencePair] = []
+    rejected = {"empty": 0, "too_long": 0, "ratio": 0}
     first_long = 0
     for number, pair in enumerate(pairs, 1):
-        fault = cleaning.fault(*pair)
-        if fault is None:
+        reason = cleaning.rejection_reason(*pair)
+        if reason is None:
             kept.append(pair)
         else:
-            faults[fault] += 1
-            if fault == "too_long":
+            rejected[reason] += 1
+            if reason == "too_long":
                 first_long = first_long or number
-    return kept, Counts(kept=len(kept), **faults, first_long=first_long)
+    return kept, Counts(kept=len(kept), **rejected, first_long=first_long)

@@ -1,4 +1,4 @@
-"""A corpus as models see it: three parts of token ids, with what is known about each."""
+"""A corpus: three parts (train, valid, test) of token ids, and their vocabularies."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from latentheads.values import shown
 
 __all__ = [
     "Corpus",
+    "Log",
     "Part",
-    "Tell",
     "check_corpus",
     "check_part",
-    "known_truth",
+    "mask_unknown",
 ]
 
-Tell = Callable[[str], object]
-"""Called with a line about what was read, kept or left out, such as ``print``."""
+Log = Callable[[str], object]
+"""A function that logs a line about what was read, kept or dropped, such as ``print``."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,24 @@ class Part:
         targets: Target token ids, each sentence ended by EOS.
         sources: Source token ids, or None for a language model.
         references: The target sentences as text; none for training.
-        truth: The exact log p(y | x) of every sentence in nats, log p(y) for a language model; NaN
-            of one with a word that the vocabulary does not hold, None where none is known.
-        block: Length of the blocks into which a running text is cut; 0 for sentences.
-        words: Words of the text, one for the end of each line; None where they were not counted.
-        task: The place of each sentence's task in the mixture; None where there are no tasks.
+        true_log_probs: The exact log p(y | x) of every sentence in nats, log p(y) for a language
+            model. NaN for a sentence with an unknown word; None if it is not known for the corpus.
+        block: Length of the blocks into which a running text is split; 0 for sentences.
+        words: Number of words of the text, plus one for the end of each line; None if not counted.
+        task: The index of each sentence's task in the mixture; None without tasks.
         mixture: The tasks and how they are mixed.
-        alternatives: All texts that count as right for each sentence, where there are several.
-        links: The gold word alignment of each sentence pair, as places of source and target tokens;
-            none where it is not known, nor for training.
-        frames: What is heard of each utterance, where the source is speech; None: it is text.
-        tags: The token in front of each target, where speech is written in several languages: it
-            is read, and not scored. None: BOS.
+        alternatives: All references of each sentence, where there are several.
+        links: The gold word alignment of each sentence pair, as (source, target) token positions;
+            empty where it is not known, and for training.
+        frames: The filterbank frames of each utterance, where the source is speech; None: text.
+        tags: The language tag before each target, where speech has several target languages: the
+            decoder's first input in the place of BOS, not scored. None: BOS.
     """
 
     targets: Rows
     sources: Rows | None
     references: Sequence[str] = ()
-    truth: list[float] | None = None
+    true_log_probs: list[float] | None = None
     block: int = 0
     words: int | None = None
     task: NDArray[np.int32] | None = None
@@ -88,57 +88,61 @@ class Part:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of the longer side of every sentence."""
+        """Number of tokens of the longer side of every sentence."""
         if self.sources is None:
             return self.targets.lengths
         return np.maximum(self.targets.lengths, self.sources.lengths)
 
     @property
     def unit(self) -> str:
-        """The unit that the plate counts."""
+        """The unit of the data plate: sentences, blocks or utterances."""
         if self.frames is not None:
             return "utterances"
         return "blocks" if self.block else "sentences"
 
     @property
     def tokens(self) -> int:
-        """Target tokens, one EOS a sentence or line included."""
+        """Number of target tokens, one EOS for each sentence or line included."""
         return int(self.targets.lengths.sum())
 
-    def places(self, task: int) -> NDArray[np.int64]:
-        """The sentences of a task."""
+    def indices_of_task(self, task: int) -> NDArray[np.int64]:
+        """The indices of the sentences of a task."""
         return np.flatnonzero(self.task == task)
 
-    def take(self, places: Sequence[int] | NDArray[np.int64]) -> Part:
-        """Some of the sentences, in the order asked for; a block is read behind what it was."""
-        chosen = np.asarray(places, dtype=np.int64)
+    def take(self, indices: Sequence[int] | NDArray[np.int64]) -> Part:
+        """The sentences at some indices, in their order; blocks keep their preceding token."""
+        selected = np.asarray(indices, dtype=np.int64)
         return replace(
             self,
-            targets=self.targets.view(chosen) if self.block else self.targets.take(chosen),
-            sources=None if self.sources is None else self.sources.take(chosen),
-            references=[self.references[place] for place in chosen] if self.references else (),
-            truth=None if self.truth is None else [self.truth[place] for place in chosen],
+            targets=self.targets.view(selected) if self.block else self.targets.take(selected),
+            sources=None if self.sources is None else self.sources.take(selected),
+            references=[self.references[index] for index in selected] if self.references else (),
+            true_log_probs=None
+            if self.true_log_probs is None
+            else [self.true_log_probs[index] for index in selected],
             words=None,
-            task=None if self.task is None else self.task[chosen],
-            alternatives=[self.alternatives[p] for p in chosen] if self.alternatives else (),
-            links=[self.links[place] for place in chosen] if self.links else (),
-            frames=None if self.frames is None else self.frames.take(chosen),
-            tags=None if self.tags is None else self.tags[chosen],
+            task=None if self.task is None else self.task[selected],
+            alternatives=[self.alternatives[index] for index in selected]
+            if self.alternatives
+            else (),
+            links=[self.links[index] for index in selected] if self.links else (),
+            frames=None if self.frames is None else self.frames.take(selected),
+            tags=None if self.tags is None else self.tags[selected],
         )
 
     def first(self, number: int) -> Part:
-        """The first sentences, or blocks of a running text; of several tasks some of each."""
+        """The first sentences, or blocks of a running text; with several tasks, some of each."""
         number = min(number, len(self))
         if self.task is not None:
             return self.take(np.arange(number) * len(self) // number)
         return replace(self.take(range(number)), targets=self.targets.first(number))
 
 
-def check_part(given: object) -> None:
-    """Refuses a value that is no part of a corpus."""
-    if not isinstance(given, Part):
-        found = type(given).__name__
-        raise ValueError(f"part must be one of a corpus, as corpus.test, got {found}")
+def check_part(part: object) -> None:
+    """Raises an error if the value is not a part of a corpus."""
+    if not isinstance(part, Part):
+        type_name = type(part).__name__
+        raise ValueError(f"part must be one of a corpus, as corpus.test, got {type_name}")
 
 
 @dataclass(frozen=True)
@@ -146,14 +150,13 @@ class Corpus:
     """Train, valid and test, with their vocabularies.
 
     Attributes:
-        name: What it is called.
-        train: What is learned from.
-        valid: What is watched.
-        test: What is reported.
+        name: Name of the corpus.
+        train: The training part.
+        valid: The validation part.
+        test: The test part.
         target: Target vocabulary.
         source: Source vocabulary, or None for a language model.
-        data: The options that it was made of, so that it can be made again; None of one that was
-            put together by hand.
+        data: The options from which it was made; None for a user-supplied corpus.
     """
 
     name: str
@@ -171,13 +174,13 @@ class Corpus:
 
     @cached_property
     def overlap(self) -> Overlap:
-        """How many held-out sentences stand in training too."""
+        """How many held-out sentences also occur in training."""
         train = self.train.texts
         return Overlap(*(count_shared(train, part.texts) for part in (self.valid, self.test)))
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks that it mixes, if any."""
+        """The tasks of the mixture; empty without tasks."""
         return () if self.train.mixture is None else self.train.mixture.tasks
 
     def source_texts(self, part: Part) -> list[str]:
@@ -187,25 +190,31 @@ class Corpus:
             part: One of the corpus.
 
         Raises:
-            ValueError: It has no source: it is for a language model.
+            ValueError: The corpus is for a language model and has no source.
         """
         if self.source is None or part.sources is None:
             raise ValueError(f"corpus {self.name!r} has no source: its texts are the references")
         return [self.source.decode(row.tolist()) for row in part.sources]
 
-    def mixed(self, mixture: Mixture) -> Corpus:
-        """The same corpus with its tasks mixed in another way."""
+    def with_mixture(self, mixture: Mixture) -> Corpus:
+        """The same corpus with another mixture of its tasks."""
         parts = {name: getattr(self, name) for name in PARTS}
         return replace(self, **{n: replace(part, mixture=mixture) for n, part in parts.items()})
 
 
-def check_corpus(given: object) -> None:
-    """Refuses a value that is no whole corpus."""
-    if not isinstance(given, Corpus):
-        raise ValueError(f"corpus must be a Corpus, with all its parts, got {shown(given)}")
+def check_corpus(corpus: object) -> None:
+    """Raises an error if the value is not a corpus."""
+    if not isinstance(corpus, Corpus):
+        raise ValueError(f"corpus must be a Corpus, with all its parts, got {shown(corpus)}")
 
 
-def known_truth(truth: Sequence[float], *sides: Rows) -> list[float]:
-    """The truth, NaN for a sentence with an unknown word: that is of other tokens."""
-    unknown = [any(UNK in row for row in rows) for rows in zip(*sides, strict=True)]
-    return [math.nan if out else value for out, value in zip(unknown, truth, strict=True)]
+def mask_unknown(log_probs: Sequence[float], *sides: Rows) -> list[float]:
+    """Replaces the log-probability of a sentence with an unknown word by NaN.
+
+    It belongs to the original words, not to UNK.
+    """
+    has_unknown = [any(UNK in row for row in rows) for rows in zip(*sides, strict=True)]
+    return [
+        math.nan if masked else log_prob
+        for masked, log_prob in zip(has_unknown, log_probs, strict=True)
+    ]

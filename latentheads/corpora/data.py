@@ -12,7 +12,7 @@ from latentheads.corpora.grammar import LANGUAGES
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.corpora.speech.audio import AudioOptions
 from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.tasks import Apart, Mixture, Task
+from latentheads.corpora.tasks import Mixture, Task, TaskKey
 from latentheads.corpora.vocabulary import Unit
 from latentheads.metrics.protocol import Protocol
 from latentheads.values import convert_fields
@@ -145,9 +145,9 @@ class Data:
     task_temperature: float = 1.0
     one_task: bool = False
     bins: int = Filterbank.bins
-    top_frequency: int = Filterbank.top
+    top_frequency: int = Filterbank.high_freq
     max_seconds: float = AudioOptions.max_seconds
-    tell_apart: Apart = "language"
+    tell_apart: TaskKey = "language"
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -214,7 +214,7 @@ class Data:
 
     @property
     def begin(self) -> str | None:
-        """The language that a task is translated from where it names none; see `Task.read`."""
+        """The language that a task is translated from where it names none; see `Task.parse`."""
         if self.is_speech:
             return None if self.is_recognition else ""
         return ENGLISH if self.data == "grammar" else self.source
@@ -224,7 +224,7 @@ class Data:
         """The tasks and how they are mixed; None where there are none."""
         if not self.tasks:
             return None
-        tasks = tuple(Task.read(text, self.begin) for text in split_items(self.tasks))
+        tasks = tuple(Task.parse(text, self.begin) for text in split_items(self.tasks))
         return Mixture(tasks, self.tell_apart, self.task_temperature, self.one_task)
 
     @property

@@ -14,20 +14,20 @@ from pathlib import Path
 import numpy as np
 
 from latentheads.corpora import pydoc
-from latentheads.corpora.cache import cached, is_kept
+from latentheads.corpora.cache import cached, is_cache_file
 from latentheads.corpora.cleaning import Cleaning
-from latentheads.corpora.corpus import Corpus, Tell
+from latentheads.corpora.corpus import Corpus, Log
 from latentheads.corpora.data import MADE, SPEECH_OPTIONS, TASK_OPTIONS, Data
 from latentheads.corpora.from_grammar import sample_pairs, sample_tasks, sample_text_corpus
 from latentheads.corpora.hub import HUB, PROSE, load_lines, load_pairs
-from latentheads.corpora.length_limits import Side, limited
+from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel, split_references
-from latentheads.corpora.running_text import prose
+from latentheads.corpora.running_text import text_corpus
 from latentheads.corpora.speech.corpus import speech
-from latentheads.corpora.speech.table import read_utterances, source_of, text_files
+from latentheads.corpora.speech.table import find_utterances, read_utterances, text_files
 from latentheads.corpora.tasks import Task
-from latentheads.corpora.text import PARTS, Pair, find, lines_of, read_pairs
+from latentheads.corpora.text import PARTS, SentencePair, find_file, iterate_lines, read_pairs
 
 __all__ = ["CHARACTERS", "make_corpus"]
 
@@ -36,7 +36,7 @@ CHARACTERS = 32
 word is left out before subwords are learned: every merge reads the whole of a word."""
 
 
-def make_corpus(data: Data, tell: Tell | None = None, keep: bool = True) -> Corpus:
+def make_corpus(data: Data, tell: Log | None = None, keep: bool = True) -> Corpus:
     """Makes the corpus that the options name, which it remembers.
 
     Args:
@@ -61,7 +61,7 @@ def make_corpus(data: Data, tell: Tell | None = None, keep: bool = True) -> Corp
     return corpus
 
 
-def _make_corpus(data: Data, tell: Tell | None, keep: bool) -> Corpus:
+def _make_corpus(data: Data, tell: Log | None, keep: bool) -> Corpus:
     if data.mixture is not None and data.data == "grammar":
         sizes = data.task_sizes or [data.sentences] * len(data.mixture.tasks)
         corpus = sample_tasks(data.mixture, sizes, data.held_out)
@@ -76,16 +76,16 @@ def _make_corpus(data: Data, tell: Tell | None, keep: bool) -> Corpus:
         known = "" if data.is_speech else f"one of {', '.join([*MADE, *HUB, *PROSE])}, or "
         raise ValueError(f"data must be {known}a folder; got {data.data!r}")
     if not (data.running or data.from_hub or data.is_speech):
-        _refuse_running_text(data)
+        _check_is_parallel(data)
     if not data.cache:
         return _read_corpus(data, tell)
     place = Path(data.cache).expanduser()
     room = place if keep else None
     kept = cached(place, _key(data), lambda: _read_corpus(data, tell, room), keep)
-    return kept if data.mixture is None else kept.mixed(data.mixture)
+    return kept if data.mixture is None else kept.with_mixture(data.mixture)
 
 
-def _refuse_running_text(data: Data) -> None:
+def _check_is_parallel(data: Data) -> None:
     """Says how running text, or speech, is read, where pairs were looked for and are not there."""
     names = [path.name.removesuffix(".gz") for path in data.folder.iterdir()]
     kinds = {name.rpartition(".")[2] for name in names}
@@ -103,7 +103,7 @@ def _refuse_running_text(data: Data) -> None:
         )
 
 
-def _read_corpus(data: Data, tell: Tell | None, room: Path | None = None) -> Corpus:
+def _read_corpus(data: Data, tell: Log | None, room: Path | None = None) -> Corpus:
     """Reads a corpus, with no line that is too long for a batch.
 
     Args:
@@ -117,10 +117,10 @@ def _read_corpus(data: Data, tell: Tell | None, room: Path | None = None) -> Cor
     corpus = make(data, tell)
     if data.block or not data.max_line:
         return corpus
-    return limited(corpus, data.max_line, partial(_where, data, corpus), tell)
+    return limit_lengths(corpus, data.max_line, partial(_where, data, corpus), tell)
 
 
-def _speech(data: Data, tell: Tell | None, room: Path | None) -> Corpus:
+def _speech(data: Data, tell: Log | None, room: Path | None) -> Corpus:
     parts = (read_utterances(_source_of(data, part)) for part in PARTS)
     train, valid, test = parts
     mixture = data.mixture
@@ -134,7 +134,7 @@ def _speech(data: Data, tell: Tell | None, room: Path | None) -> Corpus:
         types=data.types,
         lowercase=data.lowercase,
         max_line=data.max_line,
-        tell=tell,
+        log=tell,
         mixture=mixture,
         sizes=sizes,
     )
@@ -142,7 +142,7 @@ def _speech(data: Data, tell: Tell | None, room: Path | None) -> Corpus:
 
 def _source_of(data: Data, part: str) -> Path:
     """The table of a part of speech, or its folder."""
-    return source_of(data.folder, part, getattr(data, f"{part}_name", "") or None)
+    return find_utterances(data.folder, part, getattr(data, f"{part}_name", "") or None)
 
 
 def _where(data: Data, corpus: Corpus, part: str, side: Side, place: int) -> str:
@@ -159,17 +159,20 @@ def _where(data: Data, corpus: Corpus, part: str, side: Side, place: int) -> str
     ending = "txt" if data.running else getattr(task, side)
     if side == "target" and part != "train":
         ending = data.references or ending
-    return f"{find(_place(data, task), part, ending, _stem(data, part))}, line {place + 1}"
+    return f"{find_file(_place(data, task), part, ending, _stem(data, part))}, line {place + 1}"
 
 
 def _place_read(data: Data, task: Task, place: int) -> int:
     """The place, among all training pairs that were read, of one that was kept."""
-    read, fault = enumerate(_pairs(data, "train", task)), _pair_options(data).cleaning.fault
+    read, fault = (
+        enumerate(_pairs(data, "train", task)),
+        _pair_options(data).cleaning.rejection_reason,
+    )
     kept = (number for number, pair in read if fault(*_learned(data, pair)) is None)
     return next(islice(kept, place, None))
 
 
-def _learned(data: Data, pair: Pair) -> Pair:
+def _learned(data: Data, pair: SentencePair) -> SentencePair:
     """The text of a pair that is learned from: of a list of targets the first."""
     return (pair[0], split_references(pair[1])[0]) if data.lists_targets else pair
 
@@ -184,9 +187,9 @@ def _pair_options(data: Data) -> PairOptions:
     )
 
 
-def _prose(data: Data, tell: Tell | None) -> Corpus:
+def _prose(data: Data, tell: Log | None) -> Corpus:
     train, valid, test = (partial(_lines, data, part) for part in PARTS)
-    return prose(
+    return text_corpus(
         data.name,
         train,
         valid,
@@ -196,7 +199,7 @@ def _prose(data: Data, tell: Tell | None) -> Corpus:
         types=data.types,
         minimum=data.minimum,
         lowercase=data.lowercase,
-        tell=tell,
+        log=tell,
     )
 
 
@@ -208,11 +211,11 @@ def _lines(data: Data, part: str) -> Iterator[str]:
     if data.from_hub:
         lines = load_lines(data.data, part, data.hub_path or None, data.hub_config or None)
     else:
-        lines = lines_of(find(data.folder, part, "txt", _stem(data, part)))
+        lines = iterate_lines(find_file(data.folder, part, "txt", _stem(data, part)))
     return islice(lines, first)
 
 
-def _parallel(data: Data, tell: Tell | None) -> Corpus:
+def _parallel(data: Data, tell: Log | None) -> Corpus:
     train, valid, test = (_pairs(data, part) for part in PARTS)
     return parallel(
         data.name,
@@ -222,15 +225,15 @@ def _parallel(data: Data, tell: Tell | None) -> Corpus:
         _pair_options(data),
         tell,
         max_source=data.max_source,
-        several=data.several,
+        multiple_references=data.several,
     )
 
 
-def _tasks(data: Data, tell: Tell | None) -> Corpus:
+def _tasks(data: Data, tell: Log | None) -> Corpus:
     mixture = data.mixture
     assert mixture is not None
 
-    def read(part: str, task: Task) -> Iterator[Pair]:
+    def read(part: str, task: Task) -> Iterator[SentencePair]:
         sizes = data.task_sizes or [data.first] * len(mixture.tasks)
         first = sizes[mixture.tasks.index(task)] if part == "train" else 0
         return islice(_pairs(data, part, task), first or None)
@@ -238,7 +241,7 @@ def _tasks(data: Data, tell: Tell | None) -> Corpus:
     return parallel_tasks(data.name, mixture, read, _pair_options(data), tell)
 
 
-def _pairs(data: Data, part: str, task: Task | None = None) -> Iterator[Pair]:
+def _pairs(data: Data, part: str, task: Task | None = None) -> Iterator[SentencePair]:
     task = task or Task(data.source, data.target)
     if data.from_hub:
         path, config = data.hub_path or None, data.hub_config or None
@@ -297,14 +300,14 @@ def _files(data: Data) -> list[Path]:
         return [Path(pydoc_data.topics.__file__)]
     if not data.from_hub:
         return [
-            find(folder, part, side, _stem(data, part))
+            find_file(folder, part, side, _stem(data, part))
             for part in PARTS
             for folder, sides in _sides(data, part)
             for side in sides
         ]
     place = Path(data.hub_path or os.devnull)
     files = (file for file in (place, *place.rglob("*")) if file.is_file())
-    return sorted(file for file in files if not is_kept(data.cache, file))
+    return sorted(file for file in files if not is_cache_file(data.cache, file))
 
 
 def _sides(data: Data, part: str) -> list[tuple[Path, tuple[str, ...]]]:

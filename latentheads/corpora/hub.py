@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from latentheads.checks import check_word
-from latentheads.corpora.text import PARTS, Pair
+from latentheads.corpora.text import PARTS, SentencePair
 
 __all__ = ["HUB", "PROSE", "HubCorpus", "load_lines", "load_pairs"]
 
 CHUNK = 1_000
-"""Rows fetched at a time."""
+"""Number of rows fetched at a time."""
 
 CONVERTED = "refs/convert/parquet"
-"""Where the hub keeps its own parquet copy of a corpus that is otherwise a program."""
+"""Revision of the hub's parquet copy of a corpus whose repository is a loading script."""
 
 REPORTED = 300
-"""Characters of a foreign error that ours repeats at most."""
+"""Maximum number of characters of another library's error in ours."""
 
 SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 
@@ -85,7 +85,7 @@ def load_pairs(
     target: str,
     path: str | Path | None = None,
     config: str | None = None,
-) -> Iterator[Pair]:
+) -> Iterator[SentencePair]:
     """Reads the pairs of a part with `datasets`.
 
     Args:
@@ -100,8 +100,8 @@ def load_pairs(
     Raises:
         ValueError: The corpus cannot be reached, or lacks the part or a language.
     """
-    corpus = _known(HUB, name, path, config)
-    first, rows = _opened(corpus, part)
+    corpus = _get_entry(HUB, name, path, config)
+    first, rows = _open_part(corpus, part)
     if name not in HUB and corpus.column not in first:
         corpus = replace(corpus, column="")
     _check(first, corpus, source, target)
@@ -123,34 +123,34 @@ def load_lines(
         ValueError: The corpus cannot be reached, or lacks the part or the column.
     """
     column = PROSE[name].column if name in PROSE else "text"
-    corpus = replace(_known(PROSE, name, path, config), column=column)
-    first, rows = _opened(corpus, part)
-    for place, row in enumerate(chain([first], rows), 1):
+    corpus = replace(_get_entry(PROSE, name, path, config), column=column)
+    first, rows = _open_part(corpus, part)
+    for number, row in enumerate(chain([first], rows), 1):
         line = row.get(corpus.column)
         if not isinstance(line, str):
             raise ValueError(
-                f"{corpus.path}, row {place}: no text in a column {corpus.column!r}; "
+                f"{corpus.path}, row {number}: no text in a column {corpus.column!r}; "
                 f"it has {', '.join(row)}"
             )
         yield line.removesuffix("\n").removesuffix("\r")
 
 
-def _known(
+def _get_entry(
     table: Mapping[str, HubCorpus], name: str, path: str | Path | None, config: str | None
 ) -> HubCorpus:
-    """The entry of a corpus in the table, or one for another place of it."""
+    """The entry of a corpus in the table, or one with another path."""
     if path is None and name not in table:
         raise ValueError(f"corpus must be one of {', '.join(table)}, or a path given; got {name!r}")
-    known = table.get(name, HubCorpus(""))
+    default = table.get(name, HubCorpus(""))
     if path is None:
-        return replace(known, config=config or known.config)
+        return replace(default, config=config or default.config)
     if str(path) == "pandas":
         raise ValueError("pandas reads pickles, which are programs: use parquet, json or csv")
-    return replace(known, path=str(path), config=config, revision=None, files=None)
+    return replace(default, path=str(path), config=config, revision=None, files=None)
 
 
-def _opened(corpus: HubCorpus, part: str) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """The first row of a part, and the others."""
+def _open_part(corpus: HubCorpus, part: str) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """The first row of a part, and an iterator over the others."""
     check_word("part", part, PARTS)
     split = SPLITS[part]
     rows = _rows(corpus, split)
@@ -161,28 +161,29 @@ def _opened(corpus: HubCorpus, part: str) -> tuple[dict[str, Any], Iterator[dict
 
 
 def _rows(corpus: HubCorpus, split: str) -> Iterator[dict[str, Any]]:
-    """The rows of a split; whatever goes wrong while reading is said in one line."""
+    """The rows of a split; any error while reading becomes a ValueError of one line."""
     try:
-        with _quiet():
-            waiting = iter(_load(corpus, split))
+        with _silenced():
+            iterator = iter(_load(corpus, split))
         while True:
-            with _quiet():
-                chunk = list(islice(waiting, CHUNK))
+            with _silenced():
+                chunk = list(islice(iterator, CHUNK))
             if not chunk:
                 return
             yield from chunk
-    except ImportError as reason:
+    except ImportError as error:
         raise ValueError(
-            f"corpora of the hub need datasets: pip install datasets ({reason})"
-        ) from reason
-    except ConnectionError as reason:
+            f"corpora of the hub need datasets: pip install datasets ({error})"
+        ) from error
+    except ConnectionError as error:
         raise ValueError(
-            f"cannot reach {corpus.path} on the hub: {_said(reason)}; give the path of a local copy"
-        ) from reason
-    except Exception as reason:
+            f"cannot reach {corpus.path} on the hub: {_format_error(error)}; "
+            "give the path of a local copy"
+        ) from error
+    except Exception as error:
         raise ValueError(
-            f"cannot read split {split!r} of {corpus.path}: {_said(reason)}"
-        ) from reason
+            f"cannot read split {split!r} of {corpus.path}: {_format_error(error)}"
+        ) from error
 
 
 def _load(corpus: HubCorpus, split: str) -> Iterable[dict[str, Any]]:
@@ -203,8 +204,8 @@ def _load(corpus: HubCorpus, split: str) -> Iterable[dict[str, Any]]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without warnings, progress bars and log lines of `datasets` and what it stands on."""
+def _silenced() -> Iterator[None]:
+    """Silences warnings, progress bars and log lines of `datasets` and `huggingface_hub`."""
     with ExitStack() as after, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for library in map(import_module, ("datasets", "huggingface_hub.utils")):
@@ -218,20 +219,20 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _said(reason: Exception) -> str:
-    """The error and its cause in one line."""
-    said = ": ".join(str(one) for one in (reason, reason.__cause__) if one)
-    return " ".join(said.split())[:REPORTED] or type(reason).__name__
+def _format_error(error: Exception) -> str:
+    """Formats an error and its cause in one line."""
+    message = ": ".join(str(exception) for exception in (error, error.__cause__) if exception)
+    return " ".join(message.split())[:REPORTED] or type(error).__name__
 
 
 def _cells(row: dict[str, Any], corpus: HubCorpus) -> dict[str, Any]:
-    """What a row holds of each language; later rows may lack what the first one has."""
+    """The sentences of a row by language; later rows may lack keys that the first one has."""
     cells = row.get(corpus.column) if corpus.column else row
     return cells if isinstance(cells, dict) else {}
 
 
-def _are_texts(found: Any) -> TypeGuard[list[str]]:
-    return isinstance(found, list) and all(isinstance(each, str) for each in found)
+def _are_texts(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _check(row: dict[str, Any], corpus: HubCorpus, *languages: str) -> None:
@@ -248,12 +249,15 @@ def _check(row: dict[str, Any], corpus: HubCorpus, *languages: str) -> None:
 
 def _pairs(
     rows: Iterable[dict[str, Any]], corpus: HubCorpus, source: str, target: str
-) -> Iterator[Pair]:
-    for place, row in enumerate(rows, 1):
+) -> Iterator[SentencePair]:
+    for number, row in enumerate(rows, 1):
         cells = _cells(row, corpus)
-        left, right = cells.get(source), cells.get(target)
-        if corpus.several and _are_texts(left) and _are_texts(right):
-            left, right = " ".join(left), "\t".join(" ".join(one.split()) for one in right)
-        if not (isinstance(left, str) and isinstance(right, str)):
-            raise ValueError(f"{corpus.path}, row {place}: {source} and {target} must be text")
-        yield left, right
+        source_text, target_text = cells.get(source), cells.get(target)
+        if corpus.several and _are_texts(source_text) and _are_texts(target_text):
+            source_text, target_text = (
+                " ".join(source_text),
+                "\t".join(" ".join(reference.split()) for reference in target_text),
+            )
+        if not (isinstance(source_text, str) and isinstance(target_text, str)):
+            raise ValueError(f"{corpus.path}, row {number}: {source} and {target} must be text")
+        yield source_text, target_text

@@ -1,7 +1,7 @@
-"""Lines that are too long: left out of training, refused elsewhere.
+"""Length limits: drop training lines that are too long, raise an error for held-out ones.
 
-Memory grows with the square of a sentence's length, and a sentence is never cut into two batches: a
-single long line could end a training of days.
+Memory grows with the square of a sentence's length, and a sentence is never split over two batches.
+A single long line could therefore end a training run of days.
 """
 
 from __future__ import annotations
@@ -14,88 +14,100 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.corpus import Corpus, Part, Tell
+from latentheads.corpora.corpus import Corpus, Log, Part
 
-__all__ = ["Side", "Where", "limited", "refuse_long"]
+__all__ = ["LineLocator", "Side", "limit_lengths", "validate_lengths"]
 
 Side = Literal["source", "target"]
 
-Where = Callable[[str, Side, int], str]
-"""Says where a sentence stands, by its part, the side and its place in the part."""
+LineLocator = Callable[[str, Side, int], str]
+"""Returns the file and line of a sentence, given its part, its side and its index in the part."""
 
 
-def limited(corpus: Corpus, max_line: int, where: Where, tell: Tell | None = None) -> Corpus:
-    """The corpus without the lines that have too many tokens.
+def limit_lengths(
+    corpus: Corpus, max_line: int, locate: LineLocator, log: Log | None = None
+) -> Corpus:
+    """Drops the training lines that have too many tokens.
 
     Args:
         corpus: The corpus.
-        max_line: Most tokens of a line on either side, its end counted.
-        where: Names the first line that is too long.
-        tell: Called with a line about the training sentences that are left out.
+        max_line: Maximum number of tokens of a line on either side, EOS included.
+        locate: Describes the position of the first line that is too long.
+        log: Called with a line about the training sentences that are dropped.
 
     Raises:
         ValueError: A line of valid or test is too long, or nothing is left to train on.
     """
     for name, part in (("valid", corpus.valid), ("test", corpus.test)):
-        refuse_long(name, _lengths(corpus, part), max_line, where)
+        validate_lengths(name, _lengths(corpus, part), max_line, locate)
     train, lengths = corpus.train, _lengths(corpus, corpus.train)
-    kept = np.flatnonzero(lengths.max(0) <= max_line)
-    if len(kept) == len(train):
+    kept_indices = np.flatnonzero(lengths.max(0) <= max_line)
+    if len(kept_indices) == len(train):
         return corpus
-    first = _first("train", lengths, max_line, where)
-    _refuse_nothing(corpus, kept, f"{first}, more than max_line {max_line:,}")
-    if tell is not None:
-        tell(
-            f"{len(train) - len(kept):,} of {len(train):,} training sentences left out, longer "
-            f"than max_line {max_line:,}: {first}"
+    first_too_long = _describe_first("train", lengths, max_line, locate)
+    _check_nonempty(corpus, kept_indices, f"{first_too_long}, more than max_line {max_line:,}")
+    if log is not None:
+        dropped = len(train) - len(kept_indices)
+        log(
+            f"{dropped:,} of {len(train):,} training sentences left out, longer "
+            f"than max_line {max_line:,}: {first_too_long}"
         )
-    return replace(corpus, train=train.take(kept))
+    return replace(corpus, train=train.take(kept_indices))
 
 
-def refuse_long(name: str, lengths: NDArray[np.int64], max_line: int, where: Where) -> None:
-    """Refuses a line of valid or test that is too long.
+def validate_lengths(
+    name: str, lengths: NDArray[np.int64], max_line: int, locate: LineLocator
+) -> None:
+    """Raises an error if a line of valid or test is too long.
 
     Args:
         name: The part.
-        lengths: Tokens of every sentence, a row a side.
-        max_line: Most tokens of a line on either side, its end counted.
-        where: Names the first line that is too long.
+        lengths: Number of tokens of every sentence, one row for each side.
+        max_line: Maximum number of tokens of a line on either side, EOS included.
+        locate: Describes the position of the first line that is too long.
 
     Raises:
         ValueError: A line is too long.
     """
-    if long := int((lengths.max(0) > max_line).sum()):
-        more = f", the first of {long:,} such lines" if long > 1 else ""
+    if num_too_long := int((lengths.max(0) > max_line).sum()):
+        suffix = f", the first of {num_too_long:,} such lines" if num_too_long > 1 else ""
+        first_too_long = _describe_first(name, lengths, max_line, locate)
         raise ValueError(
-            f"{_first(name, lengths, max_line, where)}, more than max_line {max_line:,}{more}: "
+            f"{first_too_long}, more than max_line {max_line:,}{suffix}: "
             "nothing of valid and test is left out"
         )
 
 
 def _lengths(corpus: Corpus, part: Part) -> NDArray[np.int64]:
-    """Tokens of every sentence, a row a side; of several references those of the longest."""
+    """Number of tokens of every sentence, one row for each side.
+
+    Where a sentence has several references the longest counts.
+    """
     target = part.targets.lengths
     source = np.zeros_like(target) if part.sources is None else part.sources.lengths
     if part.alternatives:
-        counts = np.array([len(each) for each in part.alternatives])
-        every = corpus.target.encode_all(chain.from_iterable(part.alternatives)).lengths
-        target = np.maximum(target, np.maximum.reduceat(every, counts.cumsum() - counts))
+        counts = np.array([len(references) for references in part.alternatives])
+        encoded = corpus.target.encode_all(chain.from_iterable(part.alternatives))
+        longest = np.maximum.reduceat(encoded.lengths, counts.cumsum() - counts)
+        target = np.maximum(target, longest)
     return np.stack([source, target])
 
 
-def _first(name: str, lengths: NDArray[np.int64], max_line: int, where: Where) -> str:
-    """The first line that is too long, and its tokens."""
-    place = int(np.argmax(lengths.max(0) > max_line))
-    source, target = lengths[:, place].tolist()
+def _describe_first(
+    name: str, lengths: NDArray[np.int64], max_line: int, locate: LineLocator
+) -> str:
+    """Describes the first line that is too long: its position and number of tokens."""
+    index = int(np.argmax(lengths.max(0) > max_line))
+    source, target = lengths[:, index].tolist()
     side: Side = "source" if source > target else "target"
-    return f"{where(name, side, place)} has {max(source, target):,} tokens"
+    return f"{locate(name, side, index)} has {max(source, target):,} tokens"
 
 
-def _refuse_nothing(corpus: Corpus, kept: NDArray[np.int64], why: str) -> None:
-    """Refuses a corpus of which a task, or all, would have no training sentence left."""
+def _check_nonempty(corpus: Corpus, kept_indices: NDArray[np.int64], reason: str) -> None:
+    """Raises an error if a task, or the whole corpus, has no training sentence left."""
     task = corpus.train.task
-    present = {0} if task is None else set(task[kept].tolist())
-    for place in range(max(1, len(corpus.tasks))):
-        if place not in present or not len(kept):
-            name = f" in {corpus.tasks[place].name}" if corpus.tasks else ""
-            raise ValueError(f"{corpus.name} has nothing to train on{name}: {why}")
+    present_tasks = {0} if task is None else set(task[kept_indices].tolist())
+    for task_index in range(max(1, len(corpus.tasks))):
+        if task_index not in present_tasks or not len(kept_indices):
+            name = f" in {corpus.tasks[task_index].name}" if corpus.tasks else ""
+            raise ValueError(f"{corpus.name} has nothing to train on{name}: {reason}")

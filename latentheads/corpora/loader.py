@@ -1,4 +1,4 @@
-"""The batches of every update, prepared beside training and taken up again at any place."""
+"""Loaders of the batches of every optimiser step, prefetched in a thread and resumable."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 import torch
 
 from latentheads.batch import Batch, check_batch
-from latentheads.corpora.batches import collate, groups
+from latentheads.corpora.batches import batch_indices, collate
 from latentheads.corpora.corpus import Part
 
 __all__ = ["BatchLoader", "LoaderState", "PartLoader", "Step", "StepLoader"]
 
-AHEAD = 16
-"""Updates that wait for training at most."""
+PREFETCHED = 16
+"""Maximum number of steps prefetched."""
 
 
 @dataclass(frozen=True)
 class LoaderState:
-    """Where a stream stands: the epoch, and how many of its batches have been used."""
+    """The position of a loader: the epoch, and how many of its batches have been used."""
 
     epoch: int = 0
     batch: int = 0
@@ -32,25 +32,25 @@ class LoaderState:
 
 @dataclass(frozen=True)
 class Step:
-    """The share of one process in one update of the weights.
+    """The batches of one process for one optimiser step.
 
     Attributes:
-        shares: Its share of each batch of the update, with a weight: 0 where a batch has fewer
-            sentences than there are processes, and this one computes along for nothing.
-        tokens: Target tokens of the whole update, of all processes.
-        after: Where the stream goes on.
+        micro_batches: This process's share of each batch, with a weight: 1, or 0 where a batch has
+            fewer sentences than there are processes and this one only runs a dummy sentence.
+        tokens: Number of target tokens of the whole step, of all processes.
+        next_state: The loader's state after the step.
     """
 
     micro_batches: list[tuple[Batch, float]]
     tokens: int
-    after: LoaderState
+    next_state: LoaderState
 
 
 class StepLoader(ABC):
-    """An endless row of updates, an epoch after the other.
+    """An endless iterator over optimiser steps, epoch after epoch.
 
     Args:
-        accumulate: Batches of an update.
+        accumulate: Number of batches of a step (gradient accumulation).
     """
 
     def __init__(self, accumulate: int = 1) -> None:
@@ -60,46 +60,47 @@ class StepLoader(ABC):
 
     @abstractmethod
     def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
-        """The batches of an epoch: what this process has of each, its weight, and target tokens.
+        """The batches of an epoch: this process's share, its weight, and all target tokens.
 
         Args:
-            number: Which epoch, counted from 0.
-            skip: How many of its first batches have been used.
+            number: The epoch, from 0.
+            skip: Number of batches at its beginning to skip.
         """
 
-    def updates(self, start: LoaderState = LoaderState()) -> Iterator[Step]:
-        """The updates from a place on, each made when it is asked for."""
+    def steps(self, start: LoaderState = LoaderState()) -> Iterator[Step]:
+        """The steps from a state on, each made on demand."""
         pending: list[tuple[Batch, float]] = []
-        tokens, epoch, place = 0, start.epoch, start.batch
+        tokens, epoch, batch_index = 0, start.epoch, start.batch
         while True:
-            for batch, weight, own in self.epoch(epoch, place):
-                place += 1
+            for batch, weight, batch_tokens in self.epoch(epoch, batch_index):
+                batch_index += 1
                 pending.append((batch, weight))
-                tokens += own
+                tokens += batch_tokens
                 if len(pending) == self.accumulate:
-                    yield Step(pending, tokens, LoaderState(epoch, place))
+                    yield Step(pending, tokens, LoaderState(epoch, batch_index))
                     pending, tokens = [], 0
-            epoch, place = epoch + 1, 0
+            epoch, batch_index = epoch + 1, 0
 
-    def ahead(self, start: LoaderState = LoaderState()) -> Generator[Step, None, None]:
-        """The updates from a place on, made before they are asked for where that is possible."""
-        yield from self.updates(start)
+    def prefetch(self, start: LoaderState = LoaderState()) -> Generator[Step, None, None]:
+        """The steps from a state on, made ahead of time where that is possible."""
+        yield from self.steps(start)
 
 
 class PartLoader(StepLoader):
-    """The updates of a part of a corpus, the same for a seed whatever the number of processes.
+    """The steps of a part of a corpus; they depend on the seed, not on the number of processes.
 
-    An update is ``accumulate`` batches of the shuffled epoch; every process takes every P-th
-    sentence of each. A thread prepares the batches while the last ones are trained on.
+    A step is ``accumulate`` batches of the shuffled epoch. Each of P processes takes every P-th
+    sentence of each. A thread prepares the next batches during training.
 
     Args:
         part: The sentences.
-        tokens: Most padded tokens of a batch on either side, all processes together.
-        seed: Of the order.
-        accumulate: Batches of an update.
-        rank: Which process this is.
-        processes: How many there are.
-        pin: Whether to put batches in pinned memory, from which a GPU copies while it computes.
+        tokens: Maximum number of tokens of a batch on either side, padding included, over all
+            processes.
+        seed: Seed of the shuffling.
+        accumulate: Number of batches of a step.
+        rank: Rank of this process.
+        processes: Number of processes (world size).
+        pin: Whether to put batches in pinned memory, for asynchronous copies to a GPU.
     """
 
     def __init__(
@@ -123,40 +124,40 @@ class PartLoader(StepLoader):
 
     def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
         """The shuffled batches of an epoch."""
-        for group in groups(self.part, self.tokens, self.seed, number)[skip:]:
-            yield *self._share(group), int(self.part.targets.lengths[group].sum())
+        for group in batch_indices(self.part, self.tokens, self.seed, number)[skip:]:
+            yield *self._micro_batch(group), int(self.part.targets.lengths[group].sum())
 
-    def _share(self, group: Any) -> tuple[Batch, float]:
-        mine = group[self.rank :: self.processes]
-        batch = collate(self.part, mine if len(mine) else group[:1])
-        return (batch.pinned() if self.pin else batch), float(len(mine) > 0)
+    def _micro_batch(self, group: Any) -> tuple[Batch, float]:
+        own_indices = group[self.rank :: self.processes]
+        batch = collate(self.part, own_indices if len(own_indices) else group[:1])
+        return (batch.pinned() if self.pin else batch), float(len(own_indices) > 0)
 
-    def ahead(self, start: LoaderState = LoaderState()) -> Generator[Step, None, None]:
-        """The updates from a place on, made by a thread whose errors are raised here."""
-        waiting: queue.Queue[Step | Exception] = queue.Queue(AHEAD)
+    def prefetch(self, start: LoaderState = LoaderState()) -> Generator[Step, None, None]:
+        """The steps from a state on, made by a thread whose errors are raised here."""
+        step_queue: queue.Queue[Step | Exception] = queue.Queue(PREFETCHED)
         stopped = threading.Event()
 
         def put(item: Step | Exception) -> None:
             while not stopped.is_set():
                 try:
-                    return waiting.put(item, timeout=0.1)
+                    return step_queue.put(item, timeout=0.1)
                 except queue.Full:
                     continue
 
         def work() -> None:
             try:
-                for update in self.updates(start):
-                    put(update)
+                for step in self.steps(start):
+                    put(step)
                     if stopped.is_set():
                         return
-            except Exception as mistake:
-                put(mistake)
+            except Exception as error:
+                put(error)
 
         worker = threading.Thread(target=work, daemon=True, name="batches")
         worker.start()
         try:
             while True:
-                item = waiting.get()
+                item = step_queue.get()
                 if isinstance(item, Exception):
                     raise item
                 yield item
@@ -166,15 +167,16 @@ class PartLoader(StepLoader):
 
 
 class BatchLoader(StepLoader):
-    """The updates of batches that the caller has made, for one process.
+    """The steps of user-supplied batches, for one process.
 
-    Nothing is prepared beside training: a function of one's own may draw from the same noise.
+    Nothing is prefetched in a thread, since a user's function may use the global random number
+    generator.
 
     Args:
-        batches: All of them, each epoch in another order; or a function that makes those of an
-            epoch, whose order stays.
-        seed: Of the order.
-        accumulate: Batches of an update.
+        batches: All batches, shuffled anew every epoch; or a function that returns those of an
+            epoch, which are not shuffled.
+        seed: Seed of the shuffling.
+        accumulate: Number of batches of a step.
     """
 
     def __init__(
@@ -186,40 +188,40 @@ class BatchLoader(StepLoader):
         super().__init__(accumulate)
         self.seed = seed
         if callable(batches):
-            self._make = batches
+            self._make_epoch = batches
             return
-        self._known = number_sentences(batches)
-        self._make = self._shuffle
+        self._batches = add_corpus_indices(batches)
+        self._make_epoch = self._shuffle
 
     def _shuffle(self, number: int) -> Iterable[Batch]:
-        chance = random.Random(f"{self.seed} {number}")
-        return chance.sample(self._known, len(self._known))
+        rng = random.Random(f"{self.seed} {number}")
+        return rng.sample(self._batches, len(self._batches))
 
     def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
-        """The batches of an epoch, as they come."""
-        found, batches = 0, self._make(number)
+        """The batches of an epoch in their order."""
+        batch_number, batches = 0, self._make_epoch(number)
         if batches is None:
             raise ValueError(f"batches must return those of epoch {number}, got None")
-        for found, batch in enumerate(batches, 1):
+        for batch_number, batch in enumerate(batches, 1):
             check_batch(batch, "batches")
             if not (tokens := int(batch.counted.sum())):
-                raise ValueError(f"batch {found} of epoch {number} has nothing to predict")
-            if found > skip:
+                raise ValueError(f"batch {batch_number} of epoch {number} has nothing to predict")
+            if batch_number > skip:
                 yield batch, 1.0, tokens
-        if not found:
+        if not batch_number:
             raise ValueError(f"batches has none in epoch {number}")
 
 
-def number_sentences(batches: Sequence[Batch]) -> list[Batch]:
-    """Batches that know their places in the corpus which they are together.
+def add_corpus_indices(batches: Sequence[Batch]) -> list[Batch]:
+    """Adds to batches the indices of their sentences in the corpus that they form together.
 
-    Those that say how large their corpus is stay as they are.
+    Batches that have a `corpus_size` already are returned unchanged.
     """
     if any(batch.corpus_size for batch in batches):
         return list(batches)
-    total, first, found = sum(map(len, batches)), 0, []
+    total, first, indexed = sum(map(len, batches)), 0, []
     for batch in batches:
-        places = torch.arange(first, first + len(batch), device=batch.target.device)
-        found.append(replace(batch, index=places, corpus_size=total))
+        indices = torch.arange(first, first + len(batch), device=batch.target.device)
+        indexed.append(replace(batch, index=indices, corpus_size=total))
         first += len(batch)
-    return found
+    return indexed

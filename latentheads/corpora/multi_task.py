@@ -7,50 +7,62 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentheads.corpora.corpus import Corpus, Part, Tell, known_truth
-from latentheads.corpora.parallel import USUAL, PairOptions, check_held_out, keep, learn
+from latentheads.corpora.corpus import Corpus, Log, Part, mask_unknown
+from latentheads.corpora.parallel import (
+    DEFAULT_OPTIONS,
+    PairOptions,
+    check_held_out,
+    clean_training_pairs,
+    learn_vocabularies,
+)
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
-from latentheads.corpora.text import Pair
+from latentheads.corpora.text import SentencePair
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.metrics.alignment import Links
 
-__all__ = ["TaskText", "encode_tasks", "name_tag", "parallel_tasks", "tag_of"]
+__all__ = ["TaskText", "encode_task_texts", "language_tag", "parallel_tasks", "tag_of"]
 
 
 @dataclass(frozen=True)
 class TaskText:
-    """The pairs of a task in a part, with their truth and links where these are known."""
+    """The sentence pairs of a task in a part.
 
-    pairs: Sequence[Pair]
-    truth: Sequence[float] = ()
+    Attributes:
+        pairs: Sources and targets.
+        true_log_probs: The exact log p(y | x) of every pair, where it is known.
+        links: The gold word alignment of every pair, where it is known.
+    """
+
+    pairs: Sequence[SentencePair]
+    true_log_probs: Sequence[float] = ()
     links: Sequence[Links] = ()
 
 
 def parallel_tasks(
     name: str,
     mixture: Mixture,
-    read: Callable[[str, Task], Iterable[Pair]],
-    options: PairOptions = USUAL,
-    tell: Tell | None = None,
+    read: Callable[[str, Task], Iterable[SentencePair]],
+    options: PairOptions = DEFAULT_OPTIONS,
+    log: Log | None = None,
 ) -> Corpus:
-    """Makes a corpus of several tasks from pairs of sentences.
+    """Makes a corpus of several tasks from sentence pairs.
 
-    Where there are several target languages the source begins with a tag that names the sentence's.
+    Where there are several target languages, every source begins with a tag of its target language.
     Vocabularies are learned on the training text of all tasks.
 
     Args:
-        name: What the corpus is called.
+        name: Name of the corpus.
         mixture: The tasks.
-        read: Gives the pairs of a part, ``train``, ``valid`` or ``test``, of a task.
-        options: How pairs are cleaned and written; tags are not counted among ``types``.
-        tell: Called with a line for each task that says how many training pairs were kept.
+        read: Returns the pairs of a part, ``train``, ``valid`` or ``test``, of a task.
+        options: How pairs are cleaned and encoded; ``types`` does not count the tags.
+        log: Called with one line for each task: how many training pairs are kept.
 
     Raises:
         ValueError: A part of a task has no pair, or ``types`` is too small.
     """
     train = [
-        TaskText(keep(name, read("train", task), options.cleaning, tell, task.name))
+        TaskText(clean_training_pairs(name, read("train", task), options.cleaning, log, task.name))
         for task in mixture.tasks
     ]
     held_out = [
@@ -59,77 +71,83 @@ def parallel_tasks(
     for part, texts in zip(("valid", "test"), held_out, strict=True):
         for task, text in zip(mixture.tasks, texts, strict=True):
             check_held_out(name, f"{part} of {task.name}", [right for _, right in text.pairs])
-    source, target = learn([pair for text in train for pair in text.pairs], options)
-    return encode_tasks(name, mixture, [train, *held_out], source, target)
+    source, target = learn_vocabularies([pair for text in train for pair in text.pairs], options)
+    return encode_task_texts(name, mixture, [train, *held_out], source, target)
 
 
-def encode_tasks(
+def encode_task_texts(
     name: str,
     mixture: Mixture,
     texts: Sequence[Sequence[TaskText]],
     source: Vocabulary,
     target: Vocabulary,
 ) -> Corpus:
-    """Encodes the texts of the three parts, of which training has no references.
+    """Encodes the texts of the three parts; training has no references.
 
     Args:
-        name: What the corpus is called.
+        name: Name of the corpus.
         mixture: The tasks.
         texts: The text of each task, for train, valid and test.
-        source: Vocabulary of the source; it is given the tags.
-        target: Vocabulary of the target; where it is that of the source it stays so.
+        source: Source vocabulary; the language tags are added to it.
+        target: Target vocabulary; a joint vocabulary is the same object as ``source``.
     """
-    source, target = _tagged(mixture, source, target)
-    train, valid, test = (_part(mixture, part, source, target) for part in texts)
-    train = Part(train.targets, train.sources, (), train.truth, task=train.task, mixture=mixture)
+    source, target = _add_tags(mixture, source, target)
+    train, valid, test = (_encode_part(mixture, part, source, target) for part in texts)
+    train = Part(
+        train.targets, train.sources, (), train.true_log_probs, task=train.task, mixture=mixture
+    )
     return Corpus(name, train, valid, test, target, source)
 
 
-def _tagged(
+def _add_tags(
     mixture: Mixture, source: Vocabulary, target: Vocabulary
 ) -> tuple[Vocabulary, Vocabulary]:
-    """Gives the source a tag for each language, ``<2de>``; a joint vocabulary stays one object."""
+    """Adds to the source a tag for each language, ``<2de>``; a joint vocabulary stays shared."""
     if not mixture.tags:
         return source, target
-    known = Tagged(source, [name_tag(language) for language in mixture.tags])
-    return known, known if target is source else target
+    tagged = Tagged(source, [language_tag(language) for language in mixture.tags])
+    return tagged, tagged if target is source else target
 
 
-def name_tag(language: str) -> str:
-    """The tag of a language that is written."""
+def language_tag(language: str) -> str:
+    """The tag of a target language."""
     return f"<2{language}>"
 
 
-def _part(
+def _encode_part(
     mixture: Mixture, texts: Sequence[TaskText], source: Vocabulary, target: Vocabulary
 ) -> Part:
-    """One part: the sentences of each task one behind the other."""
+    """Encodes one part: the concatenated sentences of all tasks."""
     pairs = [pair for text in texts for pair in text.pairs]
     sources = []
     for task, text in zip(mixture.tasks, texts, strict=True):
         rows = source.encode_all(left for left, _ in text.pairs)
         sources.append(rows.prepended(tag_of(source, task)) if mixture.tags else rows)
-    targets, joined = target.encode_all(right for _, right in pairs), Rows.joined(sources)
-    truth = [value for text in texts for value in text.truth]
-    links = [each for text in texts for each in text.links]
+    targets, source_rows = target.encode_all(right for _, right in pairs), Rows.concatenate(sources)
+    true_log_probs = [value for text in texts for value in text.true_log_probs]
+    links = [pair_links for text in texts for pair_links in text.links]
     return Part(
         targets=targets,
-        sources=joined,
+        sources=source_rows,
         references=[right for _, right in pairs],
-        truth=known_truth(truth, joined, targets) if truth else None,
-        task=np.repeat(np.arange(len(texts), dtype=np.int32), [len(t.pairs) for t in texts]),
+        true_log_probs=mask_unknown(true_log_probs, source_rows, targets)
+        if true_log_probs
+        else None,
+        task=np.repeat(
+            np.arange(len(texts), dtype=np.int32), [len(task_text.pairs) for task_text in texts]
+        ),
         mixture=mixture,
-        links=[_behind_tag(each) for each in links] if mixture.tags else links,
+        links=[_shift_links(pair_links) for pair_links in links] if mixture.tags else links,
     )
 
 
-def _behind_tag(links: Links) -> Links:
-    """Links whose source begins with one token more."""
+def _shift_links(links: Links) -> Links:
+    """Shifts the source positions of links by one, for the tag in front."""
     return frozenset((source + 1, target) for source, target in links)
 
 
 def tag_of(vocabulary: Vocabulary, task: Task) -> int:
-    """The token that tells a task's target language."""
+    """The id of the tag of a task's target language."""
     if not isinstance(vocabulary, Tagged):
         raise ValueError("the vocabulary of the source has no tags")
-    return vocabulary.tag(name_tag(task.target))
+    return vocabulary.tag(language_tag(task.target))

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ParamSpec, TypedDict, get_args, get_type_hint
 
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.data import Data
-from latentheads.corpora.tasks import Apart
+from latentheads.corpora.tasks import TaskKey
 from latentheads.corpora.vocabulary import Unit
 
 __all__ = [
@@ -86,7 +86,7 @@ class Mixing(TypedDict, total=False):
     ]
     one_task: Annotated[bool, "Make each batch of one task, not of all."]
     tell_apart: Annotated[
-        Apart,
+        TaskKey,
         "What model and guide may tell tasks apart by: language, domain, or, of speech, speaker.",
     ]
 

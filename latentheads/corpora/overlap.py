@@ -1,4 +1,4 @@
-"""How many held-out sentences stand in training too."""
+"""How many held-out sentences also occur in training (train-test overlap)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from latentheads.corpora.rows import Rows
 
 __all__ = ["Overlap", "count_shared"]
 
-FACTOR = np.uint64(0x9E3779B97F4A7C15)
-"""An odd number without a pattern, by which marks are mixed."""
+HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+"""The odd multiplier of Fibonacci hashing, 2^64 over the golden ratio."""
 
 
 class Overlap(NamedTuple):
-    """How many held-out sentences stand in training too, token by token, with their sources.
+    """How many held-out sentences, with their sources, also occur in training, token by token.
 
     Attributes:
-        valid: Of the part for validation.
-        test: Of the part for test.
+        valid: Number in the validation part.
+        test: Number in the test part.
     """
 
     valid: int
@@ -29,33 +29,32 @@ class Overlap(NamedTuple):
 
 
 def count_shared(train: Sequence[Rows], part: Sequence[Rows]) -> int:
-    """Counts the sentences of a part that stand in training too; empty ones do not count.
+    """Counts the sentences of a part that also occur in training; empty ones do not count.
 
     Args:
         train: The sides of training: targets, and sources where there are any.
-        part: The same sides of the part.
+        part: The same sides of the held-out part.
     """
-    likely = np.flatnonzero(np.isin(_mark_rows(train), _mark_rows(part), kind="sort"))
-    seen = {_read_key(train, place) for place in likely.tolist()}
-    full = np.flatnonzero(np.max([side.lengths for side in part], axis=0) > 1)
-    return sum(_read_key(part, place) in seen for place in full.tolist())
+    candidates = np.flatnonzero(np.isin(_hash_rows(train), _hash_rows(part), kind="sort"))
+    train_keys = {_sentence_key(train, index) for index in candidates.tolist()}
+    nonempty = np.flatnonzero(np.max([side.lengths for side in part], axis=0) > 1)
+    return sum(_sentence_key(part, index) in train_keys for index in nonempty.tolist())
 
 
-def _read_key(sides: Sequence[Rows], place: int) -> tuple[bytes, ...]:
-    """All tokens of a sentence."""
-    return tuple(side[place].tobytes() for side in sides)
+def _sentence_key(sides: Sequence[Rows], index: int) -> tuple[bytes, ...]:
+    """All tokens of a sentence as a hashable key."""
+    return tuple(side[index].tobytes() for side in sides)
 
 
-def _mark_rows(sides: Sequence[Rows]) -> NDArray[np.uint64]:
-    """A number for each sentence, made of its length and four of its tokens.
+def _hash_rows(sides: Sequence[Rows]) -> NDArray[np.uint64]:
+    """A hash of each sentence, from its length and four of its tokens.
 
-    The same sentence has the same number. So most of training is told apart from all held-out
-    sentences without a Python object for each of its own.
+    It rules out most training sentences without a Python object for each of them.
     """
-    marks = np.zeros(len(sides[0]), np.uint64)
+    hashes = np.zeros(len(sides[0]), np.uint64)
     for side in sides:
-        marks = marks * FACTOR + side.lengths.astype(np.uint64)
+        hashes = hashes * HASH_FACTOR + side.lengths.astype(np.uint64)
         for quarter in range(4):
-            places = side.starts + side.lengths * quarter // 4
-            marks = marks * FACTOR + side.tokens[places].astype(np.uint64)
-    return marks
+            positions = side.starts + side.lengths * quarter // 4
+            hashes = hashes * HASH_FACTOR + side.tokens[positions].astype(np.uint64)
+    return hashes

@@ -1,4 +1,4 @@
-"""A corpus from pairs of sentences."""
+"""A parallel corpus from sentence pairs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from latentheads.corpora.cleaning import Cleaning, clean
-from latentheads.corpora.corpus import Corpus, Part, Tell
+from latentheads.corpora.corpus import Corpus, Log, Part
 from latentheads.corpora.subwords import Subwords
-from latentheads.corpora.text import Pair
+from latentheads.corpora.text import SentencePair
 from latentheads.corpora.vocabulary import Vocabulary
 
 __all__ = [
-    "USUAL",
+    "DEFAULT_OPTIONS",
     "PairOptions",
     "check_held_out",
-    "keep",
-    "learn",
+    "clean_training_pairs",
+    "learn_vocabularies",
     "parallel",
     "split_references",
 ]
@@ -24,11 +24,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class PairOptions:
-    """How pairs of sentences are cleaned, and written in subwords.
+    """How sentence pairs are cleaned and encoded as subwords.
 
     Attributes:
-        types: Subwords of each vocabulary, at most.
-        joint: Whether source and target share one vocabulary, learned on both sides of training.
+        types: Maximum size of each subword vocabulary.
+        joint: Whether source and target share one vocabulary, learned on both sides.
         lowercase: As in `Subwords`.
         tokenised: As in `Subwords`.
         cleaning: Which training pairs to keep.
@@ -41,50 +41,58 @@ class PairOptions:
     cleaning: Cleaning = field(default_factory=Cleaning)
 
 
-USUAL = PairOptions()
+DEFAULT_OPTIONS = PairOptions()
 """The default options."""
 
 
 def parallel(
     name: str,
-    train: Iterable[Pair],
-    valid: Iterable[Pair],
-    test: Iterable[Pair],
-    options: PairOptions = USUAL,
-    tell: Tell | None = None,
+    train: Iterable[SentencePair],
+    valid: Iterable[SentencePair],
+    test: Iterable[SentencePair],
+    options: PairOptions = DEFAULT_OPTIONS,
+    log: Log | None = None,
     max_source: int = 0,
-    several: bool = False,
+    multiple_references: bool = False,
 ) -> Corpus:
-    """Makes a corpus from pairs of sentences.
+    """Makes a corpus from sentence pairs.
 
-    Only training pairs are cleaned. The references of valid and test are the target lines as they
-    were given, whatever ``lowercase`` says.
+    Only training pairs are cleaned. The references of valid and test are the original target lines,
+    even with ``lowercase``.
 
     Args:
-        name: What the corpus is called.
-        train: Source and target sentences to train on.
-        valid: The same for validation.
-        test: The same for testing.
-        options: How they are cleaned and written.
-        tell: Called with one line that says how many training pairs were kept.
-        max_source: Most tokens of a source, its end counted; what is longer is cut. 0: any.
-        several: Whether a held-out target is several references with tabs between. The first is
-            bounded.
+        name: Name of the corpus.
+        train: Sentence pairs for training.
+        valid: Sentence pairs for validation.
+        test: Sentence pairs for test.
+        options: How pairs are cleaned and encoded.
+        log: Called with one line: how many training pairs are kept.
+        max_source: Maximum number of tokens of a source, EOS included; longer ones are truncated.
+            0: no limit.
+        multiple_references: Whether a held-out target is several references separated by tabs. The
+            bound is that of the first.
 
     Raises:
         ValueError: A part has no pair, or ``types`` is too small.
     """
-    kept = keep(name, train, options.cleaning, tell)
-    source, target = learn(kept, options)
+    train_pairs = clean_training_pairs(name, train, options.cleaning, log)
+    source, target = learn_vocabularies(train_pairs, options)
 
-    def held_out(part: str, pairs: Iterable[Pair]) -> Part:
-        found = _encode(pairs, source, target, max_source, references=True, several=several)
-        check_held_out(name, part, found.references)
-        return found
+    def held_out(part: str, pairs: Iterable[SentencePair]) -> Part:
+        encoded = _encode(
+            pairs,
+            source,
+            target,
+            max_source,
+            references=True,
+            multiple_references=multiple_references,
+        )
+        check_held_out(name, part, encoded.references)
+        return encoded
 
     return Corpus(
         name=name,
-        train=_encode(kept, source, target, max_source),
+        train=_encode(train_pairs, source, target, max_source),
         valid=held_out("valid", valid),
         test=held_out("test", test),
         target=target,
@@ -92,66 +100,70 @@ def parallel(
     )
 
 
-def keep(
-    name: str, pairs: Iterable[Pair], cleaning: Cleaning, tell: Tell | None, task: str = ""
-) -> list[Pair]:
-    """The training pairs that are kept, of a task where there are several; tells how many.
+def clean_training_pairs(
+    name: str, pairs: Iterable[SentencePair], cleaning: Cleaning, log: Log | None, task: str = ""
+) -> list[SentencePair]:
+    """Cleans the training pairs, of one task if there are several, and logs how many are kept.
 
     Raises:
-        ValueError: There is none.
+        ValueError: No pair is kept.
     """
     kept, counts = clean(pairs, cleaning)
     if not kept:
         raise ValueError(f"{name} has nothing to train on{task and f' in {task}'}: {counts}")
-    if tell is not None:
-        tell(f"{task}: {counts}" if task else str(counts))
+    if log is not None:
+        log(f"{task}: {counts}" if task else str(counts))
     return kept
 
 
 def check_held_out(name: str, part: str, targets: Sequence[str]) -> None:
-    """Refuses a held-out part that has no target, or no word in any."""
+    """Raises an error if a held-out part has no target, or no word in any."""
     if not targets:
         raise ValueError(f"{name} has no pair in {part}")
     if not any(line.strip() for line in targets):
         raise ValueError(f"{name} has no word in the targets of {part}")
 
 
-def learn(pairs: Sequence[Pair], options: PairOptions) -> tuple[Vocabulary, Vocabulary]:
-    """The vocabularies of source and target; one and the same object where they are joint."""
+def learn_vocabularies(
+    pairs: Sequence[SentencePair], options: PairOptions
+) -> tuple[Vocabulary, Vocabulary]:
+    """Learns the vocabularies of source and target; a joint vocabulary is one object."""
 
-    def learn_one(lines: Iterable[str]) -> Subwords:
+    def train_subwords(lines: Iterable[str]) -> Subwords:
         return Subwords.train(lines, options.types, options.lowercase, options.tokenised)
 
     if options.joint:
-        both = learn_one(line for pair in pairs for line in pair)
-        return both, both
-    return learn_one(left for left, _ in pairs), learn_one(right for _, right in pairs)
+        joint = train_subwords(line for pair in pairs for line in pair)
+        return joint, joint
+    return train_subwords(source for source, _ in pairs), train_subwords(
+        target for _, target in pairs
+    )
 
 
 def _encode(
-    pairs: Iterable[Pair],
+    pairs: Iterable[SentencePair],
     source: Vocabulary,
     target: Vocabulary,
     max_source: int,
     references: bool = False,
-    several: bool = False,
+    multiple_references: bool = False,
 ) -> Part:
     pairs = pairs if isinstance(pairs, list) else list(pairs)
-    every = [split_references(right) if several else [right] for _, right in pairs]
-    rights = [first for first, *_ in every]
-    sources = source.encode_all(left for left, _ in pairs)
+    alternatives = [split_references(line) if multiple_references else [line] for _, line in pairs]
+    first_references = [reference for reference, *_ in alternatives]
+    sources = source.encode_all(line for line, _ in pairs)
     return Part(
-        targets=target.encode_all(rights),
-        sources=sources.shortened(max_source) if max_source else sources,
-        references=rights if references else (),
-        alternatives=every if references and several else (),
+        targets=target.encode_all(first_references),
+        sources=sources.truncate(max_source) if max_source else sources,
+        references=first_references if references else (),
+        alternatives=alternatives if references and multiple_references else (),
     )
 
 
 def split_references(line: str) -> list[str]:
-    """The texts of a line that count as right, tabs between; an empty one is none, unless all are.
+    """Splits a line into its references, which are separated by tabs; empty ones are dropped.
 
     Args:
-        line: The line.
+        line: The line. Without any text it is one empty reference.
     """
     return [cell for cell in line.split("\t") if cell.strip()] or [""]

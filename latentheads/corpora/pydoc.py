@@ -33,18 +33,18 @@ _NAME = re.compile(r"\"(\w[\w.]*)(?:\(\))?\"")
 _HYPHENATED = re.compile(r"(?<=\w-)\s*\n\s*(?=\w)")
 _PLAIN = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
 
-SHORTEST = 3
-"""Fewest tokens of a sentence; a fragment of one or two, such as "Syntax:", is left out."""
+MIN_TOKENS = 3
+"""Minimum number of tokens of a sentence; shorter fragments, such as "Syntax:", are dropped."""
 
-LONGEST = 60
-"""Most tokens of a sentence; a longer one becomes several of similar length."""
+MAX_TOKENS = 60
+"""Maximum number of tokens of a sentence; a longer one is split into parts of similar length."""
 
 CYCLE = 20
-"""Paragraphs of which the last is for testing, and the one before it for validation."""
+"""Of so many consecutive paragraphs the last is for test and the one before it for validation."""
 
 
 class Split(NamedTuple):
-    """Sentences to train on, to validate on and to test on."""
+    """Sentences for training, validation and test."""
 
     train: list[Tokens]
     valid: list[Tokens]
@@ -61,9 +61,14 @@ def _cleaned(block: str) -> str:
 def _is_prose(text: str) -> bool:
     """Whether text is a sentence or more: a capital, a full stop, enough function words."""
     plain = _QUOTED.sub(" ", text.lower())
-    words, common = re.findall(r"[a-z]+", plain), _FUNCTION_WORDS.findall(plain)
-    begins = text[:1].isupper() or text[:1] in '"('
-    return begins and text[-1:] in ".:!?)" and len(words) >= 6 and len(common) >= 0.2 * len(words)
+    words, function_words = re.findall(r"[a-z]+", plain), _FUNCTION_WORDS.findall(plain)
+    starts_sentence = text[:1].isupper() or text[:1] in '"('
+    return (
+        starts_sentence
+        and text[-1:] in ".:!?)"
+        and len(words) >= 6
+        and len(function_words) >= 0.2 * len(words)
+    )
 
 
 def _blocks(text: str) -> Iterator[str]:
@@ -86,24 +91,24 @@ def paragraphs() -> tuple[str, ...]:
 
 
 def _pieces(tokens: Tokens) -> Iterator[Tokens]:
-    """Consecutive pieces that are not too long, of nearly equal length."""
-    count = -(-len(tokens) // LONGEST)
+    """Splits a sentence that is too long into consecutive pieces of nearly equal length."""
+    count = -(-len(tokens) // MAX_TOKENS)
     for piece in range(count):
         yield tokens[piece * len(tokens) // count : (piece + 1) * len(tokens) // count]
 
 
 def _sentences(paragraph: str) -> Iterator[Tokens]:
-    """Its sentences as lower-cased words and punctuation marks."""
+    """The sentences of a paragraph as lower-cased words and punctuation marks."""
     for part in _SENTENCE_END.split(paragraph):
         tokens = tuple(_TOKEN.findall(part.lower()))
-        if len(tokens) >= SHORTEST:
+        if len(tokens) >= MIN_TOKENS:
             yield from _pieces(tokens)
 
 
 def split() -> Split:
-    """Sentences in three parts, decided by the position of their paragraph.
+    """The sentences in three parts, as lower-cased words and punctuation marks.
 
-    The sentences of a paragraph stay together, as lower-cased words and punctuation marks.
+    The index of a paragraph decides its part, so that its sentences stay together.
     """
     parts: Split = Split([], [], [])
     for position, text in enumerate(paragraphs()):

@@ -1,4 +1,4 @@
-"""Sentences of token ids in one flat array: millions of them without a Python object each."""
+"""Packed sentences: token ids in one flat array, without a Python object for each sentence."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Rows"]
 
 
 class Rows(Sequence[NDArray[np.int32]]):
-    """Sentences of different lengths, one behind the other, or other stretches of one text.
+    """A ragged array: packed token ids and the end of each row (a sentence, block or window).
 
     Args:
-        tokens: The token ids of all sentences.
-        ends: Where each sentence ends.
-        lengths: Tokens of each; when not given, each begins where the one before it ends.
+        tokens: The token ids of all rows.
+        ends: The end of each row in ``tokens``, exclusive.
+        lengths: The length of each row. None: each row begins where the previous one ends.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Rows(Sequence[NDArray[np.int32]]):
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int] | NDArray[np.int32]]) -> Rows:
-        """Packs sentences."""
+        """Packs sentences of token ids."""
         tokens: list[NDArray[np.int32]] = []
         lengths: list[int] = []
         for sentence in sentences:
@@ -44,21 +44,21 @@ class Rows(Sequence[NDArray[np.int32]]):
         return cls(flat, np.cumsum(lengths, dtype=np.int64))
 
     @classmethod
-    def cut(cls, tokens: NDArray[np.int32], block: int) -> Rows:
-        """Cuts a running text into blocks, the last one as long as what is left."""
+    def in_blocks(cls, tokens: NDArray[np.int32], block: int) -> Rows:
+        """Splits a running text into blocks; the last one may be shorter."""
         if block < 1:
             raise ValueError(f"block must be at least 1, got {block}")
-        whole = np.arange(block, len(tokens) + block, block, dtype=np.int64)
-        return cls(tokens, np.minimum(whole, len(tokens)))
+        ends = np.arange(block, len(tokens) + block, block, dtype=np.int64)
+        return cls(tokens, np.minimum(ends, len(tokens)))
 
     @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """The sentences of some rows, one behind the other."""
+    def concatenate(cls, parts: Sequence[Rows]) -> Rows:
+        """Concatenates packed rows."""
         tokens = np.concatenate([part.tokens for part in parts])
         return cls(tokens, np.cumsum(np.concatenate([part.lengths for part in parts])))
 
     def prepended(self, token: int) -> Rows:
-        """Sentences one behind the other, each begun with one token more."""
+        """Prepends a token to every row; the rows must be contiguous."""
         ends = self.ends + np.arange(1, len(self) + 1)
         return Rows(np.insert(self.tokens, self.starts, token), ends)
 
@@ -70,59 +70,59 @@ class Rows(Sequence[NDArray[np.int32]]):
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where each begins."""
+        """The start of each row in ``tokens``."""
         starts: NDArray[np.int64] = self.ends - self.lengths
         return starts
 
-    def before(self, places: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The token before each, BOS before the first of all."""
-        starts = self.starts[np.asarray(places, dtype=np.int64)]
-        before: NDArray[np.int64] = self.tokens[np.maximum(starts - 1, 0)].astype(np.int64)
-        return np.where(starts > 0, before, BOS)
+    def previous_tokens(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The token before each of some rows; BOS before the first of the text."""
+        starts = self.starts[np.asarray(indices, dtype=np.int64)]
+        previous: NDArray[np.int64] = self.tokens[np.maximum(starts - 1, 0)].astype(np.int64)
+        return np.where(starts > 0, previous, BOS)
 
     @overload
-    def __getitem__(self, place: int) -> NDArray[np.int32]: ...
+    def __getitem__(self, index: int) -> NDArray[np.int32]: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Rows: ...
+    def __getitem__(self, index: slice) -> Rows: ...
 
-    def __getitem__(self, place: int | slice) -> NDArray[np.int32] | Rows:
-        if isinstance(place, slice):
-            return self.take(range(len(self))[place])
-        place = range(len(self))[place]
-        return self.tokens[self.ends[place] - self.lengths[place] : self.ends[place]]
+    def __getitem__(self, index: int | slice) -> NDArray[np.int32] | Rows:
+        if isinstance(index, slice):
+            return self.take(range(len(self))[index])
+        index = range(len(self))[index]
+        return self.tokens[self.ends[index] - self.lengths[index] : self.ends[index]]
 
-    def take(self, places: Sequence[int] | NDArray[np.int64]) -> Rows:
-        """Some of the sentences, in the order asked for."""
-        chosen = np.asarray(places, dtype=np.int64)
-        lengths = self.lengths[chosen]
+    def take(self, indices: Sequence[int] | NDArray[np.int64]) -> Rows:
+        """Copies the rows at some indices, in their order."""
+        selected = np.asarray(indices, dtype=np.int64)
+        lengths = self.lengths[selected]
         ends = np.cumsum(lengths, dtype=np.int64)
-        inside = np.arange(int(lengths.sum())) + np.repeat(self.ends[chosen] - ends, lengths)
-        return Rows(self.tokens[inside], ends)
+        positions = np.arange(int(lengths.sum())) + np.repeat(self.ends[selected] - ends, lengths)
+        return Rows(self.tokens[positions], ends)
 
-    def view(self, places: Sequence[int] | NDArray[np.int64]) -> Rows:
-        """Some of the sentences where they stand in the text, so that what is before each stays."""
-        chosen = np.asarray(places, dtype=np.int64)
-        return Rows(self.tokens, self.ends[chosen], self.lengths[chosen])
+    def view(self, indices: Sequence[int] | NDArray[np.int64]) -> Rows:
+        """A view of the rows at some indices; the tokens before each stay available."""
+        selected = np.asarray(indices, dtype=np.int64)
+        return Rows(self.tokens, self.ends[selected], self.lengths[selected])
 
     def first(self, number: int) -> Rows:
-        """The first sentences, and no token behind them."""
+        """A view of the first rows, without the tokens after them."""
         ends = self.ends[:number]
         return Rows(self.tokens[: ends.max(initial=0)], ends, self.lengths[:number])
 
-    def shortened(self, limit: int) -> Rows:
-        """The first ``limit`` tokens of each at most, the last of them its own last."""
+    def truncate(self, limit: int) -> Rows:
+        """Truncates each row to ``limit`` tokens; its last token (EOS) stays the last."""
         if limit < 1:
             raise ValueError(f"limit must be at least 1, got {limit}")
         return Rows.of(np.append(row[: min(limit, len(row)) - 1], row[-1:]) for row in self)
 
-    def pad(self, places: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """Some of the sentences as a matrix, padded to the longest of them."""
-        chosen = np.asarray(places, dtype=np.int64)
-        lengths = self.lengths[chosen]
+    def pad(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows at some indices as a matrix, padded to the longest of them."""
+        selected = np.asarray(indices, dtype=np.int64)
+        lengths = self.lengths[selected]
         columns = np.arange(int(lengths.max(initial=0)))
-        inside = columns < lengths[:, None]
-        padded = np.full(inside.shape, PAD, dtype=np.int64)
-        starts = self.ends[chosen] - lengths
-        padded[inside] = self.tokens[(starts[:, None] + columns)[inside]]
+        is_token = columns < lengths[:, None]
+        padded = np.full(is_token.shape, PAD, dtype=np.int64)
+        starts = self.ends[selected] - lengths
+        padded[is_token] = self.tokens[(starts[:, None] + columns)[is_token]]
         return padded

@@ -1,4 +1,4 @@
-"""A running text cut into blocks, for a language model."""
+"""A corpus of running text for a language model, as lines or in blocks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from latentheads.batch import UNK
-from latentheads.corpora.corpus import Corpus, Part, Tell
+from latentheads.corpora.corpus import Corpus, Log, Part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Unit, Vocabulary, Words
 
-__all__ = ["Lines", "prose"]
+__all__ = ["Lines", "text_corpus"]
 
 Lines = Callable[[], Iterable[str]]
-"""Reads the lines of a text from its beginning, as often as it is called."""
+"""Returns an iterator over the lines of a text, from its beginning at every call."""
 
 
-def prose(
+def text_corpus(
     name: str,
     train: Lines,
     valid: Lines,
@@ -29,49 +29,54 @@ def prose(
     types: int = 10_000,
     minimum: int = 1,
     lowercase: bool = False,
-    tell: Tell | None = None,
+    log: Log | None = None,
 ) -> Corpus:
-    """Makes a corpus from a text in three parts.
+    """Makes a corpus for a language model from a text in three parts.
 
-    Every line ends with EOS. Tokens are held as numbers only, so that a text of a hundred million
-    words takes four bytes for each.
+    Every line ends with EOS. Only token ids are kept in memory, four bytes for each.
 
     Args:
-        name: What the corpus is called.
-        train: Text to train on.
-        valid: The same for validation.
-        test: The same for testing.
-        block: Tokens of the blocks that a part is cut into, across lines; 0 keeps every line alone.
-        unit: Words with spaces between, or subwords learned by BPE.
-        types: Subwords, at most.
-        minimum: A word seen less often in training is unknown.
+        name: Name of the corpus.
+        train: Text for training.
+        valid: Text for validation.
+        test: Text for test.
+        block: Number of tokens of the blocks that a part is split into, across lines; 0 makes every
+            line a sentence.
+        unit: Words separated by spaces, or subwords learned by BPE.
+        types: Maximum size of the subword vocabulary.
+        minimum: Words with fewer occurrences in training become UNK.
         lowercase: Whether to lower-case the text.
-        tell: Called with one line about tokens, types and unknown words.
+        log: Called with one line about the number of tokens, vocabulary size and unknown words.
 
     Raises:
         ValueError: A part has no word, or an option is out of range.
     """
     texts = [_Text(lines) for lines in (train, valid, test)]
-    vocabulary, first = _learn(texts[0], unit, types, minimum, lowercase)
-    rows = first, *(vocabulary.encode_all(text) for text in texts[1:])
+    vocabulary, train_rows = _learn_vocabulary(texts[0], unit, types, minimum, lowercase)
+    rows = train_rows, *(vocabulary.encode_all(text) for text in texts[1:])
     for part, text in zip(PARTS, texts, strict=True):
         if text.words == text.lines:
             raise ValueError(f"{name} has no word in {part}")
-    learned, watched, reported = (
-        Part(Rows.cut(found.tokens, block) if block else found, None, block=block, words=text.words)
-        for found, text in zip(rows, texts, strict=True)
+    train_part, valid_part, test_part = (
+        Part(
+            Rows.in_blocks(part_rows.tokens, block) if block else part_rows,
+            None,
+            block=block,
+            words=text.words,
+        )
+        for part_rows, text in zip(rows, texts, strict=True)
     )
-    if tell is not None:
-        tell(_said(vocabulary, learned, watched, reported))
-    return Corpus(name, learned, watched, reported, vocabulary)
+    if log is not None:
+        log(_summary(vocabulary, train_part, valid_part, test_part))
+    return Corpus(name, train_part, valid_part, test_part, vocabulary)
 
 
 class _Text:
-    """The lines of a part, counted whenever they are read.
+    """The lines of a part, counted on every iteration.
 
     Attributes:
-        words: Words of the last reading, and one for the end of each line.
-        lines: Its lines.
+        words: Number of words of the last iteration, plus one for the end of each line.
+        lines: Number of lines of the last iteration.
     """
 
     def __init__(self, lines: Lines) -> None:
@@ -86,19 +91,19 @@ class _Text:
             yield line
 
 
-def _learn(
+def _learn_vocabulary(
     text: _Text, unit: Unit, types: int, minimum: int, lowercase: bool
 ) -> tuple[Vocabulary, Rows]:
-    """The vocabulary of a text, and the text in it."""
+    """Learns the vocabulary of a text and encodes the text."""
     if unit == "word":
         return Words.learn(text, minimum, lowercase)
     subwords = Subwords.train(text, types, lowercase)
     return subwords, subwords.encode_all(text)
 
 
-def _said(vocabulary: Vocabulary, *parts: Part) -> str:
+def _summary(vocabulary: Vocabulary, *parts: Part) -> str:
     tokens = " / ".join(f"{part.tokens:,}" for part in parts)
     unknown = " / ".join(
         f"{100 * float(np.mean(part.targets.tokens == UNK)):.2g}" for part in parts
     )
-    return f"{tokens} tokens of {len(vocabulary):,} types, {unknown} % of them unknown"
+    return f"{tokens} tokens, vocabulary size {len(vocabulary):,}, {unknown} % unknown"

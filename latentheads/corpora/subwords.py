@@ -1,4 +1,4 @@
-"""Subwords: byte-pair encoding, learned on a corpus, that gives back the very text it read."""
+"""Subwords: byte-pair encoding (BPE), learned on a corpus, with lossless decoding."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
 __all__ = ["Subwords", "vocabulary_from_json"]
 
 CHUNK = 10_000
-"""Lines encoded at a time, by all cores."""
+"""Number of lines encoded at a time, on all cores."""
 
 RESERVED = [f"{name} " for name in SPECIALS]
-"""The special tokens inside the tokenizer. No subword ends in a space, so no text becomes one."""
+"""The special tokens inside the tokenizer. No learned subword ends in a space, so none collides."""
 
 
 def _one_thread() -> None:
-    """The threads of a process do not live on in its forked child."""
+    """Turns off parallel tokenization in a forked child, where the threads no longer exist."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
@@ -39,17 +39,17 @@ if hasattr(os, "register_at_fork"):
 
 
 class Subwords(Vocabulary):
-    """Subwords learned by byte-pair encoding; a word carries the space before it.
+    """Subwords learned by byte-pair encoding; a word's first subword includes the space before it.
 
-    Raw text is cut at the boundaries of GPT-2 and into bytes: every text is known and decoded
-    exactly. Tokenised text is cut at its spaces and into characters: characters that training did
-    not have are unknown, one `UNK` each; all else, spaces included, is decoded exactly. The text
-    of a special token, such as "<eos>", is text like any other.
+    Raw text is pre-tokenized as by GPT-2 and encoded as bytes: no text is unknown, and every text
+    is decoded exactly. Tokenised text is split at its spaces and encoded as characters: characters
+    that do not occur in training become one `UNK` each; everything else, spaces included, is
+    decoded exactly. The text of a special token, such as "<eos>", is encoded like any other text.
 
     Args:
-        tokenizer: A trained tokenizer of `train`.
-        lowercase: Whether lines are lower-cased first; the text comes back lower-cased.
-        tokenised: Whether lines are words with a space between.
+        tokenizer: A tokenizer trained by `train`.
+        lowercase: Whether lines are lower-cased first; the decoded text is then lower-case.
+        tokenised: Whether lines are words separated by spaces.
     """
 
     kind = "bpe"
@@ -60,110 +60,110 @@ class Subwords(Vocabulary):
         self.tokenizer = tokenizer
         self.lowercase = lowercase
         self.tokenised = tokenised
-        places = tokenizer.get_vocab(with_added_tokens=False)
-        types = sorted(places, key=lambda name: places[name])
-        whole = sorted(places.values()) == list(range(len(types)))
-        if types[: len(RESERVED)] != RESERVED or not whole:
+        token_ids = tokenizer.get_vocab(with_added_tokens=False)
+        tokens = sorted(token_ids, key=lambda token: token_ids[token])
+        contiguous = sorted(token_ids.values()) == list(range(len(tokens)))
+        if tokens[: len(RESERVED)] != RESERVED or not contiguous:
             raise ValueError(
                 f"a subword vocabulary begins with {', '.join(SPECIALS)} and has no gap"
             )
-        spelled = (_spelled(name, tokenised) for name in types[len(RESERVED) :])
-        self._pieces = [*(name.encode() for name in SPECIALS), *spelled]
+        token_bytes = (_bytes_of(token, tokenised) for token in tokens[len(RESERVED) :])
+        self._token_bytes = [*(token.encode() for token in SPECIALS), *token_bytes]
 
     @classmethod
     def train(
         cls,
         lines: Iterable[str],
-        types: int,
+        vocab_size: int,
         lowercase: bool = False,
         tokenised: bool = False,
     ) -> Subwords:
-        """Learns the subwords of some lines, the same for the same lines.
+        """Learns the subwords of some lines, deterministically.
 
         Args:
             lines: Text to learn from; for a joint vocabulary, that of both languages.
-            types: Types to end with, special tokens and characters included; fewer where nothing
-                is left to merge.
+            vocab_size: Size of the vocabulary, special tokens and characters included; it is
+                smaller where no pair is left to merge.
             lowercase: As in `Subwords`.
             tokenised: As in `Subwords`.
 
         Raises:
-            ValueError: The characters alone are more than `types`.
+            ValueError: Special tokens and characters alone are more than `vocab_size`.
         """
-        tokenizer = _untrained(tokenised)
+        tokenizer = _untrained_tokenizer(tokenised)
         trainer = trainers.BpeTrainer(
-            vocab_size=types,
-            min_frequency=2,  # what stands once is no pattern
+            vocab_size=vocab_size,
+            min_frequency=2,  # a pair that occurs once is no pattern
             special_tokens=RESERVED,
             initial_alphabet=[] if tokenised else sorted(_BYTES),
             show_progress=False,
         )
-        tokenizer.train_from_iterator((_marked(line, lowercase) for line in lines), trainer)
-        if tokenizer.get_vocab_size() > types:
-            least = tokenizer.get_vocab_size()
+        tokenizer.train_from_iterator((_prepend_space(line, lowercase) for line in lines), trainer)
+        if tokenizer.get_vocab_size() > vocab_size:
+            minimum, unit = tokenizer.get_vocab_size(), "characters" if tokenised else "bytes"
             raise ValueError(
-                f"types must be at least {least}, {len(SPECIALS)} special tokens and "
-                f"{least - len(SPECIALS)} {'characters' if tokenised else 'bytes'}; got {types}"
+                f"types must be at least {minimum}, {len(SPECIALS)} special tokens and "
+                f"{minimum - len(SPECIALS)} {unit}; got {vocab_size}"
             )
-        plain = json.loads(tokenizer.to_str()) | {"added_tokens": []}
-        return cls(Tokenizer.from_str(json.dumps(plain)), lowercase, tokenised)
+        config = json.loads(tokenizer.to_str()) | {"added_tokens": []}
+        return cls(Tokenizer.from_str(json.dumps(config)), lowercase, tokenised)
 
     def __len__(self) -> int:
-        return len(self._pieces)
+        return len(self._token_bytes)
 
     def encode(self, line: str) -> list[int]:
-        """Turns a line into ids, ended by EOS."""
-        return [*self.tokenizer.encode(_marked(line, self.lowercase)).ids, EOS]
+        """Encodes a line as token ids that end with EOS."""
+        return [*self.tokenizer.encode(_prepend_space(line, self.lowercase)).ids, EOS]
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
-        """Encodes every line, some thousands at a time."""
+        """Encodes every line, `CHUNK` of them at a time."""
         tokens, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         for chunk in _chunks(lines):
-            flat, ends = self._encode_chunk(chunk)
-            tokens.append(flat)
-            lengths.append(ends)
+            chunk_tokens, chunk_lengths = self._encode_chunk(chunk)
+            tokens.append(chunk_tokens)
+            lengths.append(chunk_lengths)
         return Rows(np.concatenate(tokens), np.cumsum(np.concatenate(lengths)))
 
     def _encode_chunk(self, lines: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The ids of some lines one behind the other, and the length of each."""
-        marked = [_marked(line, self.lowercase) for line in lines]
-        rows = [[*found.ids, EOS] for found in self.tokenizer.encode_batch_fast(marked)]
+        """The concatenated token ids of some lines, and the length of each."""
+        prepared = [_prepend_space(line, self.lowercase) for line in lines]
+        rows = [[*encoding.ids, EOS] for encoding in self.tokenizer.encode_batch_fast(prepared)]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        flat = (place for row in rows for place in row)
-        return np.fromiter(flat, np.int32, int(lengths.sum())), lengths
+        token_ids = (token_id for row in rows for token_id in row)
+        return np.fromiter(token_ids, np.int32, int(lengths.sum())), lengths
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Turns ids into text, up to the first EOS; bytes that are no text become U+FFFD."""
-        found = []
-        for place in ids:
-            if place == EOS:
+        """Decodes token ids up to the first EOS; bytes that are not UTF-8 become U+FFFD."""
+        pieces = []
+        for token_id in ids:
+            if token_id == EOS:
                 break
-            found.append(self._pieces[place])
-        return b"".join(found).decode("utf-8", "replace").removeprefix(" ")
+            pieces.append(self._token_bytes[token_id])
+        return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
 
-    def word_places(self, ids: Iterable[int]) -> list[int | None]:
-        """Follows the text from token to token; part of a character goes with what completes it."""
-        read = codecs.getincrementaldecoder("utf-8")("replace")
-        found: list[int | None] = []
-        open_tokens, place, inside = 0, -1, False
+    def word_ids(self, ids: Iterable[int]) -> list[int | None]:
+        """The word of each token; a token with part of a character gets the completed one's."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        word_ids: list[int | None] = []
+        pending, word, in_word = 0, -1, False
         for token in takewhile(EOS.__ne__, ids):
-            text = read.decode(self._pieces[token])
-            open_tokens += 1
+            text = decoder.decode(self._token_bytes[token])
+            pending += 1
             if not text:
                 continue
-            first = None
+            first_word = None
             for character in text:
-                starts = not (character.isspace() or inside)
-                inside = not character.isspace()
-                place += starts
-                first = place if first is None and inside else first
-            found += [first] * open_tokens
-            open_tokens = 0
-        place += bool(open_tokens) and not inside  # bytes that never become a character
-        return found + [place] * open_tokens
+                starts = not (character.isspace() or in_word)
+                in_word = not character.isspace()
+                word += starts
+                first_word = word if first_word is None and in_word else first_word
+            word_ids += [first_word] * pending
+            pending = 0
+        word += bool(pending) and not in_word  # bytes that never become a character
+        return word_ids + [word] * pending
 
     def to_json(self) -> dict[str, Any]:
-        """The trained tokenizer as an object, and how lines are prepared for it."""
+        """The trained tokenizer and how lines are preprocessed."""
         return {
             "kind": self.kind,
             "lowercase": self.lowercase,
@@ -173,21 +173,21 @@ class Subwords(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Subwords:
-        """Makes the vocabulary again that `to_json` described.
+        """Restores a vocabulary from the value of `to_json`.
 
         Raises:
-            ValueError: It does not describe one.
+            ValueError: The value is malformed.
         """
         lowercase, tokenised = value.get("lowercase"), value.get("tokenised")
-        described = value.get("tokenizer")
+        config = value.get("tokenizer")
         if not (isinstance(lowercase, bool) and isinstance(tokenised, bool)):
             raise ValueError("a bpe vocabulary says lowercase and tokenised, each true or false")
-        if not isinstance(described, dict):
+        if not isinstance(config, dict):
             raise ValueError("a bpe vocabulary has a tokenizer, an object")
-        return cls(_read(described, tokenised), lowercase, tokenised)
+        return cls(_load_tokenizer(config, tokenised), lowercase, tokenised)
 
 
-def _untrained(tokenised: bool) -> Tokenizer:
+def _untrained_tokenizer(tokenised: bool) -> Tokenizer:
     if tokenised:
         tokenizer = Tokenizer(models.BPE(unk_token=RESERVED[-1]))
         tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_next")
@@ -197,70 +197,79 @@ def _untrained(tokenised: bool) -> Tokenizer:
     return tokenizer
 
 
-LEARNED = ("vocab", "merges")
-"""All that a trained tokenizer has of its own."""
+LEARNED_KEYS = ("vocab", "merges")
+"""Keys of a tokenizer's model that training sets."""
 
 
-def _read(described: dict[str, Any], tokenised: bool) -> Tokenizer:
-    """Makes a trained tokenizer again; in all but what it learned it is one that `train` makes."""
-    own, model = json.loads(_untrained(tokenised).to_str()), described.get("model", {})
+def _load_tokenizer(config: dict[str, Any], tokenised: bool) -> Tokenizer:
+    """Restores a trained tokenizer; all but the learned keys must equal those of `train`."""
+    expected_config = json.loads(_untrained_tokenizer(tokenised).to_str())
+    model = config.get("model", {})
     if not isinstance(model, dict):
         raise ValueError("the model of a bpe vocabulary is an object")
-    given = [(name, value, own.get(name)) for name, value in described.items() if name != "model"]
-    given += [(n, value, own["model"].get(n)) for n, value in model.items() if n not in LEARNED]
-    for name, value, expected in given:
+    fields = [
+        (name, value, expected_config.get(name))
+        for name, value in config.items()
+        if name != "model"
+    ]
+    fields += [
+        (name, value, expected_config["model"].get(name))
+        for name, value in model.items()
+        if name not in LEARNED_KEYS
+    ]
+    for name, value, expected in fields:
         if value != expected:
             raise ValueError(
-                f"the tokenizer of a bpe vocabulary was not written by latentheads: its {name} is "
-                "another"
+                f"the tokenizer of a bpe vocabulary was not written by latentheads: its {name} "
+                "differs"
             )
     try:
-        return Tokenizer.from_str(json.dumps(described))
-    except Exception as reason:
-        said = " ".join(str(reason).split())
-        raise ValueError(f"the tokenizer of a bpe vocabulary is malformed: {said}") from reason
+        return Tokenizer.from_str(json.dumps(config))
+    except Exception as error:
+        message = " ".join(str(error).split())
+        raise ValueError(f"the tokenizer of a bpe vocabulary is malformed: {message}") from error
 
 
-def _marked(line: str, lowercase: bool) -> str:
-    """A space before the line, so that its first word is like the others; nothing if empty."""
+def _prepend_space(line: str, lowercase: bool) -> str:
+    """Prepends a space, so that the first word is encoded like the others; not to an empty line."""
     line = line.lower() if lowercase else line
     return f" {line}" if line else line
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    waiting = iter(lines)
-    while chunk := list(islice(waiting, CHUNK)):
+    iterator = iter(lines)
+    while chunk := list(islice(iterator, CHUNK)):
         yield chunk
 
 
 def _byte_names() -> dict[str, int]:
-    """The character that stands for each byte in GPT-2's alphabet.
+    """Maps the characters of GPT-2's byte-level alphabet to bytes.
 
-    A printable Latin-1 character stands for itself; the n-th other byte, from 0, is U+0100 + n.
+    A printable Latin-1 byte is its own character; the n-th other byte, from 0, is U+0100 + n.
     """
-    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(0x100) if byte not in own]
-    return {chr(b): b for b in own} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
 
 
 _BYTES = _byte_names()
 
 
-def _spelled(name: str, tokenised: bool) -> bytes:
-    """The bytes of text that a subword stands for."""
+def _bytes_of(token: str, tokenised: bool) -> bytes:
+    """The bytes of text that a subword encodes."""
     if tokenised:
-        return name.encode()
+        return token.encode()
     try:
-        return bytes(_BYTES[character] for character in name)
-    except KeyError as reason:
-        raise ValueError(f"a byte-level subword has no character {reason}") from reason
+        return bytes(_BYTES[character] for character in token)
+    except KeyError as error:
+        raise ValueError(f"a byte-level subword has no character {error}") from error
 
 
 def vocabulary_from_json(value: object) -> Vocabulary:
-    """Makes the vocabulary again that a `to_json` described; runs no code from it.
+    """Restores a vocabulary of any kind from the value of its `to_json`; executes no code.
 
     Raises:
-        ValueError: It describes none.
+        ValueError: The value is malformed.
     """
     if not isinstance(value, dict):
         raise ValueError(f"a vocabulary is a JSON object, got {type(value).__name__}")
@@ -268,24 +277,24 @@ def vocabulary_from_json(value: object) -> Vocabulary:
     if kind == Subwords.kind:
         return Subwords.from_json(value)
     if kind == Tagged.kind:
-        return Tagged(vocabulary_from_json(value.get("plain")), _strings(value, kind, "tags"))
+        return Tagged(vocabulary_from_json(value.get("plain")), _string_list(value, kind, "tags"))
     if kind == Characters.kind:
-        return Characters.from_json(value, _strings(value, kind, "characters"))
+        return Characters.from_json(value, _string_list(value, kind, "characters"))
     if kind == Positions.kind:
         return Positions.from_json(value)
     if kind != Words.kind:
-        known = ", ".join(each.kind for each in (Words, Subwords, Tagged, Characters))
-        raise ValueError(f"a vocabulary's kind must be {known} or {Positions.kind}; got {kind!r}")
+        kinds = ", ".join(vocabulary.kind for vocabulary in (Words, Subwords, Tagged, Characters))
+        raise ValueError(f"a vocabulary's kind must be {kinds} or {Positions.kind}; got {kind!r}")
     if not isinstance(lowercase := value.get("lowercase", False), bool):
         raise ValueError(f"lowercase of a vocabulary of words is true or false, got {lowercase!r}")
-    return Words(_strings(value, kind, "words"), lowercase)
+    return Words(_string_list(value, kind, "words"), lowercase)
 
 
-def _strings(value: dict[str, Any], kind: str, name: str) -> list[str]:
-    found = value.get(name)
-    what = f"of {kind}" if kind in (Words.kind, Characters.kind) else kind
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise ValueError(f"a vocabulary {what} has {name}, a list of strings")
-    if len(set(found)) != len(found):
-        raise ValueError(f"a vocabulary {what} has each {name.removesuffix('s')} once")
-    return found
+def _string_list(value: dict[str, Any], kind: str, name: str) -> list[str]:
+    strings = value.get(name)
+    subject = f"of {kind}" if kind in (Words.kind, Characters.kind) else kind
+    if not isinstance(strings, list) or not all(isinstance(string, str) for string in strings):
+        raise ValueError(f"a vocabulary {subject} has {name}, a list of strings")
+    if len(set(strings)) != len(strings):
+        raise ValueError(f"a vocabulary {subject} has each {name.removesuffix('s')} once")
+    return strings

@@ -1,4 +1,4 @@
-"""Tasks: the directions of translation, each of a domain or of any, that a corpus mixes."""
+"""Tasks of a multi-task corpus (translation directions and domains) and their mixture."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Apart", "Mixture", "Task", "TaskIds"]
+__all__ = ["Mixture", "Task", "TaskIds", "TaskKey"]
 
-Apart = Literal["language", "domain", "speaker"]
+TaskKey = Literal["language", "domain", "speaker"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """A direction of translation; of speech that is recognised both languages are one.
+    """A direction of translation; in speech recognition both languages are the same.
 
     Attributes:
-        source: Language translated from.
-        target: Language translated into.
-        domain: What the text is about, or who speaks; empty where that is not told.
+        source: Source language.
+        target: Target language.
+        domain: Domain of the text, or the speaker; empty: any.
     """
 
     source: str
@@ -33,16 +33,16 @@ class Task:
     domain: str = ""
 
     @classmethod
-    def read(cls, text: str, source: str | None) -> Task:
-        """Reads ``de``, ``en-de``, ``bible:de`` or ``bible:en-de``.
+    def parse(cls, text: str, source: str | None) -> Task:
+        """Parses ``de``, ``en-de``, ``bible:de`` or ``bible:en-de``.
 
         Args:
-            text: What to read.
-            source: Language translated from where the text names none; empty: it has to. None: the
-                language of the target, as of speech that is recognised.
+            text: The name of the task.
+            source: Source language if the name has none; empty: it must have one. None: the target
+                language, for speech recognition.
 
         Raises:
-            ValueError: It is none of these, or both languages are the same.
+            ValueError: The name is malformed, or both languages are the same.
         """
         domain, colon, direction = text.rpartition(":")
         languages = direction.split("-")
@@ -52,30 +52,33 @@ class Task:
             )
         if source == "" and not languages[1:]:
             raise ValueError(f"task {text!r} must name both languages, as SOURCE-TARGET")
-        begin = languages[-1] if source is None else source
-        first, last = languages[0] if languages[1:] else begin, languages[-1]
-        if first == last and source is not None:
-            raise ValueError(f"source and target of task {text!r} must differ, got {last!r} twice")
-        if first != last and source is None:
+        default_source = languages[-1] if source is None else source
+        source_language = languages[0] if languages[1:] else default_source
+        target_language = languages[-1]
+        if source_language == target_language and source is not None:
+            raise ValueError(
+                f"source and target of task {text!r} must differ, got {target_language!r} twice"
+            )
+        if source_language != target_language and source is None:
             raise ValueError(
                 f"task {text!r} translates, and speech is written in its own language: name that "
                 "alone, or use task speech-translation"
             )
-        return cls(first, last, domain)
+        return cls(source_language, target_language, domain)
 
     @property
     def direction(self) -> str:
-        """Both languages, or the one that they are."""
+        """Both languages, as SOURCE-TARGET; one name if they are the same."""
         return self.target if self.source == self.target else f"{self.source}-{self.target}"
 
     @property
     def name(self) -> str:
-        """The name of the task, as `read` reads it."""
+        """The name of the task, as `parse` accepts it."""
         return f"{self.domain}:{self.direction}" if self.domain else self.direction
 
 
 class TaskIds(TypedDict, total=False):
-    """The tasks of a batch, as encoder and decoder tell them apart."""
+    """The task ids of a batch for encoder and decoder."""
 
     source_task: Int[Tensor, " sentence"]
     target_task: Int[Tensor, " sentence"]
@@ -87,28 +90,28 @@ class Mixture:
     """The tasks of a corpus and how they are mixed.
 
     Attributes:
-        tasks: Each once.
-        apart: What encoder and decoder tell tasks apart by: the encoder by the source language and
-            the decoder by the target language, or both by the domain, which of speech may be who
-            speaks.
-        temperature: T of the share n^(1/T) that a task of n sentences has in an epoch: 1 takes
-            every sentence once, a higher one gives small tasks more.
-        one_task: Whether a batch is of one task.
+        tasks: The tasks, without repetition.
+        task_key: What defines the task ids. ``language``: the source language for the encoder and
+            the target language for the decoder. ``domain`` or, of speech, ``speaker``: the domain
+            for both.
+        temperature: Sampling temperature T: a task of n sentences has a share proportional to
+            n^(1/T) of an epoch. 1 uses every sentence once; a higher one upsamples small tasks.
+        one_task: Whether all sentences of a batch are of one task.
     """
 
     tasks: tuple[Task, ...]
-    apart: Apart = "language"
+    task_key: TaskKey = "language"
     temperature: float = 1.0
     one_task: bool = False
 
     def __post_init__(self) -> None:
-        for place, task in enumerate(self.tasks):
-            if task in self.tasks[:place]:
+        for index, task in enumerate(self.tasks):
+            if task in self.tasks[:index]:
                 raise ValueError(f"task {task.name} is given twice")
-        if self.apart != "language" and not all(task.domain for task in self.tasks):
-            plain = next(task for task in self.tasks if not task.domain)
+        if self.task_key != "language" and not all(task.domain for task in self.tasks):
+            without_domain = next(task for task in self.tasks if not task.domain)
             raise ValueError(
-                f"tasks told apart by {self.apart} need one each; {plain.name} has none"
+                f"tasks told apart by {self.task_key} need one each; {without_domain.name} has none"
             )
         if not self.temperature > 0:
             raise ValueError(f"task_temperature must be positive, got {self.temperature}")
@@ -120,51 +123,51 @@ class Mixture:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names that the encoder tells apart."""
+        """The names of the encoder's task ids."""
         return tuple(dict.fromkeys(self._sides(0)))
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The names that the decoder tells apart."""
+        """The names of the decoder's task ids."""
         return tuple(dict.fromkeys(self._sides(1)))
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Target languages that the source has to name; none where there is only one."""
-        found = tuple(dict.fromkeys(task.target for task in self.tasks))
-        return found if len(found) > 1 else ()
+        """Target languages that need a tag in the source; empty if there is only one."""
+        languages = tuple(dict.fromkeys(task.target for task in self.tasks))
+        return languages if len(languages) > 1 else ()
 
     def _sides(self, side: int) -> list[str]:
-        if self.apart != "language":
+        if self.task_key != "language":
             return [task.domain for task in self.tasks]
         return [(task.source, task.target)[side] for task in self.tasks]
 
-    def find(self, text: str, source: str | None) -> int:
-        """The place of a task.
+    def index_of(self, text: str, source: str | None) -> int:
+        """The index of a task, given its name; see `Task.parse`.
 
         Raises:
-            ValueError: It is none of these.
+            ValueError: The task is not in the mixture.
         """
-        task = Task.read(text, source)
+        task = Task.parse(text, source)
         if task not in self.tasks:
             raise ValueError(f"unknown task {text!r}: choose from {', '.join(self.names)}")
         return self.tasks.index(task)
 
-    def told(self, task: NDArray[np.int32]) -> TaskIds:
-        """The tasks of a batch's sentences, as encoder and decoder tell them apart."""
+    def task_ids(self, task: NDArray[np.int32]) -> TaskIds:
+        """The task ids for encoder and decoder of a batch's sentences, given their task indices."""
         sides = []
         for side, names in enumerate((self.sources, self.targets)):
-            places = np.array([names.index(name) for name in self._sides(side)], dtype=np.int64)
-            sides.append(places[task])
-        one = all((side == side[:1]).all() for side in sides)
+            name_ids = np.array([names.index(name) for name in self._sides(side)], dtype=np.int64)
+            sides.append(name_ids[task])
+        same_task = all((side == side[:1]).all() for side in sides)
         source, target = (torch.from_numpy(side) for side in sides)
-        return {"source_task": source, "target_task": target, "one_task": bool(one)}
+        return {"source_task": source, "target_task": target, "one_task": bool(same_task)}
 
-    def counts(self, sizes: Sequence[int]) -> list[int]:
-        r"""Sentences of each task in an epoch, as many in all as there are.
+    def epoch_counts(self, sizes: Sequence[int]) -> list[int]:
+        r"""Number of sentences of each task in an epoch; their sum is that of ``sizes``.
 
         Of :math:`N = \sum_t n_t` sentences task t has :math:`N n_t^{1/T} / \sum_s n_s^{1/T}`,
-        rounded so that nothing is lost: the largest remainders are rounded up.
+        rounded by the largest remainder method.
         """
         if self.temperature == 1:
             return list(sizes)
@@ -173,8 +176,8 @@ class Mixture:
             math.exp(math.log(size / largest) / self.temperature) if size else 0.0 for size in sizes
         ]
         exact = [total * weight / math.fsum(weights) for weight in weights]
-        found = [math.floor(share) for share in exact]
-        order = sorted(range(len(sizes)), key=lambda task: found[task] - exact[task])
-        for task in order[: total - sum(found)]:
-            found[task] += 1
-        return found
+        counts = [math.floor(share) for share in exact]
+        order = sorted(range(len(sizes)), key=lambda task: counts[task] - exact[task])
+        for task in order[: total - sum(counts)]:
+            counts[task] += 1
+        return counts

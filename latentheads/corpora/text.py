@@ -1,4 +1,4 @@
-"""Plain text: one sentence a line, a file for each language."""
+"""Plain text: one sentence per line, one file per language."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from pathlib import Path
 
 from latentheads.checks import check_word
 
-__all__ = ["PARTS", "Pair", "find", "lines_of", "read_lines", "read_pairs"]
+__all__ = ["PARTS", "SentencePair", "find_file", "iterate_lines", "read_lines", "read_pairs"]
 
-Pair = tuple[str, str]
+SentencePair = tuple[str, str]
 """A source sentence and its target."""
 
 PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
-"""The parts of a corpus, and the names of a file of each before its first dot, the usual first."""
+"""The parts of a corpus, and the file name stems of each, in the order in which they are tried."""
 
 BYTE_ORDER = b"\xef\xbb\xbf"
 
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-"""The byte order marks of UTF-16 (and, with zeros behind, of UTF-32), which is not read."""
+"""The byte order marks of UTF-16 (and, followed by zeros, of UTF-32), which is not supported."""
 
 LISTED = 12
-"""Files of a folder that an error names at most."""
+"""Maximum number of files of a folder that an error lists."""
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Reads the lines of a file, as `lines_of`."""
-    return list(lines_of(path))
+    """Reads the lines of a file into a list; see `iterate_lines`."""
+    return list(iterate_lines(path))
 
 
-def lines_of(path: str | Path) -> Iterator[str]:
-    r"""Reads a UTF-8 file line by line, compressed where its name ends in ``.gz``.
+def iterate_lines(path: str | Path) -> Iterator[str]:
+    r"""Reads a UTF-8 file line by line; it is decompressed if its name ends in ``.gz``.
 
-    Lines end at "\n" alone: U+0085 and U+2028 stand inside sentences in some corpora. A "\r" before
-    "\n" and a byte order mark at the beginning are left out; nothing else is changed.
+    Lines end at "\n" only, since U+0085 and U+2028 occur inside sentences in some corpora. A "\r"
+    before "\n" and a byte order mark at the beginning are removed; nothing else is changed.
 
     Raises:
         ValueError: The file is missing, unreadable, empty, or no UTF-8 text.
@@ -45,18 +45,18 @@ def lines_of(path: str | Path) -> Iterator[str]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                yield _text(line.removeprefix(BYTE_ORDER) if number == 1 else line, path, number)
-    except FileNotFoundError as reason:
-        raise ValueError(f"there is no file {path}") from reason
-    except (OSError, EOFError, zlib.error) as reason:
-        said = getattr(reason, "strerror", None) or reason
-        raise ValueError(f"cannot read {path}: {said}") from reason
+                yield _decode(line.removeprefix(BYTE_ORDER) if number == 1 else line, path, number)
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {path}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        message = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot read {path}: {message}") from error
     if not number:
         raise ValueError(f"{path} is empty: one sentence a line is expected")
 
 
-def _text(line: bytes, path: Path, number: int) -> str:
-    """The text of a line, without its end."""
+def _decode(line: bytes, path: Path, number: int) -> str:
+    """Decodes a line and removes its line break."""
     if number == 1 and line.startswith(UTF_16):
         raise ValueError(f"{path} is UTF-16 or UTF-32: convert the file to UTF-8")
     if b"\0" in line:
@@ -66,37 +66,36 @@ def _text(line: bytes, path: Path, number: int) -> str:
         )
     try:
         return line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as reason:
+    except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path}, line {number}: byte 0x{line[reason.start]:02x} is no UTF-8; "
+            f"{path}, line {number}: byte 0x{line[error.start]:02x} is no UTF-8; "
             "convert the file to UTF-8"
-        ) from reason
+        ) from error
 
 
-def find(folder: str | Path, part: str, language: str, stem: str | None = None) -> Path:
+def find_file(folder: str | Path, part: str, language: str, stem: str | None = None) -> Path:
     """Finds the file of a part in a language, such as ``train.de`` or ``train.de.gz``.
 
     Args:
-        folder: Where it is.
-        part: One of ``train``, ``valid`` (its file may be called valid, val or dev), ``test``.
-        language: What the name ends in.
-        stem: What stands before the language where it is another name, as in
-            ``test_2016_flickr.de``.
+        folder: The folder of the corpus.
+        part: One of ``train``, ``valid`` (its file may be named valid, val or dev), ``test``.
+        language: Ending of the file name.
+        stem: Stem of the file name where it is not the usual one, as in ``test_2016_flickr.de``.
 
     Raises:
-        ValueError: There is no such file, or a folder in its place.
+        ValueError: There is no such file, or it is a folder.
     """
     folder = Path(folder)
-    names = [name for s in _stems(part, stem) for name in _names(s, language)]
+    names = [name for prefix in _stems(part, stem) for name in _file_names(prefix, language)]
     for name in names:
         if (folder / name).is_file():
             return folder / name
         if os.path.lexists(folder / name):
-            what = "a folder" if (folder / name).is_dir() else "a link to nothing, or a device"
-            raise ValueError(f"{folder / name} is {what}, not a file")
+            kind = "a folder" if (folder / name).is_dir() else "a link to nothing, or a device"
+            raise ValueError(f"{folder / name} is {kind}, not a file")
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}, where {names[0]} was looked for")
-    raise ValueError(f"{folder} has no {' or '.join(names)}; it has {_listed(folder)}")
+    raise ValueError(f"{folder} has no {' or '.join(names)}; it has {_list_files(folder)}")
 
 
 def _stems(part: str, stem: str | None) -> Sequence[str]:
@@ -106,36 +105,36 @@ def _stems(part: str, stem: str | None) -> Sequence[str]:
     return PARTS[part]
 
 
-def _names(stem: str, language: str) -> list[str]:
+def _file_names(stem: str, language: str) -> list[str]:
     return [f"{stem}.{language}", f"{stem}.{language}.gz"]
 
 
-def _listed(folder: Path) -> str:
+def _list_files(folder: Path) -> str:
     names = sorted(path.name for path in folder.iterdir())
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return (", ".join(names[:LISTED]) or "no file") + more
+    suffix = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return (", ".join(names[:LISTED]) or "no file") + suffix
 
 
 def read_pairs(
     folder: str | Path, part: str, source: str, target: str, stem: str | None = None
-) -> list[Pair]:
-    """Reads the two files of a part.
+) -> list[SentencePair]:
+    """Reads the two files of a part of a parallel corpus.
 
     Args:
-        folder: Where they are.
+        folder: The folder of the corpus.
         part: One of ``train``, ``valid``, ``test``.
-        source: Language translated from.
-        target: Language translated into.
-        stem: As in `find`.
+        source: Source language.
+        target: Target language.
+        stem: As in `find_file`.
 
     Raises:
-        ValueError: A file is missing or broken, or the two do not belong together.
+        ValueError: A file is missing or broken, or the files differ in the number of lines.
     """
-    paths = find(folder, part, source, stem), find(folder, part, target, stem)
-    lefts, rights = (read_lines(path) for path in paths)
-    if len(lefts) != len(rights):
+    paths = find_file(folder, part, source, stem), find_file(folder, part, target, stem)
+    source_lines, target_lines = (read_lines(path) for path in paths)
+    if len(source_lines) != len(target_lines):
         raise ValueError(
-            f"{paths[0]} has {len(lefts):,} lines and {paths[1]} {len(rights):,}: line n of one "
-            "must translate line n of the other"
+            f"{paths[0]} has {len(source_lines):,} lines and {paths[1]} {len(target_lines):,}: "
+            "line n of one must translate line n of the other"
         )
-    return list(zip(lefts, rights))
+    return list(zip(source_lines, target_lines))

@@ -1,4 +1,4 @@
-"""Vocabularies: the units of text and their ids, the special tokens first."""
+"""Vocabularies: tokens and their ids, the special tokens first."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import numpy as np
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora.rows import Rows
 
-__all__ = ["Tagged", "Unit", "Vocabulary", "Words", "ranked"]
+__all__ = ["Tagged", "Unit", "Vocabulary", "Words", "rank_by_frequency"]
 
 Unit = Literal["word", "subword"]
-"""The units of a running text."""
+"""The token unit of a running text."""
 
 
 class Vocabulary(ABC):
-    """One side of a corpus: turns a line of text into ids and back.
+    """The vocabulary of one side of a corpus: encodes a line of text as token ids, and decodes.
 
     Attributes:
         lowercase: Whether lines are lower-cased first.
-        tokenised: Whether lines are words with a space between.
+        tokenised: Whether lines are words separated by spaces.
     """
 
     kind: str
@@ -34,30 +34,30 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of types, special tokens included."""
+        """The vocabulary size, special tokens included."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self):,} types)"
+        return f"{type(self).__name__}(vocab_size={len(self):,})"
 
     @abstractmethod
     def encode(self, line: str) -> list[int]:
-        """Turns a line into ids, ended by EOS; what is unknown becomes UNK."""
+        """Encodes a line as token ids that end with EOS; unknown tokens become UNK."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """Turns ids into text, up to the first EOS."""
+        """Decodes token ids up to the first EOS."""
 
     @abstractmethod
-    def word_places(self, ids: Iterable[int]) -> list[int | None]:
-        """Tells which word of the decoded text each token belongs to, up to the first EOS.
+    def word_ids(self, ids: Iterable[int]) -> list[int | None]:
+        """The index of the word of each token in the decoded text, up to the first EOS.
 
-        Words are what ``str.split`` cuts the text into. A token that cuts across words belongs to
-        the first; one that is no word at all, such as a space or a tag, to None.
+        Words are those of ``str.split``. A token across several words belongs to the first; a
+        token that is part of no word, such as a space or a tag, has None.
         """
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Everything that makes the same vocabulary again, with its ``kind``."""
+        """A value from which the vocabulary can be restored, with its ``kind``."""
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
         """Encodes every line."""
@@ -65,12 +65,12 @@ class Vocabulary(ABC):
 
 
 class Words(Vocabulary):
-    """Words with a space between.
+    """Words separated by spaces.
 
-    In a text ``<unk>`` is the unknown word itself; the other special tokens are words like any.
+    The text ``<unk>`` is encoded as UNK; the texts of other special tokens are ordinary words.
 
     Args:
-        words: The types, without the special tokens.
+        words: The vocabulary, without the special tokens.
         lowercase: Whether lines are lower-cased first.
     """
 
@@ -80,70 +80,70 @@ class Words(Vocabulary):
     def __init__(self, words: Sequence[str], lowercase: bool = False) -> None:
         self.words = [*SPECIALS, *words]
         self.lowercase = lowercase
-        self._ids = {word: UNK + place for place, word in enumerate(self.words[UNK:])}
+        self._ids = {word: UNK + index for index, word in enumerate(self.words[UNK:])}
 
     @classmethod
     def count(cls, lines: Iterable[str], minimum: int = 1) -> Words:
-        """Collects the words that occur often enough, most frequent first."""
+        """Collects the words with at least ``minimum`` occurrences, most frequent first."""
         counts = Counter(word for line in lines for word in line.split())
         del counts[SPECIALS[UNK]]
-        return cls(ranked(counts.items(), minimum))
+        return cls(rank_by_frequency(counts.items(), minimum))
 
     @classmethod
     def learn(
         cls, lines: Iterable[str], minimum: int = 1, lowercase: bool = False
     ) -> tuple[Words, Rows]:
-        """Collects the words of a text as `count` does and encodes it, in one reading."""
-        places: defaultdict[str, int] = defaultdict(count(len(SPECIALS)).__next__)
-        places[SPECIALS[UNK]] = UNK
-        read = (_prepare(line, lowercase).split() for line in lines)
-        found = _encoded([*map(places.__getitem__, words), EOS] for words in read)
-        del places[SPECIALS[UNK]]
-        times = np.bincount(found.tokens, minlength=len(SPECIALS) + len(places)).tolist()
-        counts = ((word, times[place]) for word, place in places.items())
-        words = cls(ranked(counts, minimum), lowercase)
-        order = np.array(
-            [*range(len(SPECIALS)), *(words._ids.get(word, UNK) for word in places)], np.int32
+        """Collects the words of a text as `count` does and encodes it, in one pass."""
+        first_ids: defaultdict[str, int] = defaultdict(count(len(SPECIALS)).__next__)
+        first_ids[SPECIALS[UNK]] = UNK
+        split_lines = (_prepare(line, lowercase).split() for line in lines)
+        rows = _pack([*map(first_ids.__getitem__, words), EOS] for words in split_lines)
+        del first_ids[SPECIALS[UNK]]
+        id_counts = np.bincount(rows.tokens, minlength=len(SPECIALS) + len(first_ids)).tolist()
+        word_counts = ((word, id_counts[first_id]) for word, first_id in first_ids.items())
+        words = cls(rank_by_frequency(word_counts, minimum), lowercase)
+        new_ids = np.array(
+            [*range(len(SPECIALS)), *(words._ids.get(word, UNK) for word in first_ids)], np.int32
         )
-        return words, Rows(order[found.tokens], found.ends)
+        return words, Rows(new_ids[rows.tokens], rows.ends)
 
     def __len__(self) -> int:
         return len(self.words)
 
     def encode(self, line: str) -> list[int]:
-        """Turns words into ids, ended by EOS; an unknown word becomes UNK."""
+        """Encodes words as token ids that end with EOS; an unknown word becomes UNK."""
         words = _prepare(line, self.lowercase).split()
         return [*(self._ids.get(word, UNK) for word in words), EOS]
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
         """Encodes every line."""
-        return _encoded(map(self.encode, lines))
+        return _pack(map(self.encode, lines))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Turns ids into words, up to the first EOS."""
+        """Decodes token ids as words, up to the first EOS."""
         words = []
-        for place in ids:
-            if place == EOS:
+        for token_id in ids:
+            if token_id == EOS:
                 break
-            words.append(self.words[place])
+            words.append(self.words[token_id])
         return " ".join(words)
 
-    def word_places(self, ids: Iterable[int]) -> list[int | None]:
+    def word_ids(self, ids: Iterable[int]) -> list[int | None]:
         """Every token is a word."""
-        return [place for place, _ in enumerate(takewhile(EOS.__ne__, ids))]
+        return [position for position, _ in enumerate(takewhile(EOS.__ne__, ids))]
 
     def to_json(self) -> dict[str, Any]:
-        """The words, without the special tokens; lowercase where it is so."""
-        said = {"lowercase": True} if self.lowercase else {}
-        return {"kind": self.kind, **said, "words": self.words[len(SPECIALS) :]}
+        """The words, without the special tokens; ``lowercase`` only if it is true."""
+        options = {"lowercase": True} if self.lowercase else {}
+        return {"kind": self.kind, **options, "words": self.words[len(SPECIALS) :]}
 
 
 class Tagged(Vocabulary):
-    """A vocabulary with tags behind its types: tokens that stand for no text.
+    """A vocabulary with additional tags: tokens that are not text.
 
     Args:
-        plain: The vocabulary of the text.
-        tags: Names, such as the languages that a sentence may be translated into.
+        plain: The vocabulary of the text; the tags' ids follow its own.
+        tags: Names of the tags, such as target languages.
     """
 
     kind = "tagged"
@@ -161,7 +161,7 @@ class Tagged(Vocabulary):
         return len(self.plain) + self.tags.index(name)
 
     def encode(self, line: str) -> list[int]:
-        """Turns a line into ids, ended by EOS, without a tag."""
+        """Encodes a line as token ids that end with EOS, without a tag."""
         return self.plain.encode(line)
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
@@ -169,14 +169,18 @@ class Tagged(Vocabulary):
         return self.plain.encode_all(lines)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Turns ids into text, up to the first EOS; of a tag nothing is left."""
-        return self.plain.decode(place for place in ids if place < len(self.plain))
+        """Decodes token ids up to the first EOS; tags are skipped."""
+        return self.plain.decode(token_id for token_id in ids if token_id < len(self.plain))
 
-    def word_places(self, ids: Iterable[int]) -> list[int | None]:
-        """As those of the text; a tag belongs to no word."""
-        rows = list(takewhile(EOS.__ne__, ids))
-        own = iter(self.plain.word_places(place for place in rows if place < len(self.plain)))
-        return [next(own) if place < len(self.plain) else None for place in rows]
+    def word_ids(self, ids: Iterable[int]) -> list[int | None]:
+        """The word of each token; None for a tag."""
+        token_ids = list(takewhile(EOS.__ne__, ids))
+        text_word_ids = iter(
+            self.plain.word_ids(token_id for token_id in token_ids if token_id < len(self.plain))
+        )
+        return [
+            next(text_word_ids) if token_id < len(self.plain) else None for token_id in token_ids
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """The vocabulary of the text, and the tags."""
@@ -187,14 +191,14 @@ def _prepare(line: str, lowercase: bool) -> str:
     return line.lower() if lowercase else line
 
 
-def ranked(counts: Iterable[tuple[str, int]], minimum: int = 1) -> list[str]:
-    """The types that occur often enough, most frequent first."""
-    frequent = [(name, times) for name, times in counts if times >= minimum]
-    return [name for name, _ in sorted(frequent, key=lambda pair: (-pair[1], pair[0]))]
+def rank_by_frequency(counts: Iterable[tuple[str, int]], minimum: int = 1) -> list[str]:
+    """The tokens with at least ``minimum`` occurrences, most frequent first."""
+    frequent = [(token, count) for token, count in counts if count >= minimum]
+    return [token for token, _ in sorted(frequent, key=lambda pair: (-pair[1], pair[0]))]
 
 
-def _encoded(lines: Iterable[list[int]]) -> Rows:
-    """Packs lines of ids without keeping an object for any of them."""
+def _pack(lines: Iterable[list[int]]) -> Rows:
+    """Packs lines of token ids without keeping a Python object for each."""
     tokens, lengths = array("i"), array("q")
     for line in lines:
         tokens.extend(line)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.corpora import Part, Vocabulary
-from latentheads.corpora.batches import collate, groups
+from latentheads.corpora.batches import batch_indices, collate
 from latentheads.decoding.beam_search import beam_search
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import ModelGuide, WithSelection
@@ -158,7 +158,7 @@ def work_through(
         UnfinishedError: There is too little memory for a single sentence.
     """
     found = [empty] * len(part)
-    waiting = groups(part, TOKENS)[::-1]
+    waiting = batch_indices(part, TOKENS)[::-1]
     while waiting:
         places = waiting.pop()
         try:

@@ -1,9 +1,14 @@
 """The distributions of a model's sample sites: heads and tokens."""
 
 from latentheads.distributions.autoregressive import CholeskyHeads, InverseHeads, MaskedHeads
-from latentheads.distributions.heads import BlockStates, HeadContext, HeadVariable, per_pair
+from latentheads.distributions.heads import (
+    BlockStates,
+    HeadContext,
+    HeadVariable,
+    sum_over_latent_pairs,
+)
 from latentheads.distributions.normal import DeltaHeads, NormalHeads
-from latentheads.distributions.tokens import SmoothedTokens, Tokens, tokens_of
+from latentheads.distributions.tokens import SmoothedTokens, Tokens, make_token_distribution
 
 __all__ = [
     "BlockStates",
@@ -16,6 +21,6 @@ __all__ = [
     "NormalHeads",
     "SmoothedTokens",
     "Tokens",
-    "per_pair",
-    "tokens_of",
+    "make_token_distribution",
+    "sum_over_latent_pairs",
 ]

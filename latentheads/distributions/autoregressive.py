@@ -1,4 +1,4 @@
-"""Heads that depend on each other: every head given the heads before it.
+"""Autoregressive distributions of heads: each head given the heads before it.
 
 Kingma et al. 2016 (inverse), https://arxiv.org/abs/1606.04934; Papamakarios, Pavlakou and Murray
 2017 (masked), https://arxiv.org/abs/1705.07057.
@@ -13,32 +13,42 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from latentheads.distributions.heads import HeadContext, HeadVariable, over_heads, per_pair
-from latentheads.distributions.normal import HALF_LOG_TWO_PI, NormalHeads, log, total
+from latentheads.distributions.heads import (
+    HeadContext,
+    HeadVariable,
+    linear_over_heads,
+    sum_over_latent_pairs,
+)
+from latentheads.distributions.normal import (
+    HALF_LOG_2PI,
+    NormalHeads,
+    log_of_scale,
+    sum_broadcast_over_pairs,
+)
 
 __all__ = ["CholeskyHeads", "Conditioner", "InverseHeads", "MaskedHeads"]
 
 Conditioner = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Maps ``head query key`` to a shift and a log-scale; head h reads only the heads before it."""
+"""Maps ``head query key`` to a shift and a log-scale; those of head h depend on heads before h."""
 
 
-def _mix(
+def _mix_heads(
     factor: Float[Tensor, "head head"], values: Float[Tensor, "*batch head query key"]
 ) -> Float[Tensor, "*batch head query key"]:
-    """Multiplies a matrix over heads into every pair."""
+    """Multiplies the heads of every pair by a matrix."""
     with torch.autocast(values.device.type, enabled=False):
-        return over_heads(factor, values.flatten(-2)).unflatten(-1, values.shape[-2:])
+        return linear_over_heads(factor, values.flatten(-2)).unflatten(-1, values.shape[-2:])
 
 
 class CholeskyHeads(HeadVariable):
-    r"""The linear case, drawn in one shot: ``z = location + L noise`` with L lower triangular.
+    r"""The linear case: ``z = location + L noise`` with L lower triangular.
 
-    Equal in law to :math:`z_h \mid z_{<h}` with a mean linear in :math:`z_{<h}`; the covariance
-    over heads is :math:`L L^\top`, at every pair the same.
+    Equal in distribution to :math:`z_h \mid z_{<h}` with a mean linear in :math:`z_{<h}`; the
+    covariance over heads is :math:`L L^\top`, at every pair the same.
 
     Args:
         location: The mean logits.
-        context: What the block knew.
+        context: The context that the heads are conditioned on.
         factor: L, lower triangular with a positive diagonal.
     """
 
@@ -51,21 +61,21 @@ class CholeskyHeads(HeadVariable):
         self.factor = factor.to(location.dtype)
         super().__init__(location, context)
 
-    def _draw(self, noise: Tensor) -> Tensor:
-        return self.location + _mix(self.factor, noise)
+    def _from_noise(self, noise: Tensor) -> Tensor:
+        return self.location + _mix_heads(self.factor, noise)
 
-    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+    def _log_density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
         if noise is None:
             noise = self._whiten(value - self.location)
         mask = self.context.mask
-        volume = self.factor.diagonal().log().sum() + self.event_shape[0] * HALF_LOG_TWO_PI
-        return -0.5 * per_pair(noise.square(), mask) - volume * mask.pairs
+        volume = self.factor.diagonal().log().sum() + self.event_shape[0] * HALF_LOG_2PI
+        return -0.5 * sum_over_latent_pairs(noise.square(), mask) - volume * mask.pairs
 
     def _whiten(self, residual: Tensor) -> Tensor:
         flat = torch.linalg.solve_triangular(self.factor, residual.flatten(-2), upper=False)
         return flat.unflatten(-1, residual.shape[-2:])
 
-    def _relocated(self, location: Tensor) -> HeadVariable:
+    def _with_location(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context, self.factor)
 
     @property
@@ -80,12 +90,12 @@ class CholeskyHeads(HeadVariable):
 
 
 class _ConditionedHeads(HeadVariable):
-    """The non-linear cases: a shift and a scale that read the heads before.
+    """The non-linear cases: shift and scale are functions of the heads before.
 
     Args:
         location: The logits at zero shift; not the mean.
-        context: What the block knew.
-        conditioner: Gives the shift m and the log-scale r.
+        context: The context that the heads are conditioned on.
+        conditioner: Computes the shift m and the log-scale r.
     """
 
     def __init__(
@@ -97,60 +107,62 @@ class _ConditionedHeads(HeadVariable):
         self.conditioner = conditioner
         super().__init__(location, context)
 
-    def _relocated(self, location: Tensor) -> HeadVariable:
+    def _with_location(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context, self.conditioner)
 
-    def _summed(self, white: Tensor, log_scale: Tensor) -> Float[Tensor, "*batch"]:
-        return per_pair(-0.5 * white.square() - log_scale - HALF_LOG_TWO_PI, self.context.mask)
+    def _sum_log_density(self, whitened: Tensor, log_scale: Tensor) -> Float[Tensor, "*batch"]:
+        return sum_over_latent_pairs(
+            -0.5 * whitened.square() - log_scale - HALF_LOG_2PI, self.context.mask
+        )
 
 
 class InverseHeads(_ConditionedHeads):
-    r"""The non-linear case, drawn in one shot from the noise of the heads before.
+    r"""Inverse autoregressive heads: shift and scale depend on the noise of the heads before.
 
     .. math:: z_h = \mu_h + m_h(\epsilon_{<h}) + e^{r_h(\epsilon_{<h})} \epsilon_h
 
-    Its own sample is scored in the same single sweep, since the noise is known; a foreign value is
-    inverted head after head.
+    Sampling takes one pass, and so does the log-probability of its own sample, whose noise is
+    cached. Any other value is inverted head by head.
     """
 
-    def _draw(self, noise: Tensor) -> Tensor:
+    def _from_noise(self, noise: Tensor) -> Tensor:
         shift, self._log_scale = self.conditioner(noise)
         return self.location + shift + self._log_scale.exp() * noise
 
-    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+    def _log_density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
         if noise is not None:
-            return self._summed(noise, self._log_scale)
+            return self._sum_log_density(noise, self._log_scale)
         noise = torch.zeros_like(value)
         for _ in range(self.event_shape[0]):
             shift, log_scale = self.conditioner(noise)
             noise = (value - self.location - shift) * (-log_scale).exp()
-        return self._summed(noise, self.conditioner(noise)[1])
+        return self._sum_log_density(noise, self.conditioner(noise)[1])
 
 
 class MaskedHeads(_ConditionedHeads):
-    r"""The non-linear case, drawn head after head from the logits of the heads before.
+    r"""Masked autoregressive heads: shift and scale depend on the logits of the heads before.
 
     .. math:: z_h = \mu_h + m_h(z_{<h} - \mu_{<h}) + e^{r_h(z_{<h} - \mu_{<h})} \epsilon_h
 
-    Any value is scored in a single sweep; drawing takes one sweep a head.
+    The log-probability of any value takes one pass; sampling takes one pass per head.
     """
 
-    def _draw(self, noise: Tensor) -> Tensor:
+    def _from_noise(self, noise: Tensor) -> Tensor:
         residual = torch.zeros_like(noise)
         for _ in range(self.event_shape[0]):
             shift, log_scale = self.conditioner(residual)
             residual = shift + log_scale.exp() * noise
         return self.location + residual
 
-    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+    def _log_density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
         residual = value - self.location
         shift, log_scale = self.conditioner(residual)
-        return self._summed((residual - shift) * (-log_scale).exp(), log_scale)
+        return self._sum_log_density((residual - shift) * (-log_scale).exp(), log_scale)
 
 
 @register_kl(CholeskyHeads, NormalHeads)
 def _kl_cholesky_normal(q: CholeskyHeads, p: NormalHeads) -> Float[Tensor, "*batch"]:
-    r"""Sum over latent pairs of a full Gaussian against a diagonal one.
+    r"""KL from a full-covariance Gaussian to a diagonal one, summed over latent pairs.
 
     .. math:: \tfrac12 \sum_h \left[ \frac{(L L^\top)_{hh} + (m_h - \mu_h)^2}{\sigma_h^2} - 1
               - 2 \log L_{hh} + 2 \log \sigma_h \right]
@@ -159,5 +171,7 @@ def _kl_cholesky_normal(q: CholeskyHeads, p: NormalHeads) -> Float[Tensor, "*bat
     marginal = q.factor.square().sum(-1)[:, None, None]
     log_diagonal = q.factor.diagonal().log()[:, None, None]
     shift = (q.location - p.location) / p.scale
-    excess = 0.5 * (marginal / p.scale**2 - 1) - log_diagonal + log(p.scale)
-    return 0.5 * per_pair(shift.square(), mask) + total(excess, shape, mask)
+    scale_terms = 0.5 * (marginal / p.scale**2 - 1) - log_diagonal + log_of_scale(p.scale)
+    return 0.5 * sum_over_latent_pairs(shift.square(), mask) + sum_broadcast_over_pairs(
+        scale_terms, shape, mask
+    )

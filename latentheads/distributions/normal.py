@@ -1,4 +1,4 @@
-"""Heads that are independent given their location: a Gaussian, and its limit without noise."""
+"""Heads that are independent given their location: normal, and the delta (no noise)."""
 
 from __future__ import annotations
 
@@ -10,58 +10,65 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from latentheads.distributions.heads import HeadContext, HeadVariable, per_pair, spreads
+from latentheads.distributions.heads import (
+    HeadContext,
+    HeadVariable,
+    is_expandable,
+    sum_over_latent_pairs,
+)
 from latentheads.mask import PairMask
 
-__all__ = ["DeltaHeads", "NormalHeads", "Scale", "log", "total"]
+__all__ = ["DeltaHeads", "NormalHeads", "Scale", "log_of_scale", "sum_broadcast_over_pairs"]
 
-HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 Scale = float | Tensor
 """A positive number, or a tensor that broadcasts to ``head query key``."""
 
 
-def total(term: Scale, shape: Sequence[int], mask: PairMask) -> Float[Tensor, "*batch"]:
-    """Sum of a term that broadcasts to ``head query key`` over heads and latent pairs.
+def sum_broadcast_over_pairs(
+    term: Scale, shape: Sequence[int], mask: PairMask
+) -> Float[Tensor, "*batch"]:
+    """Sums a term that broadcasts to ``head query key`` over heads and latent pairs.
 
     A term that is constant over the pairs, ``head 1 1`` or a number, costs no elementwise pass.
-    Particles in front of the shape, of which the mask knows nothing, have a sum each.
+    Particle dimensions in front, which the mask does not have, are kept.
     """
     if not isinstance(term, Tensor):
-        found = shape[-3] * term * mask.pairs
+        result = shape[-3] * term * mask.pairs
     elif term.ndim == 0 or term.shape[-2:] == (1, 1):
-        found = term.expand(*term.shape[:-3], shape[-3], 1, 1).sum((-3, -2, -1)) * mask.pairs
+        result = term.expand(*term.shape[:-3], shape[-3], 1, 1).sum((-3, -2, -1)) * mask.pairs
     else:
-        found = per_pair(term.expand(shape), mask)
-    return found.expand(shape[:-3])
+        result = sum_over_latent_pairs(term.expand(shape), mask)
+    return result.expand(shape[:-3])
 
 
 def _check_scale(scale: Scale, location: Tensor) -> None:
-    """Refuses a number that is not positive, and a shape of no pairs; looks into no tensor."""
+    """Checks that a number is positive and that a tensor broadcasts; not the tensor's values."""
     if not isinstance(scale, Tensor):
         if not scale > 0:
             raise ValueError(f"scale must be positive, got {scale}")
-    elif not spreads(scale.shape, location.shape):
+    elif not is_expandable(scale.shape, location.shape):
         raise ValueError(
             f"scale must spread over heads, queries and keys {tuple(location.shape[-3:])}, such as "
             f"{(location.shape[-3], 1, 1)}, got {tuple(scale.shape)}"
         )
 
 
-def log(scale: Scale) -> Scale:
+def log_of_scale(scale: Scale) -> Scale:
     """The logarithm of a number or of a tensor."""
     return scale.log() if isinstance(scale, Tensor) else math.log(scale)
 
 
 class NormalHeads(HeadVariable):
-    """``z ~ N(location, scale^2)``, every head and pair on its own.
+    """``z ~ N(location, scale^2)``, independent for every head and pair.
 
     Args:
         location: The mean logits.
-        context: What the block knew.
+        context: The context that the heads are conditioned on.
         scale: The standard deviation.
-        squares: Squares of what the location adds to the scores, summed over the heads of every
-            pair, where that is known: a divergence from the scores then needs no copy of it.
+        squares: Squares of location minus scores, summed over the heads of every pair, if they are
+            already computed: the KL to a prior at the scores then needs no copy of the location.
     """
 
     def __init__(
@@ -76,18 +83,20 @@ class NormalHeads(HeadVariable):
         self.squares = squares
         super().__init__(location, context)
 
-    def _draw(self, noise: Tensor) -> Tensor:
+    def _from_noise(self, noise: Tensor) -> Tensor:
         if isinstance(self.scale, Tensor):
             return torch.addcmul(self.location, self.scale, noise)
         return torch.add(self.location, noise, alpha=self.scale)
 
-    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+    def _log_density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
         residual = (value - self.location) / self.scale if noise is None else noise
         mask = self.context.mask
-        constant = HALF_LOG_TWO_PI + log(self.scale)
-        return -0.5 * per_pair(residual.square(), mask) - total(constant, self.location.shape, mask)
+        constant = HALF_LOG_2PI + log_of_scale(self.scale)
+        return -0.5 * sum_over_latent_pairs(residual.square(), mask) - sum_broadcast_over_pairs(
+            constant, self.location.shape, mask
+        )
 
-    def _relocated(self, location: Tensor) -> HeadVariable:
+    def _with_location(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context, self.scale)
 
     @property
@@ -106,22 +115,24 @@ class NormalHeads(HeadVariable):
 
 
 class DeltaHeads(HeadVariable):
-    """Heads without noise: all mass at the location. Its only posterior is itself."""
+    """Deterministic heads: all mass at the location. Its only posterior is itself."""
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Returns the location; noise is needed only where a prior has its say."""
-        if self._elsewhere is not None:
+        """Returns the location; where the prior samples pairs without a latent, noise is needed."""
+        if self._prior_elsewhere is not None:
             return super().rsample(sample_shape)
         return self.location.expand(self._extended_shape(sample_shape))
 
-    def _draw(self, noise: Tensor) -> Tensor:
+    def _from_noise(self, noise: Tensor) -> Tensor:
         return self.location.expand(noise.shape)
 
-    def _density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
-        misses = per_pair((value != self.location).to(self.location.dtype), self.context.mask)
+    def _log_density(self, value: Tensor, noise: Tensor | None) -> Float[Tensor, "*batch"]:
+        misses = sum_over_latent_pairs(
+            (value != self.location).to(self.location.dtype), self.context.mask
+        )
         return torch.where(misses == 0, 0.0, -torch.inf).to(self.location.dtype)
 
-    def _relocated(self, location: Tensor) -> HeadVariable:
+    def _with_location(self, location: Tensor) -> HeadVariable:
         return type(self)(location, self.context)
 
     @property
@@ -137,22 +148,24 @@ class DeltaHeads(HeadVariable):
 
 @register_kl(NormalHeads, NormalHeads)
 def _kl_normal_normal(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch"]:
-    r"""Sum over heads and latent pairs of the elementwise divergence.
+    r"""Sums the elementwise KL over heads and latent pairs.
 
     .. math:: \log(\sigma_0/s) + (s^2 + (m - \mu)^2) / (2 \sigma_0^2) - 1/2
     """
     mask = q.context.mask
     ratio = q.scale / p.scale
-    excess = total(0.5 * (ratio**2 - 1) - log(ratio), q.location.shape, mask)
+    scale_terms = sum_broadcast_over_pairs(
+        0.5 * (ratio**2 - 1) - log_of_scale(ratio), q.location.shape, mask
+    )
     if q.location is p.location:
-        return excess
-    return excess + 0.5 * (_squared_shift(q, p) * mask.latent).sum((-1, -2))
+        return scale_terms
+    return scale_terms + 0.5 * (_squared_shift(q, p) * mask.latent).sum((-1, -2))
 
 
 def _squared_shift(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch query key"]:
     r""":math:`\sum_h (m_h - \mu_h)^2 / \sigma_{0h}^2` of every pair."""
-    one_scale = not isinstance(p.scale, Tensor)
-    if q.squares is not None and one_scale and p.location is q.context.scores:
+    scalar_scale = not isinstance(p.scale, Tensor)
+    if q.squares is not None and scalar_scale and p.location is q.context.scores:
         return q.squares / p.scale**2
     shift = q.location - p.location
     if isinstance(p.scale, Tensor) or p.scale != 1.0:

@@ -1,4 +1,4 @@
-"""The likelihood of a sentence: its tokens, and the smoothed stand-in used to train.
+"""The likelihood of a sentence's tokens, and the label-smoothed surrogate used in training.
 
 Label smoothing is that of Szegedy et al. 2016, https://arxiv.org/abs/1512.00567.
 """
@@ -17,20 +17,20 @@ from torch.distributions import constraints
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.output import GivenLogits, Output
 
-__all__ = ["SmoothedTokens", "Tokens", "tokens_of"]
+__all__ = ["SmoothedTokens", "Tokens", "make_token_distribution"]
 
 
 class Tokens(TorchDistribution):
-    """The tokens of a sentence given everything before each: an exact likelihood.
+    """The tokens of a sentence, each given its prefix: an exact likelihood.
 
     Args:
-        states: What predicts each token; the logits themselves where there is no output layer.
-        valid: True at real tokens; padding counts nothing.
-        output: The layer that turns states into tokens.
+        states: The state that predicts each token; the logits themselves without an output layer.
+        valid: True at real tokens; padding has log-probability 0.
+        output: The output layer.
 
     Attributes:
-        autocast: Whether the law was made under autocast, and its type; it is scored so wherever
-            that happens.
+        autocast: Whether the distribution was made under autocast, and the dtype; ``log_prob``
+            uses the same setting.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012
@@ -52,32 +52,32 @@ class Tokens(TorchDistribution):
 
     @property
     def logits(self) -> Float[Tensor, "*batch token vocab"]:
-        """Scores of the vocabulary at every position, made when asked for."""
+        """Scores of the vocabulary at every position, computed at each access."""
         return self.output(self.states)
 
     def token_log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch token"]:
         """Log-probability of every token, 0 at padding."""
         tokens = value.expand(self.states.shape[:-1])
-        enabled, kind = self.autocast
-        with torch.autocast(self.states.device.type, kind, enabled):
-            if self.states.device.type != "cpu":  # where padding is would have to be waited for
+        enabled, dtype = self.autocast
+        with torch.autocast(self.states.device.type, dtype, enabled):
+            if self.states.device.type != "cpu":  # indexing by a mask would synchronise
                 return self.output.log_prob(self.states, tokens, self.smoothing) * self.valid
             valid = self.valid.expand(tokens.shape)
-            found = self.output.log_prob(self.states[valid], tokens[valid], self.smoothing)
-        return found.new_zeros(tokens.shape).masked_scatter(valid, found)
+            log_probs = self.output.log_prob(self.states[valid], tokens[valid], self.smoothing)
+        return log_probs.new_zeros(tokens.shape).masked_scatter(valid, log_probs)
 
     def log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch"]:
         """Sums the log-probability of the real tokens of each sentence."""
         return self.token_log_prob(value).sum(-1)
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Draws every token given the tokens that were fed in; padding becomes token 0."""
+        """Samples every token given the tokens that were fed in; padding becomes token 0."""
         with torch.no_grad():
             categorical = torch.distributions.Categorical(logits=full_precision(self.logits))
             return categorical.sample(sample_shape) * self.valid
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Tokens:
-        """Puts batch dimensions in front."""
+        """Adds batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
@@ -86,14 +86,14 @@ class Tokens(TorchDistribution):
 
 
 class SmoothedTokens(Tokens):
-    r"""Label smoothing as a stand-in for the likelihood while training; not a density.
+    r"""Label smoothing, a surrogate of the likelihood in training; not a density.
 
     .. math:: (1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)
 
     Args:
-        states: What predicts each token.
+        states: The state that predicts each token.
         valid: True at real tokens.
-        output: The layer that turns states into tokens.
+        output: The output layer.
         smoothing: :math:`\epsilon`.
     """
 
@@ -108,7 +108,7 @@ class SmoothedTokens(Tokens):
         self.smoothing = smoothing
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> SmoothedTokens:
-        """Puts batch dimensions in front."""
+        """Adds batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
@@ -116,13 +116,13 @@ class SmoothedTokens(Tokens):
         return type(self)(states, self.valid, self.output, self.smoothing)
 
 
-def tokens_of(
+def make_token_distribution(
     states: Float[Tensor, "*batch token dim"],
     valid: Bool[Tensor, "*valid token"],
     output: Output,
     smoothing: float = 0.0,
 ) -> Tokens:
-    """The law of tokens: the stand-in where it is smoothed, exact otherwise."""
+    """Makes the distribution of tokens: label-smoothed if asked, exact otherwise."""
     if smoothing:
         return SmoothedTokens(states, valid, output, smoothing)
     return Tokens(states, valid, output)

@@ -1,12 +1,12 @@
-"""Families: conditional distributions of heads, of which priors and posteriors are made."""
+"""Families: conditional distributions of heads; priors and posteriors are built from them."""
 
 from latentheads.families.family import (
     Correlated,
     Family,
     Gaussian,
     Point,
-    check_distribution,
     check_family,
+    check_head_distribution,
 )
 from latentheads.families.fusion import LEAK, Fusion
 from latentheads.families.location import (
@@ -41,6 +41,6 @@ __all__ = [
     "RunningSum",
     "TargetConditioned",
     "WordScores",
-    "check_distribution",
     "check_family",
+    "check_head_distribution",
 ]

@@ -1,4 +1,7 @@
-"""Families: a conditional distribution of a block's heads. A prior and a posterior are both one."""
+"""Families: conditional distributions of a block's heads. Priors and posteriors are both families.
+
+A family is what zuko calls a ``LazyDistribution``: a module that maps a context to a distribution.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from latentheads.distributions import (
     HeadVariable,
     NormalHeads,
 )
-from latentheads.distributions.heads import spreads
+from latentheads.distributions.heads import is_expandable
 from latentheads.families.location import (
     Dependence,
     Location,
@@ -29,66 +32,71 @@ __all__ = ["Correlated", "Family", "Gaussian", "Point"]
 
 
 class Family(nn.Module, ABC):
-    """A conditional distribution of a block's heads given what the block knows."""
+    """A conditional distribution of a block's heads, given a :class:`HeadContext`."""
 
     @property
     def dependence(self) -> Dependence:
-        """What the law of one head may depend on: anything, unless a subclass knows better."""
+        """What one head may depend on: by default all heads and the logits below."""
         return Dependence()
 
     def prune(self, heads: Sequence[int]) -> None:
-        """Forgets what belongs to other heads; asked only of a family that does not mix them."""
+        """Removes the parameters of all other heads.
+
+        It is called only where no head depends on another.
+        """
 
     @abstractmethod
     def forward(self, context: HeadContext) -> HeadVariable:
         """Builds the distribution of the logits of all heads."""
 
 
-def check_family(maker: str, found: Any) -> Family:
-    """Refuses what is no family.
+def check_family(maker: str, family: Any) -> Family:
+    """Checks that a value is a family.
 
     Args:
-        maker: What made it, with its verb, for the message.
-        found: What it made.
+        maker: What made the value, with its verb, for the message.
+        family: The value.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The value is not a module.
     """
-    if not isinstance(found, nn.Module):
+    if not isinstance(family, nn.Module):
         raise ValueError(
             f"{maker} a Family, such as Gaussian(Identity(), HeadScale(block.heads, 0.5, "
-            f"learned=True)), got {shown(found)}"
+            f"learned=True)), got {shown(family)}"
         )
-    return cast(Family, found)
+    return cast(Family, family)
 
 
-def check_distribution(site: str, law: Any, shape: Sequence[int]) -> None:
-    """Refuses a value that is no law of a block's heads.
+def check_head_distribution(site: str, distribution: Any, shape: Sequence[int]) -> None:
+    """Checks that a value is a distribution of a block's heads.
 
     Args:
-        site: Of the heads, for the message.
-        law: What a family returned.
-        shape: Of what is drawn: ``*batch head query key``.
+        site: The name of the sample site, for the message.
+        distribution: What a family returned.
+        shape: The shape of a sample: ``*batch head query key``.
 
     Raises:
-        ValueError: It is no distribution, or one of another shape.
+        ValueError: The value is not a distribution, or has another shape.
     """
-    if not isinstance(law, TorchDistributionMixin):
+    if not isinstance(distribution, TorchDistributionMixin):
         raise ValueError(
             f"site {site!r}: a family must return a distribution of heads, such as NormalHeads, "
-            f"got {type(law).__name__}"
+            f"got {type(distribution).__name__}"
         )
     batch, event = torch.Size(shape[:-3]), torch.Size(shape[-3:])
-    if law.event_shape != event or not spreads(torch.Size(law.batch_shape), batch):
+    if distribution.event_shape != event or not is_expandable(
+        torch.Size(distribution.batch_shape), batch
+    ):
         raise ValueError(
             f"site {site!r}: a family must return a distribution of heads, queries and keys of "
             f"shape {tuple(event)}, sentences {tuple(batch)}; got shape "
-            f"{tuple(law.event_shape)}, sentences {tuple(law.batch_shape)}"
+            f"{tuple(distribution.event_shape)}, sentences {tuple(distribution.batch_shape)}"
         )
 
 
 class Gaussian(Family):
-    """Heads around a location, with a scale of their own or a constant one."""
+    """Normal heads: a location, and a scale that is learned for each head or constant."""
 
     def __init__(self, location: Location, scale: HeadScale) -> None:
         super().__init__()
@@ -97,23 +105,23 @@ class Gaussian(Family):
 
     @property
     def dependence(self) -> Dependence:
-        """That of the location."""
+        """The dependence of the location."""
         return self.location.dependence
 
     def prune(self, heads: Sequence[int]) -> None:
-        """Forgets the scales of other heads, and what the location has of them."""
+        """Removes the location's and the scale's parameters of all other heads."""
         self.location.prune(heads)
         self.scale.prune(heads)
 
     def forward(self, context: HeadContext) -> NormalHeads:
         """Builds ``N(location, scale^2)``."""
-        shift, squares = self.location.measured(context)
+        shift, squares = self.location.shift_and_squares(context)
         location = context.scores if shift is None else context.scores + shift
         return NormalHeads(location, context, self.scale(), squares)
 
 
 class Point(Family):
-    """Heads without noise: exactly their location."""
+    """Deterministic heads: a point mass at the location."""
 
     def __init__(self, location: Location) -> None:
         super().__init__()
@@ -121,7 +129,7 @@ class Point(Family):
 
     @property
     def dependence(self) -> Dependence:
-        """That of the location."""
+        """The dependence of the location."""
         return self.location.dependence
 
     def forward(self, context: HeadContext) -> DeltaHeads:
@@ -130,7 +138,7 @@ class Point(Family):
 
 
 class Correlated(Family):
-    """Heads that are linear in the heads before them: ``z = mu + L noise``, in one shot."""
+    """Normal heads that are linear in the heads before them: ``z = mu + L noise``."""
 
     def __init__(self, location: Location, factor: CholeskyFactor) -> None:
         super().__init__()
@@ -139,9 +147,9 @@ class Correlated(Family):
 
     @property
     def dependence(self) -> Dependence:
-        """All heads of the block, and what the location reads."""
-        return Dependence(climbs=self.location.dependence.climbs)
+        """All heads of the block, and what the location depends on."""
+        return Dependence(on_lower_logits=self.location.dependence.on_lower_logits)
 
     def forward(self, context: HeadContext) -> CholeskyHeads:
-        """Builds the full Gaussian over the heads of every pair."""
+        """Builds the full-covariance Gaussian over the heads of every pair."""
         return CholeskyHeads(self.location(context), context, self.factor())

@@ -1,4 +1,4 @@
-"""Locations: where a block's heads are centred, given what the block knows.
+"""Locations: the mean of a block's heads, given a :class:`HeadContext`.
 
 The cascade is that of Zheng, Wu and Kong 2021, https://aclanthology.org/2021.acl-long.45 (their
 code: https://github.com/LZhengisme/CODA), the running sum that of RealFormer (He, Ravula, Kanagal
@@ -34,15 +34,15 @@ __all__ = [
 
 
 class Dependence(NamedTuple):
-    """What the law of one head may depend on, beside its own scores.
+    """What the distribution of one head may depend on, besides its own scores.
 
     Attributes:
-        mixes: On other heads, in its block or below.
-        climbs: On the logits below.
+        across_heads: On other heads, in its block or below.
+        on_lower_logits: On the logits of the block below.
     """
 
-    mixes: bool = True
-    climbs: bool = True
+    across_heads: bool = True
+    on_lower_logits: bool = True
 
 
 class Location(nn.Module, ABC):
@@ -55,14 +55,17 @@ class Location(nn.Module, ABC):
     dependence = Dependence()
 
     def prune(self, heads: Sequence[int]) -> None:
-        """Forgets what belongs to other heads; asked only of a location that does not mix them."""
+        """Removes the parameters of all other heads.
+
+        It is called only where no head depends on another.
+        """
 
     @abstractmethod
     def shift(self, context: HeadContext) -> Float[Tensor, "*batch head query key"] | None:
         """Computes what is added to the scores; None for nothing."""
 
-    def measured(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
-        """The shift, and its squares summed over the heads of every pair where that is cheap."""
+    def shift_and_squares(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
+        """Computes the shift, and where it is cheap its squares summed over heads at every pair."""
         return self.shift(context), None
 
     def forward(self, context: HeadContext) -> Float[Tensor, "*batch head query key"]:
@@ -74,7 +77,7 @@ class Location(nn.Module, ABC):
 class Identity(Location):
     """``mu = c``: what the network computes without noise."""
 
-    dependence = Dependence(mixes=False, climbs=False)
+    dependence = Dependence(across_heads=False, on_lower_logits=False)
 
     def shift(self, context: HeadContext) -> None:
         """Adds nothing."""
@@ -84,10 +87,10 @@ class Identity(Location):
 class RunningSum(Location):
     """``mu = c + below``: RealFormer's residual."""
 
-    dependence = Dependence(mixes=False)
+    dependence = Dependence(across_heads=False)
 
     def shift(self, context: HeadContext) -> Tensor | None:
-        """Adds the logits below, where there are any."""
+        """Returns the logits below, if any."""
         return context.below
 
 
@@ -95,10 +98,10 @@ class Cascade(Location):
     """``mu = c + sigma(below)``, eq. 4 of the paper.
 
     Args:
-        block: The block; the first of a chain has nothing below and no parameters.
+        block: The block; the first of its attention type has nothing below and no parameters.
         hidden: Hidden units of the fusion for each head, the paper's alpha.
         link: Whether sigma has the residual link of App. A, ``sigma(z) = z + MLP(z)``.
-        zero: Start the fusion at zero.
+        zero: Initialise the fusion at zero.
     """
 
     def __init__(
@@ -109,22 +112,22 @@ class Cascade(Location):
         self.fusion = None if block.first else Fusion(block.heads, hidden, zero=zero)
 
     def shift(self, context: HeadContext) -> Tensor | None:
-        """Adds the fused logits below, where there are any."""
-        return self.measured(context)[0]
+        """Returns the fused logits below, if any."""
+        return self.shift_and_squares(context)[0]
 
-    def measured(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
-        """Adds the fused logits below, and knows their squares."""
+    def shift_and_squares(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
+        """Returns the fused logits below and their squares."""
         if self.fusion is None or context.below is None:
             return None, None
-        return self.fusion.measured(context.below, self.link)
+        return self.fusion.forward_and_squares(context.below, self.link)
 
 
 class ReleasedCascade(Location):
     """``mu = c + below + sigma(c + below)``: what the authors' code computes.
 
     Args:
-        block: The block. The released code also gives the first block of a chain a fusion that is
-            never used; here it has none.
+        block: The block. The released code also gives the first block of each attention type a
+            fusion that is never used; here it has none.
     """
 
     def __init__(self, block: Block) -> None:
@@ -132,44 +135,44 @@ class ReleasedCascade(Location):
         self.fusion = None if block.first else Fusion(block.heads, hidden=4, layers=3)
 
     def shift(self, context: HeadContext) -> Tensor | None:
-        """Adds the logits below and the fused sum."""
+        """Returns the logits below plus the fused sum."""
         if self.fusion is None or context.below is None:
             return None
         return context.below + self.fusion(context.scores + context.below)
 
 
 class OwnMLP(Location):
-    """``mu = c + MLP(c)`` over the heads of a pair; starts at the scores.
+    """``mu = c + MLP(c)`` over the heads of a pair; initialised at the scores.
 
     Args:
         heads: Number of heads H.
         hidden: Hidden units for each head.
     """
 
-    dependence = Dependence(climbs=False)
+    dependence = Dependence(on_lower_logits=False)
 
     def __init__(self, heads: int, hidden: int) -> None:
         super().__init__()
         self.fusion = Fusion(heads, hidden, zero=True)
 
     def shift(self, context: HeadContext) -> Tensor:
-        """Corrects the scores."""
+        """Returns the correction of the scores."""
         return self.fusion(context.scores)
 
-    def measured(self, context: HeadContext) -> tuple[Tensor, Tensor]:
-        """Corrects the scores, and knows the squares of the correction."""
-        return self.fusion.measured(context.scores)
+    def shift_and_squares(self, context: HeadContext) -> tuple[Tensor, Tensor]:
+        """Returns the correction of the scores and its squares."""
+        return self.fusion.forward_and_squares(context.scores)
 
 
 class Affine(Location):
-    r""":math:`\mu = c + a \odot c + b`: what n-gram heads say, each coordinate moved; starts at c.
+    r""":math:`\mu = c + a \odot c + b` for the outputs c of n-gram heads; initialised at c.
 
     Args:
         heads: Number of heads H.
-        size: Width of what a head says.
+        size: Width of a head's output.
     """
 
-    dependence = Dependence(mixes=False, climbs=False)
+    dependence = Dependence(across_heads=False, on_lower_logits=False)
 
     def __init__(self, heads: int, size: int) -> None:
         super().__init__()
@@ -177,10 +180,10 @@ class Affine(Location):
         self.bias = nn.Parameter(torch.zeros(heads, 1, size))
 
     def shift(self, context: HeadContext) -> Tensor:
-        """Stretches and shifts every coordinate."""
+        """Scales and shifts every coordinate."""
         return context.scores * self.gain + self.bias
 
     @torch.no_grad()
     def prune(self, heads: Sequence[int]) -> None:
-        """Forgets the numbers of other heads."""
+        """Removes the parameters of all other heads."""
         self.gain, self.bias = (nn.Parameter(x[list(heads)]) for x in (self.gain, self.bias))

@@ -1,4 +1,4 @@
-"""Scales: how far a block's heads spread around their location."""
+"""Scales: the standard deviation of a block's heads, or the Cholesky factor of their covariance."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["CholeskyFactor", "HeadScale"]
 
 
 class HeadScale(nn.Module):
-    """The standard deviation of a block's logits: a constant, or one learned number a head.
+    """The standard deviation of a block's logits: a constant, or one learned parameter per head.
 
     Attributes:
-        noise_factor: A factor that training may let grow from 0 to 1; 1 for every reported figure.
+        noise_factor: A factor that training may anneal from 0 to 1; it is 1 in evaluation.
 
     Args:
         heads: Number of heads H.
-        value: The constant, or where learning starts.
+        value: The constant, or the initial value.
         learned: Whether to learn it.
     """
 
@@ -38,7 +38,7 @@ class HeadScale(nn.Module):
 
     @torch.no_grad()
     def prune(self, heads: Sequence[int]) -> None:
-        """Forgets the numbers of other heads."""
+        """Removes the parameters of all other heads."""
         if self.log is not None:
             self.log = nn.Parameter(self.log[list(heads)])
 
@@ -48,7 +48,7 @@ class CholeskyFactor(nn.Module):
 
     Args:
         heads: Number of heads H.
-        scale: The diagonal, where learning starts.
+        scale: The initial value of the diagonal.
         learned_scale: Whether to learn the diagonal too.
     """
 
@@ -61,6 +61,6 @@ class CholeskyFactor(nn.Module):
         """Assembles the matrix."""
         strict = self.scale.noise_factor * self.below_diagonal.tril(-1)
         scale = self.scale()
-        # filled on the device: a number that is copied there would be waited for
+        # new_full fills on the device: copying a number there would synchronise with it
         diagonal = scale if isinstance(scale, Tensor) else strict.new_full((1,), scale)
         return strict + diagonal.to(strict.dtype).reshape(-1).expand(strict.shape[0]).diag()

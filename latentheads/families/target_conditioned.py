@@ -1,11 +1,11 @@
-r"""A posterior of logits that is told a text: its scores are moved by what each word says.
+r"""A posterior of logits that is conditioned on the target: each target token shifts the scores.
 
 .. math:: c_{htk} + \delta_{htk} - \operatorname{mean}_k \delta_{htk},
     \qquad \delta_{htk} = u_{ht}^\top w_{hk}
 
-u is made of the word and w of the position, a few numbers each. A row is moved by 0 on average,
-since what is added to all of its logits changes no weight of attention and costs a KL all the same.
-At the start nothing is moved.
+:math:`u_{ht}` is computed from the target token and :math:`w_{hk}` from the state at the key; both
+have a low rank. The mean over keys is subtracted, since a constant that is added to all logits of a
+row changes no attention weight and yet costs a KL. At initialisation the shift is 0.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ __all__ = ["TargetConditioned", "WordScores"]
 
 
 class WordScores(nn.Module):
-    """What a word says of every position; nothing at the start.
+    """Computes the shift of the scores from the target; 0 at initialisation.
 
-    What it takes of the model is detached: it reaches the likelihood through the logits alone.
+    The model's states and embeddings are detached: the posterior acts on the likelihood through the
+    logits alone.
 
     Args:
         heads: Number of heads H of the block.
-        width: Width of the states that the block reads.
-        output: Its rows stand for the words.
-        target: Whether the whole target is read, not the words before alone.
-        size: Its own width.
-        rank: Numbers that a word and a position have for each head.
+        width: Width of the states that enter the block.
+        output: The output layer, whose rows embed the target tokens.
+        target: Whether to condition on the whole target, not only on the prefix.
+        size: Hidden width.
+        rank: Rank of the shift, for each head.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class WordScores(nn.Module):
         rank: int = 4,
     ) -> None:
         super().__init__()
-        self._output = (output,)  # the model's own, and so no part of this
+        self._output = (
+            output,
+        )  # a tuple, so that the model's layer is not a submodule of this one
         self.rank = rank
         self.state = nn.Linear(width, size)
         self.target = TargetEncoder(output.width, size) if target else None
@@ -63,46 +66,51 @@ class WordScores(nn.Module):
         nn.init.zeros_(self.word.bias)
 
     def forward(self, context: HeadContext) -> Float[Tensor, "*batch head query key"]:
-        """What the scores are moved by."""
-        like = self.state.weight
-        known = self.state(context.query.detach().to(like.dtype))
+        """Computes the shift of the scores."""
+        weight = self.state.weight
+        states = self.state(context.query.detach().to(weight.dtype))
         if self.target is not None:
             batch = context.batch
             assert batch is not None
             with torch.no_grad():
-                words = self._output[0].rows_of(batch.target).to(known.dtype)
-            before = batch.target[:, : batch.context] != PAD  # read, and not scored
-            said = self.target(words, torch.cat([before, batch.counted], 1))
-            # behind the last token a decoder may read one more, which predicts nothing
-            known = known + F.pad(said, (0, 0, 0, known.shape[-2] - said.shape[-2]))
-        word = self._split(self.word(torch.tanh(known)))
-        position = self._split(self.position(context.key.detach().to(like.dtype)))
+                target_embeddings = self._output[0].rows_of(batch.target).to(states.dtype)
+            # context tokens condition the model and are not scored
+            is_context = batch.target[:, : batch.context] != PAD
+            target_states = self.target(
+                target_embeddings, torch.cat([is_context, batch.counted], 1)
+            )
+            # a decoder may be fed one token more, whose position predicts nothing
+            states = states + F.pad(
+                target_states, (0, 0, 0, states.shape[-2] - target_states.shape[-2])
+            )
+        word_factors = self._split(self.word(torch.tanh(states)))
+        position_factors = self._split(self.position(context.key.detach().to(weight.dtype)))
         latent = context.mask.latent.unsqueeze(-3)
-        moved = (word @ position.mT).to(context.scores.dtype) * latent
-        mean = moved.sum(-1, keepdim=True) / latent.sum(-1, keepdim=True).clamp_min(1)
-        return (moved - mean) * latent
+        shift = (word_factors @ position_factors.mT).to(context.scores.dtype) * latent
+        mean = shift.sum(-1, keepdim=True) / latent.sum(-1, keepdim=True).clamp_min(1)
+        return (shift - mean) * latent
 
     def _split(
-        self, states: Float[Tensor, "*batch place number"]
-    ) -> Float[Tensor, "*batch head place rank"]:
+        self, states: Float[Tensor, "*batch position features"]
+    ) -> Float[Tensor, "*batch head position rank"]:
         return full_precision(states).unflatten(-1, (-1, self.rank)).transpose(-3, -2)
 
     @torch.no_grad()
     def prune(self, heads: Sequence[int]) -> None:
-        """Forgets what belongs to other heads."""
+        """Removes the parameters of all other heads."""
         for layer in (self.word, self.position):
-            for name, each in list(layer.named_parameters()):
-                own = each.unflatten(0, (-1, self.rank))[list(heads)].flatten(0, 1)
-                setattr(layer, name, nn.Parameter(own))
+            for name, parameter in list(layer.named_parameters()):
+                kept = parameter.unflatten(0, (-1, self.rank))[list(heads)].flatten(0, 1)
+                setattr(layer, name, nn.Parameter(kept))
             layer.out_features = len(layer.bias)
 
 
 class TargetConditioned(Family):
-    """A family around scores that a text has moved.
+    """A family around scores that are shifted by the target.
 
     Args:
-        family: What it is without the text.
-        scores: What the text says.
+        family: The family of the shifted scores.
+        scores: Computes the shift.
     """
 
     def __init__(self, family: Family, scores: WordScores) -> None:
@@ -111,14 +119,14 @@ class TargetConditioned(Family):
 
     @property
     def dependence(self) -> Dependence:
-        """That of the family: a head is moved by what words say to it alone."""
+        """The dependence of the family: the shift of a head has parameters of its own."""
         return self.family.dependence
 
     def prune(self, heads: Sequence[int]) -> None:
-        """Forgets what belongs to other heads."""
+        """Removes the parameters of all other heads."""
         self.family.prune(heads)
         self.scores.prune(heads)
 
     def forward(self, context: HeadContext) -> HeadVariable:
-        """The family's law around the moved scores."""
+        """Builds the family's distribution around the shifted scores."""
         return self.family(replace(context, scores=context.scores + self.scores(context)))

@@ -16,7 +16,7 @@ from torch import Tensor
 from latentheads.alignment.aligner import AlignedTokens, AlignmentPass
 from latentheads.alignment.distribution import Alignments, sample_blocks, word_log_probs
 from latentheads.alignment.sampled import AlignmentSamples
-from latentheads.distributions import tokens_of
+from latentheads.distributions import make_token_distribution
 from latentheads.inference.enumeration import Enumeration, find_answers, find_tied
 from latentheads.names import TARGET
 
@@ -65,7 +65,9 @@ def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
     """Log-probability of every word if each head adds its mean word vector by its prior scores."""
     target = model_trace.nodes[TARGET]
     aligned: AlignmentPass = target["fn"].aligned
-    soft = tokens_of(aligned.softened(), aligned.valid, aligned.output, aligned.smoothing)
+    soft = make_token_distribution(
+        aligned.softened(), aligned.valid, aligned.output, aligned.smoothing
+    )
     return soft.token_log_prob(target["value"])
 
 

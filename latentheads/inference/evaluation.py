@@ -20,7 +20,7 @@ from latentheads.alignment.aligner import AlignedTokens
 from latentheads.batch import Batch, with_places
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
-from latentheads.corpora.batches import every_batch
+from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.handlers import PlugIn, SharedSamples, evaluation_mode
 from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
@@ -206,7 +206,7 @@ def evaluate(
     """
     check_pair(model, guide)
     if isinstance(batches, Part):
-        truth = batches.truth if truth is None else truth
+        truth = batches.true_log_probs if truth is None else truth
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
     device = model.device
@@ -219,7 +219,7 @@ def evaluate(
     tasks, known_tasks = Tasks(), Tasks()
     exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
     with evaluating(model, guide), fixed_noise(seed, device):
-        for batch, places in with_places(every_batch(batches, "batches")):
+        for batch, places in with_places(iterate_batches(batches, "batches")):
             here = batch.to(device)
             draws, weights = draw_terms(model, guide, here, held)
             how.update(draws[0].how)

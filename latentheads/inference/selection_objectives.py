@@ -28,7 +28,7 @@ from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import closed_form
 from latentheads.inference.objective import Head_ELBO, scored
 from latentheads.names import SELECTION, SENTENCES
-from latentheads.selection.distribution import Countable, Selection
+from latentheads.selection.distribution import EnumerableSelection, Selection
 
 __all__ = ["MOST", "Alternatives", "Enumerated_ELBO", "ScoreFunction_ELBO"]
 
@@ -58,14 +58,14 @@ class Alternatives(Head_ELBO):
         Raises:
             ValueError: It names what learns them.
         """
-        if not all(isinstance(law, Countable) for law in laws):
+        if not all(isinstance(law, EnumerableSelection) for law in laws):
             raise ValueError(
                 "gates are learned by select_gradient straight-through, "
                 "in Pyro's SVI by Head_ELBO(analytic=True)"
             )
 
     @abstractmethod
-    def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:
+    def _alternatives(self, laws: Mapping[str, EnumerableSelection]) -> list[dict[str, Tensor]]:
         """Selections to compare: what each site draws."""
 
     @abstractmethod
@@ -127,7 +127,7 @@ class Alternatives(Head_ELBO):
 
 
 def _log_q(
-    laws: Mapping[str, Countable], chosen: Mapping[str, Tensor], batch: Batch
+    laws: Mapping[str, EnumerableSelection], chosen: Mapping[str, Tensor], batch: Batch
 ) -> Float[Tensor, " sentence"]:
     """Log-probability of what the tasks of every sentence chose."""
     found = torch.zeros((), device=batch.target.device)
@@ -167,14 +167,14 @@ class Enumerated_ELBO(Alternatives):
             ValueError: It says how many there are, or names what learns them.
         """
         super().check(laws)
-        number = math.prod(cast(Countable, law).number for law in laws)
+        number = math.prod(cast(EnumerableSelection, law).num_choices for law in laws)
         if number > MOST:
             raise ValueError(
                 f"select_gradient enumerate goes through all choices of all blocks together: at "
                 f"most {MOST}, not {number}; score takes any number"
             )
 
-    def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:
+    def _alternatives(self, laws: Mapping[str, EnumerableSelection]) -> list[dict[str, Tensor]]:
         supports = (law.enumerate_support() for law in laws.values())
         return [dict(zip(laws, choice, strict=True)) for choice in product(*supports)]
 
@@ -205,7 +205,7 @@ class ScoreFunction_ELBO(Alternatives):
             raise ValueError(f"draws must be at least 2, got {draws}")
         self.draws = draws
 
-    def _alternatives(self, laws: Mapping[str, Countable]) -> list[dict[str, Tensor]]:
+    def _alternatives(self, laws: Mapping[str, EnumerableSelection]) -> list[dict[str, Tensor]]:
         with torch.no_grad():
             return [{site: law.sample() for site, law in laws.items()} for _ in range(self.draws)]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from latentheads.batch import Batch, with_places
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
-from latentheads.corpora.batches import every_batch
+from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import Tasks, draw_terms, evaluating, plug_in_beside
@@ -106,7 +106,7 @@ def part_bounds(
     """
     found, places, tasks = [], [], Tasks()
     with _drawing(model, guide, samples, seed) as held:
-        for batch, own in with_places(every_batch(batches, "batches")):
+        for batch, own in with_places(iterate_batches(batches, "batches")):
             found.append(_draw_bounds(model, guide, batch.to(model.device), held, tasks))
             places.append(own)
     return _join(found, torch.cat(places).argsort(stable=True))

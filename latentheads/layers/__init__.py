@@ -1,1 +1,1 @@
-"""Layers of a network that hold no heads: numerics, tables, output, the input of speech."""
+"""Layers without attention heads: numerics, embeddings, output layers, speech front end."""

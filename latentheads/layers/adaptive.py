@@ -1,14 +1,16 @@
-r"""Adaptive input and softmax: frequent words in a wide band, rare ones in narrower bands.
+r"""Adaptive input and softmax: wide embeddings of frequent tokens, narrower ones of rare tokens.
 
 Grave et al. 2017, https://arxiv.org/abs/1609.04309; Baevski and Auli 2019,
 https://arxiv.org/abs/1809.10853.
 
-With bands :math:`B_0, B_1, \dots` of types ordered by frequency, the law of a token stays exact:
+With bands :math:`B_0, B_1, \dots` of the vocabulary, ordered by frequency, the probability of a
+token is exact:
 
 .. math:: p(y \mid s) = \begin{cases} p_0(y \mid s) & y \in B_0 \\
           p_0(\text{band } i \mid s)\, p_i(y \mid s) & y \in B_i \end{cases}
 
-where :math:`p_0` is a softmax over the types of :math:`B_0` and one class a further band.
+where :math:`p_0` is a softmax over the tokens of :math:`B_0`, the head, and one class for each
+further band, the tails.
 """
 
 from __future__ import annotations
@@ -30,23 +32,24 @@ __all__ = ["AdaptiveOutput", "AdaptiveTable"]
 
 
 class AdaptiveTable(nn.Module):
-    """Embeddings of a width that falls by a factor from band to band, each projected to one width.
+    """Embeddings whose width decreases by a factor from band to band, projected to one width.
 
     Args:
-        vocabulary: Number of types, special tokens included.
+        vocab_size: Vocabulary size, including special tokens.
         width: Model width d.
-        cutoffs: Where a new band begins; the first types are the most frequent.
-        factor: By how much a band is narrower than the one before.
+        cutoffs: First token id of each band after the first; low ids are the most frequent.
+        factor: Ratio of the widths of successive bands.
     """
 
     def __init__(
-        self, vocabulary: int, width: int, cutoffs: Sequence[int], factor: int = 4
+        self, vocab_size: int, width: int, cutoffs: Sequence[int], factor: int = 4
     ) -> None:
         super().__init__()
-        ends = [0, *cutoffs, vocabulary]
+        ends = [0, *cutoffs, vocab_size]
         if any(low >= high for low, high in pairwise(ends)):
             raise ValueError(
-                f"cutoffs must rise between 0 and the {vocabulary:,} types, got {list(cutoffs)}"
+                f"cutoffs must rise between 0 and the vocabulary size {vocab_size:,}, "
+                f"got {list(cutoffs)}"
             )
         if factor < 1 or width < factor ** len(cutoffs):
             raise ValueError(
@@ -57,122 +60,128 @@ class AdaptiveTable(nn.Module):
         self.embedding_dim = width
         widths = [width // factor**band for band in range(len(ends) - 1)]
         self.bands = nn.ModuleList(
-            nn.Embedding(high - low, narrow, padding_idx=PAD if low == 0 else None)
-            for (low, high), narrow in zip(pairwise(ends), widths, strict=True)
+            nn.Embedding(high - low, band_width, padding_idx=PAD if low == 0 else None)
+            for (low, high), band_width in zip(pairwise(ends), widths, strict=True)
         )
-        self.projections = nn.ModuleList(nn.Linear(n, width, bias=False) for n in widths)
-        self._start()
+        self.projections = nn.ModuleList(
+            nn.Linear(band_width, width, bias=False) for band_width in widths
+        )
+        self._initialise()
 
     @torch.no_grad()
-    def _start(self) -> None:
+    def _initialise(self) -> None:
         for band in range(len(self.bands)):
             nn.init.normal_(self.rows(band), std=self.rows(band).shape[1] ** -0.5)
             nn.init.xavier_uniform_(self.projection(band))
         self.rows(0)[PAD].zero_()
 
-    def rows(self, band: int) -> Float[Tensor, "type narrow"]:
-        """The embeddings of a band's types."""
+    def rows(self, band: int) -> Float[Tensor, "token narrow"]:
+        """The embeddings of a band's tokens."""
         return cast(nn.Embedding, self.bands[band]).weight
 
     def projection(self, band: int) -> Float[Tensor, "dim narrow"]:
-        """The matrix that widens a band's embeddings."""
+        """The matrix that projects a band's embeddings to the model width."""
         return cast(nn.Linear, self.projections[band]).weight
 
     def forward(self, tokens: Int[Tensor, "*batch token"]) -> Float[Tensor, "*batch token dim"]:
         """Embeds tokens."""
         flat = tokens.flatten()
-        found = self.projection(0).new_zeros(len(flat), self.embedding_dim)
-        for place, (low, high) in enumerate(pairwise(self.ends)):
-            # a GPU is waited for: how many tokens a band has is known when they are counted
+        embeddings = self.projection(0).new_zeros(len(flat), self.embedding_dim)
+        for band, (low, high) in enumerate(pairwise(self.ends)):
+            # nonzero synchronises with a GPU: the number of tokens of a band depends on the data
             (rows,) = ((flat >= low) & (flat < high)).nonzero(as_tuple=True)
-            x = self.projections[place](self.bands[place](flat[rows] - low))
-            found = found.index_add(0, rows, x.to(found.dtype))
-        return found.view(*tokens.shape, self.embedding_dim)
+            x = self.projections[band](self.bands[band](flat[rows] - low))
+            embeddings = embeddings.index_add(0, rows, x.to(embeddings.dtype))
+        return embeddings.view(*tokens.shape, self.embedding_dim)
 
 
 class AdaptiveOutput(RowOutput):
-    """Softmax over the first band and one class a further band, and a softmax within each band.
+    """Softmax over the first band and one class for each tail, and a softmax within each tail.
 
-    Bands and projections are those of the input; only the classes are its own.
+    Bands and projections are those of the input; only the classes have weights of their own.
 
     Args:
         table: The input's embeddings.
-        rate: Dropout of the states projected to a further band.
+        dropout_rate: Dropout of the states that are projected to a tail.
     """
 
-    def __init__(self, table: AdaptiveTable, rate: float = 0.0) -> None:
+    def __init__(self, table: AdaptiveTable, dropout_rate: float = 0.0) -> None:
         super().__init__()
         self.table = table
-        self.rate = rate
-        classes = len(table.bands) - 1
-        self.classes = nn.Linear(table.embedding_dim, classes, bias=False) if classes else None
+        self.dropout_rate = dropout_rate
+        num_tails = len(table.bands) - 1
+        self.classes = nn.Linear(table.embedding_dim, num_tails, bias=False) if num_tails else None
 
     @property
-    def further(self) -> range:
-        """The bands that have a softmax of their own, behind the first."""
+    def tail_bands(self) -> range:
+        """The bands after the first, each with its own softmax."""
         return range(1, len(self.table.bands))
 
     @property
     def head(self) -> Float[Tensor, "first dim"]:
-        """The rows of the first softmax: its types, then a class a further band."""
+        """The rows of the head softmax: its tokens, then one class for each tail."""
         first = self.table.rows(0)
         return first if self.classes is None else torch.cat([first, self.classes.weight])
 
-    def class_of(self, band: int) -> int:
-        """The place of a further band in the first softmax."""
+    def cluster_index(self, band: int) -> int:
+        """The index of a tail's class in the head softmax."""
         return self.table.ends[1] + band - 1
 
-    def first_of(self, words: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
-        """The place of each word, or of its band, in the first softmax."""
-        first = words
-        for band in self.further:
-            first = torch.where(words >= self.table.ends[band], self.class_of(band), first)
-        return first
+    def head_index(self, tokens: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
+        """The index of each token, or of its tail's class, in the head softmax."""
+        index = tokens
+        for band in self.tail_bands:
+            index = torch.where(tokens >= self.table.ends[band], self.cluster_index(band), index)
+        return index
 
-    def inside(self, words: Int[Tensor, "*batch"], band: int) -> Bool[Tensor, "*batch"]:
-        """Which words are of a band."""
-        return (words >= self.table.ends[band]) & (words < self.table.ends[band + 1])
+    def in_band(self, tokens: Int[Tensor, "*batch"], band: int) -> Bool[Tensor, "*batch"]:
+        """True at the tokens of a band."""
+        return (tokens >= self.table.ends[band]) & (tokens < self.table.ends[band + 1])
 
-    def narrow(
+    def project_to_band(
         self, states: Float[Tensor, "*batch dim"], band: int
     ) -> Float[Tensor, "*batch narrow"]:
-        """States as a further band reads them: the input's projection, backwards."""
+        """Projects states to the width of a tail, by the transposed projection of the input."""
         return F.linear(states, self.table.projection(band).T)
 
-    def drop(self, narrow: Float[Tensor, "*batch narrow"]) -> Float[Tensor, "*batch narrow"]:
-        """Dropout of what a further band reads."""
-        return dropout(narrow, self.rate, self.training)
+    def apply_dropout(
+        self, narrow: Float[Tensor, "*batch narrow"]
+    ) -> Float[Tensor, "*batch narrow"]:
+        """Applies dropout to states that are projected to a tail."""
+        return dropout(narrow, self.dropout_rate, self.training)
 
     def check_smoothing(self, smoothing: float) -> None:
-        """Refuses labels that are smoothed over all types."""
+        """Raises an error for label smoothing, which needs a full softmax."""
         if smoothing:
             raise ValueError("label_smoothing needs a full softmax: use 0 with an adaptive one")
 
     @property
     def width(self) -> int:
-        """That of the input."""
+        """The model width."""
         return self.table.embedding_dim
 
-    def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
-        """Those of the first softmax, and of a further band's words those of the band besides."""
-        flat = words.flatten()
-        found = self.head[self.first_of(flat)]
-        for band in self.further:
-            (rows,) = self.inside(flat, band).nonzero(as_tuple=True)
-            own = self.table.rows(band)[flat[rows] - self.table.ends[band]]
-            wide = F.linear(own, self.table.projection(band))
-            found = found.index_add(0, rows, wide.to(found.dtype))
-        return found.view(*words.shape, self.width)
+    def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
+        """The rows of the head softmax, plus for tokens of a tail their own rows."""
+        flat = tokens.flatten()
+        vectors = self.head[self.head_index(flat)]
+        for band in self.tail_bands:
+            (rows,) = self.in_band(flat, band).nonzero(as_tuple=True)
+            band_rows = self.table.rows(band)[flat[rows] - self.table.ends[band]]
+            projected = F.linear(band_rows, self.table.projection(band))
+            vectors = vectors.index_add(0, rows, projected.to(vectors.dtype))
+        return vectors.view(*tokens.shape, self.width)
 
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
-        """The log-probability of every type."""
+        """Computes the log-probability of every token of the vocabulary."""
         head = full_precision(F.linear(states, self.head)).log_softmax(-1)
-        parts = [head[..., : self.table.ends[1]]]
-        for band in self.further:
-            inner = F.linear(self.drop(self.narrow(states, band)), self.table.rows(band))
-            into = head[..., self.class_of(band)].unsqueeze(-1)
-            parts.append(into + full_precision(inner).log_softmax(-1))
-        return torch.cat(parts, -1)
+        log_probs = [head[..., : self.table.ends[1]]]
+        for band in self.tail_bands:
+            logits = F.linear(
+                self.apply_dropout(self.project_to_band(states, band)), self.table.rows(band)
+            )
+            band_log_prob = head[..., self.cluster_index(band)].unsqueeze(-1)
+            log_probs.append(band_log_prob + full_precision(logits).log_softmax(-1))
+        return torch.cat(log_probs, -1)
 
     def log_prob(
         self,
@@ -180,15 +189,15 @@ class AdaptiveOutput(RowOutput):
         tokens: Int[Tensor, "*batch"],
         smoothing: float = 0.0,
     ) -> Float[Tensor, "*batch"]:
-        """Log-probability of each token; only the bands that occur are computed."""
+        """Computes the log-probability of each token; only bands that occur are computed."""
         self.check_smoothing(smoothing)
         x, y = states.flatten(0, -2), tokens.flatten()
-        found = linear_log_prob(x, self.head, self.first_of(y))
-        for band in self.further:
-            (rows,) = self.inside(y, band).nonzero(as_tuple=True)
+        log_probs = linear_log_prob(x, self.head, self.head_index(y))
+        for band in self.tail_bands:
+            (rows,) = self.in_band(y, band).nonzero(as_tuple=True)
             if len(rows):
-                narrow = self.drop(self.narrow(x[rows], band))
-                own = y[rows] - self.table.ends[band]
-                inner = linear_log_prob(narrow, self.table.rows(band), own)
-                found = found.index_add(0, rows, inner.to(found.dtype))
-        return found.view(tokens.shape)
+                band_states = self.apply_dropout(self.project_to_band(x[rows], band))
+                band_tokens = y[rows] - self.table.ends[band]
+                within_band = linear_log_prob(band_states, self.table.rows(band), band_tokens)
+                log_probs = log_probs.index_add(0, rows, within_band.to(log_probs.dtype))
+        return log_probs.view(tokens.shape)

@@ -1,8 +1,8 @@
-"""CTC, a second likelihood of the text that trains an encoder to hear in order.
+"""CTC, an auxiliary loss of a speech encoder.
 
 Connectionist temporal classification, Graves et al. 2006, https://doi.org/10.1145/1143844.1143891,
-beside attention as in Kim et al. 2017, https://arxiv.org/abs/1609.06773. It is added to what is
-trained and is never a part of a bound: it says nothing of the model whose bound is reported.
+joint with attention as in Kim et al. 2017, https://arxiv.org/abs/1609.06773. It is added to the
+training loss and is never part of a reported bound.
 """
 
 from __future__ import annotations
@@ -21,19 +21,17 @@ __all__ = ["CTC"]
 
 
 class CTC(nn.Module):
-    """Says at each position of an encoder which token is heard there, or none.
-
-    No token is PAD, which therefore says that none is heard.
+    """Predicts a token or blank at each position of an encoder. PAD is the blank.
 
     Args:
-        width: Of the encoder's states.
-        types: Of the target's vocabulary.
-        weight: Factor of its nats beside those of the bound, while training.
+        width: Width of the encoder's states.
+        vocab_size: Size of the target vocabulary.
+        weight: Weight of the CTC loss in training.
     """
 
-    def __init__(self, width: int, types: int, weight: float) -> None:
+    def __init__(self, width: int, vocab_size: int, weight: float) -> None:
         super().__init__()
-        self.head = nn.Linear(width, types)
+        self.head = nn.Linear(width, vocab_size)
         self.weight = weight
 
     def forward(
@@ -42,35 +40,35 @@ class CTC(nn.Module):
         valid: Bool[Tensor, "batch position"],
         target: Int[Tensor, "batch target"],
     ) -> Float[Tensor, "*batch"]:
-        """The nats of each text, its end left out; 0 of one for which there are too few positions.
+        """Computes the CTC loss of each text without EOS, in nats; 0 if it has too few positions.
 
-        A text needs a position for each token, and one between two tokens that are alike.
+        A text needs a position for each token, and one more between two equal tokens.
 
         Args:
             memory: The encoder's states.
-            valid: The positions that are no padding.
+            valid: True at positions that are not padding.
             target: The texts, each ended by EOS, padded.
         """
-        words = (target != PAD) & (target != EOS)
-        target = target.masked_fill(~words, PAD)
-        scores = torch.log_softmax(full_precision(self.head(memory)), -1)
-        draws = scores.flatten(0, -3).shape[0] // len(target)  # draws stand before the sentences
+        is_word = (target != PAD) & (target != EOS)
+        target = target.masked_fill(~is_word, PAD)
+        log_probs = torch.log_softmax(full_precision(self.head(memory)), -1)
+        num_samples = log_probs.flatten(0, -3).shape[0] // len(target)  # samples are in front
         nats = F.ctc_loss(
-            scores.flatten(0, -3).transpose(0, 1),
-            target.repeat(draws, 1),
-            valid.sum(-1).repeat(draws),
-            words.sum(-1).repeat(draws),
+            log_probs.flatten(0, -3).transpose(0, 1),
+            target.repeat(num_samples, 1),
+            valid.sum(-1).repeat(num_samples),
+            is_word.sum(-1).repeat(num_samples),
             blank=PAD,
             reduction="none",
             zero_infinity=True,
         )
-        return nats.view(scores.shape[:-2])
+        return nats.view(log_probs.shape[:-2])
 
     @torch.no_grad()
-    def hear(
+    def greedy_decode(
         self, memory: Float[Tensor, "batch position dim"], valid: Bool[Tensor, "batch position"]
     ) -> list[list[int]]:
-        """The likeliest token of every position, repetitions and silence left out."""
+        """The most probable token of every position, without repetitions and blanks."""
         likeliest = self.head(memory).argmax(-1).tolist()
         lengths = valid.sum(-1).tolist()
         return [

@@ -1,4 +1,4 @@
-"""Numbers: the width of densities, softmax and dropout that cost little, sums that keep little."""
+"""Numerics: full-precision densities, fast softmax and dropout, memory-saving weighted sums."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torch.nn import functional as F
 from torch.overrides import has_torch_function_variadic
 
 __all__ = [
+    "as_tensor_like",
     "dropout",
     "exp",
     "exp_",
-    "first_derivative",
+    "forbid_second_derivative",
     "full_precision",
     "log_softmax",
-    "numbers_like",
     "softmax",
     "weighted_sum",
 ]
@@ -32,36 +32,36 @@ def full_precision(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
-def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a gradient that is computed by hand refuse a derivative of its own.
+def forbid_second_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a hand-written ``backward`` raise an error when it is itself differentiated.
 
-    Torch's ``once_differentiable`` refuses it only where the gradient that comes in has one: that
-    of a sum has none, and a Hessian would lack a part of itself without a word.
+    ``torch.autograd.function.once_differentiable`` raises only if the incoming gradient requires
+    grad. That of a sum does not, so that a Hessian would silently lack a term.
     """
 
     @wraps(backward)
-    def only(ctx: Any, *gradients: Tensor | None) -> Any:
+    def checked_backward(ctx: Any, *gradients: Tensor | None) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "a network of heads has no second derivatives, since its gradients are made by "
-                "hand: drop create_graph, and what takes a Hessian"
+                "a network of heads has no second derivatives, since its backward passes are "
+                "hand-written: drop create_graph, and what takes a Hessian"
             )
         return backward(ctx, *gradients)
 
-    return only
+    return checked_backward
 
 
-def numbers_like(values: Sequence[Any] | np.ndarray, like: Tensor) -> Tensor:
-    """A tensor of Python's numbers, of the type and on the device of another tensor.
+def as_tensor_like(values: Sequence[Any] | np.ndarray, like: Tensor) -> Tensor:
+    """Makes a tensor of Python numbers with the dtype and device of another tensor.
 
-    ``torch.tensor(values, device=...)`` and an index that is a list wait until a GPU has done all
-    that it was asked for; this does not.
+    ``torch.tensor(values, device=...)`` and indexing by a list synchronise with a GPU; this does
+    not.
     """
     return torch.as_tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
 
 
 def softmax(x: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch key"]:
-    """``torch.softmax`` over the last dimension; short rows on a CPU cost a third of it."""
+    """``torch.softmax`` over the last dimension; three times as fast for short rows on a CPU."""
     return torch.softmax(_fill_vectors(x), -1)[..., : x.shape[-1]]
 
 
@@ -71,14 +71,14 @@ def log_softmax(x: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch key"]:
 
 
 def _fill_vectors(x: Tensor) -> Tensor:
-    """Pads rows shorter than a vector register of 512 bits by logits of probability 0.
+    """Pads rows that are shorter than a vector register of 512 bits by logits of -inf.
 
-    PyTorch goes element by element through a row that does not fill one.
+    PyTorch does not vectorise a softmax over rows that do not fill a register.
     """
-    lacking = 64 // x.element_size() - x.shape[-1]
-    if x.device.type != "cpu" or lacking <= 0:
+    missing = 64 // x.element_size() - x.shape[-1]
+    if x.device.type != "cpu" or missing <= 0:
         return x
-    return F.pad(x, (0, lacking), value=-math.inf)
+    return F.pad(x, (0, missing), value=-math.inf)
 
 
 def exp(x: Tensor) -> Tensor:
@@ -105,25 +105,25 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, probability)
-    return x * _factors(x, *_kept(x, probability))
+    return x * _dropout_factors(x, *_sample_keep_mask(x, probability))
 
 
-def _kept(x: Tensor, probability: float) -> tuple[Shaped[Tensor, ...], float]:
-    """Which elements are kept, a byte of 0 or 1 each, and the factor that makes up for the rest."""
+def _sample_keep_mask(x: Tensor, probability: float) -> tuple[Shaped[Tensor, ...], float]:
+    """Samples a keep mask, bytes of 0 or 1; also returns the scale of kept elements."""
     if x.device.type != "cpu":
         kept = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - probability)
         return kept, 1 / (1 - probability)
     threshold = min(max(1, round(probability * 2**16)), 2**16 - 1)
-    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+    random_words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    bits = random_words.view(torch.int16)[: x.numel()].view(x.shape)
     below = threshold - 2**15 - 1
-    # bits > below, as 0 or 1: to compare, and to turn truth values into numbers, costs far more
+    # bits > below, as 0 or 1: a comparison and the conversion of booleans cost far more
     kept = bits.clamp_(below, below + 1).sub_(below).to(torch.int8)
     return kept, 2**16 / (2**16 - threshold)
 
 
-def _factors(x: Tensor, kept: Shaped[Tensor, ...], factor: float) -> Tensor:
-    """0 for what is dropped, the factor for what is kept, in the type of ``x``."""
+def _dropout_factors(x: Tensor, kept: Shaped[Tensor, ...], factor: float) -> Tensor:
+    """0 for dropped elements, the factor for kept ones, in the dtype of ``x``."""
     return kept.to(x.dtype).mul_(factor)
 
 
@@ -133,26 +133,26 @@ def weighted_sum(
     probability: float = 0.0,
     training: bool = False,
 ) -> Float[Tensor, "*out query dim"]:
-    """``dropout(weights) values``, multiplied in the type of the values.
+    """``dropout(weights) values``, multiplied in the dtype of the values.
 
-    For the gradient it keeps the weights, which a softmax keeps anyway, and which of them were
-    dropped, a byte each; dropped and narrowed weights are made again.
+    For the gradient it stores the weights, which a softmax stores anyway, and the keep mask, one
+    byte per element. The weights after dropout are recomputed.
     """
     if not probability or not training:
         kept, factor = None, 1.0
     else:
-        kept, factor = _kept(weights, probability)
-    plain = kept is None and weights.dtype == values.dtype
-    if plain or has_torch_function_variadic(weights, values):
-        return torch.matmul(_narrowed(weights, values, kept, factor), values)
-    found: Tensor = _WeightedSum.apply(weights, values, kept, factor)
-    return found
+        kept, factor = _sample_keep_mask(weights, probability)
+    no_dropout_or_cast = kept is None and weights.dtype == values.dtype
+    if no_dropout_or_cast or has_torch_function_variadic(weights, values):
+        return torch.matmul(_dropped_weights(weights, values, kept, factor), values)
+    result: Tensor = _WeightedSum.apply(weights, values, kept, factor)
+    return result
 
 
-def _narrowed(weights: Tensor, values: Tensor, kept: Tensor | None, factor: float) -> Tensor:
-    """The weights after dropout, in the type of the values."""
+def _dropped_weights(weights: Tensor, values: Tensor, kept: Tensor | None, factor: float) -> Tensor:
+    """The weights after dropout, in the dtype of the values."""
     if kept is not None:
-        weights = weights * _factors(weights, kept, factor)
+        weights = weights * _dropout_factors(weights, kept, factor)
     return weights.to(values.dtype)
 
 
@@ -165,22 +165,22 @@ class _WeightedSum(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(weights, values, kept)
         ctx.factor = factor
-        return torch.matmul(_narrowed(weights, values, kept, factor), values)
+        return torch.matmul(_dropped_weights(weights, values, kept, factor), values)
 
     @staticmethod
-    @first_derivative
+    @forbid_second_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         weights, values, kept = ctx.saved_tensors
-        to_weights = torch.matmul(grad, values.mT).to(weights.dtype)
+        grad_weights = torch.matmul(grad, values.mT).to(weights.dtype)
         dropped = weights
         if kept is not None:
-            factors = _factors(weights, kept, ctx.factor)
-            to_weights *= factors
+            factors = _dropout_factors(weights, kept, ctx.factor)
+            grad_weights *= factors
             dropped = factors.mul_(weights)
-        to_values = torch.matmul(dropped.to(values.dtype).mT, grad)
+        grad_values = torch.matmul(dropped.to(values.dtype).mT, grad)
         return (
-            to_weights.sum_to_size(weights.shape),
-            to_values.sum_to_size(values.shape),
+            grad_weights.sum_to_size(weights.shape),
+            grad_values.sum_to_size(values.shape),
             None,
             None,
         )

@@ -1,4 +1,4 @@
-"""From states to tokens: the output layer, and its log-likelihood without the matrix of logits."""
+"""Output layers, and their log-likelihood without the whole matrix of logits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_unary
 
-from latentheads.layers.numeric import exp_, first_derivative, full_precision
+from latentheads.layers.numeric import exp_, forbid_second_derivative, full_precision
 
 __all__ = [
     "CHUNK",
@@ -27,19 +27,19 @@ __all__ = [
     "RowOutput",
     "Slices",
     "TableOutput",
-    "for_products",
+    "cast_for_matmul",
     "linear_log_prob",
 ]
 
 CHUNK = {"cpu": 2**21, "cuda": 2**27}
-"""Logits in float32 that are in memory at a time, in half precision twice as many."""
+"""Logits in memory at a time, in float32; in half precision twice as many."""
 
 STRIP = {"cpu": 2**18, "cuda": 2**27}
-"""Logits that are widened at a time: on a CPU they stay in the cache of a core."""
+"""Logits that are upcast at a time: on a CPU they fit into a core's cache."""
 
 
 class Output(nn.Module, ABC):
-    """The law of one token given a state."""
+    """The distribution of one token given a state."""
 
     @abstractmethod
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
@@ -54,18 +54,18 @@ class Output(nn.Module, ABC):
     ) -> Float[Tensor, "*batch"]:
         r"""Log-probability of each token, in float32 or wider.
 
-        With smoothing :math:`\epsilon` it is the stand-in
-        :math:`(1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)`, no density.
+        With smoothing :math:`\epsilon` it is the surrogate
+        :math:`(1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)`, not a density.
         """
 
-    def held(self) -> Output:
-        """The same law with the weights that the layer has now, whichever it is given later.
+    def with_current_weights(self) -> Output:
+        """Makes a copy of the layer that is bound to the present weight tensors, without cloning.
 
-        A law is scored after its pass, when ``torch.func.functional_call`` has taken back the
-        weights that it lent for the pass.
+        ``log_prob`` is called after the pass, when ``torch.func.functional_call`` has restored the
+        original weights.
         """
         weights = (*self.parameters(), *self.buffers())
-        return deepcopy(self, {id(each): each for each in weights})
+        return deepcopy(self, {id(weight): weight for weight in weights})
 
 
 class GivenLogits(Output):
@@ -90,9 +90,9 @@ class GivenLogits(Output):
 
 
 class RowOutput(Output):
-    """Every word has a row, whose product with a state is what its law has besides normalisers.
+    """An output layer with a row for every token, whose product with a state is the token's score.
 
-    So what adds to a state adds to scores. The law may be one softmax or a product of several.
+    So adding to a state adds to the scores. The distribution is a softmax or a product of several.
     """
 
     @property
@@ -101,12 +101,12 @@ class RowOutput(Output):
         """The width of a state."""
 
     @abstractmethod
-    def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
-        """The row of each word."""
+    def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
+        """The row of each token."""
 
-    def held(self) -> RowOutput:
-        """The same law with the weights that the layer has now; see :class:`Output`."""
-        return cast(RowOutput, super().held())
+    def with_current_weights(self) -> RowOutput:
+        """Binds the present weights; see :class:`Output`."""
+        return cast(RowOutput, super().with_current_weights())
 
 
 class LinearOutput(RowOutput):
@@ -115,19 +115,19 @@ class LinearOutput(RowOutput):
     @property
     @abstractmethod
     def weight(self) -> Float[Tensor, "vocab dim"]:
-        """The matrix: one row a type."""
+        """The matrix: one row per token of the vocabulary."""
 
     @property
     def width(self) -> int:
-        """That of the matrix."""
+        """The width of the matrix."""
         return self.weight.shape[-1]
 
-    def rows_of(self, words: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
-        """Those of the matrix."""
-        return self.weight[words]
+    def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
+        """The rows of the matrix."""
+        return self.weight[tokens]
 
-    def held(self) -> LinearOutput:
-        """The same law with the matrix that the layer has now; see :class:`Output`."""
+    def with_current_weights(self) -> LinearOutput:
+        """Binds the present matrix; see :class:`Output`."""
         return MatrixOutput(self.weight)
 
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
@@ -142,15 +142,15 @@ class LinearOutput(RowOutput):
     ) -> Float[Tensor, "*batch"]:
         """Log-probability of each token; see :class:`Output`."""
         flat = states.flatten(0, -2)
-        found = linear_log_prob(flat, self.weight, tokens.flatten(), smoothing)
-        return found.view(tokens.shape)
+        log_probs = linear_log_prob(flat, self.weight, tokens.flatten(), smoothing)
+        return log_probs.view(tokens.shape)
 
 
 class TableOutput(LinearOutput):
-    """The matrix is a table of embeddings, which may be the input's own.
+    """The matrix is an embedding table, which may be tied to the input.
 
     Args:
-        table: One row a type.
+        table: One row per token of the vocabulary.
     """
 
     def __init__(self, table: nn.Embedding) -> None:
@@ -164,20 +164,20 @@ class TableOutput(LinearOutput):
 
 
 class MatrixOutput(LinearOutput):
-    """The matrix is given.
+    """The matrix is a tensor that belongs to another module.
 
     Args:
-        matrix: One row a type.
+        matrix: One row per token of the vocabulary.
     """
 
     def __init__(self, matrix: Float[Tensor, "vocab dim"]) -> None:
         super().__init__()
-        self._held = (matrix,)  # not a parameter: it belongs to another module
+        self._matrix = (matrix,)  # a tuple, so that it is not registered as a parameter
 
     @property
     def weight(self) -> Float[Tensor, "vocab dim"]:
-        """The one that was given."""
-        return self._held[0]
+        """The matrix."""
+        return self._matrix[0]
 
 
 def linear_log_prob(
@@ -188,74 +188,76 @@ def linear_log_prob(
 ) -> Float[Tensor, " position"]:
     """Log-softmax of ``states weight^T`` at each token, without the matrix of logits.
 
-    A tensor that records what is done to it is shown the plain formula.
+    A tensor subclass that records operations gets the plain formula.
     """
     if has_torch_function_unary(states):
         return GivenLogits().log_prob(F.linear(states, weight), tokens, smoothing)
-    found: Tensor = _LinearLogProb.apply(states, weight, tokens, smoothing)
-    return found
+    log_probs: Tensor = _LinearLogProb.apply(states, weight, tokens, smoothing)
+    return log_probs
 
 
 class _LinearLogProb(torch.autograd.Function):
     r"""``log softmax(x W^T)`` at the token, a slice of positions at a time.
 
-    The logits of a slice are made, read and forgotten, and made again for the gradient:
+    The logits of a slice are freed after use and recomputed for the gradient:
     :math:`\partial / \partial z_v = [v = y](1 - \epsilon) + \epsilon / V - \mathrm{softmax}(z)_v`.
-    Products run in autocast's type, all else in float32 or wider.
+    Products run in autocast's dtype, all else in float32 or wider.
 
-    On a CPU the gradient of the sum over positions is made in the same pass as the value; it is the
-    one that is asked for unless positions weigh differently.
+    On a CPU the forward pass also computes the gradient of the sum over positions; the backward
+    pass uses it if the incoming gradient is the same at all positions.
     """
 
     @staticmethod
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, tokens: Tensor, smoothing: float
     ) -> Tensor:
-        x, w = for_products(states, weight)
+        x, w = cast_for_matmul(states, weight)
         slices = Slices(x, w)
         normaliser = torch.empty(len(x), dtype=slices.wide, device=x.device)
-        chosen = torch.empty_like(normaliser)
-        at_once = x.device.type == "cpu" and any(ctx.needs_input_grad)
-        sums = Gradients(slices) if at_once else None
+        token_logits = torch.empty_like(normaliser)
+        grad_in_forward = x.device.type == "cpu" and any(ctx.needs_input_grad)
+        gradients = Gradients(slices) if grad_in_forward else None
         total = torch.empty_like(normaliser)
-        for rows, narrow in slices:
-            for strip, logits in slices.widened(rows, narrow, put_back=at_once):
-                chosen[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
-                top = logits.amax(-1, keepdim=True)
-                torch.sum(exp_(logits.sub_(top)), -1, out=total[strip])
-                normaliser[strip] = top.squeeze(-1)
-            if sums:
-                sums.subtract_mean(rows, narrow, total[rows].reciprocal())
+        for rows, logits_slice in slices:
+            for strip, logits in slices.upcast(rows, logits_slice, put_back=grad_in_forward):
+                token_logits[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
+                maximum = logits.amax(-1, keepdim=True)
+                torch.sum(exp_(logits.sub_(maximum)), -1, out=total[strip])
+                normaliser[strip] = maximum.squeeze(-1)
+            if gradients:
+                gradients.subtract_mean(rows, logits_slice, total[rows].reciprocal())
         normaliser += total.log_()
         ctx.smoothing, ctx.kind = smoothing, w.dtype
-        made = sums.of(tokens, torch.ones_like(chosen), smoothing) if sums else ()
-        ctx.save_for_backward(states, weight, tokens, normaliser, *made)
-        found = chosen * (1 - smoothing) - normaliser
+        cached_grads = (
+            gradients.of(tokens, torch.ones_like(token_logits), smoothing) if gradients else ()
+        )
+        ctx.save_for_backward(states, weight, tokens, normaliser, *cached_grads)
+        log_probs = token_logits * (1 - smoothing) - normaliser
         if smoothing:
-            found = found + smoothing * (full_precision(x) @ full_precision(w).mean(0))
-        return found
+            log_probs = log_probs + smoothing * (full_precision(x) @ full_precision(w).mean(0))
+        return log_probs
 
     @staticmethod
-    @first_derivative
+    @forbid_second_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        states, weight, tokens, normaliser, *made = ctx.saved_tensors
+        states, weight, tokens, normaliser, *cached_grads = ctx.saved_tensors
         grad = grad.to(normaliser.dtype)
-        alike = bool(made) and torch.equal(grad, grad[:1].expand_as(grad))
-        if made and len(grad) and (alike or not ctx.needs_input_grad[1]):
-            to_states, to_weight = made[0] * grad[:, None], made[1] * grad[:1]
+        uniform_grad = bool(cached_grads) and torch.equal(grad, grad[:1].expand_as(grad))
+        if cached_grads and len(grad) and (uniform_grad or not ctx.needs_input_grad[1]):
+            grad_states, grad_weight = cached_grads[0] * grad[:, None], cached_grads[1] * grad[:1]
         else:
             slices = Slices(states.to(ctx.kind), weight.to(ctx.kind))
-            sums = Gradients(slices)
-            for rows, narrow in slices:
-                for strip, logits in slices.widened(rows, narrow, put_back=True):
+            gradients = Gradients(slices)
+            for rows, logits_slice in slices:
+                for strip, logits in slices.upcast(rows, logits_slice, put_back=True):
                     exp_(logits.sub_(normaliser[strip, None]))
-                sums.subtract_mean(rows, narrow, grad[rows])
-            to_states, to_weight = sums.of(tokens, grad, ctx.smoothing)
-        return to_states.to(states.dtype), to_weight.to(weight.dtype), None, None
+                gradients.subtract_mean(rows, logits_slice, grad[rows])
+            grad_states, grad_weight = gradients.of(tokens, grad, ctx.smoothing)
+        return grad_states.to(states.dtype), grad_weight.to(weight.dtype), None, None
 
 
 class Gradients:
-    """The gradients of a weighted sum of log-probabilities, for the states and for the table.
+    """Accumulates the gradients of a weighted sum of log-probabilities, for states and weights.
 
     Args:
         slices: The logits.
@@ -266,39 +268,41 @@ class Gradients:
         x, w = slices.x, slices.w
         self.states = torch.empty(x.shape, dtype=slices.wide, device=x.device)
         self.table = torch.zeros(w.shape, dtype=slices.wide, device=w.device)
-        self._product, self._widened = torch.empty_like(w), torch.empty_like(self.table)
+        self._product, self._upcast_buffer = torch.empty_like(w), torch.empty_like(self.table)
 
-    def subtract_mean(self, rows: slice, mass: Tensor, scale: Tensor | None = None) -> None:
-        """Subtracts the part of a slice's softmax, whose probabilities are the mass, scaled."""
+    def subtract_mean(
+        self, rows: slice, probabilities: Tensor, scale: Tensor | None = None
+    ) -> None:
+        """Subtracts the expectation under a slice's softmax probabilities, times a scale."""
         x, w = self.slices.x[rows], self.slices.w
         if scale is None:
-            self.states[rows] = -(mass @ w)
+            self.states[rows] = -(probabilities @ w)
         else:
-            torch.mul(mass @ w, -scale[:, None], out=self.states[rows])
+            torch.mul(probabilities @ w, -scale[:, None], out=self.states[rows])
             x = (x * scale[:, None]).to(x.dtype)
-        self.table -= self._widened.copy_(torch.mm(mass.T, x, out=self._product))
+        self.table -= self._upcast_buffer.copy_(torch.mm(probabilities.T, x, out=self._product))
 
     def of(self, tokens: Tensor, weights: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """Adds the part of the tokens and of the smoothing, and returns both gradients."""
+        """Adds the terms of the tokens and of the smoothing, and returns both gradients."""
         x, w = full_precision(self.slices.x), full_precision(self.slices.w)
-        sure = (1 - smoothing) * weights
-        self.states.addcmul_(w[tokens], sure[:, None])
-        self.table.index_add_(0, tokens, x * sure[:, None])
+        token_weights = (1 - smoothing) * weights
+        self.states.addcmul_(w[tokens], token_weights[:, None])
+        self.table.index_add_(0, tokens, x * token_weights[:, None])
         if smoothing:
-            share = smoothing * weights
-            self.states += share[:, None] * w.mean(0)
-            self.table += (share @ x) / len(w)
+            smoothing_weights = smoothing * weights
+            self.states += smoothing_weights[:, None] * w.mean(0)
+            self.table += (smoothing_weights @ x) / len(w)
         return self.states, self.table
 
 
 class Slices:
-    """The logits ``x W^T`` of one slice of positions after the other, in the same memory.
+    """Computes the logits ``x W^T`` slice by slice of the positions, in one buffer.
 
     Args:
         x: States.
-        w: Weights, of the same type.
-        unit: States that belong together: neither a slice nor a strip cuts them apart.
-        strip: Logits that are widened at a time, on each kind of device.
+        w: Weights, of the same dtype.
+        unit: Number of consecutive states that no slice or strip may separate.
+        strip: Logits that are upcast at a time, by device type.
     """
 
     def __init__(
@@ -313,38 +317,38 @@ class Slices:
         self._wide = x.new_empty(0 if self.same else self._strip, len(w), dtype=self.wide)
 
     def _rows(self, limit: Mapping[str, int]) -> int:
-        """Positions whose logits fill what may be in memory."""
+        """Number of positions whose logits fit a limit."""
         entries = self._unit * len(self.w)
         return self._unit * max(1, limit.get(self.w.device.type, limit["cuda"]) // entries)
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
         for start in range(0, len(self.x), self._height):
             rows = slice(start, min(start + self._height, len(self.x)))
-            narrow = self._narrow[: rows.stop - start]
-            yield rows, torch.mm(self.x[rows], self.w.T, out=narrow)
+            logits_slice = self._narrow[: rows.stop - start]
+            yield rows, torch.mm(self.x[rows], self.w.T, out=logits_slice)
 
-    def widened(
-        self, rows: slice, narrow: Tensor, put_back: bool
+    def upcast(
+        self, rows: slice, logits_slice: Tensor, put_back: bool
     ) -> Iterator[tuple[slice, Tensor]]:
-        """A slice in float32 or wider, a strip at a time.
+        """Yields a slice in float32 or wider, strip by strip.
 
         Args:
-            rows: Where the slice stands.
-            narrow: Its logits.
-            put_back: Whether the strip, as the caller has changed it, is copied back.
+            rows: The positions of the slice.
+            logits_slice: Its logits.
+            put_back: Whether the strip, after changes by the caller, is copied back.
         """
-        for start, part in zip(count(rows.start, self._strip), narrow.split(self._strip)):
+        for start, part in zip(count(rows.start, self._strip), logits_slice.split(self._strip)):
             wide = part if self.same else self._wide[: len(part)].copy_(part)
             yield slice(start, start + len(part)), wide
             if put_back and not self.same:
                 part.copy_(wide)
 
 
-def for_products(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the type that autocast multiplies in, or in the wider of their own."""
+def cast_for_matmul(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Casts both to autocast's dtype or, without autocast, to the wider of their dtypes."""
     device = states.device.type
     if torch.is_autocast_enabled(device):
-        kind = torch.get_autocast_dtype(device)
+        dtype = torch.get_autocast_dtype(device)
     else:
-        kind = torch.promote_types(states.dtype, weight.dtype)
-    return states.to(kind), weight.to(kind)
+        dtype = torch.promote_types(states.dtype, weight.dtype)
+    return states.to(dtype), weight.to(dtype)

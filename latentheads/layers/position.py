@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["positions"]
+__all__ = ["sinusoidal_positions"]
 
 
-def positions(
+def sinusoidal_positions(
     length: int, width: int, device: torch.device, dtype: torch.dtype
 ) -> Float[Tensor, "length width"]:
     """Sinusoidal positions: sines in the first half of the width, cosines in the second."""

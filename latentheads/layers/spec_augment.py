@@ -1,6 +1,6 @@
-"""SpecAugment: hides bands of frequency and stretches of time while training.
+"""SpecAugment: frequency and time masking of speech in training.
 
-Park et al. 2019, https://arxiv.org/abs/1904.08779; the time is not warped.
+Park et al. 2019, https://arxiv.org/abs/1904.08779, without time warping.
 """
 
 from __future__ import annotations
@@ -11,71 +11,72 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-__all__ = ["POLICIES", "Hiding", "Policy", "SpecAugment", "hide"]
+__all__ = ["POLICIES", "Policy", "SpecAugmentPolicy", "apply_spec_augment"]
 
 Policy = Literal["none", "LB", "LD"]
 """The names of the paper."""
 
 
-class SpecAugment(NamedTuple):
-    """How much is hidden of an utterance.
+class SpecAugmentPolicy(NamedTuple):
+    """Number and size of the masks.
 
     Attributes:
-        bands: Bands of frequency.
-        widest: Bins of a band, at most.
-        stretches: Stretches of time.
-        longest: Frames of a stretch, at most.
+        frequency_masks: Number of frequency masks.
+        max_bins: Maximum width of a frequency mask, F.
+        time_masks: Number of time masks.
+        max_frames: Maximum length of a time mask, T.
     """
 
-    bands: int
-    widest: int
-    stretches: int
-    longest: int
+    frequency_masks: int
+    max_bins: int
+    time_masks: int
+    max_frames: int
 
 
-POLICIES: dict[Policy, SpecAugment] = {
-    "none": SpecAugment(0, 0, 0, 0),
-    "LB": SpecAugment(1, 27, 1, 100),
-    "LD": SpecAugment(2, 27, 2, 100),
+POLICIES: dict[Policy, SpecAugmentPolicy] = {
+    "none": SpecAugmentPolicy(0, 0, 0, 0),
+    "LB": SpecAugmentPolicy(1, 27, 1, 100),
+    "LD": SpecAugmentPolicy(2, 27, 2, 100),
 }
-"""The policies of the paper, whose frames have 80 bins."""
+"""The policies of the paper, for frames of 80 bins."""
 
 BINS = 80
-"""Bins of the frames that the widths are meant for."""
+"""Number of bins that the policies' ``max_bins`` refer to."""
 
 assert set(POLICIES) == set(get_args(Policy))
 
 
-def hide(
-    frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"], policy: SpecAugment
+def apply_spec_augment(
+    frames: Float[Tensor, "batch frame bin"],
+    lengths: Int[Tensor, " batch"],
+    policy: SpecAugmentPolicy,
 ) -> Float[Tensor, "batch frame bin"]:
-    """Sets bands and stretches to 0, the mean of normalised frames; each utterance its own.
+    """Sets masked bins and frames to 0, the mean of normalised frames; each utterance separately.
 
-    A stretch lies within its utterance, and where that is short it is at most as long as the
-    utterance. Bands are as wide in proportion where frames have another number of bins. Noise comes
-    from torch's global generator.
+    A time mask lies within its utterance. The width of frequency masks is scaled to the number of
+    bins. Noise comes from torch's global generator.
 
     Args:
-        frames: Normalised.
+        frames: Normalised frames.
         lengths: Frames of each utterance.
-        policy: How much is hidden.
+        policy: Number and size of the masks.
     """
     bins = frames.shape[-1]
-    widest = torch.full_like(lengths, policy.widest * bins // BINS)
-    every = torch.full_like(lengths, bins)
-    hidden = _draw_spans(policy.bands, widest, every, bins).unsqueeze(-2)
-    longest = lengths.clamp(max=policy.longest)
-    hidden = hidden | _draw_spans(policy.stretches, longest, lengths, frames.shape[-2]).unsqueeze(
-        -1
-    )
-    return frames.masked_fill(hidden, 0.0)
+    widest = torch.full_like(lengths, policy.max_bins * bins // BINS)
+    all_bins = torch.full_like(lengths, bins)
+    masked = _sample_spans(policy.frequency_masks, widest, all_bins, bins).unsqueeze(-2)
+    longest = lengths.clamp(max=policy.max_frames)
+    masked = masked | _sample_spans(
+        policy.time_masks, longest, lengths, frames.shape[-2]
+    ).unsqueeze(-1)
+    return frames.masked_fill(masked, 0.0)
 
 
-class Hiding(nn.Module):
-    """Hides parts of utterances while training, and nothing in evaluation mode; see :func:`hide`.
+class SpecAugment(nn.Module):
+    """Masks utterances in training mode only; see :func:`apply_spec_augment`.
 
     Args:
-        policy: How much is hidden.
+        policy: The name of a policy.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -85,20 +86,20 @@ class Hiding(nn.Module):
     def forward(
         self, frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch frame bin"]:
-        """Hides some of the frames."""
+        """Masks frames and bins."""
         if self.training and any(self.policy):
-            return hide(frames, lengths, self.policy)
+            return apply_spec_augment(frames, lengths, self.policy)
         return frames
 
 
-def _draw_spans(
-    number: int, longest: Int[Tensor, " batch"], within: Int[Tensor, " batch"], size: int
-) -> Bool[Tensor, "batch place"]:
-    """True within spans that are drawn, each of length 0 ... longest - 1, below an end."""
-    shape = (*longest.shape, number)
+def _sample_spans(
+    num_spans: int, longest: Int[Tensor, " batch"], limit: Int[Tensor, " batch"], size: int
+) -> Bool[Tensor, "batch position"]:
+    """True within sampled spans, each of length 0 ... longest - 1, that end within a limit."""
+    shape = (*longest.shape, num_spans)
     length = (torch.rand(shape, device=longest.device) * longest.unsqueeze(-1)).long()
-    room = within.unsqueeze(-1) - length + 1
-    start = (torch.rand(shape, device=longest.device) * room).long()
-    place = torch.arange(size, device=longest.device)
-    inside = (place >= start.unsqueeze(-1)) & (place < (start + length).unsqueeze(-1))
-    return inside.any(-2)
+    num_starts = limit.unsqueeze(-1) - length + 1
+    start = (torch.rand(shape, device=longest.device) * num_starts).long()
+    position = torch.arange(size, device=longest.device)
+    in_span = (position >= start.unsqueeze(-1)) & (position < (start + length).unsqueeze(-1))
+    return in_span.any(-2)

@@ -1,4 +1,4 @@
-"""What a posterior makes of a whole target."""
+"""The encoder of the target, for posteriors that condition on it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from latentheads.layers.position import positions
+from latentheads.layers.position import sinusoidal_positions
 
 __all__ = ["TargetEncoder"]
 
 
 class TargetEncoder(nn.Module):
-    """Reads a whole target, in both directions, by two layers of attention.
+    """A bidirectional Transformer encoder of the target, of two layers.
 
     Args:
-        width: Width of the word vectors.
-        size: Its own width, an even number.
+        width: Width of the token embeddings.
+        size: Width of the encoder, an even number.
     """
 
     def __init__(self, width: int, size: int) -> None:
@@ -32,13 +32,13 @@ class TargetEncoder(nn.Module):
     def forward(
         self, words: Float[Tensor, "sentence target dim"], valid: Bool[Tensor, "sentence target"]
     ) -> Float[Tensor, "sentence target size"]:
-        """Gives each word what all others say of it."""
+        """Encodes each token in the context of the whole target."""
         x = self.words(words)
-        place = (valid.cumsum(-1) - 1).clamp_min(0)  # padding, left or right, moves no word
-        x = x + positions(x.shape[1], x.shape[2], x.device, x.dtype)[place]
-        read = valid | ~valid.any(-1, keepdim=True)  # of a text without a word something is read
+        position = (valid.cumsum(-1) - 1).clamp_min(0)  # left padding shifts no token
+        x = x + sinusoidal_positions(x.shape[1], x.shape[2], x.device, x.dtype)[position]
+        attended = valid | ~valid.any(-1, keepdim=True)  # an empty text attends to its padding
         # a CPU's fused kernel takes several times as long for its gradient in half precision
         kernels = sdpa_kernel(SDPBackend.MATH) if x.device.type == "cpu" else nullcontext()
         with kernels:
-            found: Tensor = self.stack(x, src_key_padding_mask=~read)
-        return found
+            states: Tensor = self.stack(x, src_key_padding_mask=~attended)
+        return states

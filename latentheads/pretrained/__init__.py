@@ -1,6 +1,6 @@
-"""Networks of Hugging Face ``transformers``: their attention heads as sample sites, by one call.
+"""Networks of Hugging Face ``transformers``: one call makes their attention heads sample sites.
 
-The room loads ``transformers`` when a network is made latent, not when it is imported.
+``transformers`` is imported when a network is made latent, not when this package is imported.
 """
 
 from latentheads.pretrained.batch import EncodedBatch

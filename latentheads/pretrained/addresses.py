@@ -1,4 +1,4 @@
-"""Where the heads of a network are: its attention modules, and the chain and layer of each."""
+"""The attention modules of a network, with the attention type and layer of each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from latentheads.names import ATTENTION_TYPES, Block
 __all__ = ["Address", "find_heads", "parse_blocks"]
 
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
-"""The names that modules and configurations have for the number of their heads."""
+"""Names of the number of heads in modules and configurations."""
 
 OUTPUTS = (
     *("o_proj", "out_proj", "c_proj", "o", "out_lin"),
     *("dense", "wo", "Wo", "proj", "projection"),
 )
-"""The names that modules have for the projection that reads their heads out."""
+"""Names of the output projection in attention modules."""
 
 CROSS = re.compile("cross|encoder_attn|encdec", re.IGNORECASE)
 
@@ -32,10 +32,10 @@ class Address:
     """An attention module of a network.
 
     Attributes:
-        block: Its chain, its layer and the number of its heads.
+        block: Its attention type, its layer and the number of its heads.
         attention: The module that calls the attention function.
-        projection: The module that reads the heads out.
-        path: What the network calls the attention module.
+        projection: The output projection.
+        path: The name of the attention module in the network.
     """
 
     block: Block
@@ -45,74 +45,84 @@ class Address:
 
 
 def find_heads(network: Any) -> list[Address]:
-    """The attention modules of a network, in its own order.
+    """Finds the attention modules of a network, in its own order.
 
     Args:
         network: A ``PreTrainedModel``.
 
     Raises:
-        ValueError: There are none that let their attention be chosen, or two have one name.
+        ValueError: None uses ``AttentionInterface``, or two have the same name.
     """
-    own = type(network).__name__
-    # the layers of ALBERT are one module that runs many times: one site cannot be drawn twice
+    network_name = type(network).__name__
+    # the layers of ALBERT are one module that runs many times: a site cannot be sampled twice
     if hasattr(network.config, "num_hidden_groups"):
-        raise ValueError(f"{own} shares one attention module between layers: no site is one layer")
-    attending = [found for found in network.named_modules() if _chooses_attention(found[1])]
-    if not attending or not network._can_set_attn_implementation():
         raise ValueError(
-            f"{own} does not let its attention be chosen by name (AttentionInterface of "
+            f"{network_name} shares one attention module between layers: no site is one layer"
+        )
+    attention_modules = [
+        addresses
+        for addresses in network.named_modules()
+        if _uses_attention_interface(addresses[1])
+    ]
+    if not attention_modules or not network._can_set_attn_implementation():
+        raise ValueError(
+            f"{network_name} does not let its attention be chosen by name (AttentionInterface of "
             "transformers): its heads cannot be made latent"
         )
     encoder = _modules_of_encoder(network)
-    found = [_address_of(path, module, network, encoder) for path, module in attending]
-    names = [address.block.name for address in found]
+    addresses = [_address_of(path, module, network, encoder) for path, module in attention_modules]
+    names = [address.block.name for address in addresses]
     for name in names:
         if names.count(name) > 1:
-            first, second, *_ = (each.path for each in found if each.block.name == name)
+            first, second, *_ = (each.path for each in addresses if each.block.name == name)
             raise ValueError(
-                f"{own} has two blocks {name!r}, {first} and {second}: make one of its parts latent"
+                f"{network_name} has two blocks {name!r}, {first} and {second}: make one of its "
+                "parts latent"
             )
-    return found
+    return addresses
 
 
 def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
-    """The blocks that a word names: all, layers such as 3 or 3-5, chains, names; commas between.
+    """Parses a choice of blocks: all, layers such as 3 or 3-5, attention types, or block names.
 
     Args:
-        blocks: The word.
-        addresses: The blocks there are.
+        blocks: The text, with commas between items.
+        addresses: All blocks of the network.
 
     Returns:
-        Those that are named, each knowing where its chain begins now.
+        The chosen blocks, each with the first chosen layer of its attention type.
 
     Raises:
-        ValueError: A part of it names no block.
+        ValueError: An item names no block.
     """
     chosen: set[str] = set()
-    for word in split_items(blocks):
-        named = {block.name for block in addresses if _names_block(word, block)}
+    for item in split_items(blocks):
+        named = {block.name for block in addresses if _matches_block(item, block)}
         if not named:
-            known = ", ".join(block.name for block in addresses)
+            available = ", ".join(block.name for block in addresses)
             raise ValueError(
-                f"blocks {word!r} names no block: give all, layers such as 3 or 3-5, "
-                f"chains ({', '.join(ATTENTION_TYPES)}), or some of {known}"
+                f"blocks {item!r} names no block: give all, layers such as 3 or 3-5, "
+                f"attention types ({', '.join(ATTENTION_TYPES)}), or some of {available}"
             )
         chosen |= named
-    found = [block for block in addresses if block.name in chosen]
-    begins = {b.chain: min(c.layer for c in found if c.chain == b.chain) for b in found}
-    return [replace(block, begins=begins[block.chain]) for block in found]
+    chosen_blocks = [block for block in addresses if block.name in chosen]
+    first_layers = {
+        b.chain: min(other.layer for other in chosen_blocks if other.chain == b.chain)
+        for b in chosen_blocks
+    }
+    return [replace(block, begins=first_layers[block.chain]) for block in chosen_blocks]
 
 
-def _names_block(word: str, block: Block) -> bool:
-    layers = re.fullmatch(r"(\d+)(?:-(\d+))?", word)
+def _matches_block(item: str, block: Block) -> bool:
+    layers = re.fullmatch(r"(\d+)(?:-(\d+))?", item)
     if layers is None:
-        return word in ("all", block.chain, block.name)
+        return item in ("all", block.chain, block.name)
     first, last = layers.groups()
     return int(first) <= block.layer <= int(last or first)
 
 
-def _chooses_attention(module: nn.Module) -> bool:
-    """Whether a module asks the registry which attention function to call."""
+def _uses_attention_interface(module: nn.Module) -> bool:
+    """Whether a module takes its attention function from ``AttentionInterface``."""
     code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
     return code is not None and "get_interface" in code.co_names
 
@@ -124,14 +134,14 @@ def _modules_of_encoder(network: Any) -> set[nn.Module]:
 
 
 def _address_of(path: str, module: nn.Module, network: Any, encoder: set[nn.Module]) -> Address:
-    crosses = getattr(module, "is_cross_attention", False) or CROSS.search(path) is not None
+    is_cross = getattr(module, "is_cross_attention", False) or CROSS.search(path) is not None
     if network.config.is_encoder_decoder:
         side = "encoder" if module in encoder else "decoder"
     else:
-        side = "decoder" if crosses or getattr(module, "is_causal", False) else "encoder"
+        side = "decoder" if is_cross or getattr(module, "is_causal", False) else "encoder"
     layer = re.search(r"(?:^|\.)(\d+)(?:\.|$)", path)
-    chain = f"{side}-{'cross' if crosses else 'self'}"
-    block = Block(chain, int(layer.group(1)) if layer else 0, _count_heads(module))
+    attention_type = f"{side}-{'cross' if is_cross else 'self'}"
+    block = Block(attention_type, int(layer.group(1)) if layer else 0, _count_heads(module))
     projection = next(_find_outputs(path, module, network), None)
     if projection is None:
         raise ValueError(
@@ -150,10 +160,10 @@ def _count_heads(module: Any) -> int:
 
 
 def _find_outputs(path: str, module: nn.Module, network: nn.Module) -> Iterator[nn.Module]:
-    """The output projection: a child of the module, or, as in BERT, of what stands beside it."""
+    """Finds the output projection: a child of the module or, as in BERT, of its sibling."""
     children = dict(module.named_children())
     yield from (children[name] for name in OUTPUTS if name in children)
-    beside = getattr(network.get_submodule(path.rpartition(".")[0]), "output", None)
-    dense = getattr(beside, "dense", None)
+    sibling = getattr(network.get_submodule(path.rpartition(".")[0]), "output", None)
+    dense = getattr(sibling, "dense", None)
     if isinstance(dense, nn.Module):
         yield dense

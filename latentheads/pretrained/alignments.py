@@ -1,11 +1,11 @@
 """Alignment blocks above the decoder of a network of ``transformers``.
 
-They stand between the decoder's last states and the network's own output layer, which hooks
-connect: nothing of the network is changed. Heads point at the states of its encoder, or, where
-there is none, at the decoder's own states of the tokens before.
+Hooks insert them between the decoder's last states and the network's own output layer; the network
+itself is not changed. Heads point at the states of the encoder or, in a decoder-only network, at
+the states of earlier tokens.
 
-A bias of the output layer, as Marian has, is one more column of its matrix, and one more number of
-every state, which is 1.
+A bias of the output layer, as in Marian, becomes one more column of its matrix, and a constant 1 in
+every state.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from latentheads.pretrained.likelihoods import Likelihood, NextToken, TargetToke
 __all__ = ["AlignedDecoder", "NetworkOutput", "make_aligned"]
 
 NEAR = 1e-3
-"""Relative difference of scores that rounding may make."""
+"""Tolerance for rounding, relative and absolute, when scores are compared."""
 
 
 class NetworkOutput(LinearOutput):
-    """The output layer of a network, bias included; it has no weights of its own.
+    """The output layer of a network, including its bias; it has no weights of its own.
 
     Args:
         network: The network.
 
     Raises:
-        ValueError: It has none, or none that is linear.
+        ValueError: The network has no linear output layer.
     """
 
     def __init__(self, network: Any) -> None:
@@ -50,32 +50,35 @@ class NetworkOutput(LinearOutput):
             raise ValueError(
                 f"{type(network).__name__} has no linear output layer: alignments need one"
             )
-        behind = getattr(network, "final_logits_bias", None)
-        self._held = layer, behind  # not submodules
-        self.biased = layer.bias is not None or (behind is not None and bool(behind.any()))
+        logits_bias = getattr(network, "final_logits_bias", None)
+        self._layer_and_bias = layer, logits_bias  # a tuple, so that they are not submodules
+        self.biased = layer.bias is not None or (
+            logits_bias is not None and bool(logits_bias.any())
+        )
 
     @property
     def layer(self) -> nn.Linear:
-        """The network's own."""
-        return self._held[0]
+        """The network's own output layer."""
+        return self._layer_and_bias[0]
 
     @property
-    def added_behind(self) -> Float[Tensor, "1 vocab"] | float:
-        """What the network adds to the scores of its layer."""
-        return self._held[1] if self.biased and self._held[1] is not None else 0.0
+    def added_bias(self) -> Float[Tensor, "1 vocab"] | float:
+        """The bias that the network adds to the scores of its output layer."""
+        bias = self._layer_and_bias[1]
+        return bias if self.biased and bias is not None else 0.0
 
     @property
     def weight(self) -> Float[Tensor, "vocab dim"]:
-        """The matrix, the bias its last column."""
+        """The matrix, with the bias as its last column."""
         if not self.biased:
             return self.layer.weight
-        bias = torch.zeros_like(self.layer.weight[:, 0]) + self.added_behind
+        bias = torch.zeros_like(self.layer.weight[:, 0]) + self.added_bias
         if self.layer.bias is not None:
             bias = bias + self.layer.bias
         return torch.cat([self.layer.weight, bias.view(-1, 1)], 1)
 
     def widen(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch wide"]:
-        """States as the matrix reads them: with a 1 behind where there is a bias."""
+        """Appends a 1 to states if there is a bias."""
         return F.pad(states, (0, 1), value=1.0) if self.biased else states
 
 
@@ -84,37 +87,37 @@ class _Call:
     """The arguments of the decoder in a call of the network.
 
     Attributes:
-        tokens: The tokens that it reads.
-        real: Which of them are no padding.
+        tokens: The input tokens.
+        valid: The padding mask of the tokens.
         memory: The states of the encoder.
-        memory_real: Which of them are no padding.
-        before: How many tokens of earlier calls are in the cache.
+        memory_valid: The padding mask of the memory.
+        num_cached: Number of tokens in the cache.
     """
 
     tokens: Tensor | None
-    real: Tensor | None
+    valid: Tensor | None
     memory: Tensor | None
-    memory_real: Tensor | None
-    before: int
+    memory_valid: Tensor | None
+    num_cached: int
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> _Call:
-        cache = told.get("past_key_values")
+    def of(cls, arguments: dict[str, Any]) -> _Call:
+        cache = arguments.get("past_key_values")
         return cls(
-            told.get("input_ids"),
-            told.get("attention_mask"),
-            told.get("encoder_hidden_states"),
-            told.get("encoder_attention_mask"),
+            arguments.get("input_ids"),
+            arguments.get("attention_mask"),
+            arguments.get("encoder_hidden_states"),
+            arguments.get("encoder_attention_mask"),
             0 if cache is None else int(cache.get_seq_length()),
         )
 
 
 class AlignedDecoder:
-    """Alignments between a decoder and its output layer, connected by hooks.
+    """Alignment blocks between a decoder and its output layer, connected by hooks.
 
-    While :meth:`hearing` it keeps the states that alignments read. In any other call of the
-    network, such as a step of ``generate``, the scores become log-probabilities, all alignments
-    summed.
+    Inside :meth:`recording` it stores the states for the alignment blocks. In any other call of the
+    network, such as a step of ``generate``, it replaces the scores by log-probabilities that are
+    marginalised over all alignments.
 
     Args:
         network: The network.
@@ -126,157 +129,164 @@ class AlignedDecoder:
         self.network, self.aligner, self.output = network, aligner, output
         self._decoder = network.get_decoder()
         self._takes = inspect.signature(self._decoder.forward)
-        self._hearing = self._checked = False
+        self._recording = self._checked = False
         self._call: _Call | None = None
         self._states: Tensor | None = None
-        self._said: Tensor | None = None
-        self._begun: tuple[Tensor, AlignmentState] | None = None
+        self._last_scores: Tensor | None = None
+        self._cached_state: tuple[Tensor, AlignmentState] | None = None
 
     @property
     def past(self) -> bool:
-        """Whether it is the decoder's own states that heads may point at."""
+        """Whether heads point at the decoder's own earlier states."""
         return not self.network.config.is_encoder_decoder
 
     @property
     def _needs_all(self) -> bool:
-        """Whether every token is read again for each next one."""
+        """Whether each step needs the states of all tokens before."""
         return self.aligner.options.chained or (self.past and self.aligner.points)
 
     def attach(self) -> list[Any]:
-        """Connects the hooks; gives their handles, which disconnect them."""
+        """Registers the hooks, and returns their handles."""
         layer = self.output.layer
         return [
             self.network.register_forward_pre_hook(self._score_all, with_kwargs=True),
-            self._decoder.register_forward_pre_hook(self._note_call, with_kwargs=True),
-            layer.register_forward_pre_hook(self._note_states),
-            layer.register_forward_hook(self._speak),
+            self._decoder.register_forward_pre_hook(self._record_call, with_kwargs=True),
+            layer.register_forward_pre_hook(self._record_states),
+            layer.register_forward_hook(self._replace_scores),
             self.network.register_forward_hook(self._check_scores),
         ]
 
     @contextmanager
-    def hearing(self) -> Iterator[None]:
-        """Keeps the states of a call, for which the network scores a single position."""
-        outside = self._hearing, self._call, self._states, self._said
-        self._hearing = True
+    def recording(self) -> Iterator[None]:
+        """Records the states of a call; the network then scores only one position."""
+        outer = self._recording, self._call, self._states, self._last_scores
+        self._recording = True
         try:
             yield
-        finally:  # one pass may run inside another, as that of a guide
-            self._hearing, self._call, self._states, self._said = outside
+        finally:  # passes may be nested, such as that of a guide
+            self._recording, self._call, self._states, self._last_scores = outer
 
-    def read_hidden(
+    def recorded_states(
         self,
-        labelling: Likelihood,
-        target: Bool[Tensor, "batch read"] | None,
+        label_likelihood: Likelihood,
+        target: Bool[Tensor, "batch input"] | None,
         source: Bool[Tensor, "batch source"] | None,
     ) -> EncoderDecoderStates:
-        """The hidden states of the call that was heard, as alignments read them.
+        """The states of the recorded call, for the alignment blocks.
 
         Args:
-            labelling: Tells which positions predict.
-            target: The decoder's real positions; None: all.
-            source: The encoder's; None: all.
+            label_likelihood: Selects the positions that predict a label.
+            target: The decoder's padding mask; None: no padding.
+            source: The encoder's padding mask; None: no padding.
         """
         assert self._call is not None
         assert self._states is not None
-        states = self.output.widen(labelling.places(self._states))
+        states = self.output.widen(label_likelihood.scored_positions(self._states))
         if self.past:
             target = self._all_real(self._states) if target is None else target
-            return self.aligner.look_back(states, labelling.places(target))
-        return self._look_at_source(states, source)
+            return self.aligner.look_back(states, label_likelihood.scored_positions(target))
+        return self._states_with_source(states, source)
 
-    def _look_at_source(
+    def _states_with_source(
         self, states: Float[Tensor, "batch target dim"], source: Tensor | None
     ) -> EncoderDecoderStates:
         assert self._call is not None
         memory = self._call.memory
-        own = f"{type(self.network).__name__}: alignments need"
+        prefix = f"{type(self.network).__name__}: alignments need"
         if memory is None:
-            raise ValueError(f"{own} the states of the encoder, which the decoder is not told")
+            raise ValueError(f"{prefix} the states of the encoder, which the decoder is not given")
         memory = self.output.widen(memory)
-        real = self._all_real(memory) if source is None else source.bool()
+        valid = self._all_real(memory) if source is None else source.bool()
         if memory.shape[-1] != states.shape[-1]:
-            raise ValueError(f"{own} states of encoder and decoder of one width")
-        if real.shape != memory.shape[:2]:
+            raise ValueError(f"{prefix} states of encoder and decoder of one width")
+        if valid.shape != memory.shape[:2]:
             raise ValueError(
-                f"{own} a mask of the encoder's states, {tuple(memory.shape[:2])}, "
-                f"got one of {tuple(real.shape)}"
+                f"{prefix} a mask of the encoder's states, {tuple(memory.shape[:2])}, "
+                f"got one of {tuple(valid.shape)}"
             )
-        return EncoderDecoderStates(states, memory, real.unsqueeze(-2))
+        return EncoderDecoderStates(states, memory, valid.unsqueeze(-2))
 
     @staticmethod
     def _all_real(states: Tensor) -> Bool[Tensor, "batch position"]:
         return states.new_ones(states.shape[:2], dtype=torch.bool)
 
-    def _score_all(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Has the network score every position: those before are what heads point at."""
-        return (args, named | {"logits_to_keep": 0}) if "logits_to_keep" in named else None
+    def _score_all(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Makes the network return the states of all positions, which heads point at."""
+        return (args, kwargs | {"logits_to_keep": 0}) if "logits_to_keep" in kwargs else None
 
-    def _note_call(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self._call = _Call.of(self._takes.bind_partial(*args, **named).arguments)
+    def _record_call(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._call = _Call.of(self._takes.bind_partial(*args, **kwargs).arguments)
 
-    def _note_states(self, _: nn.Module, args: tuple[Tensor]) -> tuple[Tensor] | None:
-        if not self._hearing:
+    def _record_states(self, _: nn.Module, args: tuple[Tensor]) -> tuple[Tensor] | None:
+        if not self._recording:
             return None
         self._states = args[0]
         return (args[0][:, :1],)
 
-    def _speak(self, _: nn.Module, args: tuple[Tensor], scores: Tensor) -> Tensor | None:
-        """Replaces the scores by the sum over all alignments, unless states are being kept."""
-        found = None
-        if not self._hearing:
-            summed = self._score_words(args[0].detach()).to(scores.dtype)
-            found = _Spoken.apply(scores, summed - self.output.added_behind)
-        self._said = (scores if found is None else found)[:1, -1:].detach()
-        return found
+    def _replace_scores(self, _: nn.Module, args: tuple[Tensor], scores: Tensor) -> Tensor | None:
+        """Replaces the scores by marginal log-probabilities, unless states are being recorded."""
+        replaced = None
+        if not self._recording:
+            log_probs = self._score_vocabulary(args[0].detach()).to(scores.dtype)
+            replaced = _ReplacedScores.apply(scores, log_probs - self.output.added_bias)
+        self._last_scores = (scores if replaced is None else replaced)[:1, -1:].detach()
+        return replaced
 
     @torch.no_grad()
-    def _score_words(
-        self, states: Float[Tensor, "batch read dim"]
-    ) -> Float[Tensor, "batch read vocab"]:
-        """Log-probabilities of the vocabulary, all alignments summed."""
+    def _score_vocabulary(
+        self, states: Float[Tensor, "batch input dim"]
+    ) -> Float[Tensor, "batch input vocab"]:
+        """Log-probabilities of the vocabulary, marginalised over all alignments."""
         call = self._call
         assert call is not None
         tokens = torch.zeros_like(states[..., 0], dtype=torch.long)
         if self.aligner.options.chained:
-            tokens = self._find_tokens(call)
-        if call.before and self._needs_all:
+            tokens = self._decoder_tokens(call)
+        if call.num_cached and self._needs_all:
             raise ValueError(
-                "these alignments read the states of all tokens before, and a cache has none: "
+                "these alignments need the states of all tokens before, which a cache has not: "
                 "generate(..., use_cache=False)"
             )
-        return self._find_state(call, states).scores(self.output.widen(states), tokens)
+        return self._alignment_state(call, states).scores(self.output.widen(states), tokens)
 
-    def _find_state(self, call: _Call, states: Tensor) -> AlignmentState:
-        """The state of alignments; one for as long as a text is written with a cache."""
-        if self._begun is not None and call.before and self._begun[0] is call.memory:
-            return self._begun[1]
-        wide = self.output.widen(states)
+    def _alignment_state(self, call: _Call, states: Tensor) -> AlignmentState:
+        """The decoding state of the alignments; reused while a text is generated with a cache."""
+        if (
+            self._cached_state is not None
+            and call.num_cached
+            and self._cached_state[0] is call.memory
+        ):
+            return self._cached_state[1]
+        wide_states = self.output.widen(states)
         if self.past:
-            real = self._all_real(states) if call.real is None else call.real.bool()
-            hidden = self.aligner.look_back(wide, real)
+            valid = self._all_real(states) if call.valid is None else call.valid.bool()
+            hidden = self.aligner.look_back(wide_states, valid)
         else:
-            hidden = self._look_at_source(wide, call.memory_real)
+            hidden = self._states_with_source(wide_states, call.memory_valid)
         state = AlignmentState(self.aligner, hidden, MatrixOutput(self.output.weight))
-        self._begun = None if call.memory is None else (call.memory, state)
+        self._cached_state = None if call.memory is None else (call.memory, state)
         return state
 
-    def _find_tokens(self, call: _Call) -> Int[Tensor, "batch read"]:
-        """What the decoder reads, from its first token on."""
+    def _decoder_tokens(self, call: _Call) -> Int[Tensor, "batch input"]:
+        """The input tokens of the decoder from the first on."""
         if call.tokens is None:
-            raise ValueError("alignments in a chain read the tokens: give the network input_ids")
-        if call.real is not None and not call.real[:, 0].all():
+            raise ValueError("alignments in a chain need the tokens: give the network input_ids")
+        if call.valid is not None and not call.valid[:, 0].all():
             raise ValueError("alignments in a chain begin at the first token: pad on the right")
         return call.tokens
 
-    def _check_scores(self, _: nn.Module, args: Any, said: Any) -> None:
-        """Refuses, at the first call, a network that does more than multiply with its matrix."""
-        logits, known = getattr(said, "logits", None), self._said
-        if not self._hearing:
-            self._call = self._said = None
-        if self._checked or known is None or logits is None:
+    def _check_scores(self, _: nn.Module, args: Any, outputs: Any) -> None:
+        """Raises an error, at the first call, if scores are not those of the output layer."""
+        logits, expected_scores = getattr(outputs, "logits", None), self._last_scores
+        if not self._recording:
+            self._call = self._last_scores = None
+        if self._checked or expected_scores is None or logits is None:
             return
-        want, found = known + self.output.added_behind, logits[:1, -1:].to(known.dtype)
-        if not torch.allclose(found, want, rtol=NEAR, atol=NEAR, equal_nan=True):
+        expected, actual = (
+            expected_scores + self.output.added_bias,
+            logits[:1, -1:].to(expected_scores.dtype),
+        )
+        if not torch.allclose(actual, expected, rtol=NEAR, atol=NEAR, equal_nan=True):
             raise ValueError(
                 f"{type(self.network).__name__} changes the scores of its output layer, by a scale "
                 "or a softcap: alignments cannot stand above it"
@@ -284,12 +294,12 @@ class AlignedDecoder:
         self._checked = True
 
 
-class _Spoken(torch.autograd.Function):
-    """Puts scores in the place of others; their gradient is refused."""
+class _ReplacedScores(torch.autograd.Function):
+    """Replaces scores; their gradient raises an error."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, spoken: Tensor) -> Tensor:
-        return spoken.clone()
+    def forward(ctx: Any, scores: Tensor, replacement: Tensor) -> Tensor:
+        return replacement.clone()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -299,27 +309,29 @@ class _Spoken(torch.autograd.Function):
 
 
 def make_aligned(
-    network: Any, options: AlignmentOptions | None, labelling: Likelihood | None
+    network: Any, options: AlignmentOptions | None, label_likelihood: Likelihood | None
 ) -> tuple[Aligner, NetworkOutput] | None:
-    """Makes the alignment blocks of a network; None where there are to be none.
+    """Makes the alignment blocks of a network; None without alignments.
 
     Args:
         network: The network.
-        options: How many, and of what form.
-        labelling: What it predicts.
+        options: Number and form of the blocks.
+        label_likelihood: The likelihood of its labels.
 
     Raises:
-        ValueError: The network cannot have them.
+        ValueError: The network cannot have alignments.
     """
-    past = not network.config.is_encoder_decoder
-    settled = None if options is None else options.settle(past)
-    if settled is None or not settled.blocks:
+    decoder_only = not network.config.is_encoder_decoder
+    settled_options = None if options is None else options.settle(decoder_only)
+    if settled_options is None or not settled_options.blocks:
         return None
-    own = type(network).__name__
-    if not isinstance(labelling, NextToken | TargetToken):
-        raise ValueError(f"alignments explain the tokens that a decoder writes: {own} writes none")
-    settled.check_window(past)
+    network_name = type(network).__name__
+    if not isinstance(label_likelihood, NextToken | TargetToken):
+        raise ValueError(
+            f"alignments explain the tokens of a decoder: {network_name} predicts none"
+        )
+    settled_options.check_window(decoder_only)
     output = NetworkOutput(network)
     width = output.weight.shape[1]
-    aligner = Aligner(settled, width, past=past).to(network.device, network.dtype)
+    aligner = Aligner(settled_options, width, past=decoder_only).to(network.device, network.dtype)
     return aligner, output

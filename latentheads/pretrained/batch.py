@@ -1,4 +1,4 @@
-"""A batch for a network of ``transformers``: the one argument of every model and guide."""
+"""A batch for a network of ``transformers``: the argument of models and guides."""
 
 from __future__ import annotations
 
@@ -12,80 +12,83 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 
-__all__ = ["IGNORED", "EncodedBatch", "read_later"]
+__all__ = ["IGNORE_INDEX", "EncodedBatch", "scored_here_or_later"]
 
-IGNORED = -100
-"""The label of a place that nothing is predicted of, as ``transformers`` has it."""
+IGNORE_INDEX = -100
+"""The label of positions without a prediction, as in ``transformers``."""
 
 
 @dataclass(frozen=True)
 class EncodedBatch(Batch):
-    """Sentences as a tokenizer encoded them, and the labels that are predicted of them.
+    """Sentences as a tokenizer encodes them, and the labels to predict.
 
-    ``target`` has the label of every scored place, 0 elsewhere; ``source`` the tokens that an
-    encoder reads. :meth:`latentheads.pretrained.Pretrained.batch` makes one.
+    ``target`` has the label of every scored position, 0 elsewhere; ``source`` has the tokens of the
+    encoder. :meth:`latentheads.pretrained.Pretrained.batch` makes a batch.
 
     Attributes:
-        inputs: The arguments that the network is called with.
-        scored_valid: True where something is predicted.
-        read: The tokens that the decoder reads, or the encoder where there is no decoder.
-        encoder_real: The encoder's positions that are no padding; None: all.
-        decoder_real: The same for the decoder; behind an encoder, where no mask names them, the
-            positions that some prediction reads.
-        decoder_drawn: The decoder's positions that some prediction reads; None: all that are real.
+        inputs: The arguments of the network.
+        scored_valid: True where a label is predicted.
+        input_ids: The input tokens of the decoder, or of the encoder in an encoder-only network.
+        encoder_valid: The padding mask of the encoder, True at real tokens; None: no padding.
+        decoder_valid: The padding mask of the decoder; in an encoder-decoder without a mask, the
+            positions that some prediction depends on.
+        decoder_latent: The decoder's positions that some prediction depends on; None: all real
+            ones.
         ends: The ids of tokens that only begin or end a sentence.
     """
 
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     scored_valid: Bool[Tensor, "batch scored"] | None = None
-    read: Int[Tensor, "batch read"] | None = None
-    encoder_real: Bool[Tensor, "batch source"] | None = None
-    decoder_real: Bool[Tensor, "batch read"] | None = None
-    decoder_drawn: Bool[Tensor, "batch read"] | None = None
+    input_ids: Int[Tensor, "batch input"] | None = None
+    encoder_valid: Bool[Tensor, "batch source"] | None = None
+    decoder_valid: Bool[Tensor, "batch input"] | None = None
+    decoder_latent: Bool[Tensor, "batch input"] | None = None
     ends: tuple[int, ...] = ()
 
     @property
-    def fed(self) -> Int[Tensor, "batch read"]:
-        """What the decoder reads."""
-        return _known("fed", self.read)
+    def fed(self) -> Int[Tensor, "batch input"]:
+        """The input tokens of the decoder."""
+        return _require("fed", self.input_ids)
 
     @property
     def counted(self) -> Bool[Tensor, "batch scored"]:
-        """True where something is predicted: of these labels 0 is one as any other."""
+        """True where a label is predicted: here 0 is an ordinary label."""
         assert self.scored_valid is not None
         return self.scored_valid
 
     @property
     def source_valid(self) -> Bool[Tensor, "batch source"]:
         """True at the encoder's real positions."""
-        return _known("source_valid", self.encoder_real)
+        return _require("source_valid", self.encoder_valid)
 
     @property
-    def target_valid(self) -> Bool[Tensor, "batch read"]:
+    def target_valid(self) -> Bool[Tensor, "batch input"]:
         """True at the decoder's real positions."""
-        return _known("target_valid", self.decoder_real)
+        return _require("target_valid", self.decoder_valid)
 
     @property
-    def target_drawn(self) -> Bool[Tensor, "batch read"]:
-        """True at the decoder's positions whose heads are drawn."""
-        return self.target_valid if self.decoder_drawn is None else self.decoder_drawn
+    def target_drawn(self) -> Bool[Tensor, "batch input"]:
+        """True at the decoder's positions whose heads carry a latent."""
+        return self.target_valid if self.decoder_latent is None else self.decoder_latent
 
     def queries(self, side: str) -> Bool[Tensor, "batch query"] | None:
         """The positions of a side, encoder or decoder, whose heads carry a latent; None: all."""
         if side == "encoder":
-            return self.encoder_real
-        return self.decoder_real if self.decoder_drawn is None else self.decoder_drawn
+            return self.encoder_valid
+        return self.decoder_valid if self.decoder_latent is None else self.decoder_latent
 
-    def repeated(self, draws: int) -> EncodedBatch:
-        """Refuses: a network of ``transformers`` does not decode under several draws at once."""
-        raise ValueError("the batch of a pre-trained network cannot be repeated: draw one by one")
+    def repeated(self, num_samples: int) -> EncodedBatch:
+        """Raises an error: a network of ``transformers`` cannot decode several samples at once."""
+        raise ValueError(
+            "the batch of a pre-trained network cannot be repeated: take one sample at a time"
+        )
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> EncodedBatch:
-        inputs = {name: change(value) for name, value in self.inputs.items()}
-        return replace(cast(EncodedBatch, super()._map(change)), inputs=inputs)
+    def _map(self, function: Callable[[Tensor], Tensor]) -> EncodedBatch:
+        inputs = {name: function(value) for name, value in self.inputs.items()}
+        return replace(cast(EncodedBatch, super()._map(function)), inputs=inputs)
 
 
-def _known(name: str, value: Tensor | None) -> Tensor:
+def _require(name: str, value: Tensor | None) -> Tensor:
     if value is None:
         raise ValueError(
             f"{name} is not known of this batch: measures of attention are of tokens, and it has "
@@ -94,6 +97,6 @@ def _known(name: str, value: Tensor | None) -> Tensor:
     return value
 
 
-def read_later(scored: Bool[Tensor, "batch place"]) -> Bool[Tensor, "batch place"]:
-    """True where something is scored here or later: what a causal decoder reads for it."""
+def scored_here_or_later(scored: Bool[Tensor, "batch scored"]) -> Bool[Tensor, "batch scored"]:
+    """True if this or a later position is scored: the inputs that a causal decoder needs."""
     return scored.flip(-1).to(torch.uint8).cummax(-1).values.flip(-1).bool()

@@ -1,4 +1,4 @@
-"""A block of a network of ``transformers``: its attention module, cut where its heads are drawn."""
+"""A block of a network of ``transformers``, whose attention logits are sampled."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from latentheads.layers.numeric import full_precision, softmax, weighted_sum
 from latentheads.mask import PairMask, causal
 from latentheads.names import side_of
 from latentheads.pretrained.addresses import Address
-from latentheads.pretrained.removal import check_cut, cut_heads, note_kept
+from latentheads.pretrained.removal import check_prunable, prune_weights, record_kept_heads
 from latentheads.selection.selector import Choice, Selector
 
-__all__ = ["Passing", "PretrainedBlock"]
+__all__ = ["ForwardPass", "PretrainedBlock"]
 
 
 @dataclass
-class Passing:
-    """The state of one pass of a network, which its blocks read and write.
+class ForwardPass:
+    """The state of one forward pass, shared by the blocks of a network.
 
     In a call of the network itself, such as a step of ``generate``, the heads of all positions are
-    drawn, and no density is computed.
+    sampled, and no density is computed.
 
     Attributes:
         queries: By side, the positions whose heads carry a latent; None: all.
-        choices: The selected heads of every block that selects; drawn where they are needed if not
-            given.
-        below: By chain, the logits of the last block that drew any.
-        masks: By chain, the last mask that came, and what was made of it.
+        choices: The selected heads of blocks that select; if missing, they are sampled.
+        below: By attention type, the logits of the last latent block.
+        masks: By attention type, the last attention mask, the shape of its scores, and the
+            :class:`PairMask` that was made of it.
     """
 
     queries: dict[str, Tensor | None] = field(default_factory=dict)
@@ -44,43 +44,43 @@ class Passing:
     masks: dict[str, tuple[Tensor | None, torch.Size, PairMask]] = field(default_factory=dict)
 
 
-class Holder:
-    """Holds the pass that is running, for all blocks of a network."""
+class ForwardPassHolder:
+    """Holds the current forward pass, for all blocks of a network."""
 
     def __init__(self) -> None:
-        self.passing = Passing()
+        self.forward_pass = ForwardPass()
 
 
 class PretrainedBlock(HeadBlock):
-    """A block of a pre-trained network: its heads are drawn at ``<block>.logits``.
+    """A block of a pre-trained network: its logits are sampled at ``<block>.logits``.
 
-    It has no weights: those are the attention module's.
+    It has no weights of its own: it uses those of the attention module.
 
     Args:
-        address: Where the heads are.
-        prior: The law of their logits; None makes the block deterministic, without a site.
-        selector: The gates of its heads, at ``<block>.selection``; None: there are none.
-        holder: What all blocks of the network share.
-        last: Whether no block of its chain above draws anything.
+        address: The attention module.
+        prior: The prior of the logits; None makes the block deterministic, without a site.
+        selector: The gates of its heads, at ``<block>.selection``; None: no gates.
+        holder: The forward pass that all blocks of the network share.
+        last: Whether it is the last latent block of its attention type.
         config: The network's configuration.
     """
 
     latent = "logits"
-    attends = True
+    has_attention_weights = True
 
     def __init__(
         self,
         address: Address,
         prior: Family | None,
         selector: Selector | None,
-        holder: Holder,
+        holder: ForwardPassHolder,
         last: bool,
         config: Any,
     ) -> None:
         super().__init__(address.block, selector)
         self.prior = prior
         self.last = last
-        self._modules_of_network = address.attention, address.projection  # not submodules
+        self._network_modules = address.attention, address.projection  # a tuple: not submodules
         self._path, self._config = address.path, config
         self._holder = holder
         self._states: BlockStates | None = None
@@ -88,22 +88,22 @@ class PretrainedBlock(HeadBlock):
     @property
     def attention(self) -> nn.Module:
         """The attention module of the network; not a submodule."""
-        return self._modules_of_network[0]
+        return self._network_modules[0]
 
     @property
     def projection(self) -> nn.Module:
         """The network's output projection; not a submodule."""
-        return self._modules_of_network[1]
+        return self._network_modules[1]
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
-        """The weights that read the heads out; a linear map of GPT-2 keeps them turned."""
+        """The weight of the output projection; GPT-2's ``Conv1D`` stores it transposed."""
         weight = cast(Tensor, self.projection.weight)
         return weight if isinstance(self.projection, nn.Linear) else weight.T
 
     @property
     def size(self) -> int:
-        """Width of what a head says."""
+        """Width of a head's output."""
         return self.output_weight.shape[1] // self.block.heads
 
     @property
@@ -111,12 +111,12 @@ class PretrainedBlock(HeadBlock):
         """Encoder or decoder."""
         return side_of(self.block.chain)
 
-    def note_states(self, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Keeps the states that the attention module reads, until its heads are drawn."""
-        query = args[0] if args else named.get("hidden_states")
-        memory = named.get("key_value_states", named.get("encoder_hidden_states"))
+    def record_states(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A pre-hook: holds the input states of the module until its heads are sampled."""
+        query = args[0] if args else kwargs.get("hidden_states")
+        memory = kwargs.get("key_value_states", kwargs.get("encoder_hidden_states"))
         if memory is None and self.block.chain.endswith("self"):
-            memory = query if named.get("past_key_values") is None else None
+            memory = query if kwargs.get("past_key_values") is None else None
         self._states = BlockStates(query, memory)
 
     def score(
@@ -127,151 +127,157 @@ class PretrainedBlock(HeadBlock):
         position_bias: Tensor | None,
         softcap: float | None,
     ) -> Float[Tensor, "batch head query key"]:
-        """The scores, in float32 or wider; heads in a row share the keys of their group."""
+        """Computes the scores in float32 or wider; the heads of a group share its keys."""
         query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-        scores = full_precision(_of_groups(torch.matmul, query, key.transpose(-1, -2)))
+        scores = full_precision(_apply_grouped(torch.matmul, query, key.transpose(-1, -2)))
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         return scores if position_bias is None else scores + full_precision(position_bias)
 
-    def read_out(
+    def attend(
         self,
         scores: Float[Tensor, "batch head query key"],
         value: Float[Tensor, "batch group key wide"],
         attention_mask: Shaped[Tensor, "*pairs"] | None,
         dropout: float,
     ) -> tuple[Float[Tensor, "batch query head wide"], Float[Tensor, "batch head query key"]]:
-        """Draws the logits and weighs the values.
+        """Samples the logits, and computes the weighted sum of the values.
 
         Args:
-            scores: What the network computed.
+            scores: The scores of the network.
             value: The values.
-            attention_mask: As the network gives it.
-            dropout: Of the weights.
+            attention_mask: The attention mask of the network.
+            dropout: Dropout of the weights.
 
         Returns:
-            What the heads say, behind their gates, and their weights.
+            The outputs of the heads, multiplied by their gates, and the attention weights.
         """
-        choice = self._find_choice()
+        choice = self._get_choice()
         if attention_mask is not None:
             if attention_mask.shape[-1] > scores.shape[-1]:
                 attention_mask = attention_mask[..., : scores.shape[-1]]
             if attention_mask.dtype != torch.bool:
-                # what is readable may have a bias, which belongs to the scores
+                # a finite bias of unmasked pairs belongs to the scores
                 readable = _readable(attention_mask)
                 scores = scores + full_precision(attention_mask).masked_fill(~readable, 0.0)
-        mask = self._find_mask(attention_mask, scores)
-        logits = self._draw_logits(scores, mask)
-        if self.watchers:
-            wide = value.repeat_interleave(logits.shape[1] // value.shape[1], 1)
-            self._call_hooks(logits, wide, mask, self._find_active(logits, choice))
+        mask = self._get_mask(attention_mask, scores)
+        logits = self._sample_logits(scores, mask)
+        if self.hooks:
+            values_of_heads = value.repeat_interleave(logits.shape[1] // value.shape[1], 1)
+            self._call_hooks(logits, values_of_heads, mask, self._get_active_heads(logits, choice))
         weights = softmax(logits + mask.bias).to(value.dtype)
 
         def weigh(weights: Tensor, value: Tensor) -> Tensor:
             return weighted_sum(weights, value, dropout, training=True)
 
-        heads = _of_groups(weigh, weights, value)
+        heads = _apply_grouped(weigh, weights, value)
         if choice is not None:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         return heads.transpose(1, 2).contiguous(), weights
 
-    def _find_choice(self) -> Choice | None:
-        """Which heads speak: given with the pass, or drawn in a call of the network itself."""
+    def _get_choice(self) -> Choice | None:
+        """The selected heads: those of the pass, or sampled in a call of the network itself."""
         if self.selector is None:
             return None
-        told = self._holder.passing.choices.get(self.block.name)
-        return self.choose(None, True) if told is None else told
+        choice = self._holder.forward_pass.choices.get(self.block.name)
+        return self.choose(None, True) if choice is None else choice
 
-    def _find_mask(self, given: Shaped[Tensor, "*pairs"] | None, scores: Tensor) -> PairMask:
-        """The mask of the pairs; blocks of a chain that are given one mask share it."""
-        passing, shape = self._holder.passing, scores.shape
-        made = passing.masks.get(self.block.chain)
-        if made is not None and made[0] is given and made[1] == shape:
-            return made[2]
+    def _get_mask(
+        self, attention_mask: Shaped[Tensor, "*pairs"] | None, scores: Tensor
+    ) -> PairMask:
+        """The mask of the pairs; blocks of an attention type with the same mask share it."""
+        forward_pass, shape = self._holder.forward_pass, scores.shape
+        cached = forward_pass.masks.get(self.block.chain)
+        if cached is not None and cached[0] is attention_mask and cached[1] == shape:
+            return cached[2]
         batch, _, queries, keys = shape
-        readable = self._find_readable(given, scores).expand(batch, queries, keys)
-        drawn = passing.queries.get(self.side)
-        if drawn is None:
-            drawn = readable.new_ones(batch, queries)
-        elif drawn.shape[-1] != queries:
+        readable = self._make_readable(attention_mask, scores).expand(batch, queries, keys)
+        latent_queries = forward_pass.queries.get(self.side)
+        if latent_queries is None:
+            latent_queries = readable.new_ones(batch, queries)
+        elif latent_queries.shape[-1] != queries:
             raise ValueError(
-                f"block {self.block.name!r}: attention_mask speaks of {drawn.shape[-1]} positions, "
-                f"heads read {queries}: leave it out where it is of samples of sound"
+                f"block {self.block.name!r}: attention_mask has {latent_queries.shape[-1]} "
+                f"positions, heads have {queries}: leave it out if it is of samples of sound"
             )
-        mask = PairMask.build(readable, drawn, scores.dtype)
-        passing.masks[self.block.chain] = given, shape, mask
+        mask = PairMask.build(readable, latent_queries, scores.dtype)
+        forward_pass.masks[self.block.chain] = attention_mask, shape, mask
         return mask
 
-    def _find_readable(self, given: Tensor | None, scores: Tensor) -> Bool[Tensor, "#b query key"]:
-        """True at the keys that every query may read, the same for all heads."""
+    def _make_readable(
+        self, attention_mask: Tensor | None, scores: Tensor
+    ) -> Bool[Tensor, "#b query key"]:
+        """True at the keys that each query may attend to, the same for all heads."""
         queries, keys = scores.shape[-2:]
-        if given is None:
-            later = getattr(self.attention, "is_causal", False) and self.block.chain.endswith(
+        if attention_mask is None:
+            is_causal = getattr(self.attention, "is_causal", False) and self.block.chain.endswith(
                 "self"
             )
-            whole = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
-            return (causal(keys, scores.device, keys - queries) if later else whole)[None]
-        readable = _readable(given)
-        if given.shape[1] != 1 and (readable != readable[:, :1]).any():
+            all_readable = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
+            return (causal(keys, scores.device, keys - queries) if is_causal else all_readable)[
+                None
+            ]
+        readable = _readable(attention_mask)
+        if attention_mask.shape[1] != 1 and (readable != readable[:, :1]).any():
             raise ValueError(f"block {self.block.name!r}: all heads must have one attention mask")
         return readable[:, 0]
 
-    def _draw_logits(self, scores: Tensor, mask: PairMask) -> Tensor:
-        """Draws the logits, and hands them up the chain."""
-        passing, chain = self._holder.passing, self.block.chain
-        below = None if self.block.first else passing.below.get(chain)
+    def _sample_logits(self, scores: Tensor, mask: PairMask) -> Tensor:
+        """Samples the logits, and passes them to the block above."""
+        forward_pass, attention_type = self._holder.forward_pass, self.block.chain
+        below = None if self.block.first else forward_pass.below.get(attention_type)
         states, self._states = self._states, None
-        logits = self._draw(HeadContext(scores, below, mask, self.block, None, states))
+        logits = self._sample_heads(HeadContext(scores, below, mask, self.block, None, states))
         if logits.shape != scores.shape:
             raise ValueError(
-                f"site {self.site!r}: a pre-trained network takes one draw at a time, got shape "
-                f"{tuple(logits.shape)}: draw particles one after the other"
+                f"site {self.site!r}: a pre-trained network takes one sample at a time, got shape "
+                f"{tuple(logits.shape)}: sample particles one after the other"
             )
         if self.prior is not None:
-            passing.below.pop(chain, None)
+            forward_pass.below.pop(attention_type, None)
             if not self.last:
-                passing.below[chain] = logits
+                forward_pass.below[attention_type] = logits
         return logits
 
     @property
     def address(self) -> Address:
-        """Where its heads are now."""
-        return Address(self.block, *self._modules_of_network, self._path)
+        """The attention module, with the present number of heads."""
+        return Address(self.block, *self._network_modules, self._path)
 
     def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
-        """Refuses a removal that the network cannot take.
+        """Raises an error if the block cannot be pruned so.
 
         Raises:
-            ValueError: Something reads the logits of a head that is to go, or the network's
-                weights cannot be cut so.
+            ValueError: The logits of a removed head are still used, or the weights of the network
+                cannot be pruned so.
         """
         if len(active) == self.block.heads:
             return
         if len(computed) > len(active):
             raise ValueError(
-                f"block {self.block.name!r}: prior or guide reads logits of heads that are to go, "
-                "and a pre-trained network computes none that it does not read out"
+                f"block {self.block.name!r}: prior or guide uses the logits of removed heads, and "
+                "a pre-trained network computes no head without an output"
             )
-        check_cut(self.address, active)
+        check_prunable(self.address, active)
 
     def _prune_weights(self, computed: Sequence[int], active: Sequence[int]) -> None:
         if len(active) < self.block.heads:
-            cut_heads(self.address, active)
-            note_kept(self._config, self.block.name, self.block.heads, active)
+            prune_weights(self.address, active)
+            record_kept_heads(self._config, self.block.name, self.block.heads, active)
 
 
 def _readable(mask: Tensor) -> Bool[Tensor, "*pairs"]:
-    """Where a mask lets a key be read: True, or nothing like minus infinity added."""
+    """True at unmasked keys, of a boolean mask or of one that is added to the scores."""
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
-def _of_groups(
+def _apply_grouped(
     function: Any,
     rows: Float[Tensor, "batch head row inner"],
     shared: Float[Tensor, "batch group inner column"],
 ) -> Float[Tensor, "batch head row column"]:
-    """Applies a product to heads that share one matrix in groups; it is not copied for each."""
-    batch, heads, number, inner = rows.shape
+    """Applies a product to heads in groups that share a matrix, without copying it."""
+    batch, heads, num_rows, inner = rows.shape
     groups = shared.shape[1]
-    joined = rows.reshape(batch, groups, heads // groups * number, inner)
-    return function(joined, shared).view(batch, heads, number, shared.shape[-1])
+    grouped_rows = rows.reshape(batch, groups, heads // groups * num_rows, inner)
+    return function(grouped_rows, shared).view(batch, heads, num_rows, shared.shape[-1])

@@ -1,7 +1,7 @@
-"""The library's language model in the form of GPT-2 of ``transformers``, and back: equal outputs.
+"""Converts the library's language model to GPT-2 of ``transformers`` and back, with equal outputs.
 
-Both are pre-norm stacks of the same layers. What differs is said in numbers: the scaled embeddings
-and the sinusoidal positions become tables, the output keeps a table of its own.
+Both are pre-norm stacks of the same layers. Scaled embeddings and sinusoidal positions become
+tables; the output layer gets a table of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from latentheads.attention.latent import LatentAttention
 from latentheads.batch import BOS, EOS, PAD
 from latentheads.families import Identity, Point
 from latentheads.layers.output import TableOutput
-from latentheads.layers.position import positions
+from latentheads.layers.position import sinusoidal_positions
 from latentheads.models.language_model import LanguageModel
 from latentheads.models.layers import Layer
 from latentheads.models.network import Network
@@ -27,31 +27,31 @@ from latentheads.packages import need_package
 __all__ = ["from_gpt2", "to_gpt2"]
 
 SIZES = "latentheads_network"
-"""Where a configuration keeps the sizes of the library's network."""
+"""The attribute of a configuration with the sizes of the library's network."""
 
 
 @torch.no_grad()
 def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
-    """Makes a ``GPT2LMHeadModel`` that says what a language model without noise says.
+    """Makes a ``GPT2LMHeadModel`` with the outputs of a language model without noise.
 
-    It reads the tokens that the library feeds, the first of them BOS.
+    Its input tokens are those of the library's model, of which the first is BOS.
 
     Args:
         model: A plain Transformer: pre-norm, attention in every layer, heads without noise.
-        length: Positions that it knows.
+        length: Number of positions.
 
     Raises:
-        ValueError: The model is something else.
+        ValueError: The model is not a plain Transformer.
     """
     if not isinstance(model, LanguageModel):
         raise ValueError(f"model must be a LanguageModel, got {type(model).__name__}")
     network = model.network
-    _refuse_others(model)
+    _check_convertible(model)
     transformers = need_package("transformers")
     table = model.embedding.table.weight
     assert isinstance(table, Tensor)
     sizes = {"n_embd": network.width, "n_layer": network.layers, "n_head": network.heads}
-    drops = {"resid_pdrop": network.dropout, "embd_pdrop": network.dropout}
+    dropout_rates = {"resid_pdrop": network.dropout, "embd_pdrop": network.dropout}
     config = transformers.GPT2Config(
         vocab_size=len(table),
         n_positions=length,
@@ -63,29 +63,31 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
         eos_token_id=EOS,
         pad_token_id=PAD,
         **sizes,
-        **drops,
+        **dropout_rates,
         **{SIZES: asdict(network)},
     )
-    made = transformers.GPT2LMHeadModel(config).to(table.device, table.dtype)
-    made.transformer.wte.weight.copy_(table * network.width**0.5)
-    made.transformer.wpe.weight.copy_(positions(length, network.width, table.device, table.dtype))
+    gpt2 = transformers.GPT2LMHeadModel(config).to(table.device, table.dtype)
+    gpt2.transformer.wte.weight.copy_(table * network.width**0.5)
+    gpt2.transformer.wpe.weight.copy_(
+        sinusoidal_positions(length, network.width, table.device, table.dtype)
+    )
     assert isinstance(model.output, TableOutput)
-    made.lm_head.weight.copy_(model.output.table.weight)
-    for theirs, ours, turned in _find_twins(made, model):
-        theirs.copy_(ours.T if turned else ours)
-    return made.train(model.training)
+    gpt2.lm_head.weight.copy_(model.output.table.weight)
+    for theirs, ours, transposed in _parameter_pairs(gpt2, model):
+        theirs.copy_(ours.T if transposed else ours)
+    return gpt2.train(model.training)
 
 
 @torch.no_grad()
 def from_gpt2(network: Any) -> LanguageModel:
-    """Makes the library's language model of what :func:`to_gpt2` made, trained further or not.
+    """Makes the library's language model from the output of :func:`to_gpt2`, possibly fine-tuned.
 
     Args:
         network: A ``GPT2LMHeadModel``.
 
     Raises:
-        ValueError: It was made otherwise, or its positions or its tables are no longer those that
-            the library computes.
+        ValueError: It was not made by :func:`to_gpt2`, or its positions were trained, or its tied
+            tables now differ.
     """
     sizes = getattr(network.config, SIZES, None)
     if sizes is None:
@@ -93,46 +95,50 @@ def from_gpt2(network: Any) -> LanguageModel:
             f"{type(network).__name__} was not made by to_gpt2: its positions are a table, and the "
             "library's are computed"
         )
-    kept = Network(**{**sizes, "cutoffs": tuple(sizes["cutoffs"])})
-    parts, head = network.transformer, network.lm_head.weight
-    known = positions(len(parts.wpe.weight), kept.width, head.device, head.dtype)
-    model = LanguageModel(len(head), make_prior("delta"), kept).to(head.device, head.dtype)
-    tied = kept.share != "none"
-    if not torch.equal(parts.wpe.weight, known):
+    sizes_of_network = Network(**{**sizes, "cutoffs": tuple(sizes["cutoffs"])})
+    transformer, head = network.transformer, network.lm_head.weight
+    expected_positions = sinusoidal_positions(
+        len(transformer.wpe.weight), sizes_of_network.width, head.device, head.dtype
+    )
+    model = LanguageModel(len(head), make_prior("delta"), sizes_of_network).to(
+        head.device, head.dtype
+    )
+    tied = sizes_of_network.share != "none"
+    if not torch.equal(transformer.wpe.weight, expected_positions):
         raise ValueError("the positions of this network were trained: the library's are computed")
-    if tied and not torch.equal(parts.wte.weight, head * kept.width**0.5):
+    if tied and not torch.equal(transformer.wte.weight, head * sizes_of_network.width**0.5):
         raise ValueError("the tables of input and output were trained apart: the library's are one")
     assert isinstance(model.output, TableOutput)
     assert isinstance(model.embedding.table, nn.Embedding)
-    model.embedding.table.weight.copy_(parts.wte.weight / kept.width**0.5)
+    model.embedding.table.weight.copy_(transformer.wte.weight / sizes_of_network.width**0.5)
     model.output.table.weight.copy_(head)
-    for theirs, ours, turned in _find_twins(network, model):
-        ours.copy_(theirs.T if turned else theirs)
+    for theirs, ours, transposed in _parameter_pairs(network, model):
+        ours.copy_(theirs.T if transposed else theirs)
     return model.train(network.training)
 
 
-def _refuse_others(model: LanguageModel) -> None:
-    """Refuses what GPT-2 cannot say."""
+def _check_convertible(model: LanguageModel) -> None:
+    """Checks that a model can be converted to GPT-2."""
     network = model.network
-    other = {
+    unsupported = {
         "norm post": network.norm != "pre",
         "no final_norm": not network.final_norm,
         f"mixers {network.mixers}": network.mixers != "attention",
         "cutoffs": bool(network.cutoffs),
         "alignments": model.alignments is not None,
         "a selector": model.selector is not None,
-        "a prior with noise or a residual": any(map(_draws, model.latent_blocks)),
+        "a prior with noise or a residual": any(map(_differs_from_scores, model.latent_blocks)),
         "fewer heads than it was made with": any(
             attention.attention.active is not None or attention.attention.heads != network.heads
             for attention in _attention_of(model)
         ),
     }
-    if found := [name for name, there in other.items() if there]:
-        raise ValueError(f"only a plain pre-norm Transformer has GPT-2's form: not {found[0]}")
+    if present := [name for name, is_present in unsupported.items() if is_present]:
+        raise ValueError(f"only a plain pre-norm Transformer has GPT-2's form: not {present[0]}")
 
 
-def _draws(module: Any) -> bool:
-    """Whether the logits of a block are anything but its scores."""
+def _differs_from_scores(module: Any) -> bool:
+    """Whether the logits of a block are not simply its scores."""
     return not (isinstance(module.prior, Point) and isinstance(module.prior.location, Identity))
 
 
@@ -140,8 +146,8 @@ def _attention_of(model: LanguageModel) -> list[LatentAttention]:
     return [module for module in model.modules() if isinstance(module, LatentAttention)]
 
 
-def _find_twins(network: Any, model: LanguageModel) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """GPT-2's parameters and ours; its linear maps keep their weights turned."""
+def _parameter_pairs(network: Any, model: LanguageModel) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """Yields GPT-2's parameters, the library's, and whether one is the transpose of the other."""
     blocks, layers = network.transformer.h, model.decoder.layers
     pairs: list[tuple[Any, Any]] = [(network.transformer.ln_f, model.decoder.norm)]
     for block, layer in zip(blocks, layers, strict=True):
@@ -153,6 +159,6 @@ def _find_twins(network: Any, model: LanguageModel) -> Iterator[tuple[Tensor, Te
         pairs += [(block.ln_1, layer.inner_step.norm), (block.ln_2, layer.feed_forward_step.norm)]
         pairs += [(block.attn.c_proj, attention.out), (block.mlp.c_fc, layer.feed_forward.inner)]
         pairs += [(block.mlp.c_proj, layer.feed_forward.outer)]
-    for theirs, ours in pairs:
-        yield theirs.weight, ours.weight, isinstance(ours, nn.Linear)
-        yield theirs.bias, ours.bias, False
+    for gpt2_module, own_module in pairs:
+        yield gpt2_module.weight, own_module.weight, isinstance(own_module, nn.Linear)
+        yield gpt2_module.bias, own_module.bias, False

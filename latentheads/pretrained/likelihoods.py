@@ -1,6 +1,6 @@
-"""What a network of ``transformers`` predicts: which scores, of which places.
+"""The likelihoods of networks of ``transformers``: which positions are scored, by which logits.
 
-Every one is a categorical law of a label at each scored place, given what the network says.
+Each is a categorical distribution of a label at every scored position, given the network's outputs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from latentheads.checks import check_known
-from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
+from latentheads.pretrained.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.values import shown
 
 __all__ = [
@@ -24,18 +24,19 @@ __all__ = [
     "Scores",
     "TargetToken",
     "check_labels",
-    "likelihood_of",
+    "make_likelihood",
 ]
 
 Scores = Callable[[Any, EncodedBatch], Tensor]
-"""From what the network said, and the batch, to the score of every label: batch place label."""
+"""Maps the network's outputs and the batch to the score of every label: batch position label."""
 
 
 class Likelihood(ABC):
-    """Which places are scored, and where their scores stand.
+    """Defines the labels of a batch, and their scores.
 
     Attributes:
-        families: What ``transformers`` calls the tables of networks that it is the likelihood of.
+        families: Names of the tables of ``transformers`` that list the networks with this
+            likelihood.
     """
 
     families: tuple[str, ...] = ()
@@ -43,83 +44,85 @@ class Likelihood(ABC):
     @abstractmethod
     def labels(
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
-    ) -> Int[Tensor, "batch place"]:
-        """The label of every place, ``IGNORED`` where nothing is predicted.
+    ) -> Int[Tensor, "batch scored"]:
+        """The label of every position, ``IGNORE_INDEX`` where nothing is predicted.
 
         Args:
-            inputs: What the network is called with.
-            labels: What the user said; None: nothing.
+            inputs: The arguments of the network.
+            labels: The labels of the user; None: not given.
         """
 
     @abstractmethod
-    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
-        """The scores of all labels at every place.
+    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch scored label"]:
+        """The scores of all labels at every position.
 
         Args:
-            outputs: What the network said.
-            batch: What it was run on.
+            outputs: The outputs of the network.
+            batch: The batch.
         """
 
-    def places(
-        self, read: Shaped[Tensor, "batch read *rest"]
-    ) -> Shaped[Tensor, "batch place *rest"]:
-        """Keeps the positions that predict something; all of them unless overridden.
+    def scored_positions(
+        self, read: Shaped[Tensor, "batch input *rest"]
+    ) -> Shaped[Tensor, "batch scored *rest"]:
+        """Selects the positions that predict a label; by default all.
 
         Args:
             read: Values at all positions of a decoder, or of an encoder.
         """
         return read
 
-    def drawn(
-        self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
-    ) -> Bool[Tensor, "batch read"]:
-        """The decoder's positions that some prediction reads; all real ones unless overridden.
+    def latent_positions(
+        self, is_scored: Bool[Tensor, "batch scored"], valid: Bool[Tensor, "batch input"]
+    ) -> Bool[Tensor, "batch input"]:
+        """The decoder's positions that some prediction depends on; by default all real ones.
 
         Args:
-            scored: True where something is predicted.
-            real: The decoder's positions that are no padding.
+            is_scored: True where a label is predicted.
+            valid: The padding mask of the decoder.
         """
-        return real
+        return valid
 
 
 class NextToken(Likelihood):
-    """Every token given those before it; the first is read and not predicted."""
+    """Every token given its prefix; the first token is not predicted."""
 
     families = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",)
 
     def labels(
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
-    ) -> Int[Tensor, "batch place"]:
-        """The tokens themselves unless labels are given, but the first and padding."""
-        found = _given(inputs.get("input_ids")) if labels is None else labels
-        real = inputs.get("attention_mask")
-        if real is not None and real.shape == found.shape:
-            # behind padding on the left the first real token is not predicted either
-            found = found.masked_fill((real == 0) | (real.cumsum(-1) == 1), IGNORED)
-        return found[:, 1:]
+    ) -> Int[Tensor, "batch scored"]:
+        """The given labels, or the tokens themselves; without the first token and padding."""
+        targets = _require_labels(inputs.get("input_ids")) if labels is None else labels
+        attention_mask = inputs.get("attention_mask")
+        if attention_mask is not None and attention_mask.shape == targets.shape:
+            # after left padding the first real token is not predicted either
+            targets = targets.masked_fill(
+                (attention_mask == 0) | (attention_mask.cumsum(-1) == 1), IGNORE_INDEX
+            )
+        return targets[:, 1:]
 
-    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
-        """Those of the next token, at every position but the last."""
-        return self.places(outputs.logits)
+    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch scored label"]:
+        """The scores of the next token, at every position but the last."""
+        return self.scored_positions(outputs.logits)
 
-    def places(
-        self, read: Shaped[Tensor, "batch read *rest"]
-    ) -> Shaped[Tensor, "batch place *rest"]:
+    def scored_positions(
+        self, read: Shaped[Tensor, "batch input *rest"]
+    ) -> Shaped[Tensor, "batch scored *rest"]:
         """All but the last."""
         return read[:, :-1]
 
-    def drawn(
-        self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
-    ) -> Bool[Tensor, "batch read"]:
-        """Not the last token, and nothing behind the last that is predicted."""
-        _check_places(scored.shape, self.places(real).shape)
-        before = real.new_zeros(real.shape)
-        before[:, :-1] = read_later(scored)
-        return real & before
+    def latent_positions(
+        self, is_scored: Bool[Tensor, "batch scored"], valid: Bool[Tensor, "batch input"]
+    ) -> Bool[Tensor, "batch input"]:
+        """All real positions before the last prediction."""
+        _check_shapes(is_scored.shape, self.scored_positions(valid).shape)
+        before = valid.new_zeros(valid.shape)
+        before[:, :-1] = scored_here_or_later(is_scored)
+        return valid & before
 
 
 class EveryToken(Likelihood):
-    """A label at each position, as a masked language model has, or a tagger."""
+    """A label at each position, as in masked language models and taggers."""
 
     families: tuple[str, ...] = (
         "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
@@ -128,30 +131,30 @@ class EveryToken(Likelihood):
 
     def labels(
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
-    ) -> Int[Tensor, "batch place"]:
-        """As they were given."""
-        return _given(labels)
+    ) -> Int[Tensor, "batch scored"]:
+        """The given labels."""
+        return _require_labels(labels)
 
-    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
+    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch scored label"]:
         """The network's logits."""
         return outputs.logits
 
 
 class TargetToken(EveryToken):
-    """The tokens of a target, each given the source and those before it."""
+    """The tokens of a target, each given the source and its prefix."""
 
     families = ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",)
 
-    def drawn(
-        self, scored: Bool[Tensor, "batch place"], real: Bool[Tensor, "batch read"]
-    ) -> Bool[Tensor, "batch read"]:
-        """Nothing behind the last token that is predicted."""
-        _check_places(scored.shape, real.shape)
-        return real & read_later(scored)
+    def latent_positions(
+        self, is_scored: Bool[Tensor, "batch scored"], valid: Bool[Tensor, "batch input"]
+    ) -> Bool[Tensor, "batch input"]:
+        """All real positions up to the last prediction."""
+        _check_shapes(is_scored.shape, valid.shape)
+        return valid & scored_here_or_later(is_scored)
 
 
 class SentenceLabel(Likelihood):
-    """One label a sentence, or an image."""
+    """One label per sentence or image."""
 
     families = (
         "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
@@ -160,15 +163,15 @@ class SentenceLabel(Likelihood):
 
     def labels(
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
-    ) -> Int[Tensor, "batch place"]:
-        """The label of each sentence, as its only place."""
-        given = _given(labels)
-        if given.ndim != 1 or given.is_floating_point():
+    ) -> Int[Tensor, "batch scored"]:
+        """The label of each sentence, as its only position."""
+        sentence_labels = _require_labels(labels)
+        if sentence_labels.ndim != 1 or sentence_labels.is_floating_point():
             raise ValueError(
-                "labels of a classification must be one whole number a sentence, "
-                f"got shape {tuple(given.shape)} of {given.dtype}"
+                "labels of a classification must be one whole number per sentence, "
+                f"got shape {tuple(sentence_labels.shape)} of {sentence_labels.dtype}"
             )
-        return given[:, None]
+        return sentence_labels[:, None]
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch 1 label"]:
         """The network's logits."""
@@ -178,11 +181,11 @@ class SentenceLabel(Likelihood):
 
 
 class OwnLikelihood(Likelihood):
-    """Scores that a function of the user's own computes.
+    """Scores from a function of the user.
 
     Args:
-        function: From what the network said, and the batch, to scores: ``batch place label``, or
-            ``batch label`` where a sentence has one place.
+        function: Maps the network's outputs and the batch to scores: ``batch position label``, or
+            ``batch label`` with one label per sentence.
     """
 
     def __init__(self, function: Scores) -> None:
@@ -190,15 +193,15 @@ class OwnLikelihood(Likelihood):
 
     def labels(
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
-    ) -> Int[Tensor, "batch place"]:
-        """As they were given; one number a sentence is its only place."""
-        given = _given(labels)
-        return given[:, None] if given.ndim == 1 else given
+    ) -> Int[Tensor, "batch scored"]:
+        """The given labels; one per sentence becomes its only position."""
+        own_labels = _require_labels(labels)
+        return own_labels[:, None] if own_labels.ndim == 1 else own_labels
 
-    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch place label"]:
-        """What the function says; one row of scores a sentence is of its only place."""
-        found = self.function(outputs, batch)
-        return found[:, None] if found.ndim == 2 else found
+    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch scored label"]:
+        """The scores of the function; one row per sentence becomes its only position."""
+        scores = self.function(outputs, batch)
+        return scores[:, None] if scores.ndim == 2 else scores
 
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
@@ -209,72 +212,72 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 }
 
 
-def likelihood_of(network: Any, given: str | Scores | None) -> Likelihood | None:
-    """The likelihood that a user names, writes, or leaves to the network's class.
+def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood | None:
+    """Makes the likelihood of a network from a name, a function, or the network's class.
 
     Args:
         network: A ``PreTrainedModel``.
-        given: A name, a function, or None.
+        likelihood: A name, a function, or None.
 
     Returns:
-        The likelihood; None where there is none: the network can be run, and has no bound.
+        The likelihood; None if the class has none: the network can be run, but has no bound.
     """
-    if given is None:
-        return _find_likelihood(type(network).__name__)
-    if callable(given):
-        return OwnLikelihood(given)
-    if not isinstance(given, str):
-        raise ValueError(f"likelihood must be a name or a function, got {shown(given)}")
-    check_known("likelihood", given, LIKELIHOODS)
-    return LIKELIHOODS[given]()
+    if likelihood is None:
+        return _likelihood_of_class(type(network).__name__)
+    if callable(likelihood):
+        return OwnLikelihood(likelihood)
+    if not isinstance(likelihood, str):
+        raise ValueError(f"likelihood must be a name or a function, got {shown(likelihood)}")
+    check_known("likelihood", likelihood, LIKELIHOODS)
+    return LIKELIHOODS[likelihood]()
 
 
-def check_labels(labels: Int[Tensor, "*place"], scores: Sequence[int]) -> None:
-    """Refuses labels that are not, at every place that is scored, one of those with a score.
-
-    Which they are is looked at on a CPU alone.
+def check_labels(labels: Int[Tensor, "*position"], scores: Sequence[int]) -> None:
+    """Checks the shape of labels and, on a CPU only, that every label has a score.
 
     Args:
-        labels: 0 where nothing is predicted.
-        scores: The sizes of what scores them: sentences, places, labels.
+        labels: The labels, 0 where nothing is predicted.
+        scores: The shape of the scores: sentences, positions, labels.
 
     Raises:
-        ValueError: There are other places, or another label.
+        ValueError: The shapes differ, or a label is out of range.
     """
-    _check_places(labels.shape, scores[:-1])
+    _check_shapes(labels.shape, scores[:-1])
     if labels.device.type != "cpu":
-        return  # to look at them, every pass would wait for the device
-    wrong = labels[(labels < 0) | (labels >= scores[-1])]
-    if len(wrong):
+        return  # reading values would synchronise with the device in every pass
+    out_of_range = labels[(labels < 0) | (labels >= scores[-1])]
+    if len(out_of_range):
         raise ValueError(
-            f"labels must lie between 0 and {scores[-1] - 1}, or be {IGNORED} where nothing is "
-            f"predicted; got {wrong[0]}"
+            f"labels must lie between 0 and {scores[-1] - 1}, or be {IGNORE_INDEX} where nothing "
+            f"is predicted; got {out_of_range[0]}"
         )
 
 
-def _check_places(labels: Sequence[int], scored: Sequence[int]) -> None:
-    """Refuses labels of other sentences and places than those that are scored."""
-    if tuple(labels) != tuple(scored):
+def _check_shapes(labels: Sequence[int], is_scored: Sequence[int]) -> None:
+    """Checks that labels and scores have the same sentences and positions."""
+    if tuple(labels) != tuple(is_scored):
         raise ValueError(
-            f"labels are given for sentences and places {tuple(labels)}, and scores for "
-            f"{tuple(scored)}: both must be the same"
+            f"labels are given for sentences and positions {tuple(labels)}, and scores for "
+            f"{tuple(is_scored)}: both must be the same"
         )
 
 
-def _find_likelihood(name: str) -> Likelihood | None:
-    """The likelihood of a class of networks, by the tables that ``transformers`` keeps of them."""
+def _likelihood_of_class(name: str) -> Likelihood | None:
+    """Looks up the likelihood of a class of networks in the tables of ``transformers``."""
     from transformers.models.auto import modeling_auto
 
-    # a network that reads a source stands in the table of language models too
-    for kind in (TargetToken, NextToken, EveryToken, SentenceLabel):
-        for table in kind.families:
+    # the table of language models also lists encoder-decoders
+    for likelihood_class in (TargetToken, NextToken, EveryToken, SentenceLabel):
+        for table in likelihood_class.families:
             names = getattr(modeling_auto, table).values()
-            if name in names or any(name in each for each in names if isinstance(each, tuple)):
-                return kind()
+            if name in names or any(
+                name in name_or_names for name_or_names in names if isinstance(name_or_names, tuple)
+            ):
+                return likelihood_class()
     return None
 
 
-def _given(labels: Tensor | None) -> Tensor:
+def _require_labels(labels: Tensor | None) -> Tensor:
     if labels is None:
-        raise ValueError("labels must be given: the input does not say what is predicted")
+        raise ValueError("labels must be given: the inputs do not determine what is predicted")
     return labels

@@ -1,4 +1,4 @@
-"""A network of ``transformers`` as a model of heads: made latent, and plain again."""
+"""A network of ``transformers`` as a model with latent heads: :func:`latent` and :func:`plain`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from latentheads.names import Block
 from latentheads.packages import need_package
 from latentheads.pretrained.addresses import find_heads, parse_blocks
 from latentheads.pretrained.alignments import AlignedDecoder, make_aligned
-from latentheads.pretrained.batch import IGNORED, EncodedBatch, read_later
-from latentheads.pretrained.block import Holder, Passing, PretrainedBlock
+from latentheads.pretrained.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
+from latentheads.pretrained.block import ForwardPass, ForwardPassHolder, PretrainedBlock
 from latentheads.pretrained.likelihoods import (
     Likelihood,
     Scores,
     check_labels,
-    likelihood_of,
+    make_likelihood,
 )
 from latentheads.pretrained.registry import NAME, OWNER, register
 from latentheads.selection.hard_gates import Gating
@@ -40,17 +40,17 @@ from latentheads.values import shown
 
 __all__ = ["Pretrained", "latent", "plain"]
 
-OWN_PLACES = "create_position_ids_from_input_ids"
-"""An attribute of embeddings that find padding, and so all positions, in the tokens."""
+POSITIONS_FROM_TOKENS = "create_position_ids_from_input_ids"
+"""An attribute of embeddings that compute positions from the tokens, skipping padding."""
 
 ENDS = ("bos", "eos", "cls", "sep", "decoder_start")
-"""The names that configurations have for tokens that only begin or end a sentence."""
+"""Names, in configurations, of tokens that only begin or end a sentence."""
 
 
 class Pretrained(HeadModel):
     """p(y, heads | x) of a network of ``transformers``; :func:`latentheads.latent` makes one.
 
-    The network's own code runs, with its own weights; ``network.generate`` draws heads too.
+    The network's own code runs, with its own weights; ``network.generate`` samples heads too.
 
     Attributes:
         network: The network.
@@ -59,11 +59,11 @@ class Pretrained(HeadModel):
     Args:
         network: A ``PreTrainedModel``.
         prior: Makes the prior of each block.
-        blocks: Those whose logits are drawn, as :func:`latentheads.latent` takes them.
-        likelihood: What the network predicts; None: it has no bound.
-        gates: Hard Concrete gates of its heads; None: all heads speak.
-        alignments: Blocks above the decoder that point at the encoder's states, or at those of
-            earlier tokens; None: none.
+        blocks: The blocks whose logits are latent, as :func:`latentheads.latent` takes them.
+        likelihood: The likelihood of the labels; None: the model has no bound.
+        gates: Hard Concrete gates of its heads; None: no gates.
+        alignments: Options of alignment blocks above the decoder, which point at the encoder's
+            states, or at those of earlier tokens; None: none.
     """
 
     def __init__(
@@ -77,76 +77,78 @@ class Pretrained(HeadModel):
     ) -> None:
         addresses = find_heads(network)
         chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
-        chains = {address.block.chain for address in addresses}
-        _check_gates(gates, sorted(chains))
-        latent_chains = {block.chain for block in chosen.values()}
-        super().__init__(sorted(chains), sorted(latent_chains), selector=gates)
-        self.network, self.labelling, self.prior = network, likelihood, prior
+        attention_types = {address.block.chain for address in addresses}
+        _check_gates(gates, sorted(attention_types))
+        latent_types = {block.chain for block in chosen.values()}
+        super().__init__(sorted(attention_types), sorted(latent_types), selector=gates)
+        self.network, self.label_likelihood, self.prior = network, likelihood, prior
         self.output = GivenLogits()
-        self._holder = Holder()
-        self._above: AlignedDecoder | None = None
-        if (aligned := make_aligned(network, alignments, likelihood)) is not None:
-            self.alignments, self.output = aligned
-            self._above = AlignedDecoder(network, *aligned)
+        self._holder = ForwardPassHolder()
+        self._aligned_decoder: AlignedDecoder | None = None
+        if (aligner_and_output := make_aligned(network, alignments, likelihood)) is not None:
+            self.alignments, self.output = aligner_and_output
+            self._aligned_decoder = AlignedDecoder(network, *aligner_and_output)
         highest = {
-            chain: max(b.layer for b in chosen.values() if b.chain == chain)
-            for chain in latent_chains
+            attention_type: max(b.layer for b in chosen.values() if b.chain == attention_type)
+            for attention_type in latent_types
         }
-        parts = [(a, chosen.get(a.block.name)) for a in addresses]
+        addresses_and_blocks = [(a, chosen.get(a.block.name)) for a in addresses]
         self.heads = nn.ModuleList(
             PretrainedBlock(
                 address if block is None else replace(address, block=block),
                 None if block is None else check_family("prior must make", prior(block)),
-                _gates_of(address.block, gates),
+                _selector_of_block(address.block, gates),
                 self._holder,
                 block is not None and block.layer == highest[block.chain],
                 network.config,
             )
-            for address, block in parts
+            for address, block in addresses_and_blocks
         ).to(network.device, torch.promote_types(network.dtype, torch.float32))
-        self._before = _read_attention(network)
+        self._original_attention = _attention_implementations(network)
         self._hooks: list[Any] = []
         self._attach()
 
     def _attach(self) -> None:
-        """Has every attention module call its block."""
-        for block in self._own_blocks():
+        """Makes every attention module call its block."""
+        for block in self._pretrained_blocks():
             setattr(block.attention, OWNER, (block,))
-            hook = block.attention.register_forward_pre_hook(block.note_states, with_kwargs=True)
+            hook = block.attention.register_forward_pre_hook(block.record_states, with_kwargs=True)
             self._hooks.append(hook)
-        if self._above is not None:
-            self._hooks += self._above.attach()
+        if self._aligned_decoder is not None:
+            self._hooks += self._aligned_decoder.attach()
         self._hooks.append(self.network.register_forward_pre_hook(self._begin_call))
         setattr(self.network, OWNER, (self,))
         self.network.set_attn_implementation(NAME)
-        self._calling = [part for part in self._before if _attention_of(part) == NAME]
+        self._latent_parts = [
+            part for part in self._original_attention if _attention_implementation(part) == NAME
+        ]
 
     def _begin_call(self, *_: Any) -> None:
-        """Forgets the last call of the network itself: where it dropped layers, logits are left."""
+        """Clears the state of the last call, in which layer dropout may leave logits."""
         if any(m.training and getattr(m, "gradient_checkpointing", 0) for m in self.modules()):
             raise ValueError(
-                "heads are drawn again for a gradient: activation_checkpointing_disable() first"
+                "heads are sampled again for a gradient: activation_checkpointing_disable() first"
             )
-        if not self._holder.passing.queries:
-            self._holder.passing = Passing()
+        if not self._holder.forward_pass.queries:
+            self._holder.forward_pass = ForwardPass()
 
     @property
     def _attached(self) -> bool:
-        """Whether it is this model that the network's attention modules call."""
+        """Whether the network's attention modules call this model."""
         return getattr(self.network, OWNER, (None,))[0] is self
 
     def detach(self) -> None:
-        """Gives every attention module back what it called before; see :func:`plain`."""
+        """Restores the attention function of every module; see :func:`plain`."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        for module in (self.network, *(block.attention for block in self._own_blocks())):
+        for module in (self.network, *(block.attention for block in self._pretrained_blocks())):
             delattr(module, OWNER)
-        for part, name in self._before.items():
+        for part, name in self._original_attention.items():
             part.set_attn_implementation(name)
 
     def train(self, mode: bool = True) -> Pretrained:
-        """Puts everything in training mode; a network that is frozen drops nothing all the same."""
+        """Sets training mode; a frozen network stays in evaluation mode, without dropout."""
         super().train(mode)
         if not any(parameter.requires_grad for parameter in self.network.parameters()):
             self.network.eval()
@@ -159,178 +161,207 @@ class Pretrained(HeadModel):
         index: Tensor | None = None,
         corpus_size: int = 0,
     ) -> EncodedBatch:
-        """Makes a batch of what a tokenizer gives.
+        """Makes a batch from the output of a tokenizer.
 
         Args:
-            inputs: What the network is called with, such as input_ids and attention_mask; a
-                collator may have put labels among them.
-            labels: What is predicted, -100 where nothing is; a language model takes its own input.
-            index: Each sentence's place in its corpus.
-            corpus_size: Sentences of the corpus; 0 takes the batch for the corpus.
+            inputs: The arguments of the network, such as input_ids and attention_mask; a collator
+                may have put labels among them.
+            labels: The labels, -100 where nothing is predicted; by default a language model
+                predicts its inputs.
+            index: Index of each sentence in its corpus.
+            corpus_size: Number of sentences of the corpus; 0: the batch is the corpus.
 
         Raises:
-            ValueError: The inputs are no tensors, or none of sentences; the network has no
-                likelihood, or it needs labels, or other ones, or alignments need them in a row.
+            ValueError: The inputs are not tensors of sentences; the network has no likelihood; or
+                labels are missing, or have a gap that alignments cannot have.
         """
         _check_inputs(inputs)
         _check_tokens(inputs, self.network)
         if not isinstance(labels, Tensor | None):
             raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
         index = None if index is None else torch.as_tensor(index)
-        if self.labelling is None:
+        if self.label_likelihood is None:
             raise ValueError(
                 f"{type(self.network).__name__} predicts nothing by itself: give latent() a "
                 "likelihood, a name or a function of outputs and batch"
             )
         inputs = dict(inputs)
-        collated = inputs.pop("labels", None)
-        known = self.labelling.labels(inputs, collated if labels is None else labels)
-        valid = known != IGNORED
-        if self._chained and not torch.equal(valid, read_later(valid)):
+        collated_labels = inputs.pop("labels", None)
+        targets = self.label_likelihood.labels(
+            inputs, collated_labels if labels is None else labels
+        )
+        valid = targets != IGNORE_INDEX
+        if self._chained and not torch.equal(valid, scored_here_or_later(valid)):
             raise ValueError(
-                "alignments in a chain read every token from the first on: pad on the right, and "
+                "alignments in a chain need every token from the first on: pad on the right, and "
                 "give no label -100 before one that is predicted"
             )
-        target = known.masked_fill(~valid, 0)
+        target = targets.masked_fill(~valid, 0)
         tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
-        real = None if mask is None else mask.bool()
-        if real is None and tokens is not None:
-            real = torch.ones_like(tokens, dtype=torch.bool)
-        told = EncodedBatch(
+        attention_valid = None if mask is None else mask.bool()
+        if attention_valid is None and tokens is not None:
+            attention_valid = torch.ones_like(tokens, dtype=torch.bool)
+        batch = EncodedBatch(
             target,
             None,
             index,
             corpus_size,
             inputs=inputs,
             scored_valid=valid,
-            ends=_find_ends(self.network.config),
+            ends=_boundary_ids(self.network.config),
         )
-        return self._tell_sides(told, tokens, real)
+        return self._add_sides(batch, tokens, attention_valid)
 
-    def _tell_sides(
-        self, told: EncodedBatch, tokens: Tensor | None, real: Tensor | None
+    def _add_sides(
+        self, batch: EncodedBatch, tokens: Tensor | None, attention_valid: Tensor | None
     ) -> EncodedBatch:
-        """Says what the encoder and the decoder read, and which positions are real."""
-        assert self.labelling is not None
-        assert told.scored_valid is not None
-        inputs, valid = dict(told.inputs), told.scored_valid
+        """Adds the inputs and padding masks of encoder and decoder."""
+        assert self.label_likelihood is not None
+        assert batch.scored_valid is not None
+        inputs, valid = dict(batch.inputs), batch.scored_valid
         if self.network.config.is_encoder_decoder:
             if "decoder_input_ids" not in inputs:
-                inputs["decoder_input_ids"] = self._shift_right(told)
-            read = inputs["decoder_input_ids"]
+                inputs["decoder_input_ids"] = self._shift_right(batch)
+            decoder_inputs = inputs["decoder_input_ids"]
             mask = inputs.get("decoder_attention_mask")
-            known = torch.ones_like(read) if mask is None else mask
-            drawn = self.labelling.drawn(valid, known.bool())
-            mine = drawn if mask is None else mask.bool()  # what nothing predicted reads is padding
-            told = replace(told, source=tokens, encoder_real=real)
-            return replace(told, inputs=inputs, read=read, decoder_real=mine, decoder_drawn=drawn)
-        if any(block.side == "encoder" for block in self._own_blocks()):
-            return replace(told, source=tokens, read=tokens, encoder_real=real, decoder_real=real)
-        if real is None:
-            return replace(told, read=tokens)
-        if not real[:, 0].all():
-            inputs = self._place_tokens(inputs, real)
-        drawn = self.labelling.drawn(valid, real)
-        return replace(told, inputs=inputs, read=tokens, decoder_real=real, decoder_drawn=drawn)
+            decoder_mask = torch.ones_like(decoder_inputs) if mask is None else mask
+            latent = self.label_likelihood.latent_positions(valid, decoder_mask.bool())
+            decoder_valid = (
+                latent if mask is None else mask.bool()
+            )  # positions that no prediction depends on are padding
+            batch = replace(batch, source=tokens, encoder_valid=attention_valid)
+            return replace(
+                batch,
+                inputs=inputs,
+                input_ids=decoder_inputs,
+                decoder_valid=decoder_valid,
+                decoder_latent=latent,
+            )
+        if any(block.side == "encoder" for block in self._pretrained_blocks()):
+            return replace(
+                batch,
+                source=tokens,
+                input_ids=tokens,
+                encoder_valid=attention_valid,
+                decoder_valid=attention_valid,
+            )
+        if attention_valid is None:
+            return replace(batch, input_ids=tokens)
+        if not attention_valid[:, 0].all():
+            inputs = self._add_position_ids(inputs, attention_valid)
+        latent = self.label_likelihood.latent_positions(valid, attention_valid)
+        return replace(
+            batch,
+            inputs=inputs,
+            input_ids=tokens,
+            decoder_valid=attention_valid,
+            decoder_latent=latent,
+        )
 
-    def _shift_right(self, told: EncodedBatch) -> Tensor:
-        """What the decoder reads: the labels behind a start, as the network shifts them."""
+    def _shift_right(self, batch: EncodedBatch) -> Tensor:
+        """The input of the decoder: the labels after a start token, as the network shifts them."""
         shift = getattr(self.network, "prepare_decoder_input_ids_from_labels", None)
-        if shift is None or told.scored_valid is None:
+        if shift is None or batch.scored_valid is None:
             raise ValueError(
                 "inputs must hold decoder_input_ids: the network does not shift labels"
             )
-        return shift(labels=told.target.masked_fill(~told.scored_valid, IGNORED))
+        return shift(labels=batch.target.masked_fill(~batch.scored_valid, IGNORE_INDEX))
 
-    def _place_tokens(self, inputs: dict[str, Tensor], real: Tensor) -> dict[str, Tensor]:
-        """Counts positions from the first real token, as ``generate`` does, behind left padding."""
-        # RoBERTa and those like it count by themselves, and from another number than 0
-        counts = any(hasattr(part, OWN_PLACES) for part in self.network.modules())
-        if counts or "position_ids" in inputs or not self._takes("position_ids"):
+    def _add_position_ids(
+        self, inputs: dict[str, Tensor], attention_valid: Tensor
+    ) -> dict[str, Tensor]:
+        """Counts positions from the first real token after left padding, as ``generate`` does."""
+        # RoBERTa and similar networks count by themselves, and not from 0
+        computes_own_positions = any(
+            hasattr(part, POSITIONS_FROM_TOKENS) for part in self.network.modules()
+        )
+        if computes_own_positions or "position_ids" in inputs or not self._takes("position_ids"):
             return inputs
-        return inputs | {"position_ids": (real.long().cumsum(-1) - 1).clamp_min(0)}
+        return inputs | {"position_ids": (attention_valid.long().cumsum(-1) - 1).clamp_min(0)}
 
     def _takes(self, name: str) -> bool:
-        """Whether the network has an argument of a name."""
+        """Whether the network has an argument of this name."""
         return name in inspect.signature(self.network.forward).parameters
 
     @property
     def _chained(self) -> bool:
-        """Whether a word's alignment reads that of the word before."""
+        """Whether the alignment of a token depends on that of the token before."""
         aligner = self.alignments
         return aligner is not None and aligner.options.chained
 
-    def _own_blocks(self) -> list[PretrainedBlock]:
+    def _pretrained_blocks(self) -> list[PretrainedBlock]:
         return [module for module in self.heads if isinstance(module, PretrainedBlock)]
 
     def run(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Any:
-        """Runs the network; what it says is as it says it.
+        """Runs the network and returns its outputs.
 
         Args:
-            batch: What it is run on.
-            choices: The gates of blocks that have them; drawn when not given.
+            batch: The batch.
+            choices: The gates of blocks that have them; None: they are sampled.
         """
         if not isinstance(batch, EncodedBatch):
             raise ValueError("a pre-trained network takes the batches that its method batch makes")
         if not self._attached:
             raise ValueError("plain gave its network back: take what a new latent(network) returns")
-        for part in self._calling:
-            if (called := _attention_of(part)) != NAME:
+        for part in self._latent_parts:
+            if (implementation := _attention_implementation(part)) != NAME:
                 raise ValueError(
-                    f"the network was told to call {called} attention, and no longer its latent "
-                    f"heads: network.set_attn_implementation({NAME!r}) undoes it"
+                    f"the network was set to {implementation} attention, and no longer calls its "
+                    f"latent heads: network.set_attn_implementation({NAME!r}) undoes it"
                 )
         choices = self.choose(batch) if choices is None else choices
         options: dict[str, Any] = {"return_dict": True}
         if self._takes("use_cache"):
             options["use_cache"] = False
-        with self._passing(batch, choices):
+        with self._run_forward_pass(batch, choices):
             return self.network(**{**batch.inputs, **options})
 
     @contextmanager
-    def _passing(self, batch: EncodedBatch, choices: Mapping[str, Choice]) -> Iterator[None]:
-        """Tells the blocks of a pass; one may run inside another, as that of a guide."""
-        outside = self._holder.passing
+    def _run_forward_pass(
+        self, batch: EncodedBatch, choices: Mapping[str, Choice]
+    ) -> Iterator[None]:
+        """Sets the state of a forward pass; passes may be nested, such as that of a guide."""
+        outer = self._holder.forward_pass
         queries = {side: batch.queries(side) for side in ("encoder", "decoder")}
-        self._holder.passing = Passing(queries, choices)
+        self._holder.forward_pass = ForwardPass(queries, choices)
         try:
             yield
         finally:
-            self._holder.passing = outside
+            self._holder.forward_pass = outer
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
-    ) -> Float[Tensor, "batch place label"]:
-        """The scores of every label at every place that is scored.
+    ) -> Float[Tensor, "batch scored label"]:
+        """The scores of every label at every scored position.
 
-        Below alignments they are the states that predict each token, before anything is added.
+        With alignments, the states that predict each token, before alignments add to them.
         """
-        if self._above is not None:
+        if self._aligned_decoder is not None:
             return self.hidden(batch, choices).states
         outputs = self.run(batch, choices)
         assert isinstance(batch, EncodedBatch)
-        assert self.labelling is not None
-        scores = self.labelling.scores(outputs, batch)
+        assert self.label_likelihood is not None
+        scores = self.label_likelihood.scores(outputs, batch)
         check_labels(batch.target, scores.shape)
         return scores
 
     def hidden(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> EncoderDecoderStates:
-        """What alignments know of a batch: the states that are scored, and what they point at."""
-        assert self._above is not None
-        assert self.labelling is not None
-        with self._above.hearing():
+        """The states of a batch for the alignment blocks: queries, and what they point at."""
+        assert self._aligned_decoder is not None
+        assert self.label_likelihood is not None
+        with self._aligned_decoder.recording():
             self.run(batch, choices)
             assert isinstance(batch, EncodedBatch)
-            sides = batch.decoder_real, batch.encoder_real
-            hidden = self._above.read_hidden(self.labelling, *sides)
-        types = len(self._above.output.layer.weight)
-        check_labels(batch.target, (*hidden.states.shape[:-1], types))
+            sides = batch.decoder_valid, batch.encoder_valid
+            hidden = self._aligned_decoder.recorded_states(self.label_likelihood, *sides)
+        vocab_size = len(self._aligned_decoder.output.layer.weight)
+        check_labels(batch.target, (*hidden.states.shape[:-1], vocab_size))
         return hidden
 
-    def likelihood(self, states: Float[Tensor, "batch place label"], batch: Batch) -> Tokens:
-        """The law of the labels."""
+    def likelihood(self, states: Float[Tensor, "batch scored label"], batch: Batch) -> Tokens:
+        """The distribution of the labels."""
         assert isinstance(batch, EncodedBatch)
         assert batch.scored_valid is not None
         return Tokens(states, batch.scored_valid, self.output)
@@ -344,34 +375,33 @@ def latent(
     gates: Selector | None = None,
     alignments: AlignmentOptions | None = None,
 ) -> Pretrained:
-    """Makes the attention logits of a network of ``transformers`` explicit sample sites.
+    """Makes the attention logits of a network of ``transformers`` sample sites.
 
-    The network itself is changed in which attention function it calls, and in nothing else:
-    :func:`latentheads.plain` gives it back. It is given a copy of its configuration, which says so
-    and which another network may have. Its own calls, and ``generate``, draw heads from the
-    prior; what is returned is run under Pyro, read by guides, and has a bound.
+    Only the network's attention function is changed, and :func:`latentheads.plain` restores it. The
+    network gets a copy of its configuration, since other networks may share the original. Its own
+    calls, and ``generate``, sample heads from the prior. The returned model runs under Pyro, has
+    guides, and has a bound.
 
     Args:
         model: A ``PreTrainedModel`` of any kind: encoder, decoder, or both.
-        prior: A prior of :data:`latentheads.models.PRIORS` by name, or what makes one; independent
-            when not given, and beside alignments delta: the logits have no noise.
-        blocks: Which are drawn: all, layers such as ``3`` or ``3-5``, chains such as
-            ``decoder-cross``, or names such as ``encoder.0.self``, commas between.
-        likelihood: What is predicted: language-model, masked-language-model, classification,
-            sequence-to-sequence, or a function of outputs and batch that scores every label; that
-            of the network's class when not given.
-        gates: Hard Concrete gates of the heads of some chains; None: all heads speak.
-        alignments: Blocks above the decoder whose heads point at one position each: of the encoder,
-            or of the tokens before where there is none; None: none.
+        prior: A prior of :data:`latentheads.models.PRIORS` by name, or a function that makes the
+            family of a block. None: independent or, with alignments, delta (no noise).
+        blocks: The latent blocks: all, layers such as ``3`` or ``3-5``, attention types such as
+            ``decoder-cross``, or names such as ``encoder.0.self``, with commas between.
+        likelihood: language-model, masked-language-model, classification, sequence-to-sequence, or
+            a function of outputs and batch that scores every label; None: by the network's class.
+        gates: Hard Concrete gates of the heads of some attention types; None: no gates.
+        alignments: Options of alignment blocks above the decoder, whose heads point at one position
+            each, of the encoder or, in a decoder-only network, of the tokens before; None: none.
 
     Returns:
-        The model of its heads, in the network's mode; ``network`` is the network.
+        The model, in the network's training or evaluation mode; ``network`` is the network.
 
     Raises:
         MissingPackageError: ``transformers`` is not installed; an `ImportError`.
-        ValueError: The network is none of ``transformers``, is latent already, or does not let its
-            attention be chosen; or there is no such block, gated chain, prior or likelihood; or
-            alignments cannot stand above it.
+        ValueError: The network is not a ``PreTrainedModel``, is latent already, or does not use
+            ``AttentionInterface``; or there is no such block, gated attention type, prior or
+            likelihood; or the network cannot have alignments.
     """
     transformers = need_package("transformers")
     if not isinstance(model, transformers.PreTrainedModel):
@@ -394,17 +424,17 @@ def latent(
     if not callable(family):
         raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")
     register()
-    _own_configurations(model, transformers.PretrainedConfig)
-    predicted = likelihood_of(model, likelihood)
-    made = Pretrained(model, family, blocks, predicted, gates, alignments)
-    return made if model.training else made.eval()
+    _copy_configurations(model, transformers.PretrainedConfig)
+    label_likelihood = make_likelihood(model, likelihood)
+    pretrained = Pretrained(model, family, blocks, label_likelihood, gates, alignments)
+    return pretrained if model.training else pretrained.eval()
 
 
 def plain(model: Any) -> Any:
     """Undoes :func:`latentheads.latent`: the network computes what it did before.
 
     Args:
-        model: What :func:`latentheads.latent` was given, or what it returned.
+        model: The argument of :func:`latentheads.latent`, or its result.
 
     Returns:
         The network.
@@ -420,14 +450,14 @@ def plain(model: Any) -> Any:
 
 
 def _check_inputs(inputs: Any) -> None:
-    """Refuses what a tokenizer gives unless it is asked for tensors, and masks of pairs."""
-    named = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
-    others = [name for name, value in named.items() if not isinstance(value, Tensor)]
-    if others or named is not inputs:
-        name = next(iter(others), "inputs")
+    """Checks that inputs are tensors by name, with one row per sentence."""
+    by_name = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
+    not_tensors = [name for name, value in by_name.items() if not isinstance(value, Tensor)]
+    if not_tensors or by_name is not inputs:
+        name = next(iter(not_tensors), "inputs")
         raise ValueError(
             "inputs must be tensors by name, as a tokenizer gives with return_tensors='pt', got "
-            f"{name} of type {type(named[name]).__name__}"
+            f"{name} of type {type(by_name[name]).__name__}"
         )
     for name in ("input_ids", "attention_mask"):
         if name in inputs and inputs[name].ndim != 2:
@@ -444,7 +474,7 @@ def _check_inputs(inputs: Any) -> None:
 
 
 def _check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
-    """Refuses no tokens at all, tokens that the vocabulary lacks, and more than have a position."""
+    """Checks that there are tokens, in the vocabulary, and no more than positions."""
     config: Any = network.config
     tables = {m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding)}
     positions: int = getattr(config, "max_position_embeddings", None) or 0
@@ -471,46 +501,56 @@ def _check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
             )
 
 
-def _find_ends(config: Any) -> tuple[int, ...]:
-    """The ids that a configuration names of tokens that only begin or end a sentence."""
-    named = [getattr(config, f"{name}_token_id", None) for name in ENDS]
-    several = [each if isinstance(each, list) else [each] for each in named if each is not None]
-    return tuple(dict.fromkeys(number for each in several for number in each))
+def _boundary_ids(config: Any) -> tuple[int, ...]:
+    """The ids of tokens that only begin or end a sentence, by a configuration."""
+    ids = [getattr(config, f"{name}_token_id", None) for name in ENDS]
+    id_lists = [
+        token_ids if isinstance(token_ids, list) else [token_ids]
+        for token_ids in ids
+        if token_ids is not None
+    ]
+    return tuple(dict.fromkeys(token_id for token_ids in id_lists for token_id in token_ids))
 
 
-def _check_gates(gates: Selector | None, chains: Sequence[str]) -> None:
-    """Refuses gates of heads that a network does not have."""
-    for chain in () if gates is None else gates.chains:
-        if chain not in chains:
+def _check_gates(gates: Selector | None, attention_types: Sequence[str]) -> None:
+    """Checks that the network has blocks of the gated attention types."""
+    for attention_type in () if gates is None else gates.attention_types:
+        if attention_type not in attention_types:
             raise ValueError(
-                f"gates name the chain {chain!r}, which no block of this network is in: it has "
-                f"{', '.join(chains)}"
+                f"gates name {attention_type!r}, of which this network has no block: it has "
+                f"{', '.join(attention_types)}"
             )
 
 
-def _gates_of(block: Block, gates: Selector | None) -> Selector | None:
-    return gates.fitting(block.heads) if gates is not None and block.chain in gates.chains else None
+def _selector_of_block(block: Block, gates: Selector | None) -> Selector | None:
+    return (
+        gates.for_heads(block.heads)
+        if gates is not None and block.chain in gates.attention_types
+        else None
+    )
 
 
-def _read_attention(network: Any) -> dict[Any, str]:
-    """The attention function that a network and each of its parts call, the whole first."""
+def _attention_implementations(network: Any) -> dict[Any, str]:
+    """The attention function of a network and of each of its parts, the whole network first."""
     parts = [module for module in network.modules() if hasattr(module, "set_attn_implementation")]
-    return {part: _attention_of(part) for part in parts}
+    return {part: _attention_implementation(part) for part in parts}
 
 
-def _attention_of(part: Any) -> str:
-    """The attention function that a part of a network calls, by name."""
+def _attention_implementation(part: Any) -> str:
+    """The name of the attention function of a part of a network."""
     return str(part.config._attn_implementation)
 
 
-def _own_configurations(network: Any, kind: type) -> None:
-    """Gives a network configurations of its own: another may read them, and have other attention.
+def _copy_configurations(network: Any, config_class: type) -> None:
+    """Copies the configurations of a network, which other networks may share.
 
     Args:
         network: The network.
-        kind: The class of configurations.
+        config_class: The class of configurations.
     """
     copies: dict[int, Any] = {}
     for module in network.modules():
-        held = {name: value for name, value in vars(module).items() if isinstance(value, kind)}
-        vars(module).update(copy.deepcopy(held, copies))
+        configurations = {
+            name: value for name, value in vars(module).items() if isinstance(value, config_class)
+        }
+        vars(module).update(copy.deepcopy(configurations, copies))

@@ -1,4 +1,4 @@
-"""The attention function that is registered by name, and the masks that it is given.
+"""The attention function that is registered with ``transformers``, and its masks.
 
 https://huggingface.co/docs/transformers/attention_interface
 """
@@ -19,25 +19,25 @@ NAME = "latentheads"
 """The name of this attention in a configuration."""
 
 OWNER = "latentheads_block"
-"""Where an attention module keeps the block of its heads."""
+"""The attribute of an attention module with its block."""
 
-REFUSED = {
+UNSUPPORTED = {
     "s_aux": "attention sinks",
     "head_mask": "a mask of heads",
     "cache": "a paged cache",
     "cu_seq_lens_q": "packed sequences",
 }
-"""Features that would change the law of the heads, by the argument that asks for them."""
+"""Unsupported features that change the attention weights, by the argument that requests them."""
 
-UNREAD = (
+WITHOUT_EFFECT = (
     *("position_ids", "cache_position", "num_items_in_batch"),
     *("token_type_ids", "special_tokens_mask", "length"),  # what tokenizers make
 )
-"""Tensors that networks hand on to every attention function, and that change nothing there."""
+"""Tensors that networks pass to every attention function, and that have no effect there."""
 
 
 def register() -> None:
-    """Registers the attention function and its masks; twice is as good as once."""
+    """Registers the attention function and its masks; may be called repeatedly."""
     need_package("transformers")
     from transformers import AttentionInterface, AttentionMaskInterface
 
@@ -46,7 +46,7 @@ def register() -> None:
 
 
 def make_mask(*sizes: Any, **options: Any) -> Bool[Tensor, "batch 1 query key"]:
-    """The keys that every query may read, pair by pair, also where a kernel would imply them."""
+    """Makes the explicit mask of pairs, also where a kernel would imply it."""
     from transformers.masking_utils import sdpa_mask
 
     options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
@@ -70,31 +70,32 @@ def attend(
     Args:
         module: The attention module of the network.
         query: Queries of every head.
-        key: Keys; several heads in a row may share one.
-        value: Values, shared alike.
-        attention_mask: What may be read, or what is added to the scores; None: everything, and of
-            a causal module what is not later.
-        dropout: Of the weights; 0 in evaluation.
+        key: Keys; the heads of a group share them.
+        value: Values, shared in the same way.
+        attention_mask: Boolean, or added to the scores; None: all keys or, in a causal module, all
+            keys that are not later.
+        dropout: Dropout of the weights; 0 in evaluation.
         scaling: Factor of the products.
         position_bias: Added to the scores.
-        softcap: The scores are squeezed between minus this and this.
-        **options: Of other attention functions; a tensor that is not known here is refused.
+        softcap: Bound of the absolute scores, by tanh.
+        **options: Arguments of other attention functions; an unknown tensor raises an error.
 
     Raises:
-        ValueError: The module is of no latent network, or the network asks for what is not drawn.
+        ValueError: The module is not in a latent network, or the network uses an unsupported
+            feature.
     """
     (block,) = getattr(module, OWNER, (None,))
     if not isinstance(block, PretrainedBlock):
         raise ValueError(
             f"{type(module).__name__} has no latent heads: call latentheads.latent(model)"
         )
-    for name, what in REFUSED.items():
+    for name, what in UNSUPPORTED.items():
         if options.get(name) is not None:
-            raise ValueError(f"block {block.block.name!r}: latent heads know no {what} ({name})")
+            raise ValueError(f"block {block.block.name!r}: latent heads have no {what} ({name})")
     for name, option in options.items():
-        if isinstance(option, Tensor) and name not in UNREAD:
+        if isinstance(option, Tensor) and name not in WITHOUT_EFFECT:
             raise ValueError(
-                f"block {block.block.name!r}: latent heads do not know what {name} would change"
+                f"block {block.block.name!r}: latent heads do not support the argument {name}"
             )
     scores = block.score(query, key, scaling, position_bias, softcap)
-    return block.read_out(scores, value, attention_mask, dropout)
+    return block.attend(scores, value, attention_mask, dropout)

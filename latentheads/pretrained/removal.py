@@ -1,8 +1,8 @@
-"""Real removal of heads from a network of ``transformers``: smaller matrices, and their folder.
+"""Structured pruning of heads of a network of ``transformers``: it makes the matrices smaller.
 
-:func:`latentheads.pruning.remove_heads` says which heads go; here their weights do. The network's
-configuration keeps which heads stayed, ``kept_heads``, and :func:`from_pretrained` opens a folder
-that ``save_pretrained`` wrote of such a network.
+:func:`latentheads.pruning.remove_heads` selects the heads; here their weights are removed. The
+network's configuration records the remaining heads, ``kept_heads``, and :func:`from_pretrained`
+loads a folder that ``save_pretrained`` wrote of such a network.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from latentheads.packages import need_package
 from latentheads.pretrained.addresses import Address, find_heads
 
-__all__ = ["check_cut", "cut_heads", "from_pretrained", "note_kept"]
+__all__ = ["check_prunable", "from_pretrained", "prune_weights", "record_kept_heads"]
 
 KEPT = "kept_heads"
-"""Where a configuration keeps, by block, the places of the heads that stayed."""
+"""The attribute of a configuration with the original indices of the remaining heads, by block."""
 
-OF_FILES = ("subfolder", "revision", "cache_dir", "token", "local_files_only", "force_download")
-"""Options of opening that say where files are: of the configuration as of the weights."""
+FILE_OPTIONS = ("subfolder", "revision", "cache_dir", "token", "local_files_only", "force_download")
+"""Options of loading that locate files, for configuration and weights."""
 
 SEPARATE = (
     ("q_proj", "k_proj", "v_proj"),
@@ -31,143 +31,147 @@ SEPARATE = (
     ("q", "k", "v"),
     ("q_lin", "k_lin", "v_lin"),
 )
-"""The names of the projections in attention modules that have one module for each."""
+"""Names of the projections in attention modules with separate queries, keys and values."""
 
 WHOLE_WIDTH = ("embed_dim", "hidden_size", "d_model")
-"""Attributes that the code of a module may take for the width of all heads; they are left alone."""
+"""Attributes that the code of a module may use as the width of all heads; they are not changed."""
 
 COUNTS = ("num_attention_heads", "n_heads")
 WIDTHS = ("all_head_size", "inner_dim", "split_size")
-"""Attributes of a module that depend on the number of its heads, or on the width of all."""
+"""Attributes of a module that depend on the number of its heads, or on their joint width."""
 
 BIASES = ("use_relative_position_bias", "use_shared_relative_position_bias")
-"""What configurations call a bias of positions for each head that stands outside the module."""
+"""Names, in configurations, of a position bias for each head that lies outside the module."""
 
 
-def check_cut(address: Address, kept: Sequence[int]) -> None:
-    """Refuses a removal that would change what the network computes; nothing is changed.
+def check_prunable(address: Address, kept: Sequence[int]) -> None:
+    """Raises an error if the heads of a module cannot be pruned so; changes nothing.
 
     Args:
-        address: Where the heads are.
-        kept: Places of the heads that stay.
+        address: The attention module.
+        kept: Indices of the heads that stay.
 
     Raises:
-        ValueError: The module is laid out in a way that is not known, its heads share what cannot
-            be cut, or groups of heads that share a key would be of several sizes.
+        ValueError: The layout of the module is unknown, its heads share parameters that cannot be
+            pruned, or groups of heads that share a key would have several sizes.
     """
     module, heads, name = address.attention, address.block.heads, address.block.name
-    said = f"block {name!r} ({type(module).__name__})"
-    used = type(module).forward.__code__.co_names
-    known = _find_projections(module)
-    if known is None or any(width in used for width in WHOLE_WIDTH):
-        raise ValueError(f"{said}: how its weights are laid out is not known, no head can go")
+    prefix = f"block {name!r} ({type(module).__name__})"
+    names_in_code = type(module).forward.__code__.co_names
+    projections = _find_projections(module)
+    if projections is None or any(width in names_in_code for width in WHOLE_WIDTH):
+        raise ValueError(f"{prefix}: the layout of its weights is unknown, no head can be removed")
     size = _width_of(address.projection) // heads
-    own = (*known, address.projection)
-    mine = {id(parameter) for part in own for parameter in part.parameters()}
+    own_modules = (*projections, address.projection)
+    own_parameters = {id(parameter) for part in own_modules for parameter in part.parameters()}
     for label, parameter in module.named_parameters():
-        norm = label.count(".") == 1 and parameter.shape == (size,)  # the same for every head
-        if id(parameter) not in mine and not norm:
-            raise ValueError(f"{said}: how its heads read {label} is not known, no head can go")
-    outside = any(getattr(module.config, bias, False) for bias in BIASES)
-    if outside or hasattr(module, "has_relative_attention_bias"):
-        raise ValueError(f"{said}: positions have a bias for each head, no head can go")
-    _keep_groups(said, heads, _count_groups(module, heads), kept)
+        is_head_norm = label.count(".") == 1 and parameter.shape == (
+            size,
+        )  # the same for every head
+        if id(parameter) not in own_parameters and not is_head_norm:
+            raise ValueError(f"{prefix}: the use of {label} is unknown, no head can be removed")
+    has_position_bias = any(getattr(module.config, bias, False) for bias in BIASES)
+    if has_position_bias or hasattr(module, "has_relative_attention_bias"):
+        raise ValueError(f"{prefix}: positions have a bias for each head, no head can be removed")
+    _kept_groups(prefix, heads, _count_groups(module, heads), kept)
 
 
 @torch.no_grad()
-def cut_heads(address: Address, kept: Sequence[int]) -> None:
-    """Removes the weights of all other heads; of a block that keeps none one stays, silent.
+def prune_weights(address: Address, kept: Sequence[int]) -> None:
+    """Removes the weights of all other heads; if none stays, one is kept with output weights of 0.
 
     Args:
-        address: Where the heads are.
-        kept: Places of the heads that stay.
+        address: The attention module.
+        kept: Indices of the heads that stay.
     """
     module, heads = address.attention, address.block.heads
-    groups, left = _count_groups(module, heads), list(kept) or [0]
-    shared = _keep_groups("", heads, groups, left)
-    rows = _places_of(left, _width_of(address.projection) // heads)
+    groups, kept_heads = _count_groups(module, heads), list(kept) or [0]
+    shared = _kept_groups("", heads, groups, kept_heads)
+    rows = _rows_of_heads(kept_heads, _width_of(address.projection) // heads)
     projections = _find_projections(module)
     assert projections is not None
     if len(projections) == 3:
-        for part, count, places in zip(
-            projections, (heads, groups, groups), (left, shared, shared), strict=True
+        for projection, num_heads, heads_of_part in zip(
+            projections, (heads, groups, groups), (kept_heads, shared, shared), strict=True
         ):
-            _keep_outputs(part, _places_of(places, _outputs_of(part) // count))
+            _keep_outputs(
+                projection, _rows_of_heads(heads_of_part, _outputs_of(projection) // num_heads)
+            )
     else:
-        _cut_fused(projections, rows)
+        _prune_fused(projections, rows)
     _keep_inputs(address.projection, rows)
     if not kept:
         _weight_of(address.projection).zero_()
-    module.num_heads = len(left)  # type: ignore[assignment]  # Llama's leaves it to the configuration
+    module.num_heads = len(kept_heads)  # type: ignore[assignment]  # Llama's leaves it to the configuration
     for name in COUNTS:
         if hasattr(module, name):
-            setattr(module, name, len(left))
+            setattr(module, name, len(kept_heads))
     for name in WIDTHS:
         if hasattr(module, name):
             setattr(module, name, len(rows))
     if hasattr(module, "num_key_value_groups"):
-        module.num_key_value_groups = len(left) // len(shared)  # type: ignore[assignment]
+        module.num_key_value_groups = len(kept_heads) // len(shared)  # type: ignore[assignment]
 
 
-def note_kept(config: Any, name: str, heads: int, kept: Sequence[int]) -> None:
-    """Writes into a configuration which of the heads that a block was made with are left.
+def record_kept_heads(config: Any, name: str, heads: int, kept: Sequence[int]) -> None:
+    """Records in a configuration which of the original heads of a block remain.
 
     Args:
-        config: The network's.
-        name: The block's.
-        heads: Heads that it had until now.
-        kept: Places of those that stay.
+        config: The network's configuration.
+        name: The name of the block.
+        heads: Number of heads before pruning.
+        kept: Indices of the heads that stay.
     """
-    known = dict(getattr(config, KEPT, None) or {})
-    before = known.get(name, list(range(heads)))
-    known[name] = [before[place] for place in kept]
-    setattr(config, KEPT, known)
+    kept_by_block = dict(getattr(config, KEPT, None) or {})
+    previous = kept_by_block.get(name, list(range(heads)))
+    kept_by_block[name] = [previous[head] for head in kept]
+    setattr(config, KEPT, kept_by_block)
 
 
 def from_pretrained(folder: str | Path, **options: Any) -> Any:
-    """Opens what ``save_pretrained`` wrote of a network without some of its heads.
+    """Loads a network with pruned heads that ``save_pretrained`` wrote.
 
     Args:
-        folder: The folder; one of a whole network is opened too.
-        **options: Those of ``from_pretrained`` of ``transformers``, but for ``config``, which is
+        folder: The folder; that of an unpruned network is loaded too.
+        **options: Arguments of ``from_pretrained`` of ``transformers``, except ``config``, which is
             the folder's own, and ``output_loading_info``.
 
     Returns:
         The network, of its own class.
 
     Raises:
-        ValueError: One of these two options is given.
+        ValueError: ``config`` or ``output_loading_info`` is given.
     """
     for name in ("config", "output_loading_info"):
         if name in options:
-            raise ValueError(f"{name} cannot be given: the folder says what its network is")
+            raise ValueError(f"{name} cannot be given: the folder determines its network")
     transformers = need_package("transformers")
-    where = {name: value for name, value in options.items() if name in OF_FILES}
-    config = transformers.AutoConfig.from_pretrained(folder, **where)
-    kind = getattr(transformers, config.architectures[0])
+    file_options = {name: value for name, value in options.items() if name in FILE_OPTIONS}
+    config = transformers.AutoConfig.from_pretrained(folder, **file_options)
+    network_class = getattr(transformers, config.architectures[0])
 
-    class Smaller(kind):  # type: ignore[misc, valid-type]
-        """The network, cut before its weights are read."""
+    class Smaller(network_class):  # type: ignore[misc, valid-type]
+        """The network, pruned before its weights are loaded."""
 
-        def __init__(self, config: Any, *args: Any, **own: Any) -> None:
-            super().__init__(config, *args, **own)
-            _cut_network(self, getattr(config, KEPT, None) or {})
+        def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(config, *args, **kwargs)
+            _prune_network(self, getattr(config, KEPT, None) or {})
 
-    # by both names transformers finds out how a folder calls the weights
-    Smaller.__name__, Smaller.__module__ = kind.__name__, kind.__module__
+    # transformers looks up the names of the weights by these two names
+    Smaller.__name__, Smaller.__module__ = network_class.__name__, network_class.__module__
     network = Smaller.from_pretrained(folder, config=config, **options)
-    network.__class__ = kind
+    network.__class__ = network_class
     return network
 
 
-def _cut_network(network: Any, kept: Mapping[str, Sequence[int]]) -> None:
+def _prune_network(network: Any, kept: Mapping[str, Sequence[int]]) -> None:
     for address in find_heads(network) if kept else ():
         if address.block.name in kept:
-            cut_heads(address, kept[address.block.name])
+            prune_weights(address, kept[address.block.name])
 
 
 def _find_projections(module: nn.Module) -> tuple[nn.Module, ...] | None:
-    """Queries, keys and values apart; or all in one, and queries where they stand alone."""
+    """The projections of queries, keys and values; or GPT-2's fused one, with that of queries."""
     children = dict(module.named_children())
     for names in SEPARATE:
         if all(isinstance(children.get(name), nn.Linear) for name in names):
@@ -178,38 +182,38 @@ def _find_projections(module: nn.Module) -> tuple[nn.Module, ...] | None:
 
 
 def _count_groups(module: nn.Module, heads: int) -> int:
-    """How many keys heads share in groups; as many as heads where the module has no number."""
+    """Number of key groups; by default the number of heads."""
     return heads // int(getattr(module, "num_key_value_groups", 1))
 
 
-def _keep_groups(said: str, heads: int, groups: int, kept: Sequence[int]) -> list[int]:
-    """The keys that some head still reads; each must be read by as many heads."""
-    readers = [sum(place * groups // heads == group for place in kept) for group in range(groups)]
+def _kept_groups(prefix: str, heads: int, groups: int, kept: Sequence[int]) -> list[int]:
+    """The key groups that remaining heads use; each must have equally many heads."""
+    readers = [sum(head * groups // heads == group for head in kept) for group in range(groups)]
     if len(set(readers) - {0}) > 1:
         raise ValueError(
-            f"{said}: heads share keys in groups of {heads // groups}, and as many of each group "
+            f"{prefix}: heads share keys in groups of {heads // groups}, and as many of each group "
             "must stay, or none"
         )
     return [group for group, number in enumerate(readers) if number]
 
 
-def _cut_fused(projections: Sequence[nn.Module], rows: Tensor) -> None:
-    """Cuts queries, keys and values that stand side by side in one projection."""
-    fused, *alone = projections
-    parts = 3 - len(alone)
+def _prune_fused(projections: Sequence[nn.Module], rows: Tensor) -> None:
+    """Prunes a fused projection of queries, keys and values."""
+    fused, *query_projection = projections
+    parts = 3 - len(query_projection)
     width = _outputs_of(fused) // parts
     _keep_outputs(fused, torch.cat([rows + part * width for part in range(parts)]))
-    for queries in alone:
-        _keep_outputs(queries, rows)
+    for projection in query_projection:
+        _keep_outputs(projection, rows)
 
 
-def _places_of(heads: Sequence[int], size: int) -> Tensor:
+def _rows_of_heads(heads: Sequence[int], size: int) -> Tensor:
     """The rows of some heads."""
     return (torch.tensor(list(heads))[:, None] * size + torch.arange(size)).flatten()
 
 
 def _weight_of(part: nn.Module) -> Tensor:
-    """Outputs by inputs; the linear map of GPT-2 keeps its weight turned."""
+    """The weight, outputs by inputs; GPT-2's ``Conv1D`` stores the transpose."""
     weight = part.weight
     assert isinstance(weight, Tensor)
     return weight if isinstance(part, nn.Linear) else weight.T
@@ -234,12 +238,12 @@ def _keep_inputs(part: nn.Module, columns: Tensor) -> None:
 
 
 def _set_weight(part: nn.Module, weight: Tensor) -> None:
-    """Replaces the weight of a linear map, and says how large it is."""
-    learned = next(part.parameters()).requires_grad
+    """Replaces the weight of a linear map, and updates its sizes."""
+    requires_grad = next(part.parameters()).requires_grad
     outputs, inputs = weight.shape
-    turned = weight if isinstance(part, nn.Linear) else weight.T.contiguous()
-    part.weight = nn.Parameter(turned, learned)
+    stored = weight if isinstance(part, nn.Linear) else weight.T.contiguous()
+    part.weight = nn.Parameter(stored, requires_grad)
     sizes = {"out_features": outputs, "in_features": inputs, "nf": outputs, "nx": inputs}
-    for name, number in sizes.items():
+    for name, size in sizes.items():
         if hasattr(part, name):
-            setattr(part, name, number)
+            setattr(part, name, size)

@@ -78,8 +78,8 @@ def _link_batch(run: Run, batch: Batch) -> list[Links]:
     posterior = alignment_distributions(run.model, run.guide, batch).posterior
     found: list[Links] = []
     for place, heads in enumerate(likeliest_links(posterior, batch, tagged)):
-        source = _name_spaces(run.source.word_places(batch.source[place].tolist()))
-        target = run.target.word_places(batch.target[place].tolist())
+        source = _name_spaces(run.source.word_ids(batch.source[place].tolist()))
+        target = run.target.word_ids(batch.target[place].tolist())
         found.append(_join_words(frozenset().union(*heads), source, target))
     return found
 

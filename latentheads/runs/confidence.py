@@ -78,7 +78,7 @@ class ConfidenceEstimator:
             raise ValueError(
                 f"confidence is fitted on the run's validation text: {in_a_line(reason)}"
             ) from reason
-        places = np.arange(len(part)) if self.task is None else part.places(self.task)
+        places = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)
         part = part.take(places[:FITTED])
         tokens = translate_with_ensemble(self.committee, part, decoding, self.seed)
         types = len(self.run.target)
@@ -118,7 +118,7 @@ class ConfidenceEstimator:
             own = figures.sentence == place
             tokens, sure = figures.token[own].tolist(), probability[own]
             inner = np.array(tokens) != EOS
-            words = self.run.target.word_places(tokens)
+            words = self.run.target.word_ids(tokens)
             score = float(sure[inner].mean()) if inner.any() else None
             found.append(ConfidenceScores(score, _least_of_words(words, sure.tolist())))
         return found

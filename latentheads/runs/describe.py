@@ -97,7 +97,7 @@ def describe_data(corpus: Corpus) -> Data:
     return replace(
         data,
         tasks=",".join(mixture.names),
-        tell_apart=mixture.apart,
+        tell_apart=mixture.task_key,
         task_temperature=mixture.temperature,
         one_task=mixture.one_task,
     )
@@ -175,7 +175,7 @@ def _describe_selecting(model: Decoder) -> SelectionOptions:
     if selector is None or isinstance(selector, Gating):
         return SelectionOptions()
     law = next(name for name, kind in STRATEGIES.items() if type(selector) is kind)
-    chains = _name_chains(selector.chains, ATTENTION_TYPES)
+    chains = _name_chains(selector.attention_types, ATTENTION_TYPES)
     candidates = selector.candidates if isinstance(selector, CandidateSelector) else 0
     return SelectionOptions(select=law, candidates=candidates, select_chains=chains)
 
@@ -185,11 +185,11 @@ def _describe_gates(model: Decoder, tokens: int) -> Gates:
     if not isinstance(selector, Gating):
         return Gates()
     return Gates(
-        gates=_name_chains(selector.chains, ATTENTION_TYPES),
+        gates=_name_chains(selector.attention_types, ATTENTION_TYPES),
         gate_open=selector.gate_open,
         gate_start=selector.gate_start,
         gate_temperature=selector.gate_temperature,
-        gate_penalty=float(selector.pressure.value) / tokens,
+        gate_penalty=float(selector.l0_penalty.value) / tokens,
     )
 
 
@@ -205,6 +205,8 @@ def _describe_disagreement(term: Disagreement | None) -> dict[str, Any]:
     return {
         "disagreement": ",".join(said["kinds"]),
         "disagreement_weight": said["weight"],
-        "disagreement_chains": _name_chains(term.chains or ATTENTION_TYPES, ATTENTION_TYPES),
+        "disagreement_chains": _name_chains(
+            term.attention_types or ATTENTION_TYPES, ATTENTION_TYPES
+        ),
         "disagreement_diagonal": said["diagonal"],
     }

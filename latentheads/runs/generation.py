@@ -138,7 +138,7 @@ _TOLD: dict[str, Callable[[Run], object]] = {
     "target vocabulary": lambda run: run.target.to_json(),
     "source vocabulary": lambda run: run.source and run.source.to_json(),
     "order of tasks": lambda run: run.settings.data.mixture and run.settings.data.mixture.names,
-    "tell_apart": lambda run: run.settings.data.mixture and run.settings.data.mixture.apart,
+    "tell_apart": lambda run: run.settings.data.mixture and run.settings.data.mixture.task_key,
 }
 """What runs that write together must have in common."""
 
@@ -277,7 +277,7 @@ def _encode_lines(run: Run, lines: list[str], task: int | None) -> Part:
     assert run.source is not None
     rows, mixture = run.source.encode_all(lines), run.settings.data.mixture
     if run.settings.data.max_source:
-        rows = rows.shortened(run.settings.data.max_source)
+        rows = rows.truncate(run.settings.data.max_source)
     if mixture is None or task is None:
         return Part(rows, rows)
     if mixture.tags and len(rows):
@@ -301,7 +301,7 @@ def find_task(run: Run, direction: str | None) -> int | None:
     if direction is None and len(data.mixture.tasks) > 1:
         names = ", ".join(data.mixture.names)
         raise ValueError(f"{run.path} has several tasks: give direction, one of {names}")
-    return 0 if direction is None else data.mixture.find(direction, data.begin)
+    return 0 if direction is None else data.mixture.index_of(direction, data.begin)
 
 
 @dataclass(frozen=True)

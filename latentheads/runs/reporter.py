@@ -29,7 +29,7 @@ from latentheads.runs.folder import Folder
 from latentheads.runs.scoring import score_ctc, score_written
 from latentheads.runs.sections import Section
 from latentheads.runs.settings import Settings
-from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
+from latentheads.selection.sharing import chosen_heads, overlap_coefficient, selection_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,7 +108,7 @@ class Reporter:
         part, found = self.corpus.test, {}
         names = [""] * len(part)
         for place, task in enumerate(self.corpus.tasks):
-            places = part.places(place)
+            places = part.indices_of_task(place)
             if not len(places):
                 continue
             own = part.take(places)
@@ -165,7 +165,7 @@ class Reporter:
 
     def _measure(self, part: Part, parts: Iterable[Batch]) -> Report:
         samples, seed = self.settings.samples, self.settings.seed
-        return evaluate(self.model, self.guide, parts, samples, seed, part.truth)
+        return evaluate(self.model, self.guide, parts, samples, seed, part.true_log_probs)
 
     def selection(self) -> dict[str, Any]:
         """Which heads every task speaks with, and the share that two tasks have in common."""
@@ -177,15 +177,17 @@ class Reporter:
             if selector is None or not set(blocks) & set(chosen):
                 continue
             names: tuple[str, ...] = ("",)
-            if mixture is not None and selector.tasks(chain) > 1:
+            if mixture is not None and selector.num_tasks(chain) > 1:
                 names = mixture.sources if side_of(chain) == "encoder" else mixture.targets
-            shared = torch.stack([sharing(chosen[block]) for block in blocks]).nanmean(0)
+            shared = torch.stack([overlap_coefficient(chosen[block]) for block in blocks]).nanmean(
+                0
+            )
             found[chain] = {
                 "tasks": list(names),
                 "chosen": {block: chosen[block].tolist() for block in blocks},
                 "probabilities": {block: chances[block].tolist() for block in blocks},
                 "sharing": shared.tolist(),
-                "by_chance": selector.heads / selector.candidates_of(chain),
+                "by_chance": selector.heads / selector.num_candidates(chain),
             }
         return found
 

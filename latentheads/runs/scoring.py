@@ -39,7 +39,7 @@ def score_ctc(
 
     def hear(batch: Batch) -> list[str]:
         with evaluating(model), WithSelection(guide), PlugIn():
-            found = model.hear_by_ctc(batch.to(model.device))
+            found = model.decode_ctc(batch.to(model.device))
         return [corpus.target.decode(tokens) for tokens in found]
 
     written = work_through(corpus.test, hear, "")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from latentheads.corpora import Corpus
-from latentheads.corpora.batches import collate, padding
+from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.translate import Decoding
@@ -286,7 +286,7 @@ class Trainer:
         start = f"; resumed at step {self.engine.step:,}" if self.engine.step else start
         workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
         train, training = self.corpus.train, settings.training
-        padded = padding(train, training.tokens, settings.seed)
+        padded = padding_fraction(train, training.tokens, settings.seed)
         return (
             f"{settings.recipe}: {settings.laws}; "
             f"{counts['model']:,} + {counts['guide']:,} parameters; corpus {self.corpus.name}, "

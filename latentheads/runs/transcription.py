@@ -18,7 +18,7 @@ from latentheads.corpora import Part
 from latentheads.corpora.multi_task import tag_of
 from latentheads.corpora.speech.audio import load_features_for_run
 from latentheads.corpora.speech.features import FRAME_SECONDS
-from latentheads.corpora.speech.frames import pack
+from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.translate import Decoding, Lose
@@ -119,7 +119,7 @@ def load_audio_files(
             places.append(place)
         except (ValueError, MemoryError) as reason:
             lose(place, in_a_line(reason))
-    frames = pack(found, source.filterbank.bins)
+    frames = pack_frames(found, source.filterbank.bins)
     rows = source.rows(frames)
     part = Part(rows, rows, frames=frames)
     mixture = run.settings.data.mixture
@@ -185,7 +185,7 @@ def _time_sentence(
     """The words of a sentence, each at the first position that one of its tokens points at."""
     words, starts = run.target.decode(tokens).split(), dict[int, int]()
     positions = law.argmax(-1).tolist()
-    for token, word in enumerate(run.target.word_places(tokens)):
+    for token, word in enumerate(run.target.word_ids(tokens)):
         if word is not None:
             starts[word] = min(positions[token], starts.get(word, positions[token]))
     return [

@@ -1,1 +1,1 @@
-"""Selection: which heads speak, for which task, by which law; gates among them."""
+"""Selection of heads for each task, by one of several strategies; and Hard Concrete gates."""

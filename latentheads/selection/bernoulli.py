@@ -1,6 +1,6 @@
-r"""Every candidate on its own: :math:`q(z_h = 1) = \mathrm{sigmoid}(\varphi_h)`.
+r"""Independent candidates: :math:`q(z_h = 1) = \mathrm{sigmoid}(\varphi_h)`.
 
-The relaxation of a draw is the binary Concrete one (Maddison, Mnih and Teh 2017,
+The relaxation of a sample is binary Concrete (Maddison, Mnih and Teh 2017,
 https://arxiv.org/abs/1611.00712; Jang, Gu and Poole 2017, https://arxiv.org/abs/1611.01144).
 """
 
@@ -17,21 +17,21 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-from latentheads.selection.distribution import Countable, draw_uniform
+from latentheads.selection.distribution import EnumerableSelection, sample_uniform
 from latentheads.selection.selector import CandidateSelector, Choice
 
 __all__ = ["BernoulliSelector", "Bernoullis"]
 
 
-class Bernoullis(Countable):
-    """Every candidate on its own."""
+class Bernoullis(EnumerableSelection):
+    """Independent Bernoulli candidates."""
 
     @property
-    def number(self) -> int:
-        """All sets of candidates."""
+    def num_choices(self) -> int:
+        """The number of sets of candidates."""
         return int(2 ** self.logits.shape[-1])
 
-    def _every(self) -> Iterator[tuple[int, ...]]:
+    def _enumerate_choices(self) -> Iterator[tuple[int, ...]]:
         candidates = range(self.logits.shape[-1])
         return chain.from_iterable(combinations(candidates, n) for n in range(len(candidates) + 1))
 
@@ -42,50 +42,50 @@ class Bernoullis(Countable):
 
     @property
     def mode(self) -> Float[Tensor, "*batch candidate"]:
-        """Those more probable than not."""
+        """The candidates with probability above 1/2."""
         return (self.logits > 0).to(self.logits)
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
         """Sums the log-probabilities of all candidates."""
         return (value * self.logits - F.softplus(self.logits)).sum(-1)
 
-    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        u = draw_uniform(logits)
+    def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        u = sample_uniform(logits)
         noisy = logits + u.log() - torch.log1p(-u.clamp(max=1 - torch.finfo(u.dtype).eps))
         return (noisy > 0).to(logits), (noisy / self.temperature).sigmoid()
 
-    def _like(self, logits: Tensor) -> Bernoullis:
+    def _with_logits(self, logits: Tensor) -> Bernoullis:
         return Bernoullis(logits, self._relaxation)
 
 
 @register_kl(Bernoullis, Bernoullis)
 def _kl_bernoullis(q: Bernoullis, p: Bernoullis) -> Float[Tensor, "*batch"]:
     r""":math:`\sum_h q_h (\varphi_h - \psi_h) - \log(1 + e^{\varphi_h}) + \log(1 + e^{\psi_h})`."""
-    apart = q.mean * (q.logits - p.logits)
-    return (apart - F.softplus(q.logits) + F.softplus(p.logits)).sum(-1)
+    expected_shift = q.mean * (q.logits - p.logits)
+    return (expected_shift - F.softplus(q.logits) + F.softplus(p.logits)).sum(-1)
 
 
 @dataclass(frozen=True)
 class BernoulliSelector(CandidateSelector):
-    """Every candidate on its own: each has a place of its own, and speaks in it or not."""
+    """Independent candidates: each has its own slot, and is active in it or not."""
 
     @property
-    def places(self) -> int:
+    def num_slots(self) -> int:
         """As many as candidates."""
         return self.candidates
 
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Bernoullis:
-        """The law with some logits."""
+        """Makes the distribution with given logits."""
         return Bernoullis(logits, temperature)
 
-    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
-        """Every candidate with probability H/H'."""
-        share = self.heads / self.candidates
-        odds = math.log(share / (1 - share))
-        return like.new_full((self.tasks(chain), self.candidates), odds)
+    def initial_logits(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """Logits that give every candidate the probability H/H'."""
+        probability = self.heads / self.candidates
+        logit = math.log(probability / (1 - probability))
+        return like.new_full((self.num_tasks(attention_type), self.candidates), logit)
 
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """Every candidate stands in its own place."""
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """Each candidate in its own slot."""
         return Choice(value)

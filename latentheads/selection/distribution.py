@@ -1,8 +1,8 @@
-"""The distribution of which heads of a block speak: what those of all laws share.
+"""The base classes of distributions of which heads of a block are active.
 
-A draw is exactly zeros and ones. Its gradient is that of a relaxation (straight through: Bengio,
-Leonard and Courville 2013, https://arxiv.org/abs/1308.3432), biased, or none; log-probabilities,
-divergences and marginals are exact.
+A sample is exactly zeros and ones. Its gradient is that of a relaxation (straight-through: Bengio,
+Leonard and Courville 2013, https://arxiv.org/abs/1308.3432), which is biased, or none.
+Log-probabilities, divergences and marginals are exact.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from latentheads.layers.numeric import numbers_like
+from latentheads.layers.numeric import as_tensor_like
 
-__all__ = ["Countable", "Selection", "draw_uniform"]
+__all__ = ["EnumerableSelection", "Selection", "sample_uniform"]
 
 
 class Selection(TorchDistribution):
-    """How loudly the candidates of a block speak, each between zero and one; abstract.
+    """The weights of a block's candidates, each between zero and one; abstract.
 
     Args:
-        logits: One number a candidate.
-        temperature: Of the relaxation that gives the gradient.
+        logits: One logit per candidate.
+        temperature: Temperature of the relaxation that gives the gradient.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012
@@ -43,47 +43,47 @@ class Selection(TorchDistribution):
     @property
     @abstractmethod
     def mean(self) -> Float[Tensor, "*batch candidate"]:
-        """The probability of every candidate to be chosen."""
+        """The expected weight of every candidate; if binary, its selection probability."""
 
     @property
     def open(self) -> Float[Tensor, "*batch candidate"]:
-        """The probability of every candidate to speak."""
+        """The probability of every candidate to be active: to have a nonzero weight."""
         return self.mean
 
     @property
     @abstractmethod
     def mode(self) -> Float[Tensor, "*batch candidate"]:
-        """The most probable choice; among equals, the lower candidates."""
+        """The most probable selection; ties go to lower candidates."""
 
     @abstractmethod
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
-        """Log-probability of a choice."""
+        """Log-probability of a selection."""
 
     @abstractmethod
-    def _like(self, logits: Float[Tensor, "*batch candidate"]) -> Selection:
-        """The same law with other logits."""
+    def _with_logits(self, logits: Float[Tensor, "*batch candidate"]) -> Selection:
+        """The same distribution with other logits."""
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Selection:
-        """Puts batch dimensions in front."""
+        """Adds batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
-        return self._like(self.logits.expand(batch_shape + self.event_shape))
+        return self._with_logits(self.logits.expand(batch_shape + self.event_shape))
 
 
-def draw_uniform(like: Tensor) -> Tensor:
+def sample_uniform(like: Tensor) -> Tensor:
     """Uniform noise inside (0, 1)."""
     tiny = torch.finfo(like.dtype).tiny
     return torch.rand(like.shape, dtype=like.dtype, device=like.device).clamp_min(tiny)
 
 
-class Countable(Selection):
-    """A law of zeros and ones, whose choices can all be gone through; abstract.
+class EnumerableSelection(Selection):
+    """A distribution over binary selections with a finite support; abstract.
 
     Args:
-        logits: One number a candidate.
-        temperature: Of the relaxation that gives the gradient; the draw itself does not depend
-            on it. None: a draw has no gradient.
+        logits: One logit per candidate.
+        temperature: Temperature of the relaxation that gives the gradient; samples do not depend on
+            it. None: samples have no gradient.
     """
 
     support = constraints.independent(constraints.boolean, 1)
@@ -97,28 +97,31 @@ class Countable(Selection):
 
     @property
     @abstractmethod
-    def number(self) -> int:
-        """How many choices there are."""
+    def num_choices(self) -> int:
+        """The size of the support."""
 
     @abstractmethod
-    def _every(self) -> Iterable[tuple[int, ...]]:
-        """The candidates of every choice."""
+    def _enumerate_choices(self) -> Iterable[tuple[int, ...]]:
+        """Yields the selected candidates of every element of the support."""
 
     def enumerate_support(self, expand: bool = True) -> Float[Tensor, "choice *batch candidate"]:
-        """Every choice once."""
+        """Every selection once."""
         candidates = range(self.logits.shape[-1])
-        rows = [[float(each in chosen) for each in candidates] for chosen in self._every()]
-        every = numbers_like(rows, self.logits)
-        every = every.reshape(-1, *(1 for _ in self.batch_shape), every.shape[-1])
-        return every.expand(-1, *self.batch_shape, -1) if expand else every
+        rows = [
+            [float(candidate in chosen) for candidate in candidates]
+            for chosen in self._enumerate_choices()
+        ]
+        choices = as_tensor_like(rows, self.logits)
+        choices = choices.reshape(-1, *(1 for _ in self.batch_shape), choices.shape[-1])
+        return choices.expand(-1, *self.batch_shape, -1) if expand else choices
 
     @abstractmethod
-    def _draw(self, logits: Float[Tensor, "*batch candidate"]) -> tuple[Tensor, Tensor]:
-        """Draws a choice, and the relaxation whose gradient it takes."""
+    def _sample(self, logits: Float[Tensor, "*batch candidate"]) -> tuple[Tensor, Tensor]:
+        """Samples a selection, and the relaxation that gives its gradient."""
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Draws choices with a straight-through gradient, or with none."""
-        hard, soft = self._draw(self.logits.expand(self._extended_shape(sample_shape)))
+        """Samples selections with a straight-through gradient, or without one."""
+        hard, soft = self._sample(self.logits.expand(self._extended_shape(sample_shape)))
         return hard + (soft - soft.detach()) if self.has_rsample else hard
 
     @property

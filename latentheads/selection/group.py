@@ -1,8 +1,8 @@
 r"""One candidate of each of H groups: :math:`q(z_g = j) = \mathrm{softmax}(\varphi_g)_j`.
 
-Draws are Gumbel-max, the relaxation is Gumbel-softmax (Maddison, Mnih and Teh 2017,
+Samples are Gumbel-max, the relaxation is Gumbel-softmax (Maddison, Mnih and Teh 2017,
 https://arxiv.org/abs/1611.00712; Jang, Gu and Poole 2017, https://arxiv.org/abs/1611.01144).
-Groups of heads chosen for each language are those of Gong, Tang, Pino and Li 2021,
+Selection from groups of heads for each language follows Gong, Tang, Pino and Li 2021,
 https://arxiv.org/abs/2106.10840.
 """
 
@@ -17,19 +17,19 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from latentheads.selection.distribution import Countable, draw_uniform
+from latentheads.selection.distribution import EnumerableSelection, sample_uniform
 from latentheads.selection.selector import CandidateSelector, Choice
 
 __all__ = ["Group", "GroupSelector"]
 
 
-class Group(Countable):
+class Group(EnumerableSelection):
     """One candidate of each group; group g holds the candidates g, g + H, g + 2H, ...
 
     Args:
-        logits: One number a candidate.
+        logits: One logit per candidate.
         groups: Number of groups H; it divides the candidates.
-        temperature: As in :class:`Countable`.
+        temperature: As in :class:`EnumerableSelection`.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Group(Countable):
         super().__init__(logits, temperature)
 
     @property
-    def number(self) -> int:
-        """One of each group."""
+    def num_choices(self) -> int:
+        """The number of ways to take one candidate of each group."""
         return int((self.logits.shape[-1] // self.groups) ** self.groups)
 
-    def _every(self) -> Iterator[tuple[int, ...]]:
+    def _enumerate_choices(self) -> Iterator[tuple[int, ...]]:
         candidates = range(self.logits.shape[-1])
         return product(*(candidates[group :: self.groups] for group in range(self.groups)))
 
@@ -65,7 +65,7 @@ class Group(Countable):
 
     @property
     def mode(self) -> Float[Tensor, "*batch candidate"]:
-        """The most probable of each group."""
+        """The most probable candidate of each group."""
         return self._best_of_groups(self.logits)
 
     def _best_of_groups(self, scores: Tensor) -> Tensor:
@@ -74,32 +74,32 @@ class Group(Countable):
         return best.flatten(-2)
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
-        """Sums the log-probabilities of the groups; -inf where one has not exactly one."""
+        """Sums the log-probabilities of the groups; -inf unless each has exactly one candidate."""
         chosen = self._in_groups(value)
-        found = (chosen * self._log_softmax()).sum((-1, -2))
-        return found.masked_fill((chosen.sum(-2) != 1).any(-1), -torch.inf)
+        log_prob = (chosen * self._log_softmax()).sum((-1, -2))
+        return log_prob.masked_fill((chosen.sum(-2) != 1).any(-1), -torch.inf)
 
-    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        noisy = logits - (-draw_uniform(logits).log()).log()
+    def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        noisy = logits - (-sample_uniform(logits).log()).log()
         soft = (self._in_groups(noisy) / self.temperature).softmax(-2).flatten(-2)
         return self._best_of_groups(noisy), soft
 
-    def _like(self, logits: Tensor) -> Group:
+    def _with_logits(self, logits: Tensor) -> Group:
         return Group(logits, self.groups, self._relaxation)
 
 
 @register_kl(Group, Group)
 def _kl_group(q: Group, p: Group) -> Float[Tensor, "*batch"]:
-    """That of one categorical law a group; from a uniform prior, ``log r`` less the entropy."""
+    """Sums the categorical KL over groups."""
     if q.groups != p.groups:
         raise NotImplementedError(f"no closed form from {q.groups} groups to {p.groups}")
-    mine, other = q._log_softmax(), p._log_softmax()
-    return (mine.exp() * (mine - other)).sum((-1, -2))
+    q_log_probs, p_log_probs = q._log_softmax(), p._log_softmax()
+    return (q_log_probs.exp() * (q_log_probs - p_log_probs)).sum((-1, -2))
 
 
 @dataclass(frozen=True)
 class GroupSelector(CandidateSelector):
-    """One of each of H groups: the chosen of group g stands in place g."""
+    """One candidate of each of H groups: that of group g fills slot g."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,11 +112,11 @@ class GroupSelector(CandidateSelector):
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Group:
-        """The law with some logits."""
+        """Makes the distribution with given logits."""
         return Group(logits, self.heads, temperature)
 
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """The chosen of every group in its place."""
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """The selected candidate of each group in the group's slot."""
         chosen = value.detach()
         member = chosen.unflatten(-1, (-1, self.heads)).argmax(-2)
         index = member * self.heads + torch.arange(self.heads, device=value.device)

@@ -1,4 +1,4 @@
-r"""Gates of heads that close exactly: the Hard Concrete law of Louizos, Welling and Kingma (2018).
+r"""Gates of heads: the Hard Concrete distribution of Louizos, Welling and Kingma (2018).
 
 https://arxiv.org/abs/1712.01312
 
@@ -23,7 +23,7 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-from latentheads.layers.numeric import numbers_like
+from latentheads.layers.numeric import as_tensor_like
 from latentheads.selection.distribution import Selection
 
 __all__ = ["HIGH", "LOW", "HardConcrete"]
@@ -35,10 +35,10 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 
 
 class HardConcrete(Selection):
-    r"""One gate a head, each on its own.
+    r"""Independent gates, one per head.
 
-    A prior and a posterior of this law share what an open gate does, their slab: the law of z given
-    z > 0 is the posterior's in both, and the prior says with which probability a gate is open. Then
+    Prior and posterior share their slab: the distribution of z given z > 0 is the posterior's in
+    both, and the prior determines only the probability that a gate is open. Then
 
     .. math:: \mathrm{KL}(q \| p) = \sum_h q_h \log\frac{q_h}{\pi_h}
               + (1 - q_h) \log\frac{1 - q_h}{1 - \pi_h}, \quad q_h = q(z_h > 0),
@@ -48,8 +48,8 @@ class HardConcrete(Selection):
     :math:`\lambda \sum_h q_h`, less the entropy of open and closed.
 
     Args:
-        logits: log alpha of every gate.
-        temperature: beta.
+        logits: :math:`\log\alpha` of every gate.
+        temperature: :math:`\beta`.
     """
 
     support = constraints.independent(constraints.unit_interval, 1)
@@ -58,7 +58,7 @@ class HardConcrete(Selection):
     def with_open(
         cls, logit: Float[Tensor, "*batch candidate"], temperature: float
     ) -> HardConcrete:
-        """The law whose gates are open with probability ``sigmoid(logit)``."""
+        """Makes gates that are open with probability ``sigmoid(logit)``."""
         return cls(logit + temperature * math.log(-LOW / HIGH), temperature)
 
     @property
@@ -74,8 +74,8 @@ class HardConcrete(Selection):
     @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
         r""":math:`E z = \int_0^1 P(z > v) dv`, by quadrature."""
-        nodes = numbers_like(0.5 * (NODES + 1), self.logits)
-        weights = numbers_like(0.5 * WEIGHTS, self.logits)
+        nodes = as_tensor_like(0.5 * (NODES + 1), self.logits)
+        weights = as_tensor_like(0.5 * WEIGHTS, self.logits)
         odds = ((nodes - LOW) / (HIGH - nodes)).log()
         return ((self.logits[..., None] - self.temperature * odds).sigmoid() * weights).sum(-1)
 
@@ -85,22 +85,22 @@ class HardConcrete(Selection):
 
         .. math:: \min(1, \max(0, \gamma + (\zeta - \gamma)\,\mathrm{sigmoid}(\log\alpha)))
         """
-        return _cut_off(self.logits.sigmoid())
+        return _stretch_and_clamp(self.logits.sigmoid())
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Draws gates; the gradient is that of the draw."""
+        """Samples gates, reparameterised."""
         logits = self.logits.expand(self._extended_shape(sample_shape))
-        tiny = torch.finfo(logits.dtype).eps
+        eps = torch.finfo(logits.dtype).eps
         u = torch.rand(logits.shape, dtype=logits.dtype, device=logits.device)
-        noise = u.clamp(tiny, 1 - tiny).logit()
-        return _cut_off(((noise + logits) / self.temperature).sigmoid())
+        noise = u.clamp(eps, 1 - eps).logit()
+        return _stretch_and_clamp(((noise + logits) / self.temperature).sigmoid())
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
         """Log-probability of which gates are open: the slab is the same in prior and posterior.
 
         Raises:
-            ValueError: A gradient is asked for. Which gates are open is a step of the location, so
-                the gradient of a sampled divergence would be wrong; the closed form has the right
+            ValueError: A gradient is required. Whether a gate is open is a step function of the
+                location, so that a sampled KL has a wrong gradient; the closed form has the right
                 one.
         """
         if torch.is_grad_enabled() and self.logits.requires_grad:
@@ -109,20 +109,20 @@ class HardConcrete(Selection):
                 "analytic, in Pyro's SVI Head_ELBO(analytic=True) under "
                 "pyro.validation_enabled(False)"
             )
-        opened = (value > 0).to(self.open_logit)
-        return (opened * self.open_logit - F.softplus(self.open_logit)).sum(-1)
+        is_open = (value > 0).to(self.open_logit)
+        return (is_open * self.open_logit - F.softplus(self.open_logit)).sum(-1)
 
-    def _like(self, logits: Tensor) -> HardConcrete:
+    def _with_logits(self, logits: Tensor) -> HardConcrete:
         return HardConcrete(logits, self.temperature)
 
 
-def _cut_off(s: Tensor) -> Tensor:
+def _stretch_and_clamp(s: Tensor) -> Tensor:
     stretched: Tensor = LOW + (HIGH - LOW) * s
     return stretched.clamp(0, 1)
 
 
 @register_kl(HardConcrete, HardConcrete)
 def _kl_hard_concrete(q: HardConcrete, p: HardConcrete) -> Float[Tensor, "*batch"]:
-    """That of open and closed alone."""
-    apart = q.open * (q.open_logit - p.open_logit)
-    return (apart - F.softplus(q.open_logit) + F.softplus(p.open_logit)).sum(-1)
+    """The KL of which gates are open; the slab is shared."""
+    expected_shift = q.open * (q.open_logit - p.open_logit)
+    return (expected_shift - F.softplus(q.open_logit) + F.softplus(p.open_logit)).sum(-1)

@@ -1,4 +1,4 @@
-"""The posterior of which heads speak for each task: parameters of its own, one a candidate."""
+"""The posterior of the selection: one learned logit per task and candidate."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from latentheads.selection.distribution import Selection
 __all__ = ["SelectionFamily"]
 
 START = 0.01
-"""Spread of the parameter at the start: which of two equal candidates is the likelier is chance."""
+"""Standard deviation of the initial parameters, which breaks ties between candidates."""
 
 
 class SelectionFamily(nn.Module):
-    """q(selection) of one block, the law of its prior with learned logits.
+    """q(selection) of one block: the class of its prior, with learned logits.
 
-    The parameter is the logits over a gain: an optimiser whose steps do not depend on a gradient's
-    size, such as Adam, moves the logits that many times as far as a weight.
+    The parameter is ``logits / gain``: an optimiser whose steps do not depend on the size of the
+    gradient, such as Adam, moves the logits ``gain`` times as far as a weight.
 
     Attributes:
-        temperature: Of the relaxation that gives the gradient; None: draws have none.
+        temperature: Temperature of the relaxation that gives the gradient; None: samples have none.
 
     Args:
-        law: Makes the law from logits and a temperature.
-        start: The logits to start near.
-        gain: By how much a logit is larger than its parameter.
+        make_distribution: Makes the distribution from logits and a temperature.
+        start: The initial logits, up to noise.
+        gain: Ratio of logit and parameter.
     """
 
     def __init__(
         self,
-        law: Callable[[Tensor, float | None], Selection],
+        make_distribution: Callable[[Tensor, float | None], Selection],
         start: Float[Tensor, "task candidate"],
         gain: float,
     ) -> None:
         super().__init__()
-        self.law, self.gain = law, gain
+        self.make_distribution, self.gain = make_distribution, gain
         self.temperature: float | None = 1.0
         self.weight = nn.Parameter(start / gain + START * torch.randn_like(start))
 
     @property
     def logits(self) -> Float[Tensor, "task candidate"]:
-        """Of every candidate, for every task."""
+        """The logit of every candidate, for every task."""
         return self.gain * self.weight
 
     def forward(self) -> Selection:
-        """The law of every task."""
-        return self.law(self.logits, self.temperature)
+        """Makes the distribution of every task's selection."""
+        return self.make_distribution(self.logits, self.temperature)

@@ -1,7 +1,7 @@
-"""Which candidate heads fill the places of a block for each task: from a draw to a choice.
+"""Selectors: which candidate heads fill the slots of a block for each task.
 
-What every law of selection answers is :class:`Selector`. A law is one file beside this one: its
-distribution and its selector; ``laws.py`` is the table of their names.
+:class:`Selector` is the interface of all selection strategies. A strategy is one file in this
+folder: its distribution and its selector; ``strategies.py`` has the table of their names.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from latentheads.selection.posterior import SelectionFamily
 __all__ = [
     "CandidateSelector",
     "Choice",
-    "DrawnSelector",
+    "LatentSelector",
     "Selector",
     "TaskSelector",
-    "in_order",
+    "choose_in_order",
 ]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The heads of a block that speak, for every sentence or for all of a batch.
+    """The selected heads of a block, for each sentence or shared by all sentences of a batch.
 
-    Sentences are the last dimension before places, particles stand in front of them.
+    Sentences are the last dimension before slots; particles are in front of them.
 
     Attributes:
-        weight: The factor of the output of the head in each place: one, with the gradient of a
-            relaxation, or zero where no head speaks.
-        index: The candidate in each place; None: every candidate has its own place.
-        silent: Whether only the places of ``index`` are computed and all others say nothing; all
-            sentences share such a choice.
+        weight: The factor of the output of the head in each slot: one, with the gradient of a
+            relaxation, or zero for an inactive head.
+        index: The candidate in each slot; None: every candidate has its own slot.
+        active_only: Whether only the heads of ``index`` are computed and all others output 0; such
+            a choice is shared by all sentences.
     """
 
-    weight: Float[Tensor, "*sentences place"]
-    index: Int[Tensor, "*sentences place"] | None = None
-    silent: bool = False
+    weight: Float[Tensor, "*sentences slot"]
+    index: Int[Tensor, "*sentences slot"] | None = None
+    active_only: bool = False
 
     @property
     def common(self) -> bool:
-        """Whether all sentences share it."""
+        """Whether all sentences share the choice."""
         return self.weight.ndim == 1
 
     def of_active(self) -> Choice:
-        """The same choice, in which only the heads that speak are computed."""
+        """The same choice, with only the active heads computed."""
         index = self.weight.nonzero().squeeze(-1)
-        return Choice(self.weight[index], index, silent=True)
+        return Choice(self.weight[index], index, active_only=True)
 
-    def spread(self, hypotheses: int) -> Choice:
-        """The choice with dimensions for hypotheses behind those of sentences."""
+    def unsqueeze(self, hypotheses: int) -> Choice:
+        """Adds dimensions for hypotheses after those of sentences."""
         if self.common or not hypotheses:
             return self
         behind = (..., *[None] * hypotheses, slice(None))
@@ -66,7 +66,7 @@ class Choice:
         return Choice(self.weight[behind], index)
 
     def select(self, sentences: Int[Tensor, " kept"]) -> Choice:
-        """The choice of some of the sentences."""
+        """Selects some of the sentences."""
         if self.common:
             return self
         index = None if self.index is None else self.index.index_select(0, sentences)
@@ -75,116 +75,122 @@ class Choice:
 
 @dataclass(frozen=True)
 class Selector(ABC):
-    """How a model's blocks get their heads: what every law of selection answers.
+    """Selects the heads of a model's blocks: the interface of all selection strategies.
 
-    Where a law draws, the draw is a vector of a block's candidates, one a task, at the site
-    ``<block>.selection``: drawn once for all sentences, with a posterior in every guide.
+    A latent selection is a vector over a block's candidates for each task, at the site
+    ``<block>.selection``. It is sampled once for all sentences, and every guide has its posterior.
 
     Args:
         heads: H, the heads of a block.
-        chains: The chains whose blocks select.
+        attention_types: The attention types whose blocks select.
     """
 
     heads: int
-    chains: tuple[str, ...] = ATTENTION_TYPES
+    attention_types: tuple[str, ...] = ATTENTION_TYPES
 
     def __post_init__(self) -> None:
-        check_attention_types("chains", self.chains or ("",))
+        check_attention_types("attention_types", self.attention_types or ("",))
 
     @property
-    def places(self) -> int:
-        """Heads that a block computes and that its output projection reads."""
+    def num_slots(self) -> int:
+        """Number of heads that enter a block's output projection."""
         return self.heads
 
     @abstractmethod
-    def fitting(self, heads: int) -> Selector:
-        """The selector of a block with a number of heads.
+    def for_heads(self, heads: int) -> Selector:
+        """The selector for a block with this number of heads.
 
         Raises:
             ValueError: Blocks with this number of heads cannot select.
         """
 
     @abstractmethod
-    def candidates_of(self, chain: str) -> int:
-        """Heads with weights of their own in a block of a chain."""
+    def num_candidates(self, attention_type: str) -> int:
+        """Number of heads with weights of their own in a block of an attention type."""
 
     @abstractmethod
-    def tasks(self, chain: str) -> int:
-        """Tasks that a chain tells apart: rows of a draw."""
+    def num_tasks(self, attention_type: str) -> int:
+        """Number of tasks that blocks of an attention type distinguish."""
 
     @abstractmethod
-    def prior(self, chain: str, like: Tensor) -> Selection | None:
-        """The law of a draw for every task of a chain; None: nothing is drawn.
+    def prior(self, attention_type: str, like: Tensor) -> Selection | None:
+        """The prior of the selection for every task; None: the selection is not latent.
 
         Args:
-            chain: The block's.
-            like: A tensor of the model, for type and device.
+            attention_type: The attention type of the block.
+            like: A tensor of the model, for dtype and device.
         """
 
     @abstractmethod
-    def posterior(self, chain: str, like: Tensor) -> SelectionFamily | None:
-        """A new posterior, with parameters of its own; None: nothing is drawn."""
+    def posterior(self, attention_type: str, like: Tensor) -> SelectionFamily | None:
+        """Makes a new posterior with its own parameters; None: the selection is not latent."""
 
     @abstractmethod
-    def draw(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "*draw task candidate"]:
-        """Says which candidates speak, zeros and ones for every task: drawn at a site, or given."""
+    def sample(
+        self, site: str, attention_type: str, like: Tensor
+    ) -> Float[Tensor, "*sample task candidate"]:
+        """Returns the selection of every task as zeros and ones: sampled at a site, or fixed."""
 
     def choose(
         self,
-        value: Float[Tensor, "*draw task candidate"],
+        value: Float[Tensor, "*sample task candidate"],
         task: Int[Tensor, " sentence"] | None,
         common: bool = False,
-        draws: int = 1,
+        num_samples: int = 1,
     ) -> Choice:
-        """Turns a draw into the choice of every sentence.
+        """Turns the selection of every task into the choice of every sentence.
 
         Args:
             value: Zeros and ones.
-            task: The task of every sentence; None: all have the only one.
+            task: The task of every sentence; None: there is only one task.
             common: Whether all sentences have one task.
-            draws: How many draws stand behind each other in ``value``, each for its equal part of
-                the sentences, whose tasks must then be told.
+            num_samples: Number of samples that are stacked in ``value``, each for an equal part of
+                the sentences, whose tasks must then be given.
 
         Raises:
-            ValueError: There are several draws, and they do not fit the sentences.
+            ValueError: There are several samples, and they do not match the sentences.
         """
-        if draws > 1:
-            return self.fill_places(_of_draws(value, task, draws))
+        if num_samples > 1:
+            return self.make_choice(_choices_of_samples(value, task, num_samples))
         if value.ndim > 2 and (task is None or common):
-            # particles stand in front, so that sentences must not lose their dimension
+            # particles are in front, so that the sentence dimension must stay
             task = value.new_zeros(1, dtype=torch.long) if task is None else task[:1]
         elif task is None or common:
-            one = value[:1] if task is None else value.index_select(0, task[:1])
-            return self.fill_places(one[0])
-        return self.fill_places(value[..., task, :])
+            of_task = value[:1] if task is None else value.index_select(0, task[:1])
+            return self.make_choice(of_task[0])
+        return self.make_choice(value[..., task, :])
 
     @abstractmethod
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """The heads that stand in the places, given who speaks."""
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """Puts the selected heads into the slots."""
 
 
-def _of_draws(
-    value: Float[Tensor, "row candidate"], task: Int[Tensor, " sentence"] | None, draws: int
+def _choices_of_samples(
+    value: Float[Tensor, "row candidate"], task: Int[Tensor, " sentence"] | None, num_samples: int
 ) -> Float[Tensor, "sentence candidate"]:
-    """The choice of each sentence by its draw and task; all draws have as many sentences."""
-    if task is None or len(task) % draws or len(value) % draws:
-        raise ValueError(f"{draws} draws need the task of every sentence, each {draws} times")
-    draw = torch.arange(draws, device=task.device).repeat_interleave(len(task) // draws)
-    return value.unflatten(0, (draws, -1))[draw, task]
+    """The selection of each sentence by its sample and task; samples have the same size."""
+    if task is None or len(task) % num_samples or len(value) % num_samples:
+        raise ValueError(
+            f"{num_samples} samples need the task of every sentence, each {num_samples} times"
+        )
+    sample_index = torch.arange(num_samples, device=task.device).repeat_interleave(
+        len(task) // num_samples
+    )
+    return value.unflatten(0, (num_samples, -1))[sample_index, task]
 
 
-def in_order(value: Float[Tensor, "*sentences candidate"], number: int) -> Choice:
-    """The chosen, of which every row has the number, in the order of the candidates."""
+def choose_in_order(value: Float[Tensor, "*sentences candidate"], number: int) -> Choice:
+    """The selected candidates in ascending order; every row has the same number of them."""
     index = value.detach().topk(number, -1).indices.sort(-1).values
     return Choice(value.gather(-1, index), index)
 
 
 @dataclass(frozen=True)
-class DrawnSelector(Selector):
-    """One that draws: its law has logits, and its posterior has logits to learn.
+class LatentSelector(Selector):
+    """A latent selection: its distribution has logits, and its posterior learns them.
 
     Attributes:
-        gain: How many times as far as a weight a step of the optimiser moves a posterior's logits.
+        gain: Ratio of a posterior's logits and its parameters; see :class:`SelectionFamily`.
     """
 
     gain: ClassVar[float] = 10.0
@@ -193,35 +199,39 @@ class DrawnSelector(Selector):
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Selection:
-        """The law with some logits; without a temperature its draws have no gradient."""
+        """Makes the distribution with given logits; None: samples have no gradient."""
 
     @abstractmethod
-    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
-        """Logits that a posterior starts near: the prior's, unless a subclass says otherwise."""
+    def initial_logits(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """The logits that a posterior is initialised with, by default also those of the prior."""
 
-    def prior(self, chain: str, like: Tensor) -> Selection:
-        """The law of a draw for every task of a chain."""
-        return self.distribution(self.start(chain, like))
+    def prior(self, attention_type: str, like: Tensor) -> Selection:
+        """The prior of the selection for every task."""
+        return self.distribution(self.initial_logits(attention_type, like))
 
-    def posterior(self, chain: str, like: Tensor) -> SelectionFamily:
-        """A new posterior, with parameters of its own."""
-        return SelectionFamily(self.distribution, self.start(chain, like.detach()), self.gain)
+    def posterior(self, attention_type: str, like: Tensor) -> SelectionFamily:
+        """Makes a new posterior with its own parameters."""
+        return SelectionFamily(
+            self.distribution, self.initial_logits(attention_type, like.detach()), self.gain
+        )
 
-    def draw(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "*draw task candidate"]:
-        """Draws which candidates speak."""
-        value: Tensor = pyro.sample(site, self.prior(chain, like))
+    def sample(
+        self, site: str, attention_type: str, like: Tensor
+    ) -> Float[Tensor, "*sample task candidate"]:
+        """Samples the selection."""
+        value: Tensor = pyro.sample(site, self.prior(attention_type, like))
         return value
 
 
 @dataclass(frozen=True)
 class TaskSelector(Selector):
-    """One that chooses for each task, such as a language or a domain.
+    """Selects heads for each task, such as a language or a domain.
 
     Args:
         heads: H.
-        chains: The chains whose blocks select.
-        sources: Tasks that the encoder tells apart.
-        targets: Tasks that the decoder tells apart.
+        attention_types: The attention types whose blocks select.
+        sources: Number of tasks that the encoder distinguishes.
+        targets: Number of tasks that the decoder distinguishes.
     """
 
     sources: int = 1
@@ -232,32 +242,32 @@ class TaskSelector(Selector):
         if min(self.sources, self.targets) < 1:
             raise ValueError(f"tasks must be at least 1, got {min(self.sources, self.targets)}")
 
-    def fitting(self, heads: int) -> TaskSelector:
-        """The selector itself, if a block has as many heads as all others."""
+    def for_heads(self, heads: int) -> TaskSelector:
+        """Returns the selector itself; all blocks must have the same number of heads."""
         if heads != self.heads:
             raise ValueError(
-                f"heads are selected for {self.heads} places in every block: "
+                f"heads are selected for {self.heads} slots in every block: "
                 f"ngram_heads must be {self.heads} too, got {heads}"
             )
         return self
 
-    def tasks(self, chain: str) -> int:
-        """Those of the encoder, or of the decoder."""
-        return self.sources if side_of(chain) == "encoder" else self.targets
+    def num_tasks(self, attention_type: str) -> int:
+        """Number of tasks of the encoder or the decoder."""
+        return self.sources if side_of(attention_type) == "encoder" else self.targets
 
 
 @dataclass(frozen=True)
-class CandidateSelector(TaskSelector, DrawnSelector):
-    """One that draws among H' candidates, each with queries, keys and values of its own.
+class CandidateSelector(TaskSelector, LatentSelector):
+    """A latent selection among H' candidates, each with its own queries, keys and values.
 
-    What is chosen fills the H places of a block, so that the output projection and all that reads
-    logits stays as it is without selection.
+    The selected heads fill the H slots of a block, so that the output projection, and all that uses
+    logits, are the same as without selection.
 
     Args:
         heads: H.
-        chains: The chains whose blocks select.
-        sources: Tasks that the encoder tells apart.
-        targets: Tasks that the decoder tells apart.
+        attention_types: The attention types whose blocks select.
+        sources: Number of tasks that the encoder distinguishes.
+        targets: Number of tasks that the decoder distinguishes.
         candidates: H', more than H.
     """
 
@@ -270,10 +280,10 @@ class CandidateSelector(TaskSelector, DrawnSelector):
             )
         super().__post_init__()
 
-    def candidates_of(self, chain: str) -> int:
+    def num_candidates(self, attention_type: str) -> int:
         """The same in every block."""
         return self.candidates
 
-    def start(self, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
-        """Zeros: every candidate is as likely as any other."""
-        return like.new_zeros(self.tasks(chain), self.candidates)
+    def initial_logits(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """Zeros: all candidates are equally probable."""
+        return like.new_zeros(self.num_tasks(attention_type), self.candidates)

@@ -1,4 +1,4 @@
-"""Which heads each task speaks with, and how many two tasks have in common."""
+"""The selected heads of each task, and the overlap between tasks."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from torch import Tensor
 
 from latentheads.guide import ModelGuide
 
-__all__ = ["chosen_heads", "selection_probabilities", "sharing"]
+__all__ = ["chosen_heads", "overlap_coefficient", "selection_probabilities"]
 
 
 @torch.no_grad()
 def selection_probabilities(guide: ModelGuide) -> dict[str, Float[Tensor, "task candidate"]]:
-    """The posterior probability of every candidate of a block to speak, by task."""
+    """The posterior probability of every candidate of a block to be active, by task."""
     return {key.replace("_", "."): family().open.cpu() for key, family in guide.selections.items()}
 
 
 @torch.no_grad()
 def chosen_heads(guide: ModelGuide) -> dict[str, Float[Tensor, "task candidate"]]:
-    """The likeliest selection of every block: one where a head speaks, else zero."""
+    """The most probable selection of every block: one for active heads, else zero."""
     modes = {key.replace("_", "."): family().mode.cpu() for key, family in guide.selections.items()}
     return {block: (mode > 0).to(mode) for block, mode in modes.items()}
 
 
-def sharing(chosen: Float[Tensor, "task candidate"]) -> Float[Tensor, "task other"]:
-    r"""The share of two tasks' heads that they have in common.
+def overlap_coefficient(chosen: Float[Tensor, "task candidate"]) -> Float[Tensor, "task other"]:
+    r"""The overlap coefficient of the heads of each two tasks.
 
     .. math:: |S_s \cap S_t| / \min(|S_s|, |S_t|)
 
-    Two random halves of the candidates share a half. It is NaN where a task has no heads to share.
+    Two random halves of the candidates overlap by 1/2 on average. NaN if a task has no heads.
     """
     common = chosen @ chosen.T
     size = chosen.sum(-1)

@@ -1,7 +1,7 @@
-"""Heads that are given, not drawn: tasks of one set, such as a family of languages, have H each.
+"""A fixed selection: each set of tasks, such as a family of languages, has H heads of its own.
 
-The fixed counterpart of a latent selection, as the language-specific heads of Gong, Tang, Pino and
-Li 2021, https://arxiv.org/abs/2106.10840.
+It is the fixed counterpart of a latent selection, like the language-specific heads of Gong, Tang,
+Pino and Li 2021, https://arxiv.org/abs/2106.10840.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.layers.numeric import numbers_like
+from latentheads.layers.numeric import as_tensor_like
 from latentheads.names import side_of
-from latentheads.selection.selector import Choice, TaskSelector, in_order
+from latentheads.selection.selector import Choice, TaskSelector, choose_in_order
 
 __all__ = ["StaticSelector"]
 
 
 @dataclass(frozen=True)
 class StaticSelector(TaskSelector):
-    """Gives tasks of one set H heads of their own; there is no site, and no posterior.
+    """Gives each set of tasks H heads of its own; there is no site and no posterior.
 
     Args:
         heads: H.
-        chains: The chains whose blocks select.
-        sources: Tasks that the encoder tells apart.
-        targets: Tasks that the decoder tells apart.
-        source_sets: The set of each of the encoder's tasks, counted from 0; each its own when not
-            given.
+        attention_types: The attention types whose blocks select.
+        sources: Number of tasks that the encoder distinguishes.
+        targets: Number of tasks that the decoder distinguishes.
+        source_sets: Index of the set of each of the encoder's tasks, from 0; empty: each task has
+            its own set.
         target_sets: The same for the decoder.
     """
 
@@ -45,28 +45,30 @@ class StaticSelector(TaskSelector):
             if sets and (len(sets) != tasks or min(sets) < 0):
                 raise ValueError(f"{side}_sets must name the set of each of {tasks} tasks")
 
-    def candidates_of(self, chain: str) -> int:
-        """H for every set."""
-        return self.heads * (max(self._sets_of(chain)) + 1)
+    def num_candidates(self, attention_type: str) -> int:
+        """Number of candidates: H for every set."""
+        return self.heads * (max(self._sets_of(attention_type)) + 1)
 
-    def _sets_of(self, chain: str) -> tuple[int, ...]:
-        given = self.source_sets if side_of(chain) == "encoder" else self.target_sets
-        return given or tuple(range(self.tasks(chain)))
+    def _sets_of(self, attention_type: str) -> tuple[int, ...]:
+        sets = self.source_sets if side_of(attention_type) == "encoder" else self.target_sets
+        return sets or tuple(range(self.num_tasks(attention_type)))
 
-    def prior(self, chain: str, like: Tensor) -> None:
-        """Nothing is drawn."""
+    def prior(self, attention_type: str, like: Tensor) -> None:
+        """None: the selection is not latent."""
         return None
 
-    def posterior(self, chain: str, like: Tensor) -> None:
-        """Nothing is drawn."""
+    def posterior(self, attention_type: str, like: Tensor) -> None:
+        """None: the selection is not latent."""
         return None
 
-    def draw(self, site: str, chain: str, like: Tensor) -> Float[Tensor, "task candidate"]:
-        """Ones at the heads of each task's set, without a site."""
-        owner = torch.arange(self.candidates_of(chain), device=like.device) // self.heads
-        own = numbers_like(self._sets_of(chain), owner)
-        return (own[:, None] == owner).to(like.dtype)
+    def sample(
+        self, site: str, attention_type: str, like: Tensor
+    ) -> Float[Tensor, "task candidate"]:
+        """Returns ones at the heads of each task's set, without a site."""
+        owner = torch.arange(self.num_candidates(attention_type), device=like.device) // self.heads
+        set_index = as_tensor_like(self._sets_of(attention_type), owner)
+        return (set_index[:, None] == owner).to(like.dtype)
 
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """The heads of the set, in their order."""
-        return in_order(value, self.heads)
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """The heads of the set in ascending order."""
+        return choose_in_order(value, self.heads)

@@ -1,4 +1,4 @@
-"""The laws of selection by name: ``STRATEGIES`` is the table."""
+"""The table of selection strategies by name, ``STRATEGIES``."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ STRATEGIES: dict[Strategy, type[TaskSelector]] = {
 
 
 def make_selector(
-    law: Strategy,
+    strategy: Strategy,
     heads: int,
     candidates: int = 0,
-    chains: tuple[str, ...] = ATTENTION_TYPES,
+    attention_types: tuple[str, ...] = ATTENTION_TYPES,
     sources: int = 1,
     targets: int = 1,
     **sets: tuple[int, ...],
 ) -> TaskSelector:
-    """Makes a selector by the name of its law.
+    """Makes a selector by the name of its strategy.
 
     Args:
-        law: One of ``STRATEGIES``.
+        strategy: One of ``STRATEGIES``.
         heads: H, the heads of a block.
-        candidates: H', of a law that draws; what is given has as many as its sets need.
-        chains: The chains whose blocks select.
-        sources: Tasks that the encoder tells apart.
-        targets: Tasks that the decoder tells apart.
-        **sets: Of a law that draws nothing, the sets of tasks that share their heads.
+        candidates: H', for a latent selection; a static one has as many as its sets need.
+        attention_types: The attention types whose blocks select.
+        sources: Number of tasks that the encoder distinguishes.
+        targets: Number of tasks that the decoder distinguishes.
+        **sets: For a static selection, the sets of tasks that share their heads.
     """
-    check_known("law", law, STRATEGIES)
-    kind = STRATEGIES[law]
-    if issubclass(kind, CandidateSelector):
-        return kind(heads, chains, sources, targets, candidates)
-    return kind(heads, chains, sources, targets, **sets)
+    check_known("strategy", strategy, STRATEGIES)
+    selector_class = STRATEGIES[strategy]
+    if issubclass(selector_class, CandidateSelector):
+        return selector_class(heads, attention_types, sources, targets, candidates)
+    return selector_class(heads, attention_types, sources, targets, **sets)

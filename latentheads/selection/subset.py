@@ -1,9 +1,9 @@
-r"""Exactly H of H' candidates: the conditional Bernoulli law.
+r"""Exactly H of H' candidates: the conditional Bernoulli distribution.
 
 .. math:: q(S) = \prod_{h \in S} e^{\varphi_h} / e_H(\varphi)
 
 with the elementary symmetric polynomial :math:`e_H` (Chen, Dempster and Liu 1994,
-https://doi.org/10.1093/biomet/81.3.457). The relaxation is that of the marginals, as SIMPLE has it
+https://doi.org/10.1093/biomet/81.3.457). The gradient is that of the marginals, as in SIMPLE
 (Ahmed, Zeng, Niepert and Van den Broeck 2023, https://arxiv.org/abs/2210.01941).
 """
 
@@ -20,21 +20,21 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-from latentheads.selection.distribution import Countable, draw_uniform
-from latentheads.selection.selector import CandidateSelector, Choice, in_order
+from latentheads.selection.distribution import EnumerableSelection, sample_uniform
+from latentheads.selection.selector import CandidateSelector, Choice, choose_in_order
 
 __all__ = ["Subset", "SubsetSelector"]
 
 
-class Subset(Countable):
-    """Exactly ``size`` candidates: the conditional Bernoulli law.
+class Subset(EnumerableSelection):
+    """Exactly ``size`` candidates: the conditional Bernoulli distribution.
 
-    The relaxation of a draw is its marginal probability at the temperature.
+    The relaxation of a sample is the marginal probability at the temperature.
 
     Args:
-        logits: One number a candidate.
-        size: Candidates chosen, H.
-        temperature: As in :class:`Countable`.
+        logits: One logit per candidate.
+        size: Number of selected candidates, H.
+        temperature: As in :class:`EnumerableSelection`.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class Subset(Countable):
         super().__init__(logits, temperature)
 
     @property
-    def number(self) -> int:
-        """All subsets of the size."""
+    def num_choices(self) -> int:
+        """The number of subsets of the size."""
         return math.comb(self.logits.shape[-1], self.size)
 
-    def _every(self) -> Iterator[tuple[int, ...]]:
+    def _enumerate_choices(self) -> Iterator[tuple[int, ...]]:
         return combinations(range(self.logits.shape[-1]), self.size)
 
     @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
         """The exact marginals."""
-        return _marginals_of(self.logits, self.size)
+        return _marginals(self.logits, self.size)
 
     @property
     def mode(self) -> Float[Tensor, "*batch candidate"]:
@@ -74,53 +74,55 @@ class Subset(Countable):
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
         """Log-probability of a subset; -inf for one of another size."""
-        found = (value * self.logits).sum(-1) - self.log_normaliser
-        return found.masked_fill(value.sum(-1) != self.size, -torch.inf)
+        log_prob = (value * self.logits).sum(-1) - self.log_normaliser
+        return log_prob.masked_fill(value.sum(-1) != self.size, -torch.inf)
 
-    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        return self._draw_exactly(logits.detach()), _marginals_of(
+    def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        return self._sample_exactly(logits.detach()), _marginals(
             logits / self.temperature, self.size
         )
 
-    def _draw_exactly(self, logits: Tensor) -> Tensor:
-        """Takes or leaves one candidate after the other, given how many are still to be taken."""
-        rest = _symmetric_sums(logits.flip(-1), self.size)
-        left = torch.full(logits.shape[:-1], self.size, device=logits.device)
+    def _sample_exactly(self, logits: Tensor) -> Tensor:
+        """Samples candidate by candidate, given how many are still to be selected."""
+        log_sums = _symmetric_sums(logits.flip(-1), self.size)
+        num_left = torch.full(logits.shape[:-1], self.size, device=logits.device)
         chosen = []
-        for place, u in enumerate(draw_uniform(logits).unbind(-1)):
-            further = logits.shape[-1] - place - 1
-            without = rest[further].gather(-1, (left - 1).clamp_min(0)[..., None]).squeeze(-1)
-            of_all = rest[further + 1].gather(-1, left[..., None]).squeeze(-1)
-            take = (u.log() < logits[..., place] + without - of_all) & (left > 0)
-            left = left - take.long()
+        for candidate, u in enumerate(sample_uniform(logits).unbind(-1)):
+            num_later = logits.shape[-1] - candidate - 1
+            log_without = (
+                log_sums[num_later].gather(-1, (num_left - 1).clamp_min(0)[..., None]).squeeze(-1)
+            )
+            of_all = log_sums[num_later + 1].gather(-1, num_left[..., None]).squeeze(-1)
+            take = (u.log() < logits[..., candidate] + log_without - of_all) & (num_left > 0)
+            num_left = num_left - take.long()
             chosen.append(take)
         return torch.stack(chosen, -1).to(logits)
 
-    def _like(self, logits: Tensor) -> Subset:
+    def _with_logits(self, logits: Tensor) -> Subset:
         return Subset(logits, self.size, self._relaxation)
 
 
 def _symmetric_sums(logits: Tensor, size: int) -> list[Float[Tensor, "*batch order"]]:
     """``log e_k`` of the first n candidates for k = 0 ... size, for every n from 0."""
-    nothing = torch.finfo(logits.dtype).min / 4
-    row = logits.new_full((*logits.shape[:-1], size + 1), nothing)
+    log_zero = torch.finfo(logits.dtype).min / 4
+    row = logits.new_full((*logits.shape[:-1], size + 1), log_zero)
     row[..., 0] = 0.0
     rows = [row]
     for logit in logits.unbind(-1):
-        shifted = F.pad(row[..., :-1] + logit[..., None], (1, 0), value=nothing)
+        shifted = F.pad(row[..., :-1] + logit[..., None], (1, 0), value=log_zero)
         row = torch.logaddexp(row, shifted)
         rows.append(row)
     return rows
 
 
-def _marginals_of(logits: Tensor, size: int) -> Float[Tensor, "*batch candidate"]:
-    r"""``P(h in S) = w_h e_{H-1}(all others) / e_H``, the others before h times those behind it."""
+def _marginals(logits: Tensor, size: int) -> Float[Tensor, "*batch candidate"]:
+    r"""``P(h in S) = w_h e_{H-1}(others) / e_H``, from sums over those before and after h."""
     before, behind = _symmetric_sums(logits, size), _symmetric_sums(logits.flip(-1), size)
-    found = []
-    for place, logit in enumerate(logits.unbind(-1)):
-        others = before[place][..., :size] + behind[-place - 2][..., :size].flip(-1)
-        found.append(logit + others.logsumexp(-1) - before[-1][..., -1])
-    return torch.stack(found, -1).exp()
+    log_marginals = []
+    for candidate, logit in enumerate(logits.unbind(-1)):
+        others = before[candidate][..., :size] + behind[-candidate - 2][..., :size].flip(-1)
+        log_marginals.append(logit + others.logsumexp(-1) - before[-1][..., -1])
+    return torch.stack(log_marginals, -1).exp()
 
 
 @register_kl(Subset, Subset)
@@ -128,20 +130,20 @@ def _kl_subset(q: Subset, p: Subset) -> Float[Tensor, "*batch"]:
     r""":math:`\sum_h q(h \in S)(\varphi_h - \psi_h) - \log e_H(\varphi) + \log e_H(\psi)`."""
     if q.size != p.size:
         return q.logits.new_full(q.batch_shape, math.inf)
-    apart = (q.mean * (q.logits - p.logits)).sum(-1)
-    return apart - q.log_normaliser + p.log_normaliser
+    expected_shift = (q.mean * (q.logits - p.logits)).sum(-1)
+    return expected_shift - q.log_normaliser + p.log_normaliser
 
 
 @dataclass(frozen=True)
 class SubsetSelector(CandidateSelector):
-    """Exactly H of the candidates: the chosen fill the places in the candidates' order."""
+    """Exactly H of the candidates: they fill the slots in ascending order."""
 
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Subset:
-        """The law with some logits."""
+        """Makes the distribution with given logits."""
         return Subset(logits, self.heads, temperature)
 
-    def fill_places(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """The chosen, in their order."""
-        return in_order(value, self.heads)
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """The selected candidates in ascending order."""
+        return choose_in_order(value, self.heads)

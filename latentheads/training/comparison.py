@@ -133,7 +133,7 @@ def compare(
             if train != "none" and any(each.requires_grad for each in parameters):
                 fit(own, guide, corpus.train, corpus.valid, seed=seed, quiet=quiet, **training)
         seconds[name] = time.perf_counter() - begun
-        reports[name] = evaluate(own, guide, corpus.test, samples, seed, corpus.test.truth)
+        reports[name] = evaluate(own, guide, corpus.test, samples, seed, corpus.test.true_log_probs)
         trained[name] = guide
     return Comparison(reports, seconds, trained, train != "all")
 

@@ -172,7 +172,7 @@ class Engine:
         # what an earlier backward pass left behind would move even what is frozen
         self.optimizers.zero_grad()
         started = time.perf_counter()
-        stream = closing(self.stream.ahead(self.place))
+        stream = closing(self.stream.prefetch(self.place))
         with stream as updates, passes(), own_parameters(), self.noise.drawing():
             while self.running:
                 self.model.train()
@@ -259,7 +259,7 @@ class Engine:
         self._loss += loss
         self._tokens += update.tokens
         self.step += 1
-        self.place = update.after
+        self.place = update.next_state
 
     def _validate(self, batch: Batch) -> None:
         """Lets Pyro check every site in a pass that changes nothing, random numbers included."""

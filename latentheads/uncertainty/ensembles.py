@@ -34,7 +34,7 @@ from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn, evaluation_mode
 from latentheads.inference.evaluation import evaluating
 from latentheads.layers.numeric import full_precision
-from latentheads.layers.spec_augment import Hiding
+from latentheads.layers.spec_augment import SpecAugment
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.uncertainty.prediction import Prediction, mix_distributions
@@ -89,7 +89,7 @@ def dropping_out(model: Decoder) -> Iterator[None]:
     """Turns dropout on: no label is smoothed, and nothing hidden of what is heard."""
     with evaluation_mode(model):
         for part in model.modules():
-            part.training = part is not model and not isinstance(part, Hiding)
+            part.training = part is not model and not isinstance(part, SpecAugment)
         yield
 
 
@@ -287,7 +287,9 @@ class NoisyEnsemble(SampledEnsemble):
     ) -> None:
         super().__init__(model, guide, members)
         check_least({"scale": scale}, scale=0.0)
-        if model.samples_heads or not any(block.attends for block in model.latent_blocks):
+        if model.samples_heads or not any(
+            block.has_attention_weights for block in model.latent_blocks
+        ):
             raise ValueError(
                 "noise is put around heads that are sites and have none: make the model with the "
                 "prior delta or residual"

@@ -124,7 +124,7 @@ def test_a_notebook_trains_opens_and_reads_a_run(
         assert said in heads
         heads = heads.replace(said, here, 1)
     run(heads, names)
-    assert "decoder.1.cross, 2 draws" in names["figure"].get_suptitle()
+    assert "decoder.1.cross, 2 samples" in names["figure"].get_suptitle()
 
 
 def test_the_amortised_guide_reads_the_states_of_queries() -> None:

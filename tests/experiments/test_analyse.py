@@ -243,7 +243,7 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
 
 
 def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
-    whole = Part(Rows.cut(np.arange(4, 24, dtype=np.int32), 6), None, block=6)
+    whole = Part(Rows.in_blocks(np.arange(4, 24, dtype=np.int32), 6), None, block=6)
     (batch,) = batches(whole.first(2), 100)
     assert batch.target.tolist() == [[*range(4, 10)], [*range(10, 16)]]
     assert batch.before is not None

@@ -150,7 +150,7 @@ def test_what_would_act_on_no_head_is_refused_in_one_line(
     [
         (["--mixers=ngram*7"], "mixers 'ngram*7' is for 7 layers: a stack has 1"),
         (["--mixers", "encoder=cnn"], "unknown mixer 'cnn': choose from attention, local, ngram"),
-        (["--mixers=ngram", "--mixers=local"], "say it once for each stack, or once for both"),
+        (["--mixers=ngram", "--mixers=local"], "give it once for each stack, or once for both"),
         (["--mixers=ngram", "--ngram_noise=-1"], "ngram_noise must be at least 0, got -1.0"),
     ],
 )

@@ -11,7 +11,7 @@ import torch
 
 from latentheads.corpora import Words
 from latentheads.corpora.speech.audio import load_features
-from latentheads.corpora.speech.frames import pack
+from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.models import LanguageModel, Translation
 from latentheads.runs.build import make_model
@@ -101,7 +101,7 @@ def test_the_longest_utterance_of_librispeech_is_heard(
 ) -> None:
     data = settings("--preset", preset).data
     longest = write_noise(tmp_path / "longest.wav", 35.2)
-    frames = pack([load_features(longest, data.audio_options)], data.bins)
+    frames = pack_frames([load_features(longest, data.audio_options)], data.bins)
     assert Positions(data.audio_options.filterbank).rows(frames).lengths.tolist() == [880]
     assert data.max_line >= 880
 

@@ -183,7 +183,7 @@ def test_what_is_heard_is_translated_by_an_encoder_that_recognised(
 def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:
     done = inside("translate.py", str(run), text="text\n")
     assert done.returncode == 1
-    assert "this run hears speech, it reads no text" in done.stderr
+    assert "the source of this run is speech, not text" in done.stderr
     for source, said in ((None, "is a language model"), (Words([]), "reads text: use translate$")):
         with pytest.raises(ValueError, match=said):
             check_is_speech(replace(lh.load_run(run), source=source))

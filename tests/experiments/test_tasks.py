@@ -260,12 +260,12 @@ def test_a_domain_is_read_from_its_folder_and_may_be_what_is_told_apart(folder: 
 
 def test_the_size_of_a_task_may_be_cut_in_training_alone(folder: Path) -> None:
     corpus, _ = corpus_of(data=str(folder), tasks="de,fr", task_sizes=(30, 4))
-    assert [len(corpus.train.places(task)) for task in range(2)] == [30, 4]
-    assert [len(corpus.test.places(task)) for task in range(2)] == [7, 7]
+    assert [len(corpus.train.indices_of_task(task)) for task in range(2)] == [30, 4]
+    assert [len(corpus.test.indices_of_task(task)) for task in range(2)] == [7, 7]
     corpus, _ = corpus_of(data=str(folder), tasks="de,fr", first=9)
-    assert [len(corpus.train.places(task)) for task in range(2)] == [9, 9]
+    assert [len(corpus.train.indices_of_task(task)) for task in range(2)] == [9, 9]
     drawn, _ = corpus_of(data="grammar", tasks="velu,talk:korin", task_sizes=(30, 4), held_out=2)
-    assert [len(drawn.train.places(task)) for task in range(2)] == [30, 4]
+    assert [len(drawn.train.indices_of_task(task)) for task in range(2)] == [30, 4]
     assert drawn.name == "grammar en-velu,talk:en-korin"
 
 

@@ -50,7 +50,7 @@ def test_starting_scale_is_the_one_asked_for(form: str, batch: Batch) -> None:
     _, found = traces(model, guide, batch)
     law = found.nodes["decoder.0.self.logits"]["fn"]
     noise = torch.randn_like(law.location)
-    assert torch.allclose(law._draw(noise), law.location + 0.5 * noise, atol=1e-7)
+    assert torch.allclose(law._from_noise(noise), law.location + 0.5 * noise, atol=1e-7)
 
 
 def warm(module: Any, noise_factor: float) -> None:
@@ -84,7 +84,7 @@ def test_noise_that_has_not_grown_moves_no_head_far(form: str, of: str, batch: B
     for noise_factor in (1.0, 0.001):
         warm(family, noise_factor)
         law = family(known)
-        moved.append((law._draw(noise) - law._draw(0 * noise)).abs().amax())
+        moved.append((law._from_noise(noise) - law._from_noise(0 * noise)).abs().amax())
         value = law.rsample()
         assert torch.allclose(law.log_prob(value), law.log_prob(value.clone()), atol=1e-6)
     assert moved[1] < 0.05 < moved[0]
@@ -108,11 +108,11 @@ def test_a_head_is_moved_by_the_heads_before_it_alone(form: str, batch: Batch) -
     _, found = traces(model, attach(form, model, 0.4), batch)
     law = found.nodes["decoder.0.self.logits"]["fn"]
     noise = torch.randn_like(law.location)
-    plain = law._draw(noise)
+    plain = law._from_noise(noise)
     for head in range(HEADS):
         changed = noise.clone()
         changed[:, head] += 1
-        moved = (law._draw(changed) - plain).abs().amax((0, 2, 3)) > 1e-9
+        moved = (law._from_noise(changed) - plain).abs().amax((0, 2, 3)) > 1e-9
         assert moved.tolist() == [other >= head for other in range(HEADS)]
 
 

@@ -117,12 +117,10 @@ def test_who_watches_sees_the_pass_of_the_model_alone(batch: Batch) -> None:
     guide, seen = attach("mean-field", model), []
     blocks = [module for module in model.modules() if isinstance(module, HeadBlock)]
     for module in blocks:
-        module.watchers.append(
-            lambda *_, name=module.block.name: seen.append((name, model.training))
-        )
+        module.hooks.append(lambda *_, name=module.block.name: seen.append((name, model.training)))
     guide(batch)
     assert sorted(seen) == sorted((module.block.name, True) for module in blocks)
-    assert all(len(module.watchers) == 1 for module in blocks)
+    assert all(len(module.hooks) == 1 for module in blocks)
 
 
 def test_a_network_without_latents_needs_no_posterior(batch: Batch) -> None:

@@ -12,7 +12,7 @@ from latentheads.corpora.data import Data
 from latentheads.experiments.cli.jobs import find_places
 from latentheads.experiments.cli.names import named_classes
 from latentheads.experiments.gpu import parts
-from latentheads.models.mixing import mixings
+from latentheads.models.mixing import parse_mixers
 from latentheads.names import parse_attention_types
 from latentheads.pretrained.addresses import parse_blocks
 from latentheads.runs.settings import Settings, trusted_paths
@@ -60,7 +60,10 @@ LANGUAGES = ("de", "en", "fr")
             ),
             "de,en|fr",
         ),
-        (lambda text: mixings(text, "", "", "decoder", 2), "encoder=local decoder=ngram,local"),
+        (
+            lambda text: parse_mixers(text, "", "", "decoder", 2),
+            "encoder=local decoder=ngram,local",
+        ),
         (lambda text: find_places(1, text), "0,1"),
         (parts, "suite,bench"),
     ],

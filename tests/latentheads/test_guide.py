@@ -317,7 +317,9 @@ def test_states_are_let_go_when_the_heads_are_drawn(batch: Batch) -> None:
     guide = Amortised(model).double()
     guide(batch)
     for name in ("query", "key"):
-        with pytest.raises(ValueError, match=rf"^the {name} states of decoder.0.self are not here"):
+        with pytest.raises(
+            ValueError, match=rf"^the {name} states of decoder.0.self are not available"
+        ):
             getattr(guide.seen["decoder.0.self"], name)
 
 

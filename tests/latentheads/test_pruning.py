@@ -127,8 +127,8 @@ def test_a_running_sum_keeps_a_head_along_its_chain_and_no_further() -> None:
     model = build("language-model", "residual", layers=3)
     remove_heads(model, {"decoder.0.self": [0], "decoder.1.self": [2], "decoder.2.self": []})
     assert [module.block.heads for module in attentions_of(model)] == [2, 2, 0]
-    assert [module.speakers for module in attentions_of(model)] == [1, 1, 0]
-    assert [module.places for module in attentions_of(model)] == [[0], [1], []]
+    assert [module.num_active_heads for module in attentions_of(model)] == [1, 1, 0]
+    assert [module.active_heads for module in attentions_of(model)] == [[0], [1], []]
     assert [module.projection.in_features for module in attentions_of(model)] == [2, 2, 0]
     assert [block.layer for block in model.blocks] == [0, 1]
 
@@ -211,7 +211,7 @@ def test_the_smaller_network_learns(batch: Batch) -> None:
     model = build(prior="cascaded")
     remove_heads(model, kept_of(model, KEPT))
     model.train().likelihood(model.states(batch), batch).log_prob(batch.scored).sum().backward()
-    silent = [m.attention for m in attentions_of(model) if not m.speakers]
+    silent = [m.attention for m in attentions_of(model) if not m.num_active_heads]
     unused = {id(p) for a in silent for p in (a.in_weight, a.in_bias, a.out.weight)}
     for name, parameter in model.named_parameters():
         if id(parameter) not in unused and "embedding" not in name:
@@ -263,7 +263,7 @@ def test_a_new_guide_that_reads_another_number_of_heads_below_is_refused(
 
 
 def test_candidates_are_not_removed() -> None:
-    selector = make_selector("subset", heads=3, candidates=5, chains=ATTENTION_TYPES[:1])
+    selector = make_selector("subset", heads=3, candidates=5, attention_types=ATTENTION_TYPES[:1])
     model = jiggle(Translation(11, 13, make_prior("delta"), selector=selector), 0.1)
     with pytest.raises(ValueError, match="selects its heads for every task"):
         remove_heads(model, {"decoder.0.self": [0]})

@@ -68,7 +68,7 @@ def test_the_published_language_model_has_its_published_size() -> None:
 def test_an_adaptive_softmax_changes_no_seam(batch: Batch) -> None:
     bands = {"cutoffs": (7, 10), "adaptive_factor": 2, "adaptive_dropout": 0.3}
     model = build("language-model", width=6, **bands).eval()
-    assert model.output.rate == 0.3
+    assert model.output.dropout_rate == 0.3
     guide = attach("cascaded", model)
     found = terms(model, guide, batch)
     with PlugIn():

@@ -374,10 +374,10 @@ def test_a_chain_changes_its_layout(batch: Batch) -> None:
     assert (narrow.shape[-1], wide.shape[-1]) == (3, 5)
     assert torch.equal(below[..., 1:-1], narrow)
     assert not below[..., [0, -1]].any()
-    every, _ = found.context[1].mask.over_keys(wide)
+    every, _ = found.context[1].mask.to_dense(wide)
     assert torch.equal(found.context[2].below, every)
     found = Chained(build(mixers="attention,local,ngram", windows="2", layers=3), batch)
-    expected = Band(2, causal=False).of_keys(found.drawn[0])
+    expected = Band(2, causal=False).from_dense(found.drawn[0])
     assert torch.equal(found.context[1].below, expected)
 
 
@@ -439,7 +439,7 @@ def test_heads_of_a_band_can_be_compared(choice: str, batch: Batch) -> None:
     assert average is not None
     assert average > 0
     term = Disagreement(tuple(KINDS_OF_DISAGREEMENT), 1.0, None, True)
-    with term.heard(model) as found:
+    with term.record_agreement(model) as found:
         model.states(batch)
     assert "encoder.1.self" in found
     assert all(torch.isfinite(value).all() for value in found.values())
@@ -451,7 +451,7 @@ def test_disagreement_of_a_full_band_is_that_of_attention(batch: Batch) -> None:
     term = Disagreement(tuple(KINDS_OF_DISAGREEMENT), 1.0, None, True)
     values: list[dict[str, Tensor]] = []
     for model in (whole, local):
-        with term.heard(model) as found:
+        with term.record_agreement(model) as found:
             model.states(batch)
         values.append(found)
     for name, value in values[0].items():

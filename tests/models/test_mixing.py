@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 
 from latentheads.models import Network
-from latentheads.models.mixing import Mixing, heads_below, mixings, words_by_layer
+from latentheads.models.mixing import (
+    MixerConfig,
+    attention_layer_below,
+    parse_by_layer,
+    parse_mixers,
+)
 
-A, N = Mixing("attention"), Mixing("ngram", 5)
+A, N = MixerConfig("attention"), MixerConfig("ngram", 5)
 
 
 @pytest.mark.parametrize(
@@ -26,30 +31,30 @@ A, N = Mixing("attention"), Mixing("ngram", 5)
     ],
 )
 def test_words_are_dealt_to_layers(text: str, expected: tuple[str, ...]) -> None:
-    assert words_by_layer("mixers", text, "encoder", 3) == expected
+    assert parse_by_layer("mixers", text, "encoder", 3) == expected
 
 
 def test_the_papers_hybrids() -> None:
     said = "encoder=ngram*3,attention*3 decoder=ngram"
-    assert mixings(said, "", "", "encoder", 6) == (N,) * 3 + (A,) * 3
-    assert mixings(said, "", "", "decoder", 6) == (N,) * 6
-    assert mixings("", "", "", "decoder", 2) == (A,) * 2
+    assert parse_mixers(said, "", "", "encoder", 6) == (N,) * 3 + (A,) * 3
+    assert parse_mixers(said, "", "", "decoder", 6) == (N,) * 6
+    assert parse_mixers("", "", "", "decoder", 2) == (A,) * 2
 
 
 def test_windows_and_widths_go_to_the_layers_that_have_them() -> None:
-    found = mixings("attention,local,ngram", "2,3,7", "11", "encoder", 3)
-    assert found == (A, Mixing("local", 3), Mixing("ngram", 7, 11))
+    found = parse_mixers("attention,local,ngram", "2,3,7", "11", "encoder", 3)
+    assert found == (A, MixerConfig("local", 3), MixerConfig("ngram", 7, 11))
 
 
 def test_a_number_is_the_word_for_it() -> None:
     network = Network(mixers="ngram", windows=3, ngram_width=7)
     assert network == Network(mixers="ngram", windows="3", ngram_width="7")
-    assert network.stack("encoder") == (Mixing("ngram", 3, 7),) * 2
+    assert network.stack("encoder") == (MixerConfig("ngram", 3, 7),) * 2
 
 
 def test_a_chain_passes_by_what_draws_nothing() -> None:
     stack = (N, A, N, N, A, A)
-    assert [heads_below(stack, n) for n in range(6)] == [None, None, 1, 1, 1, 4]
+    assert [attention_layer_below(stack, n) for n in range(6)] == [None, None, 1, 1, 1, 4]
 
 
 @pytest.mark.parametrize(
@@ -61,8 +66,8 @@ def test_a_chain_passes_by_what_draws_nothing() -> None:
         ({"mixers": "ngram,"}, r"mixers '': expected WORD or WORD\*TIMES with commas between"),
         ({"mixers": "coder=ngram"}, "unknown stack 'coder' of mixers: choose from .*"),
         ({"mixers": "encoder=ngram,decoder=local"}, "unknown .*, with a blank between two"),
-        ({"mixers": "ngram ngram"}, "mixers 'ngram ngram': say it once for each stack, .*"),
-        ({"mixers": "ngram decoder=local"}, "mixers .*: say it once for each stack, .*"),
+        ({"mixers": "ngram ngram"}, "mixers 'ngram ngram': give it once for each stack, .*"),
+        ({"mixers": "ngram decoder=local"}, "mixers .*: give it once for each stack, .*"),
         ({"mixers": "local", "windows": "0"}, "windows must be whole numbers from 1 on, got '0'"),
         ({"mixers": "local", "windows": "3,5,7"}, "windows '3,5,7' is for 3 layers: a stack has 2"),
         ({"windows": "3"}, "windows are for local and ngram layers: mixers has none"),

@@ -11,13 +11,19 @@ from torch import nn
 
 from latentheads.batch import PAD
 from latentheads.models import network
-from latentheads.models.network import Embedding, FeedForward, Network, Residual, positions
+from latentheads.models.network import (
+    Embedding,
+    FeedForward,
+    Network,
+    Residual,
+    sinusoidal_positions,
+)
 from tests.tiny import build, sizes, small_batch
 from tests.typechecking import unchecked
 
 
 def test_positions_are_sines_then_cosines() -> None:
-    table = positions(5, 6, torch.device("cpu"), torch.float64)
+    table = sinusoidal_positions(5, 6, torch.device("cpu"), torch.float64)
     for position in range(5):
         for i in range(3):
             angle = position * 10_000 ** (-i / 2)
@@ -29,7 +35,7 @@ def test_embedding_is_the_scaled_table_and_positions() -> None:
     embedding = Embedding(Embedding.new_table(7, 6), dropout=0.0)
     tokens = torch.tensor([[3, 5, PAD]])
     expected = embedding.table.weight[tokens] * math.sqrt(6)
-    expected = expected + positions(9, 6, tokens.device, torch.float64)[4:7]
+    expected = expected + sinusoidal_positions(9, 6, tokens.device, torch.float64)[4:7]
     assert torch.allclose(embedding(tokens, start=4), expected)
     assert not embedding.table.weight[PAD].any()
 
@@ -58,7 +64,11 @@ def test_positions_beyond_the_table_are_made() -> None:
 
 def test_positions_are_seldom_made_while_a_text_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     embedding, made = Embedding(Embedding.new_table(7, 6), dropout=0.0), []
-    monkeypatch.setattr(network, "positions", lambda n, *of: made.append(n) or positions(n, *of))
+    monkeypatch.setattr(
+        network,
+        "sinusoidal_positions",
+        lambda n, *of: made.append(n) or sinusoidal_positions(n, *of),
+    )
     for place in range(600):
         embedding(torch.tensor([[3]]), start=place)
     assert len(made) < 5

@@ -159,6 +159,6 @@ def test_released_prior_adds_24_h_squared_plus_9_h_a_block(heads: int) -> None:
 def test_a_class_is_no_prior_yet() -> None:
     for given in (PRIORS["cascaded"], "cascaded"):
         with pytest.raises(
-            ValueError, match=r"^prior must be made, as make_prior\('independent'\)"
+            ValueError, match=r"^prior must be a Prior, such as make_prior\('independent'\)"
         ):
             unchecked(HeadOptions.__init__)(object.__new__(HeadOptions), given, ())

@@ -47,7 +47,7 @@ every_law = pytest.mark.parametrize("law", [law for law in STRATEGIES if law != 
 
 def selector(law: Strategy, **changes: Any) -> Selector:
     chains = ("encoder-self", "decoder-self")
-    plain = {"chains": chains, "sources": 2, "targets": 3}
+    plain = {"attention_types": chains, "sources": 2, "targets": 3}
     return make_selector(law, HEADS, CANDIDATES, **{**plain, **changes})
 
 
@@ -174,7 +174,7 @@ def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> N
             for name, task in ((n, 1 if n.startswith("encoder") else 0) for n in picked)
         }
         slow = model.states(batch, masks)
-    assert all(choice.silent for choice in picked.values())
+    assert all(choice.active_only for choice in picked.values())
     torch.testing.assert_close(fast, slow)
 
 
@@ -182,7 +182,12 @@ def test_a_candidate_that_is_not_computed_is_told_as_silent() -> None:
     model, batch = make("selection"), alone(two_tasks(), 1)
     guide, term, told = jiggle(Tied(model).double(), 1.0), Disagreement(KINDS, diagonal=False), []
     for chosen in (batch, replace(batch, one_task=False)):
-        with PlugIn(), WithSelection(guide), Recording(model) as heads, term.heard(model) as found:
+        with (
+            PlugIn(),
+            WithSelection(guide),
+            Recording(model) as heads,
+            term.record_agreement(model) as found,
+        ):
             model.states(chosen)
         told.append((heads, found))
     (fast, agreed), (slow, expected) = told
@@ -386,7 +391,7 @@ def test_decoding_with_draws_averages_over_selections(law: Strategy, tasks: bool
     assert len(seen.values) == 4
     for name, value in seen.values.items():
         each = value.unflatten(0, (3, -1))
-        assert value.shape[0] == 3 * model.selector.tasks(name[:7])
+        assert value.shape[0] == 3 * model.selector.num_tasks(name[:7])
         assert not torch.equal(each[0], each[1]) or not torch.equal(each[1], each[2])
     for place, hypotheses in enumerate(found):
         assert batch.source is not None
@@ -426,7 +431,7 @@ def test_draws_of_which_the_batch_does_not_know_are_refused() -> None:
     model = make("group")
     guide, batch = Tied(model).double(), two_tasks()
     with PlugIn(), WithSelection(guide, 3):
-        with pytest.raises(ValueError, match="6 rows for 2 tasks and 1 draws: a batch says how"):
+        with pytest.raises(ValueError, match="6 rows for 2 tasks and 1 samples: a batch must"):
             model.states(batch)
         assert model.states(replace(batch, draws=3)).shape[0] == 3
 
@@ -478,7 +483,7 @@ def test_wrong_selectors_are_refused(options: tuple[Any, ...], message: str) -> 
 
 
 def test_blocks_outside_the_chains_keep_their_heads() -> None:
-    model = make("group", chains=("decoder-cross",))
+    model = make("group", attention_types=("decoder-cross",))
     blocks = attentions_of(model)
     assert {m.block.chain for m in blocks if m.selector} == {"decoder-cross"}
     assert {m.block.heads for m in blocks} == {HEADS}

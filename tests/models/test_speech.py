@@ -16,7 +16,7 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import Tied
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.layers.subsampler import subsampled
+from latentheads.layers.subsampler import subsampled_length
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Stack
 from latentheads.selection.gate_options import Gates
@@ -34,7 +34,7 @@ def hear(lengths: list[int] = FRAMES, targets: list[list[int]] = TARGETS, pad: i
         generator = torch.Generator().manual_seed(length)
         row[:length] = torch.randn(length, BINS, generator=generator)
     counts = torch.tensor(lengths)
-    places = torch.arange(subsampled(longest)) < subsampled(counts).unsqueeze(-1)
+    places = torch.arange(subsampled_length(longest)) < subsampled_length(counts).unsqueeze(-1)
     plain = Batch.of(targets)
     return Batch(
         torch.nn.functional.pad(plain.target, (0, pad), value=PAD),
@@ -188,25 +188,25 @@ def test_ctc_hears_what_is_likeliest() -> None:
         model.ctc.head.bias.zero_()
     memory = torch.nn.functional.one_hot(torch.tensor([[5, 5, 0, 5, 4, 4, 3]]), 6).double()
     valid = torch.tensor([[True] * 6 + [False]])
-    assert model.ctc.hear(memory, valid) == [[5, 5, 4]]
-    assert len(model.hear_by_ctc(hear())) == len(FRAMES)
+    assert model.ctc.greedy_decode(memory, valid) == [[5, 5, 4]]
+    assert len(model.decode_ctc(hear())) == len(FRAMES)
     with pytest.raises(ValueError, match="this model has no CTC"):
-        build().hear_by_ctc(hear())
+        build().decode_ctc(hear())
 
 
 def test_a_beam_hears_with_draws_and_stops_where_the_sound_does() -> None:
     model = build("independent")
     found = beam_search(model, hear(), beam=2, draws=3)
     for sentence, length in zip(found, FRAMES, strict=True):
-        assert 0 < len(sentence[0].tokens) <= 10 + subsampled(length)
+        assert 0 < len(sentence[0].tokens) <= 10 + subsampled_length(length)
 
 
 def test_what_is_of_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="this batch has no frames: the model hears speech"):
+    with pytest.raises(ValueError, match="this batch has no frames: the model takes speech"):
         build().states(Batch.of(TARGETS, [[4, 4], [4], [4]]))
     with pytest.raises(ValueError, match="share='all' is of text"):
         build(share="all")
-    with pytest.raises(ValueError, match="ctc is of speech"):
+    with pytest.raises(ValueError, match="ctc is for speech"):
         Translation(5, 5, make_prior("delta"), sizes(), ctc=0.3)
     with pytest.raises(ValueError, match="ctc must be at least 0, got -1"):
         build(ctc=-1)

@@ -1,7 +1,7 @@
 """Probabilistic synchronous grammar: English-like sources, four invented target languages.
 
 Every sentence comes with its exact probabilities, word alignment and dependencies, so that a
-model of the translations can be compared with the truth.
+translation model can be compared with the true distribution.
 """
 
 from latentheads.corpora.grammar.choice import DOMAINS

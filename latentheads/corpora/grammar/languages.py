@@ -1,8 +1,8 @@
 """Four invented target languages: word order, agreement, and words generated from stems.
 
 A language turns a source tree into a target sentence. Its morphology is agglutinative: a form is
-a stem and one suffix for each feature its category inflects for. Its order sorts the children
-of every node by role. Both may leave a choice open, with known probabilities.
+a stem and one suffix for each feature its category inflects for. Its word order sorts the children
+of every node by role. Both may be random, with known probabilities.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["LANGUAGES", "SPECIFICATIONS", "Agreement", "Language", "Specificatio
 
 
 class Agreement(NamedTuple):
-    """The features that words of a phrase share."""
+    """The grammatical features that the words of a phrase share."""
 
     number: str = "sg"
     gender: str = "m"
@@ -37,7 +37,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "definite": ("no", "yes"),
 }
 
-_PLAIN = Agreement()
+_DEFAULT = Agreement()
 _ACCUSATIVE = Agreement(case="accusative")
 
 Paradigm = dict[Agreement, str]
@@ -46,7 +46,7 @@ Suffixes = dict[str, dict[str, tuple[str, str]]]
 
 
 class Order(NamedTuple):
-    """Word order: for every kind of node, sequences of roles and their probabilities."""
+    """Word order: for every node label, sequences of roles and their probabilities."""
 
     clause: Orders
     relative: Orders
@@ -157,7 +157,7 @@ LANGUAGES: dict[str, str] = {name: spec.description for name, spec in SPECIFICAT
 
 
 def _stems(name: str, syllables: tuple[str, str]) -> Iterator[str]:
-    """Endless stems of two closed syllables, the same on every machine."""
+    """Generates stems of two closed syllables without end, the same on every machine."""
     uniform = Random(f"latentheads.{name}").random
     consonants, vowels = syllables
     while True:
@@ -194,7 +194,7 @@ class Language:
     def __init__(self, name: str, specification: Specification) -> None:
         self.specification = specification
         self._stems = _stems(name, specification.syllables)
-        self._used: set[str] = set()
+        self._used_forms: set[str] = set()
         self.paradigms = {key: self._translations(*key) for key in _lemmas()}
         self.genders = {"she": "f"} | _genders(name)
         self._arrangements: dict[tuple[str, str], Choice[tuple[int, ...]]] = {}
@@ -211,19 +211,22 @@ class Language:
         endings = _endings(self.specification.suffixes.get(category, {}))
         for stem in self._stems:
             forms = {agreement: stem + ending for agreement, ending in endings.items()}
-            if self._used.isdisjoint(forms.values()):
+            if self._used_forms.isdisjoint(forms.values()):
                 break
-        self._used.update(forms.values())
+        self._used_forms.update(forms.values())
         return forms
 
     def arrangement(self, label: str, roles: str) -> Choice[tuple[int, ...]]:
-        """The orders of a node's children; orders that the roles present make equal are one."""
+        """The distribution over permutations of a node's children.
+
+        Orders that agree on the roles present are merged into one.
+        """
         key = label, roles
         if key not in self._arrangements:
             weights: dict[tuple[int, ...], float] = {}
             for order, weight in getattr(self.specification.order, label).items():
-                places = tuple(sorted(range(len(roles)), key=lambda i: order.index(roles[i])))
-                weights[places] = weights.get(places, 0.0) + weight
+                permutation = tuple(sorted(range(len(roles)), key=lambda i: order.index(roles[i])))
+                weights[permutation] = weights.get(permutation, 0.0) + weight
             rows = [list(weights.values())] * len(DOMAINS)
             self._arrangements[key] = Choice.weighted(weights, rows)
         return self._arrangements[key]
@@ -234,48 +237,48 @@ class Language:
         """Target words and sorted (source, target) alignment of a source tree."""
         words: list[str] = []
         alignment: list[tuple[int, int]] = []
-        self._write(tree, _PLAIN, choose, words, alignment)
+        self._write(tree, _DEFAULT, choose, words, alignment)
         return tuple(words), tuple(sorted(alignment))
 
     def _write(
         self,
         tree: Tree,
-        given: Agreement,
+        agreement: Agreement,
         choose: Chooser,
         words: list[str],
         alignment: list[tuple[int, int]],
     ) -> None:
-        """Append a tree; an empty form aligns with the word that follows it."""
+        """Appends a tree's words; an empty form is aligned with the word that follows it."""
         if isinstance(tree, Leaf):
-            form = choose(self.paradigms[tree.word.category, tree.word.lemma])[given]
-            alignment.append((tree.place, len(words)))
+            form = choose(self.paradigms[tree.word.category, tree.word.lemma])[agreement]
+            alignment.append((tree.position, len(words)))
             if form:
                 words.append(form)
             return
-        inner = self._agreements(tree, given)
+        child_agreements = self._agreements(tree, agreement)
         for child in choose(self.arrangement(tree.label, tree.roles)):
-            agreement = inner.get(tree.roles[child], given)
-            self._write(tree.children[child], agreement, choose, words, alignment)
+            child_agreement = child_agreements.get(tree.roles[child], agreement)
+            self._write(tree.children[child], child_agreement, choose, words, alignment)
 
-    def _agreements(self, tree: Node, given: Agreement) -> dict[str, Agreement]:
-        """What the children of a node agree with, where it is not what the node itself does.
+    def _agreements(self, tree: Node, agreement: Agreement) -> dict[str, Agreement]:
+        """The agreement of each child role where it differs from the node's own.
 
         Subjects are nominative, objects accusative, verbs agree with their subject. A relative
         pronoun takes number and gender of its noun and the case of its gap.
         """
         if tree.label == "noun":
-            return dict.fromkeys("DJNP", self._own(tree, given.case))
-        inner = {"S": _PLAIN, "O": _ACCUSATIVE}
+            return dict.fromkeys("DJNP", self._agreement_of(tree, agreement.case))
+        agreements = {"S": _DEFAULT, "O": _ACCUSATIVE}
         if "S" in tree.roles:
-            inner["V"] = self._own(tree.child("S"), "nominative")
+            agreements["V"] = self._agreement_of(tree.child("S"), "nominative")
         if tree.label == "relative":
             case = "accusative" if "S" in tree.roles else "nominative"
-            inner["T"] = given._replace(case=case)
-            inner.setdefault("V", given)
-        return inner
+            agreements["T"] = agreement._replace(case=case)
+            agreements.setdefault("V", agreement)
+        return agreements
 
-    def _own(self, phrase: Tree, case: str) -> Agreement:
-        """The agreement a noun phrase imposes."""
+    def _agreement_of(self, phrase: Tree, case: str) -> Agreement:
+        """The agreement that a noun phrase imposes on other words."""
         word: Word = head(phrase).word
         definite = (
             isinstance(phrase, Node)
@@ -287,7 +290,7 @@ class Language:
 
 
 def _genders(name: str) -> dict[str, str]:
-    """A gender for every noun, drawn by language."""
+    """A gender for every noun, sampled once for each language."""
     uniform = Random(f"latentheads.{name}.gender").random
     nouns = [lemma for category, lemma in _lemmas() if category == "noun"]
     return {lemma: FEATURES["gender"][uniform() < 0.5] for lemma in nouns}
@@ -295,5 +298,5 @@ def _genders(name: str) -> dict[str, str]:
 
 @cache
 def language(name: str) -> Language:
-    """The language of a name in `LANGUAGES`."""
+    """The language with a name of `LANGUAGES`."""
     return Language(name, SPECIFICATIONS[name])

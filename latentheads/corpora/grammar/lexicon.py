@@ -1,8 +1,8 @@
 """English words of the source side, with Zipfian frequencies that differ between domains.
 
-Each class of words comes as three lists: words both domains like, words of the news, words of
-the talk. A domain ranks the common words alternating with its own, then the other domain's, and
-gives rank r a probability proportional to 1 / (r + c).
+Each class of words has three lists: common words, words of the domain news, words of the domain
+talk. A domain ranks common words and its own alternately, then the other domain's. Rank r has a
+probability proportional to 1 / (r + c).
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ ALTERNATIVES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "often": ((0.85, 0.15), (0.95, 0.05)),
     "near": ((0.94, 0.06), (0.94, 0.06)),
 }
-"""Lemmas with two translations and p(translation | domain), one row a domain.
+"""Lemmas with two translations and p(translation | domain), one row for each domain.
 
-Rows of zeros and ones are two senses told apart by the domain alone; the others are synonyms.
+Rows of zeros and ones are two senses that the domain alone determines; the others are synonyms.
 """
 
 _Classes = tuple[str, str, str]
@@ -106,7 +106,7 @@ def _alternating(first: list[str], second: list[str]) -> Iterator[str]:
 
 
 def _weights(classes: _Classes, constant: float) -> list[list[float]]:
-    """Weights 1 / (rank + constant) of all entries, one row a domain."""
+    """Weights 1 / (rank + constant) of all entries, one row for each domain."""
     common, news, talk = (entries.split() for entries in classes)
     rankings = [*_alternating(common, news), *talk], [*_alternating(common, talk), *news]
     return [
@@ -115,15 +115,15 @@ def _weights(classes: _Classes, constant: float) -> list[list[float]]:
     ]
 
 
-def _choice(classes: _Classes, category: str, form: int, number: str = "") -> Choice[Word]:
-    """Words of three lists in the bare form (0) or the form in -s (1)."""
+def _content_words(classes: _Classes, category: str, form: int, number: str = "") -> Choice[Word]:
+    """The distribution over a class of words in the bare form (0) or the form in -s (1)."""
     pairs = [_forms(entry) for entry in " ".join(classes).split()]
     words = (Word(pair[form], pair[0], category, number) for pair in pairs)
     return Choice.weighted(words, _weights(classes, 1.0 if len(pairs) > 6 else 0.5))
 
 
-def _closed(entries: str, category: str, number: str = "") -> Choice[Word]:
-    """Function words written `form/lemma`, ranked alike in both domains."""
+def _function_words(entries: str, category: str, number: str = "") -> Choice[Word]:
+    """The distribution over function words written `form/lemma`, the same in both domains."""
     pairs = [entry.partition("/") for entry in entries.split()]
     words = [Word(form, lemma or form, category, number) for form, _, lemma in pairs]
     return Choice.weighted(words, [[1 / rank for rank, _ in enumerate(words, 1)]] * 2)
@@ -132,24 +132,24 @@ def _closed(entries: str, category: str, number: str = "") -> Choice[Word]:
 def _numbered() -> Iterator[tuple[str, Choice[Word]]]:
     """Words with a singular and a plural; nouns take -s in the plural, verbs in the singular."""
     for plural, number in enumerate(("sg", "pl")):
-        yield f"noun.{number}", _choice(_NOUNS, "noun", plural, number)
-        yield f"transitive.{number}", _choice(_TRANSITIVE, "verb", 1 - plural, number)
-        yield f"intransitive.{number}", _choice(_INTRANSITIVE, "verb", 1 - plural, number)
-        yield f"clausal.{number}", _choice(_CLAUSAL, "verb", 1 - plural, number)
-        yield f"determiner.{number}", _closed(_DETERMINERS[number], "determiner", number)
+        yield f"noun.{number}", _content_words(_NOUNS, "noun", plural, number)
+        yield f"transitive.{number}", _content_words(_TRANSITIVE, "verb", 1 - plural, number)
+        yield f"intransitive.{number}", _content_words(_INTRANSITIVE, "verb", 1 - plural, number)
+        yield f"clausal.{number}", _content_words(_CLAUSAL, "verb", 1 - plural, number)
+        yield f"determiner.{number}", _function_words(_DETERMINERS[number], "determiner", number)
     for role, entries in _PRONOUNS.items():
-        yield f"pronoun.{role}", _closed(entries, "pronoun", role[-2:])
+        yield f"pronoun.{role}", _function_words(entries, "pronoun", role[-2:])
 
 
 LEXICON: dict[str, Choice[Word]] = {
     **dict(_numbered()),
-    "opinion": _choice(_OPINION, "adjective", 0),
-    "kind": _choice(_KIND, "adjective", 0),
-    "adverb": _choice(_ADVERBS, "adverb", 0),
-    "manner": _choice(_MANNERS, "adverb", 0),
-    "degree": _choice(_DEGREES, "degree", 0),
-    "preposition": _choice(_PREPOSITIONS, "preposition", 0),
-    "relative": _closed("that", "relative"),
-    "complementizer": _closed("that/whether", "complementizer"),
+    "opinion": _content_words(_OPINION, "adjective", 0),
+    "kind": _content_words(_KIND, "adjective", 0),
+    "adverb": _content_words(_ADVERBS, "adverb", 0),
+    "manner": _content_words(_MANNERS, "adverb", 0),
+    "degree": _content_words(_DEGREES, "degree", 0),
+    "preposition": _content_words(_PREPOSITIONS, "preposition", 0),
+    "relative": _function_words("that", "relative"),
+    "complementizer": _function_words("that/whether", "complementizer"),
 }
-"""Every lexical symbol of the grammar with its words and their probabilities."""
+"""Every lexical symbol (preterminal) of the grammar with its words and their probabilities."""

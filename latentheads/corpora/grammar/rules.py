@@ -1,7 +1,8 @@
-"""Constructions of the source side: the grammar's rules and their probabilities in each domain.
+"""The grammar's rules of the source side and their probabilities in each domain.
 
-A symbol is a key of `RULES` or of the lexicon; its last parts are a number ("sg", "pl") and a
-depth of embedding. A rule is a label, a letter for the role of each part, and the parts.
+A symbol is a key of `RULES` (nonterminals) or of the lexicon (preterminals). Its last components
+are a grammatical number ("sg", "pl") and a depth of embedding. A rule has a label, a letter for
+the role of each part, and the parts.
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ from typing import NamedTuple
 from latentheads.corpora.grammar.choice import DOMAINS, Choice
 from latentheads.corpora.grammar.lexicon import LEXICON
 
-__all__ = ["HABITS", "LONGEST", "RULES", "Habits", "Rule", "lengths", "log_kept"]
+__all__ = [
+    "MAX_WORDS",
+    "RULES",
+    "RULE_PROBABILITIES",
+    "Rule",
+    "RuleProbabilities",
+    "lengths",
+    "log_prob_within_limit",
+]
 
-LONGEST = 24
+MAX_WORDS = 24
 _DEPTHS = range(3)
 _NUMBERS = ("sg", "pl")
 
 
 class Rule(NamedTuple):
-    """A production; an empty label marks a rule that leaves no node of its own."""
+    """A production; a rule with an empty label adds no node to the tree."""
 
     label: str
     roles: str
@@ -31,7 +40,7 @@ class Rule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class RuleProbabilities:
     """Probabilities of the constructions in one domain."""
 
     plural: float
@@ -49,12 +58,12 @@ class Habits:
 
     @property
     def numbers(self) -> tuple[tuple[str, float], tuple[str, float]]:
-        """Both numbers with their probabilities."""
+        """Both grammatical numbers with their probabilities."""
         return ("sg", 1 - self.plural), ("pl", self.plural)
 
 
-HABITS: dict[str, Habits] = {
-    "news": Habits(
+RULE_PROBABILITIES: dict[str, RuleProbabilities] = {
+    "news": RuleProbabilities(
         plural=0.35,
         pronoun_subject=0.08,
         pronoun_object=0.05,
@@ -68,7 +77,7 @@ HABITS: dict[str, Habits] = {
         adverb=0.18,
         manner=0.4,
     ),
-    "talk": Habits(
+    "talk": RuleProbabilities(
         plural=0.25,
         pronoun_subject=0.3,
         pronoun_object=0.18,
@@ -87,25 +96,25 @@ HABITS: dict[str, Habits] = {
 _Weighted = Iterator[tuple[float, Rule]]
 
 
-def _clause(habits: Habits, depth: int) -> _Weighted:
+def _clause(probabilities: RuleProbabilities, depth: int) -> _Weighted:
     """Transitive, intransitive and, in main clauses, "says that ..."."""
-    transitive, intransitive, clausal = habits.verbs
-    for number, weight in habits.numbers:
-        front = f"subject.{number}.{depth}", "adverb?"
-        for other, share in habits.numbers:
-            sees = (*front, f"transitive.{number}", f"object.{other}.{depth}")
-            yield weight * transitive * share, Rule("clause", "SAVO", sees)
-        waits = (*front, f"intransitive.{number}", "manner?")
-        yield weight * intransitive, Rule("clause", "SAVM", waits)
+    transitive, intransitive, clausal = probabilities.verbs
+    for number, weight in probabilities.numbers:
+        subject = f"subject.{number}.{depth}", "adverb?"
+        for object_number, object_weight in probabilities.numbers:
+            transitive_parts = (*subject, f"transitive.{number}", f"object.{object_number}.{depth}")
+            yield weight * transitive * object_weight, Rule("clause", "SAVO", transitive_parts)
+        intransitive_parts = (*subject, f"intransitive.{number}", "manner?")
+        yield weight * intransitive, Rule("clause", "SAVM", intransitive_parts)
         if depth == 0:
-            says = (*front, f"clausal.{number}", "complementizer", "clause.1")
-            yield weight * clausal, Rule("clause", "SAVTC", says)
+            clausal_parts = (*subject, f"clausal.{number}", "complementizer", "clause.1")
+            yield weight * clausal, Rule("clause", "SAVTC", clausal_parts)
 
 
-def _phrase(habits: Habits, role: str, number: str, depth: int) -> _Weighted:
+def _phrase(probabilities: RuleProbabilities, role: str, number: str, depth: int) -> _Weighted:
     """A pronoun, a determined noun or a bare plural."""
-    pronoun = habits.pronoun_subject if role == "subject" else habits.pronoun_object
-    bare = habits.bare if number == "pl" else 0.0
+    pronoun = probabilities.pronoun_subject if role == "subject" else probabilities.pronoun_object
+    bare = probabilities.bare if number == "pl" else 0.0
     core = ("adjectives", f"noun.{number}", f"after.{number}.{depth}")
     determined = Rule("noun", "DJNP", (f"determiner.{number}", *core))
     yield pronoun, Rule("", "", (f"pronoun.{role}.{number}",))
@@ -114,29 +123,42 @@ def _phrase(habits: Habits, role: str, number: str, depth: int) -> _Weighted:
         yield (1 - pronoun) * bare, Rule("noun", "JNP", core)
 
 
-def _after(habits: Habits, number: str, depth: int) -> _Weighted:
+def _after(probabilities: RuleProbabilities, number: str, depth: int) -> _Weighted:
     """Nothing, a prepositional phrase or, above the last depth, a relative clause."""
-    fade = 0.5**depth
-    relative = habits.relative * fade if depth + 1 in _DEPTHS else 0.0
-    prepositional = habits.prepositional * fade
+    decay = 0.5**depth
+    relative = probabilities.relative * decay if depth + 1 in _DEPTHS else 0.0
+    prepositional = probabilities.prepositional * decay
     yield 1 - prepositional - relative, Rule("", "", ())
-    for other, share in habits.numbers:
-        yield prepositional * share, Rule("adposition", "EO", ("preposition", f"place.{other}"))
+    for object_number, object_weight in probabilities.numbers:
+        yield (
+            prepositional * object_weight,
+            Rule("adposition", "EO", ("preposition", f"place.{object_number}")),
+        )
     if relative:
-        for weight, rule in _relative(habits, number, depth + 1):
+        for weight, rule in _relative(probabilities, number, depth + 1):
             yield relative * weight, rule
 
 
-def _relative(habits: Habits, number: str, depth: int) -> _Weighted:
+def _relative(probabilities: RuleProbabilities, number: str, depth: int) -> _Weighted:
     """The noun as subject, transitive or not, or as object of a relative clause."""
-    transitive, intransitive, gap = habits.relatives
-    waits = ("relative", "adverb?", f"intransitive.{number}", "manner?")
-    yield intransitive, Rule("relative", "TAVM", waits)
-    for other, share in habits.numbers:
-        sees = ("relative", "adverb?", f"transitive.{number}", f"object.{other}.{depth}")
-        yield transitive * share, Rule("relative", "TAVO", sees)
-        seen = ("relative", f"subject.{other}.{depth}", "adverb?", f"transitive.{other}")
-        yield gap * share, Rule("relative", "TSAV", seen)
+    transitive, intransitive, gap = probabilities.relatives
+    intransitive_parts = ("relative", "adverb?", f"intransitive.{number}", "manner?")
+    yield intransitive, Rule("relative", "TAVM", intransitive_parts)
+    for other_number, other_weight in probabilities.numbers:
+        subject_relative = (
+            "relative",
+            "adverb?",
+            f"transitive.{number}",
+            f"object.{other_number}.{depth}",
+        )
+        yield transitive * other_weight, Rule("relative", "TAVO", subject_relative)
+        object_relative = (
+            "relative",
+            f"subject.{other_number}.{depth}",
+            "adverb?",
+            f"transitive.{other_number}",
+        )
+        yield gap * other_weight, Rule("relative", "TSAV", object_relative)
 
 
 def _optional(symbol: str, probability: float) -> _Weighted:
@@ -151,41 +173,41 @@ def _quality(adjective: str, degree: float) -> _Weighted:
     yield degree, Rule("quality", "GJ", ("degree", adjective))
 
 
-def _adjectives(habits: Habits) -> _Weighted:
+def _adjectives(probabilities: RuleProbabilities) -> _Weighted:
     """No adjective, an opinion, a kind, or both in this order."""
-    none, opinion, kind, both = habits.adjectives
+    none, opinion, kind, both = probabilities.adjectives
     yield none, Rule("", "", ())
     yield opinion, Rule("", "", ("quality.opinion",))
     yield kind, Rule("", "", ("quality.kind",))
     yield both, Rule("adjectives", "XY", ("quality.opinion", "quality.kind"))
 
 
-def _place(number: str) -> _Weighted:
+def _preposition_object(number: str) -> _Weighted:
     """The noun phrase of a preposition, which nothing follows."""
     yield 1.0, Rule("noun", "DJN", (f"determiner.{number}", "adjectives", f"noun.{number}"))
 
 
-def _productions(habits: Habits) -> Iterator[tuple[str, _Weighted]]:
-    """All symbols with their weighted rules in one domain."""
-    yield "adverb?", _optional("adverb", habits.adverb)
-    yield "manner?", _optional("manner", habits.manner)
-    yield "adjectives", _adjectives(habits)
-    yield "quality.opinion", _quality("opinion", habits.degree)
-    yield "quality.kind", _quality("kind", habits.degree)
+def _productions(probabilities: RuleProbabilities) -> Iterator[tuple[str, _Weighted]]:
+    """All nonterminals with their weighted rules in one domain."""
+    yield "adverb?", _optional("adverb", probabilities.adverb)
+    yield "manner?", _optional("manner", probabilities.manner)
+    yield "adjectives", _adjectives(probabilities)
+    yield "quality.opinion", _quality("opinion", probabilities.degree)
+    yield "quality.kind", _quality("kind", probabilities.degree)
     for depth in _DEPTHS:
-        yield f"clause.{depth}", _clause(habits, depth)
+        yield f"clause.{depth}", _clause(probabilities, depth)
     for number in _NUMBERS:
-        yield f"place.{number}", _place(number)
+        yield f"place.{number}", _preposition_object(number)
         for depth in _DEPTHS:
-            yield f"after.{number}.{depth}", _after(habits, number, depth)
+            yield f"after.{number}.{depth}", _after(probabilities, number, depth)
             for role in ("subject", "object"):
-                yield f"{role}.{number}.{depth}", _phrase(habits, role, number, depth)
+                yield f"{role}.{number}.{depth}", _phrase(probabilities, role, number, depth)
 
 
 def _rules() -> dict[str, Choice[Rule]]:
-    """One choice of rules a symbol, its rows the domains."""
+    """The distribution over rules of every nonterminal, one row for each domain."""
     tables = [
-        {symbol: list(rules) for symbol, rules in _productions(HABITS[domain])}
+        {symbol: list(rules) for symbol, rules in _productions(RULE_PROBABILITIES[domain])}
         for domain in DOMAINS
     ]
     return {
@@ -202,31 +224,32 @@ RULES: dict[str, Choice[Rule]] = _rules()
 
 @cache
 def lengths(symbol: str, domain: int) -> tuple[float, ...]:
-    """p(length = n | symbol, domain) for n = 0 .. `LONGEST`, before truncation.
+    """p(length = n | symbol, domain) for n = 0 .. `MAX_WORDS`, before truncation.
 
-    Lengths add along a rule and mix over rules, so their generating functions multiply and add.
+    The length of a rule is the sum of its parts' lengths, so their distributions are convolved. A
+    symbol's length is a mixture over its rules.
     """
     if symbol in LEXICON:
-        return (0.0, 1.0) + (0.0,) * (LONGEST - 1)
-    total = [0.0] * (LONGEST + 1)
+        return (0.0, 1.0) + (0.0,) * (MAX_WORDS - 1)
+    total = [0.0] * (MAX_WORDS + 1)
     choice = RULES[symbol]
     for rule, weight in zip(choice.options, choice.probabilities[domain], strict=True):
-        product = (1.0,) + (0.0,) * LONGEST
+        product = (1.0,) + (0.0,) * MAX_WORDS
         for part in rule.parts:
-            product = _convolved(product, lengths(part, domain))
-        total = [old + weight * new for old, new in zip(total, product, strict=True)]
+            product = _convolve(product, lengths(part, domain))
+        total = [previous + weight * added for previous, added in zip(total, product, strict=True)]
     return tuple(total)
 
 
-def _convolved(left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
-    """Product of two polynomials up to degree `LONGEST`."""
+def _convolve(left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
+    """Product of two polynomials up to degree `MAX_WORDS`."""
     return tuple(
         sum(left[part] * right[degree - part] for part in range(degree + 1))
-        for degree in range(LONGEST + 1)
+        for degree in range(MAX_WORDS + 1)
     )
 
 
 @cache
-def log_kept(domain: int) -> float:
-    """Log-probability that a sentence of the domain has at most `LONGEST` words."""
+def log_prob_within_limit(domain: int) -> float:
+    """Log-probability that a sentence of the domain has at most `MAX_WORDS` words."""
     return math.log(sum(lengths("clause.0", domain)))

@@ -1,4 +1,4 @@
-"""Parallel sentences with the exact probabilities of their translations."""
+"""Sentence pairs with the exact probabilities of their translations."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from random import Random
 
 from latentheads.checks import check_word
-from latentheads.corpora.grammar.choice import DOMAINS, Draw
+from latentheads.corpora.grammar.choice import DOMAINS, Sampler
 from latentheads.corpora.grammar.languages import LANGUAGES, Language
 from latentheads.corpora.grammar.languages import language as make_language
-from latentheads.corpora.grammar.syntax import Arc, arcs, draw
+from latentheads.corpora.grammar.syntax import Arc, arcs, sample_tree
 
 __all__ = ["Sentence", "sample"]
 
-SHARE = 1 / len(DOMAINS)
-"""The share p(d) of every domain."""
+DOMAIN_PROBABILITY = 1 / len(DOMAINS)
+"""p(d) of every domain d."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A source sentence, a translation, and what is known of them.
+    """A sentence pair with its alignment, dependencies and exact log-probabilities.
 
     Attributes:
         source: Words of the source x.
         target: Words of the translation y.
-        domain: Domain d the sentence was drawn in.
-        alignment: (source index, target index), sorted; every word of both sides has one.
+        domain: Domain d that the sentence was sampled in.
+        alignment: (source index, target index), sorted; every word of both sides has a link.
         arcs: Dependencies of the source.
         log_p_target: log p(y | x, d).
         log_p_mixture: log p(y | x) of both domains, log sum_d p(d | x) p(y | x, d).
@@ -42,20 +42,20 @@ class Sentence:
     log_p_mixture: float
 
 
-def _log_sum(terms: Sequence[float]) -> float:
+def _log_sum_exp(terms: Sequence[float]) -> float:
     """Log sum exp."""
-    top = max(terms)
-    return top + math.log(math.fsum(math.exp(term - top) for term in terms))
+    largest = max(terms)
+    return largest + math.log(math.fsum(math.exp(term - largest) for term in terms))
 
 
 def sample(size: int, *, language: str = "velu", seed: int = 0) -> list[Sentence]:
-    """Draw sentences, half of each domain; the same arguments give the same sentences everywhere.
+    """Samples sentence pairs, each domain with probability 1/2, the same on every machine.
 
-    A shorter sample is a prefix of a longer one, and the sources and domains do not depend on
-    the language, so that samples in several languages are parallel.
+    A smaller sample is a prefix of a larger one. The sources and domains do not depend on the
+    language, so that samples in several languages are parallel.
 
     Args:
-        size: Number of sentences, positive.
+        size: Number of sentences.
         language: One of `LANGUAGES`.
         seed: Seed of the sources and of the translations.
 
@@ -66,25 +66,28 @@ def sample(size: int, *, language: str = "velu", seed: int = 0) -> list[Sentence
         raise ValueError(f"size must be a positive number of sentences; got {size!r}")
     check_word("language", language, LANGUAGES)
     target = make_language(language)
-    sources = Random(f"latentheads.source.{seed}")
-    choices = Random(f"latentheads.{language}.{seed}")
-    return [_sentence(target, sources, choices) for _ in range(size)]
+    source_rng = Random(f"latentheads.source.{seed}")
+    target_rng = Random(f"latentheads.{language}.{seed}")
+    return [_sample_sentence(target, source_rng, target_rng) for _ in range(size)]
 
 
-def _sentence(language: Language, sources: Random, choices: Random) -> Sentence:
-    """The next sentence of two streams of random numbers."""
-    domain = int(sources.random() * len(DOMAINS))
-    tree, source, source_logs = draw(domain, sources)
-    chooser = Draw(domain, choices)
-    target, alignment = language.render(tree, chooser)
-    joint = [math.log(SHARE) + each for each in source_logs]
-    both = [one + other for one, other in zip(joint, chooser.logs, strict=True)]
+def _sample_sentence(language: Language, source_rng: Random, target_rng: Random) -> Sentence:
+    """Samples a sentence pair from two random number generators, one for each side."""
+    domain = int(source_rng.random() * len(DOMAINS))
+    tree, source, source_log_probs = sample_tree(domain, source_rng)
+    sampler = Sampler(domain, target_rng)
+    target, alignment = language.render(tree, sampler)
+    log_sources = [math.log(DOMAIN_PROBABILITY) + log_prob for log_prob in source_log_probs]
+    log_joints = [
+        log_joint + log_p_target
+        for log_joint, log_p_target in zip(log_sources, sampler.log_probs, strict=True)
+    ]
     return Sentence(
         source=source,
         target=target,
         domain=DOMAINS[domain],
         alignment=alignment,
         arcs=arcs(tree),
-        log_p_target=chooser.logs[domain],
-        log_p_mixture=_log_sum(both) - _log_sum(joint),
+        log_p_target=sampler.log_probs[domain],
+        log_p_mixture=_log_sum_exp(log_joints) - _log_sum_exp(log_sources),
     )

@@ -16,10 +16,10 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.corpus import Tell
+from latentheads.corpora.corpus import Log
 from latentheads.corpora.preparing.folder import Origin, prepare_once
-from latentheads.corpora.speech.sound import read_sound
 from latentheads.corpora.speech.table import write_table
+from latentheads.corpora.speech.waveform import read_waveform
 from latentheads.packages import need_package
 
 __all__ = ["DIGEST", "WORDS", "prepare_digits"]
@@ -66,7 +66,7 @@ class _Plan:
 
 
 def prepare_digits(
-    source: Path | None, out: Path, tell: Tell | None = None, digest: str = DIGEST
+    source: Path | None, out: Path, tell: Log | None = None, digest: str = DIGEST
 ) -> Path:
     """Writes tables and sound of connected digits; does nothing where that is done.
 
@@ -110,9 +110,9 @@ def _sort_recordings(files: Mapping[str, Path]) -> dict[tuple[int, str, int], Pa
 def _write_corpus(folder: Path, recordings: Mapping[tuple[int, str, int], Path]) -> float:
     """Writes the three parts; gives the minutes of all."""
     package = need_package("soundfile")
-    samples = {name: read_sound(path) for name, path in recordings.items()}
+    samples = {name: read_waveform(path) for name, path in recordings.items()}
     speakers = sorted({speaker for _, speaker, _ in recordings})
-    rate = next(iter(samples.values())).rate
+    rate = next(iter(samples.values())).sample_rate
     (folder / "sound").mkdir()
     heard = 0
     for part, plans in _plan_parts(speakers).items():

@@ -10,7 +10,7 @@ from urllib.error import HTTPError, URLError
 
 from tqdm import tqdm
 
-from latentheads.corpora.corpus import Tell
+from latentheads.corpora.corpus import Log
 
 __all__ = ["DEBIAN", "fetch_files"]
 
@@ -24,7 +24,7 @@ PIECE = 2**20
 """Bytes that are read at once."""
 
 
-def fetch_files(urls: Sequence[str], folder: Path, tell: Tell | None = None) -> Path:
+def fetch_files(urls: Sequence[str], folder: Path, tell: Log | None = None) -> Path:
     """Fetches files into a new folder.
 
     Args:
@@ -44,7 +44,7 @@ def fetch_files(urls: Sequence[str], folder: Path, tell: Tell | None = None) -> 
     return folder
 
 
-def _fetch_file(url: str, folder: Path, tell: Tell) -> None:
+def _fetch_file(url: str, folder: Path, tell: Log) -> None:
     tell(f"fetching {url}")
     try:
         _copy(url, folder / url.rpartition("/")[2])

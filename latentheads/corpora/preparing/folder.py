@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from latentheads.corpora.corpus import Tell
+from latentheads.corpora.corpus import Log
 from latentheads.corpora.preparing.fetching import fetch_files
 from latentheads.corpora.preparing.package import opened
 from latentheads.files import read_json
@@ -48,7 +48,7 @@ class Origin:
         """What errors call the files that are given, or fetched where none are."""
         return " ".join(map(str, given or self.urls))
 
-    def fetch(self, beside: Path, tell: Tell | None = None) -> Path:
+    def fetch(self, beside: Path, tell: Log | None = None) -> Path:
         """Fetches the files, and gives the folder that they are in.
 
         Args:
@@ -62,7 +62,7 @@ class Origin:
 
     @contextmanager
     def opened(
-        self, given: Sequence[Path], endings: Sequence[str], beside: Path, tell: Tell | None = None
+        self, given: Sequence[Path], endings: Sequence[str], beside: Path, tell: Log | None = None
     ) -> Iterator[list[Path]]:
         """The folders of what is given, or else fetched; those of packed files while it is open.
 
@@ -114,7 +114,7 @@ class Origin:
 
 
 def prepare_once(
-    origin: Origin, out: Path, write: Callable[[Path], str], tell: Tell | None = None
+    origin: Origin, out: Path, write: Callable[[Path], str], tell: Log | None = None
 ) -> Path:
     """Writes a corpus where it is not yet.
 

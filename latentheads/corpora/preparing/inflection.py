@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from latentheads.corpora.corpus import Tell
+from latentheads.corpora.corpus import Log
 from latentheads.corpora.preparing.folder import Origin, prepare_once
 
 __all__ = ["BLANK", "DIGESTS", "ORIGIN", "prepare_inflection", "write_pair"]
@@ -45,7 +45,7 @@ ORIGIN = Origin(
 checked one by one."""
 
 
-def prepare_inflection(source: Path | None, out: Path, tell: Tell | None = None) -> Path:
+def prepare_inflection(source: Path | None, out: Path, tell: Log | None = None) -> Path:
     """Writes a folder of parallel text for each language; does nothing where that is done.
 
     Args:

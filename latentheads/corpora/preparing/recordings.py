@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
-from latentheads.corpora.corpus import Tell
+from latentheads.corpora.corpus import Log
 from latentheads.corpora.preparing.folder import Origin, prepare_once
 from latentheads.corpora.preparing.parts import split_by_text
 from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.sound import read_rate, read_seconds
 from latentheads.corpora.speech.table import write_table
+from latentheads.corpora.speech.waveform import read_duration, read_sample_rate
 from latentheads.packages import need_package
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
 SHORTEST, LONGEST = 0.065, 30.0
 """Seconds that are trained on: those of a window of the subsampler, and `max_seconds`."""
 
-LOWEST_RATE = 2 * Filterbank.top
+LOWEST_RATE = 2 * Filterbank.high_freq
 """Samples a second that hold all frequencies of the frames."""
 
 FASTEST = 25
@@ -139,7 +139,7 @@ class RecordedCorpus:
 
 
 def prepare_recordings(
-    corpus: RecordedCorpus, sources: Sequence[Path], out: Path, tell: Tell | None = None
+    corpus: RecordedCorpus, sources: Sequence[Path], out: Path, tell: Log | None = None
 ) -> Path:
     """Writes tables of what is said and of its translations, and copies the sound.
 
@@ -216,7 +216,7 @@ def keep_usable(recordings: Iterable[Recording], lowest_rate: int = LOWEST_RATE)
             left_out["without text in words"] += 1
             continue
         try:
-            lasts, rate = read_seconds(each.audio), read_rate(each.audio)
+            lasts, rate = read_duration(each.audio), read_sample_rate(each.audio)
         except ValueError as reason:
             raise ValueError(f"{each.audio}: {reason}") from reason
         if fault := _find_fault(each, lasts, rate, lowest_rate):

@@ -24,7 +24,7 @@ from latentheads.corpora.preparing.recordings import (
     said_in,
 )
 from latentheads.corpora.preparing.stamps import STAMPS, find_stamps
-from latentheads.corpora.text import lines_of
+from latentheads.corpora.text import iterate_lines
 from latentheads.files import read_text
 
 __all__ = ["RUSSIAN", "find_russian"]
@@ -109,7 +109,7 @@ def _read_sentences(files: Mapping[str, Path]) -> Iterator[Recording]:
 
 def _read_prompts(sounds: Mapping[str, Path], lists: Sequence[Path]) -> Iterator[Recording]:
     """Prompts, of which those have no text that are no words: "[sound of monkeys screaming]"."""
-    lines = (line.partition(":") for path in lists for line in lines_of(path))
+    lines = (line.partition(":") for path in lists for line in iterate_lines(path))
     texts = {name: text for name, _, text in lines}
     for file, path in sounds.items():
         name = file.removesuffix(".wav")

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from latentheads.corpora.corpus import Tell
+from latentheads.corpora.corpus import Log
 from latentheads.corpora.preparing.folder import Origin, prepare_once
 from latentheads.corpora.preparing.parts import fold_text, sample_position
 from latentheads.corpora.preparing.recordings import (
@@ -33,8 +33,8 @@ from latentheads.corpora.preparing.recordings import (
     tidy,
     write_recordings,
 )
-from latentheads.corpora.speech.sound import read_seconds, read_sound
-from latentheads.corpora.text import Pair, read_pairs
+from latentheads.corpora.speech.waveform import read_duration, read_waveform
+from latentheads.corpora.text import SentencePair, read_pairs
 from latentheads.files import lock_folder, written_whole
 from latentheads.packages import need_package
 
@@ -128,7 +128,7 @@ class _Caption:
 def prepare_spoken_multi30k(
     source: Path | None,
     out: Path,
-    tell: Tell | None = None,
+    tell: Log | None = None,
     digest: str = ORIGIN.digest,
     sentences: int = SENTENCES,
 ) -> Path:
@@ -175,7 +175,7 @@ def prepare_spoken_multi30k(
         }
         write_recordings(folder, recordings)
         every = [each for part in recordings.values() for each in part]
-        kept = Kept(every, {each.name: read_seconds(each.audio) for each in every}, {})
+        kept = Kept(every, {each.name: read_duration(each.audio) for each in every}, {})
         counts.extend(kept.count_each(lambda each: f"{each.speaker}, {each.domain}"))
         return f"{kept.count(recordings)}, made by {version}"
 
@@ -213,7 +213,7 @@ def _join_digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _fetch_captions(beside: Path, tell: Tell | None) -> Path:
+def _fetch_captions(beside: Path, tell: Log | None) -> Path:
     """Fetches the captions, where they can be spoken, and says which folder they are in."""
     _find_version()
     need_package("soundfile")
@@ -237,7 +237,7 @@ def _read_captions(
     return {part: list(_name_captions(part, each)) for part, each in pairs.items()}
 
 
-def _name_captions(part: str, pairs: Sequence[Pair]) -> Iterator[_Caption]:
+def _name_captions(part: str, pairs: Sequence[SentencePair]) -> Iterator[_Caption]:
     for place, (english, german) in enumerate(pairs):
         yield _Caption(f"{part}-{place:05}", tidy(english), tidy(german))
 
@@ -286,12 +286,12 @@ def _speak_caption(caption: _Caption, path: Path, wav: Path) -> None:
     if done.returncode:
         said = " ".join(done.stderr.decode(errors="replace").split())
         raise OSError(f"{ESPEAK} cannot speak {caption.name} as {voice.name}: {said}")
-    sound = read_sound(wav)
+    sound = read_waveform(wav)
     samples = (
         _add_noise(sound.samples, caption.name) if caption.domain == "noise" else sound.samples
     )
     with written_whole(path) as partial:
-        need_package("soundfile").write(partial, samples, sound.rate, "VORBIS", format="OGG")
+        need_package("soundfile").write(partial, samples, sound.sample_rate, "VORBIS", format="OGG")
 
 
 def _add_noise(samples: Float[np.ndarray, " sample"], name: str) -> NDArray[np.float32]:

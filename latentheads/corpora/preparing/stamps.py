@@ -20,7 +20,7 @@ from latentheads.corpora.preparing.recordings import (
     said_in,
     tidy,
 )
-from latentheads.corpora.text import lines_of
+from latentheads.corpora.text import iterate_lines
 
 __all__ = ["LANGUAGES", "STAMPS", "find_stamps"]
 
@@ -85,6 +85,6 @@ def _read_recordings(
 
 def _read_text(path: Path) -> tuple[str, dict[str, str]]:
     """The description of a picture in English, and in the languages that are named."""
-    english, *others = lines_of(path)
+    english, *others = iterate_lines(path)
     lines = (line.partition("=") for line in others)
     return tidy(english), {name.removesuffix(".utf8"): text for name, _, text in lines}

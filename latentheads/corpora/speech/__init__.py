@@ -1,1 +1,1 @@
-"""Speech: sound to frames, frames and their texts to a corpus."""
+"""Speech corpora: audio files to filterbank frames, frames and transcripts to a corpus."""

@@ -1,4 +1,4 @@
-"""Files of sound to frames, within limits."""
+"""Loads the filterbank features of audio files, with limits on their duration."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.corpora.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Filterbank
-from latentheads.corpora.speech.sound import read_rate, read_seconds, read_sound
+from latentheads.corpora.speech.waveform import read_duration, read_sample_rate, read_waveform
 
-__all__ = ["AudioOptions", "AudioReader", "check_head", "load_features", "load_features_for_run"]
+__all__ = [
+    "AudioOptions",
+    "AudioReader",
+    "load_features",
+    "load_features_for_run",
+    "validate_header",
+]
 
 
 @dataclass(frozen=True)
 class AudioOptions:
-    """How files of sound are read.
+    """How audio files are read.
 
     Attributes:
-        filterbank: The filters by which sound becomes frames.
-        max_seconds: The longest utterance; 0: any.
-        folder: Where frames wait until they are in a cache; None: where the system puts such files.
+        filterbank: The filterbank that computes the frames.
+        max_seconds: Maximum duration of an utterance; 0: no limit.
+        folder: Folder of the temporary file of frames; None: the system's.
     """
 
     filterbank: Filterbank
@@ -33,47 +39,47 @@ class AudioOptions:
             raise ValueError(f"max_seconds must be at least 0 (0: any), got {self.max_seconds}")
 
 
-def check_head(path: Path, audio_options: AudioOptions) -> None:
-    """Refuses a file by its head; nothing else of it is read.
+def validate_header(path: Path, audio_options: AudioOptions) -> None:
+    """Validates an audio file by its header; the samples are not read.
 
     Args:
         path: The file.
         audio_options: How it is to be read.
 
     Raises:
-        ValueError: It cannot be read, is too long, or its sampling rate does not do.
+        ValueError: It cannot be read, is too long, or its sampling rate is not supported.
     """
     _check_seconds(path, audio_options.max_seconds)
-    audio_options.filterbank.check(read_rate(path))
+    audio_options.filterbank.check(read_sample_rate(path))
 
 
-def _check_seconds(path: Path, most: float) -> None:
-    seconds = read_seconds(path)
-    if 0 < most < seconds:
-        raise ValueError(f"{seconds:,.6g} s of sound, more than max_seconds {most:g}")
+def _check_seconds(path: Path, max_seconds: float) -> None:
+    duration = read_duration(path)
+    if 0 < max_seconds < duration:
+        raise ValueError(f"{duration:,.6g} s of sound, more than max_seconds {max_seconds:g}")
 
 
 def load_features(
-    path: Path, audio_options: AudioOptions, fewest: int = 1, silence: bool = True
+    path: Path, audio_options: AudioOptions, min_frames: int = 1, allow_silence: bool = True
 ) -> NDArray[np.float16]:
-    """The frames of a file.
+    """Computes the filterbank frames of an audio file.
 
     Args:
         path: The file.
         audio_options: How it is read.
-        fewest: Frames that it must have.
-        silence: Whether it may be silent; its frames are then all 0.
+        min_frames: Minimum number of frames.
+        allow_silence: Whether it may be silent; its frames are then all 0.
 
     Raises:
-        ValueError: It cannot be read, or is too short or too long, or silent where it must not be.
+        ValueError: It cannot be read, is too short or too long, or is silent though it must not be.
     """
     _check_seconds(path, audio_options.max_seconds)
-    sound = read_sound(path)
-    frames = audio_options.filterbank.frames(sound)
-    if len(frames) < fewest:
-        least = WINDOW_SECONDS + FRAME_SECONDS * (fewest - 1)
-        raise ValueError(f"{sound.seconds:.6g} s of sound, less than {least:.6g} s")
-    if sound.silent and not silence:
+    waveform = read_waveform(path)
+    frames = audio_options.filterbank.frames(waveform)
+    if len(frames) < min_frames:
+        min_seconds = WINDOW_SECONDS + FRAME_SECONDS * (min_frames - 1)
+        raise ValueError(f"{waveform.duration:.6g} s of sound, less than {min_seconds:.6g} s")
+    if waveform.is_silent and not allow_silence:
         raise ValueError("it is silent")
     return frames
 
@@ -81,28 +87,29 @@ def load_features(
 def load_features_for_run(
     path: Path, filterbank: Filterbank, max_seconds: float
 ) -> NDArray[np.float16]:
-    """The frames of a file for a run, which was trained on such frames and reads no others.
+    """Computes the frames of an audio file with the filterbank that a run was trained with.
 
     Args:
         path: The file.
-        filterbank: The filters by which sound becomes frames there.
-        max_seconds: The longest file; 0: any.
+        filterbank: The run's filterbank.
+        max_seconds: Maximum duration; 0: no limit.
 
     Raises:
-        ValueError: As for `load_features`, or it is silent, or its sampling rate is
-            less than the run needs.
+        ValueError: As for `load_features`, or it is silent, or its sampling rate is too low.
     """
-    rate, least = read_rate(path), 2 * filterbank.top
-    if rate < least:
+    sample_rate, min_rate = read_sample_rate(path), 2 * filterbank.high_freq
+    if sample_rate < min_rate:
         raise ValueError(
-            f"its sampling rate is {rate:,} Hz: the run hears up to {filterbank.top:,} Hz and "
-            f"needs at least {least:,} samples a second"
+            f"its sampling rate is {sample_rate:,} Hz: the run uses frequencies up to "
+            f"{filterbank.high_freq:,} Hz and needs at least {min_rate:,} samples a second"
         )
-    return load_features(path, AudioOptions(filterbank, max_seconds), silence=False)
+    return load_features(path, AudioOptions(filterbank, max_seconds), allow_silence=False)
 
 
 class AudioReader:
-    """Hears files; one that comes several times in a row, with its text in several languages, once.
+    """Loads the frames of audio files and caches those of the last one.
+
+    A file comes several times in a row if it has texts in several languages.
 
     Args:
         audio_options: How files are read.
@@ -110,12 +117,12 @@ class AudioReader:
 
     def __init__(self, audio_options: AudioOptions) -> None:
         self.audio_options = audio_options
-        self._heard: tuple[Path, NDArray[np.float16]] | None = None
+        self._last: tuple[Path, NDArray[np.float16]] | None = None
 
     def load_features(
-        self, path: Path, fewest: int = 1, silence: bool = True
+        self, path: Path, min_frames: int = 1, allow_silence: bool = True
     ) -> NDArray[np.float16]:
-        """The frames of a file; see `load_features`."""
-        if self._heard is None or self._heard[0] != path:
-            self._heard = path, load_features(path, self.audio_options, fewest, silence)
-        return self._heard[1]
+        """Computes the frames of a file; see `load_features`."""
+        if self._last is None or self._last[0] != path:
+            self._last = path, load_features(path, self.audio_options, min_frames, allow_silence)
+        return self._last[1]

@@ -1,4 +1,4 @@
-"""A corpus of speech: frames of sound, and what is said in it or its translation."""
+"""A speech corpus: filterbank frames, and their transcripts or translations."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.corpora.characters import Characters
-from latentheads.corpora.corpus import Corpus, Part, Tell
-from latentheads.corpora.length_limits import Side, limited, refuse_long
-from latentheads.corpora.multi_task import name_tag
-from latentheads.corpora.speech.audio import AudioOptions, AudioReader, check_head
+from latentheads.corpora.corpus import Corpus, Log, Part
+from latentheads.corpora.length_limits import Side, limit_lengths, validate_lengths
+from latentheads.corpora.multi_task import language_tag
+from latentheads.corpora.speech.audio import AudioOptions, AudioReader, validate_header
 from latentheads.corpora.speech.features import FRAME_SECONDS
-from latentheads.corpora.speech.frames import Frames, pack
-from latentheads.corpora.speech.table import COLUMNS, NEEDED, Utterance
+from latentheads.corpora.speech.frames import Frames, pack_frames
+from latentheads.corpora.speech.table import COLUMNS, REQUIRED_COLUMNS, Utterance
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
-from latentheads.layers.subsampler import subsampled
+from latentheads.layers.subsampler import subsampled_length
 from latentheads.packages import MissingPackageError
 
-__all__ = ["FEWEST_FRAMES", "speech"]
+__all__ = ["MIN_FRAMES", "speech"]
 
-FEWEST_FRAMES = 5
-"""Fewest frames of a training utterance: those of a window of the subsampler."""
+MIN_FRAMES = 5
+"""Minimum number of frames of a training utterance: a window of the subsampler."""
 
 HELD_OUT = ("valid", "test")
 
 LISTED = 6
-"""Kinds of utterances that an error names at most."""
+"""Maximum number of labels that an error lists."""
 
 
 def speech(
@@ -47,220 +47,241 @@ def speech(
     types: int = 0,
     lowercase: bool = False,
     max_line: int = 0,
-    tell: Tell | None = None,
+    log: Log | None = None,
     mixture: Mixture | None = None,
     sizes: Sequence[int] = (),
 ) -> Corpus:
-    """Makes a corpus from files of sound and their texts.
+    """Makes a corpus from audio files and their texts.
 
-    Utterances that are silent, very short, too long, broken or without text are left out of
-    training, and counted. In valid and test none is left out: silence and an empty text are taken,
-    and anything else of these is refused before the files of training are read, which may take
+    Training utterances that are silent, very short, too long, broken or without text are dropped
+    and counted. In valid and test none is dropped: silence and an empty text are accepted, any
+    other fault raises an error. This happens before the training files are read, which may take
     hours.
 
     Args:
-        name: What the corpus is called.
-        train: What is learned from.
-        valid: What is watched.
-        test: What is reported.
-        audio_options: How files are read.
-        types: Subwords of the text, at most; 0: it is written character by character.
-        lowercase: Whether the model writes lower case alone.
-        max_line: Most tokens of a text and most positions of an utterance; 0: any.
-        tell: Called with a line about what was left out of training.
-        mixture: The tasks; an utterance that is of none is left out of every part. None: there are
-            none.
-        sizes: How many of the first training utterances of each task are used; 0: all.
+        name: Name of the corpus.
+        train: Utterances for training.
+        valid: Utterances for validation.
+        test: Utterances for test.
+        audio_options: How audio files are read.
+        types: Maximum size of the subword vocabulary of the text; 0: a vocabulary of characters.
+        lowercase: Whether to lower-case the text.
+        max_line: Maximum number of tokens of a text and of positions of an utterance; 0: no limit.
+        log: Called with a line about what is dropped from training.
+        mixture: The tasks; utterances of no task are dropped from every part. None: no tasks.
+        sizes: Number of training utterances used for each task, the first ones; 0: all.
 
     Raises:
-        ValueError: A part, or a task in it, has no utterance or no word, an utterance of valid or
-            test cannot be used, or there are too few types.
+        ValueError: A part, or a task in it, has no utterance or no word; an utterance of valid or
+            test cannot be used; or ``types`` is too small.
     """
-    if types:  # too few are refused before anything is listened to
+    if types:  # raises an error before any audio is read if types is too small
         Subwords.train((), types)
-    choose, learned = _Chooser(mixture), _Training(audio_options)
-    held_out = {"valid": choose.every(valid), "test": choose.every(test)}
-    texts = _gather(name, choose, {"train": choose.first(train, sizes), **held_out})
+    assigner, train_filter = _TaskAssigner(mixture), _TrainingFilter(audio_options)
+    held_out = {"valid": assigner.with_task(valid), "test": assigner.with_task(test)}
+    texts = _read_tables(name, assigner, {"train": assigner.take_first(train, sizes), **held_out})
 
-    def where(part: str, side: Side, place: int) -> str:
-        return texts[part][place].where
+    def locate(part: str, side: Side, index: int) -> str:
+        return texts[part][index].location
 
-    frames = _hear_held_out(texts, audio_options)
+    frames = _load_held_out(texts, audio_options)
     for part in HELD_OUT if max_line else ():
-        lengths = _known_lengths(texts[part], frames[part], types, lowercase)
-        refuse_long(part, lengths, max_line, where)
-    heard = learned.keep(texts["train"])
-    frames["train"] = pack(heard, audio_options.filterbank.bins, audio_options.folder)
-    texts["train"] = learned.kept
-    if not learned.kept:
-        raise ValueError(f"{name} has nothing to train on: {learned.counts()}")
-    if tell is not None:
-        tell(learned.counts())
-    choose.check(name, "train", learned.kept)
-    target = _learn(texts["train"], types, lowercase, () if mixture is None else mixture.tags)
+        lengths = _count_lengths(texts[part], frames[part], types, lowercase)
+        validate_lengths(part, lengths, max_line, locate)
+    train_frames = train_filter.iterate_frames(texts["train"])
+    frames["train"] = pack_frames(train_frames, audio_options.filterbank.bins, audio_options.folder)
+    texts["train"] = train_filter.utterances
+    if not train_filter.utterances:
+        raise ValueError(f"{name} has nothing to train on: {train_filter.summary()}")
+    if log is not None:
+        log(train_filter.summary())
+    assigner.check(name, "train", train_filter.utterances)
+    target = _learn_vocabulary(
+        texts["train"], types, lowercase, () if mixture is None else mixture.tags
+    )
     source = Positions(audio_options.filterbank)
-    first, second, third = (
-        choose.tell(_encode(texts[part], frames[part], target, source), texts[part], target)
+    train_part, valid_part, test_part = (
+        assigner.add_tasks(_encode(texts[part], frames[part], target, source), texts[part], target)
         for part in texts
     )
-    corpus = Corpus(name, replace(first, references=()), second, third, target, source)
-    return limited(corpus, max_line, where, tell) if max_line else corpus
+    corpus = Corpus(name, replace(train_part, references=()), valid_part, test_part, target, source)
+    return limit_lengths(corpus, max_line, locate, log) if max_line else corpus
 
 
-class _Chooser:
-    """Which task each utterance is of.
+class _TaskAssigner:
+    """Assigns utterances to tasks.
 
     Args:
-        mixture: The tasks; None: there are none.
+        mixture: The tasks; None: no tasks.
     """
 
     def __init__(self, mixture: Mixture | None) -> None:
         self.mixture = mixture
-        self._places: dict[tuple[str, str, str], int | None] = {}
+        self._task_indices: dict[tuple[str, str, str], int | None] = {}
 
-    def place(self, each: Utterance) -> int | None:
-        """The place of an utterance's task, 0 without tasks; None where no task fits."""
+    def task_index(self, utterance: Utterance) -> int | None:
+        """The index of an utterance's task, 0 without tasks; None if no task matches."""
         if self.mixture is None:
             return 0
-        speaks = self.mixture.apart == "speaker"
-        key = each.source, each.target, each.speaker if speaks else each.domain
-        if key not in self._places:
-            fits = (place for place, task in enumerate(self.mixture.tasks) if _fits(task, *key))
-            self._places[key] = next(fits, None)
-        return self._places[key]
+        by_speaker = self.mixture.task_key == "speaker"
+        key = (
+            utterance.source,
+            utterance.target,
+            utterance.speaker if by_speaker else utterance.domain,
+        )
+        if key not in self._task_indices:
+            matching = (
+                index for index, task in enumerate(self.mixture.tasks) if _matches(task, *key)
+            )
+            self._task_indices[key] = next(matching, None)
+        return self._task_indices[key]
 
-    def every(self, utterances: Iterable[Utterance]) -> Iterator[Utterance]:
-        """The utterances that are of a task."""
-        return (each for each in utterances if self.place(each) is not None)
+    def with_task(self, utterances: Iterable[Utterance]) -> Iterator[Utterance]:
+        """The utterances that belong to a task."""
+        return (utterance for utterance in utterances if self.task_index(utterance) is not None)
 
-    def first(self, utterances: Iterable[Utterance], sizes: Sequence[int]) -> Iterator[Utterance]:
-        """The first utterances of each task, at most its size."""
-        left = [size or sys.maxsize for size in sizes]
-        for each in self.every(utterances):
-            if left and (place := self.place(each)) is not None:
-                left[place] -= 1
-                if left[place] < 0:
+    def take_first(
+        self, utterances: Iterable[Utterance], sizes: Sequence[int]
+    ) -> Iterator[Utterance]:
+        """The first utterances of each task, at most ``sizes`` of them; 0: all."""
+        remaining = [size or sys.maxsize for size in sizes]
+        for utterance in self.with_task(utterances):
+            if remaining and (task := self.task_index(utterance)) is not None:
+                remaining[task] -= 1
+                if remaining[task] < 0:
                     continue
-            yield each
+            yield utterance
 
     def check(self, name: str, part: str, utterances: Sequence[Utterance]) -> None:
-        """Refuses a part in which a task has no utterance, or no word."""
+        """Raises an error if a task has no utterance, or no word, in a part."""
         names = [""] if self.mixture is None else [f" of {task}" for task in self.mixture.names]
-        present = {self.place(each) for each in utterances}
-        written = {self.place(each) for each in utterances if each.text}
-        for place, task in enumerate(names):
-            if place not in present:
-                raise ValueError(f"{name} has no utterance in {part}{task}: {self.say_labels()}")
-            if place not in written:
+        with_utterance = {self.task_index(utterance) for utterance in utterances}
+        with_text = {self.task_index(utterance) for utterance in utterances if utterance.text}
+        for index, task in enumerate(names):
+            if index not in with_utterance:
+                raise ValueError(
+                    f"{name} has no utterance in {part}{task}: {self.describe_labels()}"
+                )
+            if index not in with_text:
                 raise ValueError(f"{name} has no word in the texts of {part}{task}")
 
-    def say_labels(self) -> str:
-        """The speakers, domains and languages that the tables name, for a message."""
+    def describe_labels(self) -> str:
+        """The speakers, domains and languages in the tables, for an error message."""
         labels = [
-            ":".join(filter(None, (who, "-".join(filter(None, (source, target))))))
-            for source, target, who in self._places
+            ":".join(filter(None, (speaker, "-".join(filter(None, (source, target))))))
+            for source, target, speaker in self._task_indices
         ]
         if not any(labels):
-            return f"the tables say nothing in columns {', '.join(COLUMNS[len(NEEDED) :])}"
-        more = ", ..." if len(labels) > LISTED else ""
-        return f"the tables have {', '.join(filter(None, labels[:LISTED]))}{more}"
+            return (
+                f"the tables say nothing in columns {', '.join(COLUMNS[len(REQUIRED_COLUMNS) :])}"
+            )
+        suffix = ", ..." if len(labels) > LISTED else ""
+        return f"the tables have {', '.join(filter(None, labels[:LISTED]))}{suffix}"
 
-    def tell(self, part: Part, utterances: Sequence[Utterance], target: Vocabulary) -> Part:
-        """The part with the task of each utterance, and its tag where there are several."""
+    def add_tasks(self, part: Part, utterances: Sequence[Utterance], target: Vocabulary) -> Part:
+        """Adds to a part the task of each utterance, and its language tag if there are several."""
         if self.mixture is None:
             return part
-        tasks = np.array([self.place(each) for each in utterances], np.int32)
+        tasks = np.array([self.task_index(utterance) for utterance in utterances], np.int32)
         tags = None
         if isinstance(target, Tagged):
-            names = [target.tag(name_tag(task.target)) for task in self.mixture.tasks]
-            tags = np.array(names, np.int32)[tasks]
+            tag_ids = [target.tag(language_tag(task.target)) for task in self.mixture.tasks]
+            tags = np.array(tag_ids, np.int32)[tasks]
         return replace(part, task=tasks, mixture=self.mixture, tags=tags)
 
 
-def _fits(task: Task, source: str, target: str, domain: str) -> bool:
-    """Whether an utterance is of a task; a language missing in the table matches any."""
+def _matches(task: Task, source: str, target: str, domain: str) -> bool:
+    """Whether an utterance belongs to a task; a language missing in the table matches any."""
     languages = source in ("", task.source) and target in ("", task.target)
     return languages and task.domain in ("", domain)
 
 
-class _Training:
-    """Keeps what can be trained on, and counts what is left out.
+class _TrainingFilter:
+    """Drops and counts training utterances that cannot be used.
 
     Args:
         audio_options: How files are read.
 
     Attributes:
-        kept: The utterances that are trained on.
+        utterances: The utterances that are kept.
     """
 
     def __init__(self, audio_options: AudioOptions) -> None:
-        self.kept: list[Utterance] = []
-        self._ear = AudioReader(audio_options)
+        self.utterances: list[Utterance] = []
+        self._reader = AudioReader(audio_options)
         self._frames = 0
-        self._faults: defaultdict[str, list[str]] = defaultdict(list)
+        self._rejected: defaultdict[str, list[str]] = defaultdict(list)
 
-    def keep(self, utterances: Iterable[Utterance]) -> Iterator[NDArray[np.float16]]:
-        """The frames of those that are kept."""
-        for each in utterances:
+    def iterate_frames(self, utterances: Iterable[Utterance]) -> Iterator[NDArray[np.float16]]:
+        """Yields the frames of the utterances that are kept."""
+        for utterance in utterances:
             try:
-                if not each.text:
+                if not utterance.text:
                     raise ValueError("it has no text")
-                found = self._ear.load_features(each.audio, FEWEST_FRAMES, silence=False)
-            except MissingPackageError:  # no fault of the file
+                frames = self._reader.load_features(
+                    utterance.audio, MIN_FRAMES, allow_silence=False
+                )
+            except MissingPackageError:  # not a fault of the file
                 raise
-            except ValueError as reason:
-                self._faults[_name_fault(str(reason))].append(f"{each.where}: {reason}")
+            except ValueError as error:
+                self._rejected[_fault_category(str(error))].append(f"{utterance.location}: {error}")
                 continue
-            self.kept.append(each)
-            self._frames += len(found)
-            yield found
+            self.utterances.append(utterance)
+            self._frames += len(frames)
+            yield frames
 
-    def counts(self) -> str:
-        """A line of how many were kept and left out, with the place of the first of each kind."""
+    def summary(self) -> str:
+        """One line: how many utterances are kept and dropped, with the first location by reason."""
         minutes = self._frames * FRAME_SECONDS / 60
-        line = f"{len(self.kept):,} training utterances, {minutes:,.1f} min of speech"
-        left = sum(map(len, self._faults.values()))
-        if not left:
+        line = f"{len(self.utterances):,} training utterances, {minutes:,.1f} min of speech"
+        num_rejected = sum(map(len, self._rejected.values()))
+        if not num_rejected:
             return line
-        kinds = (f"{len(each):,} {kind} ({each[0]})" for kind, each in self._faults.items())
-        return f"{line}; {left:,} left out: {', '.join(kinds)}"
+        categories = (
+            f"{len(locations):,} {category} ({locations[0]})"
+            for category, locations in self._rejected.items()
+        )
+        return f"{line}; {num_rejected:,} left out: {', '.join(categories)}"
 
 
-FAULTS = {
+FAULT_CATEGORIES = {
     "no text": "without text",
     "silent": "silent",
     "more than max_seconds": "too long",
     "less than": "too short",
     "sampling rate": "of an unfit sampling rate",
 }
-"""Kinds of utterances that are left out, by their fault."""
+"""Names of the reasons for dropping an utterance, by a phrase of the error message."""
 
 
-def _name_fault(reason: str) -> str:
-    return next((kind for said, kind in FAULTS.items() if said in reason), "unreadable")
+def _fault_category(reason: str) -> str:
+    return next(
+        (category for phrase, category in FAULT_CATEGORIES.items() if phrase in reason),
+        "unreadable",
+    )
 
 
-def _gather(
-    name: str, choose: _Chooser, parts: Mapping[str, Iterable[Utterance]]
+def _read_tables(
+    name: str, assigner: _TaskAssigner, parts: Mapping[str, Iterable[Utterance]]
 ) -> dict[str, list[Utterance]]:
-    """Reads the tables of all parts; one that lacks something is refused before a file is heard."""
+    """Reads and validates the tables of all parts, before any audio file is read."""
     texts = {part: [*utterances] for part, utterances in parts.items()}
     if not texts["train"]:
-        raise ValueError(f"{name} has nothing to train on: {choose.say_labels()}")
+        raise ValueError(f"{name} has nothing to train on: {assigner.describe_labels()}")
     for part, utterances in texts.items():
-        choose.check(name, part, utterances)
-    if choose.mixture is None:
-        _refuse_translations(name, chain(*texts.values()))
+        assigner.check(name, part, utterances)
+    if assigner.mixture is None:
+        _check_one_target_language(name, chain(*texts.values()))
     return texts
 
 
-def _refuse_translations(name: str, utterances: Iterable[Utterance]) -> None:
-    """Refuses texts in several languages of one that is spoken, where no task says which."""
-    written = defaultdict[str, set[str]](set)
-    for each in utterances:
-        if each.source and each.target:
-            written[each.source].add(each.target)
-    for source, targets in written.items():
+def _check_one_target_language(name: str, utterances: Iterable[Utterance]) -> None:
+    """Without tasks, raises an error if a spoken language has texts in several languages."""
+    targets_of = defaultdict[str, set[str]](set)
+    for utterance in utterances:
+        if utterance.source and utterance.target:
+            targets_of[utterance.source].add(utterance.target)
+    for source, targets in targets_of.items():
         if len(targets) > 1:
             raise ValueError(
                 f"{name} has texts in {', '.join(sorted(targets))} of what is said in {source}: "
@@ -268,61 +289,65 @@ def _refuse_translations(name: str, utterances: Iterable[Utterance]) -> None:
             )
 
 
-def _hear_held_out(
+def _load_held_out(
     texts: Mapping[str, Sequence[Utterance]], audio_options: AudioOptions
 ) -> dict[str, Frames]:
-    """The frames of valid and test, of which nothing is left out; heads of files are read first."""
+    """Loads the frames of valid and test; the headers of all files are validated first."""
     for part in HELD_OUT:
-        for each in texts[part]:
-            with _nothing_left_out(each):
-                check_head(each.audio, audio_options)
-    return {part: _hear_all(texts[part], audio_options) for part in HELD_OUT}
+        for utterance in texts[part]:
+            with _name_utterance_on_error(utterance):
+                validate_header(utterance.audio, audio_options)
+    return {part: _load_all(texts[part], audio_options) for part in HELD_OUT}
 
 
-def _hear_all(utterances: Sequence[Utterance], audio_options: AudioOptions) -> Frames:
-    ear = AudioReader(audio_options)
-    heard = (_hear_one(each, ear) for each in utterances)
-    return pack(heard, audio_options.filterbank.bins, audio_options.folder)
+def _load_all(utterances: Sequence[Utterance], audio_options: AudioOptions) -> Frames:
+    reader = AudioReader(audio_options)
+    frames = (_load_utterance(utterance, reader) for utterance in utterances)
+    return pack_frames(frames, audio_options.filterbank.bins, audio_options.folder)
 
 
-def _hear_one(each: Utterance, ear: AudioReader) -> NDArray[np.float16]:
-    with _nothing_left_out(each):
-        return ear.load_features(each.audio)
+def _load_utterance(utterance: Utterance, reader: AudioReader) -> NDArray[np.float16]:
+    with _name_utterance_on_error(utterance):
+        return reader.load_features(utterance.audio)
 
 
 @contextmanager
-def _nothing_left_out(each: Utterance) -> Iterator[None]:
-    """Names the utterance of valid or test that cannot be used."""
+def _name_utterance_on_error(utterance: Utterance) -> Iterator[None]:
+    """Adds the location of a valid or test utterance to an error."""
     try:
         yield
     except MissingPackageError:
         raise
-    except ValueError as reason:
-        raise ValueError(f"{each.where}: {reason}; nothing of valid and test is left out") from None
+    except ValueError as error:
+        raise ValueError(
+            f"{utterance.location}: {error}; nothing of valid and test is left out"
+        ) from None
 
 
-def _known_lengths(
+def _count_lengths(
     utterances: Sequence[Utterance], frames: Frames, types: int, lowercase: bool
 ) -> NDArray[np.int64]:
-    """Tokens of both sides before anything is learned; those of subwords are not known then."""
-    positions = subsampled(frames.lengths)
+    """Number of tokens of both sides before subwords are learned; 0 for subwords."""
+    positions = subsampled_length(frames.lengths)
     if types:
         return np.stack([positions, np.zeros_like(positions)])
-    lines = [each.text for each in utterances]
+    lines = [utterance.text for utterance in utterances]
     return np.stack([positions, Characters.count(lines, lowercase).encode_all(lines).lengths])
 
 
-def _learn(
+def _learn_vocabulary(
     texts: Sequence[Utterance], types: int, lowercase: bool, languages: Sequence[str]
 ) -> Vocabulary:
-    """The vocabulary of what is written, with a tag for each of several languages."""
-    lines = (each.text for each in texts)
-    found = Subwords.train(lines, types, lowercase) if types else Characters.count(lines, lowercase)
-    return Tagged(found, [*map(name_tag, languages)]) if languages else found
+    """Learns the vocabulary of the text, with a tag for each of several languages."""
+    lines = (utterance.text for utterance in texts)
+    vocabulary = (
+        Subwords.train(lines, types, lowercase) if types else Characters.count(lines, lowercase)
+    )
+    return Tagged(vocabulary, [*map(language_tag, languages)]) if languages else vocabulary
 
 
 def _encode(
     texts: Sequence[Utterance], frames: Frames, target: Vocabulary, source: Positions
 ) -> Part:
-    lines = [each.text for each in texts]
+    lines = [utterance.text for utterance in texts]
     return Part(target.encode_all(lines), source.rows(frames), lines, frames=frames)

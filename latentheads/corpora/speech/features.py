@@ -1,8 +1,8 @@
-"""Log-mel frames of sound, as Kaldi computes them, each utterance normalised.
+"""Kaldi's log-mel filterbank features, normalised by utterance.
 
-Kaldi's conventions: 25 ms every 10 ms, Povey's window, pre-emphasis of .97, no dither, samples in
-the range of 16 bits. Each coefficient is then taken less its mean over the utterance and over its
-standard deviation, as fairseq S2T does (Wang et al. 2020, https://arxiv.org/abs/2010.05171).
+Kaldi's conventions: windows of 25 ms every 10 ms, Povey window, pre-emphasis of .97, no dither,
+16-bit sample range. Each coefficient is then normalised to mean 0 and variance 1 over the utterance
+(utterance-level CMVN), as in fairseq S2T (Wang et al. 2020, https://arxiv.org/abs/2010.05171).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from latentheads.checks import check_least
-from latentheads.corpora.speech.sound import Sound
+from latentheads.corpora.speech.waveform import Waveform
 from latentheads.packages import need_package
 
 if TYPE_CHECKING:
@@ -24,115 +24,124 @@ if TYPE_CHECKING:
 __all__ = ["FRAME_SECONDS", "WINDOW_SECONDS", "Filterbank", "log_mel", "normalise"]
 
 FRAME_SECONDS = 0.01
-"""Seconds from the beginning of a frame to that of the next."""
+"""Frame shift in seconds."""
 
 WINDOW_SECONDS = 0.025
+"""Window length in seconds."""
 
-FEWEST_BINS = 3
-"""Coefficients that Kaldi makes."""
+MIN_BINS = 3
+"""Minimum number of mel bins in Kaldi."""
 
-LOWEST = 20.0
-"""Hertz where the lowest filter begins."""
+LOW_FREQ = 20.0
+"""Lower edge of the lowest filter in Hertz."""
 
 FULL_SCALE = 32768.0
-"""The range of samples of 16 bits, which Kaldi reads; those of soundfile are at most 1."""
+"""Kaldi expects samples in the 16-bit range; those of soundfile lie in [-1, 1]."""
 
 LEAST_VARIANCE = 1e-10
-"""A smaller variance is that of a coefficient that never changes: it becomes 0."""
+"""Lower bound of the variance, so that a constant coefficient becomes 0."""
 
 
 @dataclass(frozen=True)
 class Filterbank:
-    """The filters by which sound becomes frames.
+    """A log-mel filterbank.
 
-    They lie at the same frequencies whatever the sampling rate, so that files of several
-    rates may stand side by side and nothing is resampled.
+    The filters have the same frequencies at every sampling rate, so that files of several rates can
+    be mixed without resampling.
 
     Attributes:
-        bins: Coefficients of a frame.
-        top: Hertz where the highest filter ends: at most half the lowest sampling rate.
+        bins: Number of mel bins, the coefficients of a frame.
+        high_freq: Upper edge of the highest filter in Hertz: at most half the lowest sampling rate.
     """
 
     bins: int = 80
-    top: int = 7600
+    high_freq: int = 7600
 
     def __post_init__(self) -> None:
-        check_least(vars(self), bins=FEWEST_BINS)
-        if not self.top > LOWEST:
-            raise ValueError(f"top_frequency must be more than {LOWEST:.0f} Hz, got {self.top}")
-
-    def frames(self, sound: Sound) -> NDArray[np.float16]:
-        """The frames of a sound, normalised.
-
-        Raises:
-            ValueError: Its sampling rate does not do; see `check`.
-        """
-        self.check(sound.rate)
-        return normalise(log_mel(sound, self.bins, self.top)).astype(np.float16)
-
-    def check(self, rate: int) -> None:
-        """Refuses a sampling rate of which there are no such frames.
-
-        Raises:
-            ValueError: It is too low for the highest filter, or leaves a filter nothing to hear.
-        """
-        if rate < 2 * self.top:
+        check_least(vars(self), bins=MIN_BINS)
+        if not self.high_freq > LOW_FREQ:
             raise ValueError(
-                f"its sampling rate of {rate:,} Hz holds frequencies up to {rate // 2:,} Hz: "
-                f"use top_frequency {rate // 2 - 200}, got {self.top}"
+                f"top_frequency must be more than {LOW_FREQ:.0f} Hz, got {self.high_freq}"
             )
-        _make_bank(rate, self.bins, self.top)
+
+    def frames(self, waveform: Waveform) -> NDArray[np.float16]:
+        """Computes the normalised frames of a waveform.
+
+        Raises:
+            ValueError: The sampling rate is not supported; see `check`.
+        """
+        self.check(waveform.sample_rate)
+        return normalise(log_mel(waveform, self.bins, self.high_freq)).astype(np.float16)
+
+    def check(self, sample_rate: int) -> None:
+        """Validates a sampling rate.
+
+        Raises:
+            ValueError: It is too low for the highest filter, or a filter would be empty.
+        """
+        nyquist = sample_rate // 2
+        if sample_rate < 2 * self.high_freq:
+            raise ValueError(
+                f"its sampling rate of {sample_rate:,} Hz holds frequencies up to {nyquist:,} Hz: "
+                f"use top_frequency {nyquist - 200}, got {self.high_freq}"
+            )
+        _make_fbank(sample_rate, self.bins, self.high_freq)
 
 
 def log_mel(
-    sound: Sound, bins: int = Filterbank.bins, top: float = Filterbank.top
+    waveform: Waveform, bins: int = Filterbank.bins, high_freq: float = Filterbank.high_freq
 ) -> Float[np.ndarray, "frame bin"]:
-    """Kaldi's log-mel filterbank; a sound shorter than a window has no frame.
+    """Kaldi's log-mel filterbank features; a waveform shorter than a window has no frame.
 
     Args:
-        sound: The sound.
-        bins: Filters.
-        top: Hertz where the highest filter ends.
+        waveform: The waveform.
+        bins: Number of mel bins.
+        high_freq: Upper edge of the highest filter in Hertz.
 
     Raises:
-        ValueError: There are too many filters: one lies between two frequencies of the sound.
+        ValueError: There are too many bins: a filter would lie between two FFT frequencies.
     """
-    bank = _make_bank(sound.rate, bins, top)
-    bank.accept_waveform(sound.rate, (sound.samples * np.float32(FULL_SCALE)).tolist())
-    bank.input_finished()
-    frames = [bank.get_frame(place) for place in range(bank.num_frames_ready)]
+    fbank = _make_fbank(waveform.sample_rate, bins, high_freq)
+    fbank.accept_waveform(
+        waveform.sample_rate, (waveform.samples * np.float32(FULL_SCALE)).tolist()
+    )
+    fbank.input_finished()
+    frames = [fbank.get_frame(index) for index in range(fbank.num_frames_ready)]
     return np.array(frames, np.float32).reshape(len(frames), bins)
 
 
-def _make_bank(rate: int, bins: int, top: float) -> OnlineFbank:
-    """Kaldi's filters, of which none may lie between two frequencies of its transform."""
+def _make_fbank(sample_rate: int, bins: int, high_freq: float) -> OnlineFbank:
+    """Makes Kaldi's filterbank; none of its filters may lie between two FFT frequencies."""
     package = need_package("kaldi_native_fbank")
-    options = _make_options(package.FbankOptions(), rate, bins, top)
+    options = _make_options(package.FbankOptions(), sample_rate, bins, high_freq)
     try:
         return package.OnlineFbank(options)
-    except (ValueError, RuntimeError) as reason:
+    except (ValueError, RuntimeError) as error:
         raise ValueError(
-            f"bins must be fewer at a sampling rate of {rate:,} Hz, got {bins}"
-        ) from reason
+            f"bins must be fewer at a sampling rate of {sample_rate:,} Hz, got {bins}"
+        ) from error
 
 
-def _make_options(options: FbankOptions, rate: int, bins: int, top: float) -> FbankOptions:
-    options.frame_opts.samp_freq = float(rate)
-    options.frame_opts.dither = 0.0  # the same sound has the same frames
+def _make_options(
+    options: FbankOptions, sample_rate: int, bins: int, high_freq: float
+) -> FbankOptions:
+    options.frame_opts.samp_freq = float(sample_rate)
+    options.frame_opts.dither = 0.0  # deterministic
     options.frame_opts.frame_shift_ms = 1000 * FRAME_SECONDS
     options.frame_opts.frame_length_ms = 1000 * WINDOW_SECONDS
     options.frame_opts.snip_edges = True
     options.mel_opts.num_bins = bins
-    options.mel_opts.low_freq = LOWEST
-    options.mel_opts.high_freq = float(top)
+    options.mel_opts.low_freq = LOW_FREQ
+    options.mel_opts.high_freq = float(high_freq)
     return options
 
 
 def normalise(
     frames: Float[np.ndarray, "frame bin"],
 ) -> Float[np.ndarray, "frame bin"]:
-    """Each coefficient less its mean over the utterance, over its standard deviation."""
-    exact = frames.astype(np.float64)  # rounding would be blown up where nothing changes
-    away = exact - exact.mean(0, keepdims=True) if len(exact) else exact
-    scale = np.sqrt(np.maximum((away**2).mean(0), LEAST_VARIANCE)) if len(exact) else 1.0
-    return (away / scale).astype(np.float32)
+    """Normalises each coefficient to mean 0 and variance 1 over the utterance."""
+    # In float32 the division would amplify the rounding error of a constant coefficient.
+    values = frames.astype(np.float64)
+    centred = values - values.mean(0, keepdims=True) if len(values) else values
+    scale = np.sqrt(np.maximum((centred**2).mean(0), LEAST_VARIANCE)) if len(values) else 1.0
+    return (centred / scale).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Frames of many utterances in one flat array, which may be mapped from a file."""
+"""Packed frames of many utterances in one flat array, which may be memory-mapped."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-__all__ = ["Frames", "pack"]
+__all__ = ["Frames", "pack_frames"]
 
 
 class Frames:
-    """The frames of utterances, one behind the other.
+    """A ragged array: the packed frames of utterances and the end of each.
 
     Args:
-        values: Of all utterances.
-        ends: Where each ends.
-        lengths: Frames of each; when not given, each begins where the one before it ends.
+        values: The frames of all utterances.
+        ends: The end of each utterance in ``values``, exclusive.
+        lengths: Number of frames of each. None: each begins where the previous one ends.
     """
 
     def __init__(
@@ -39,55 +39,55 @@ class Frames:
     def __repr__(self) -> str:
         return f"Frames({len(self):,} utterances, {int(self.lengths.sum()):,} frames)"
 
-    def __getitem__(self, place: int) -> NDArray[np.float16]:
-        return self.values[self.ends[place] - self.lengths[place] : self.ends[place]]
+    def __getitem__(self, index: int) -> NDArray[np.float16]:
+        return self.values[self.ends[index] - self.lengths[index] : self.ends[index]]
 
-    def take(self, places: Sequence[int] | NDArray[np.int64]) -> Frames:
-        """Some of the utterances, in the order asked for; nothing is copied."""
-        chosen = np.asarray(places, dtype=np.int64)
-        return Frames(self.values, self.ends[chosen], self.lengths[chosen])
+    def take(self, indices: Sequence[int] | NDArray[np.int64]) -> Frames:
+        """A view of the utterances at some indices, in their order."""
+        selected = np.asarray(indices, dtype=np.int64)
+        return Frames(self.values, self.ends[selected], self.lengths[selected])
 
     def pad(
-        self, places: Sequence[int] | NDArray[np.int64]
+        self, indices: Sequence[int] | NDArray[np.int64]
     ) -> Float[np.ndarray, "utterance frame bin"]:
-        """Some of the utterances, with zeros behind each up to the longest of them."""
-        chosen = np.asarray(places, dtype=np.int64)
-        longest = int(self.lengths[chosen].max(initial=0))
-        padded = np.zeros((len(chosen), longest, self.values.shape[1]), np.float32)
-        for row, place in zip(padded, chosen.tolist(), strict=True):
-            row[: self.lengths[place]] = self[place]
+        """The utterances at some indices, zero-padded to the longest of them."""
+        selected = np.asarray(indices, dtype=np.int64)
+        longest = int(self.lengths[selected].max(initial=0))
+        padded = np.zeros((len(selected), longest, self.values.shape[1]), np.float32)
+        for row, index in zip(padded, selected.tolist(), strict=True):
+            row[: self.lengths[index]] = self[index]
         return padded
 
-    def sample(self, most: int) -> NDArray[np.float16]:
-        """Frames at even distances among all that are stored, at most as many as asked for."""
-        return np.ascontiguousarray(self.values[:: max(1, -(-len(self.values) // most))])
+    def evenly_spaced(self, max_frames: int) -> NDArray[np.float16]:
+        """At most ``max_frames`` of all stored frames, evenly spaced."""
+        return np.ascontiguousarray(self.values[:: max(1, -(-len(self.values) // max_frames))])
 
     def save(self, path: Path) -> None:
-        """Writes the frames as a file of numpy, one utterance after the other."""
+        """Saves the frames as a ``.npy`` file, one utterance after another."""
         shape = int(self.lengths.sum()), self.values.shape[1]
         if not shape[0]:  # an empty file cannot be mapped
             np.save(path, np.zeros(shape, np.float16), allow_pickle=False)
             return
-        written = np.lib.format.open_memmap(path, "w+", np.float16, shape)
-        for end, place in zip(np.cumsum(self.lengths).tolist(), range(len(self)), strict=True):
-            written[end - self.lengths[place] : end] = self[place]
-        written.flush()
+        memmap = np.lib.format.open_memmap(path, "w+", np.float16, shape)
+        for end, index in zip(np.cumsum(self.lengths).tolist(), range(len(self)), strict=True):
+            memmap[end - self.lengths[index] : end] = self[index]
+        memmap.flush()
 
 
-def pack(
+def pack_frames(
     utterances: Iterable[NDArray[np.float16]], bins: int, folder: Path | None = None
 ) -> Frames:
-    """Writes frames to a file without a name, as they come, and maps it into memory.
+    """Writes frames to an unnamed temporary file and memory-maps it.
 
-    The system takes the file back when the frames are no longer used.
+    The system deletes the file when the frames are no longer used.
 
     Args:
-        utterances: The frames of each.
-        bins: Coefficients of a frame.
-        folder: Where there is room for the file; None: where the system puts such files.
+        utterances: The frames of each utterance.
+        bins: Number of mel bins.
+        folder: Folder of the temporary file; None: the system's.
 
     Raises:
-        OSError: There is no room.
+        OSError: The disk is full.
     """
     lengths: list[int] = []
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -98,7 +98,7 @@ def pack(
         return Frames(_map_frames(file, sum(lengths), bins), np.cumsum(lengths, dtype=np.int64))
 
 
-def _map_frames(file: Any, number: int, bins: int) -> NDArray[np.float16]:
-    if not number:  # an empty file cannot be mapped
+def _map_frames(file: Any, num_frames: int, bins: int) -> NDArray[np.float16]:
+    if not num_frames:  # an empty file cannot be mapped
         return np.zeros((0, bins), np.float16)
-    return np.asarray(np.memmap(file, np.float16, "r", shape=(number, bins)))
+    return np.asarray(np.memmap(file, np.float16, "r", shape=(num_frames, bins)))

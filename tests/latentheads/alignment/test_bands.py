@@ -112,7 +112,7 @@ def test_padding_that_fills_up_a_band_has_no_gradient_of_its_own(heads: int) -> 
 def test_what_is_dropped_of_a_band_is_dropped_of_the_sum() -> None:
     """A position that takes the state away leaves the law of a state of zeros, whatever drops."""
     output, states, _, y = made(1, low=11)
-    output.rate = 0.5
+    output.dropout_rate = 0.5
     away = make_table(output.train(), states, [-states.detach()], y)
     wanted = output.log_prob(torch.zeros_like(states), y)
     assert torch.allclose(away.diagonal(dim1=1, dim2=2), wanted, rtol=1e-12)

@@ -27,7 +27,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 def listeners(model: nn.Module) -> int:
     hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
-    return hooks + sum(len(m.watchers) for m in model.modules() if isinstance(m, HeadBlock))
+    return hooks + sum(len(m.hooks) for m in model.modules() if isinstance(m, HeadBlock))
 
 
 def plugged(model: Any, batch: Batch) -> Recording:

@@ -134,7 +134,7 @@ def agreements(model: Any, guide: Any, parts: Sequence[Batch]) -> dict[str, Tens
     found: dict[str, Tensor] = {}
     for batch in parts:
         term = Disagreement(KINDS, diagonal=False)
-        with WithSelection(guide), PlugIn(), term.heard(model) as heard:
+        with WithSelection(guide), PlugIn(), term.record_agreement(model) as heard:
             model.states(batch)
         for block, value in heard.items():
             here = found.setdefault(block, torch.zeros(len(SENTENCES)))

@@ -26,7 +26,7 @@ def pairs_of(band: Band, queries: int, keys: int) -> Tensor:
 @every_length
 def test_products_are_those_of_all_pairs(band: Band, length: int) -> None:
     q, k = torch.randn(2, 3, length, 5), torch.randn(2, 3, length, 5)
-    found = band.over_keys(band.products(q, k))
+    found = band.to_dense(band.products(q, k))
     assert torch.allclose(found, q @ k.mT * pairs_of(band, length, length), atol=1e-12)
 
 
@@ -35,7 +35,7 @@ def test_products_are_those_of_all_pairs(band: Band, length: int) -> None:
 def test_sums_are_those_of_all_pairs(band: Band, length: int) -> None:
     weights, v = torch.randn(2, 3, length, length), torch.randn(2, 3, length, 5)
     expected = (weights * pairs_of(band, length, length)) @ v
-    assert torch.allclose(band.sums(band.of_keys(weights), v), expected, atol=1e-12)
+    assert torch.allclose(band.sums(band.from_dense(weights), v), expected, atol=1e-12)
 
 
 @every_length
@@ -62,13 +62,13 @@ def test_layouts_turn_into_each_other(band: Band, start: int) -> None:
         return
     whole = torch.randn(2, queries, start + queries)
     near = whole * pairs_of(band, queries, start + queries)
-    assert torch.equal(band.over_keys(band.of_keys(whole, start), start), near)
+    assert torch.equal(band.to_dense(band.from_dense(whole, start), start), near)
     wider = Band(band.window + 2, band.causal)
     assert torch.equal(
-        wider.over_keys(band.widened(band.of_keys(whole, start), wider), start), near
+        wider.to_dense(band.to_band(band.from_dense(whole, start), wider), start), near
     )
-    back = wider.widened(wider.of_keys(whole, start), band)
-    assert torch.equal(back, band.of_keys(whole, start))
+    back = wider.to_band(wider.from_dense(whole, start), band)
+    assert torch.equal(back, band.from_dense(whole, start))
 
 
 @every_band
@@ -79,7 +79,7 @@ def test_the_mask_is_that_of_all_pairs_within_the_band(band: Band) -> None:
     else:
         reach, readable = AttentionMask(valid, valid), pairs_of(band, 7, 7) & valid[:, None]
     logits = torch.randn(2, 3, 7, band.width)
-    every, mask = band.mask(reach).over_keys(logits)
+    every, mask = band.mask(reach).to_dense(logits)
     real = valid[:, None, :, None].expand(2, 3, 7, 7)
     seen = (mask.bias == 0).expand(2, 3, 7, 7)
     assert torch.equal(seen & real, readable[:, None].expand(2, 3, 7, 7) & real)

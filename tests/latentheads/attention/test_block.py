@@ -52,7 +52,7 @@ class Summary(HeadBlock):
         if not self.block.heads:
             return self.out.bias.expand(x.shape), below
         said = self.read(x).unflatten(-1, (-1, SIZE)).transpose(-2, -3)
-        heads = self._draw(HeadContext(said, None, reach.outputs(SIZE), self.block))
+        heads = self._sample_heads(HeadContext(said, None, reach.outputs(SIZE), self.block))
         return self.out(heads.transpose(-2, -3).flatten(-2)), below
 
     def cache(self) -> BlockCache:

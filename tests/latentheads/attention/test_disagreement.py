@@ -50,7 +50,9 @@ def test_heads_that_are_silent_agree_with_nobody(diagonal: bool) -> None:
 def test_a_block_is_compared_token_by_token(kind: str, diagonal: bool) -> None:
     known = context()
     values = torch.randn(2, HEADS, 7, 3)
-    found = Disagreement((kind,), diagonal=diagonal).of_block(known.scores, values, known.mask)
+    found = Disagreement((kind,), diagonal=diagonal).agreement_of_block(
+        known.scores, values, known.mask
+    )
     weights = torch.softmax(known.scores + known.mask.bias, -1)
     of_kind = {"subspace": values, "position": weights, "output": weights @ values}[kind]
     side = -2 if kind == "subspace" else -1
@@ -94,7 +96,7 @@ def test_the_loss_grows_by_the_agreement_a_token_and_block(
         losses.append(Head_ELBO().loss(model, reader, batch))
     model.disagreement = None
     torch.manual_seed(3)
-    with made().heard(model) as found:
+    with made().record_agreement(model) as found:
         reader(batch)
     tokens = batch.target_valid[:, unscored:].sum(-1)
     assert len(found) == len(model.blocks)
@@ -116,7 +118,7 @@ def test_no_figure_is_reported_with_it() -> None:
 def test_only_the_chains_asked_for_and_blocks_of_several_heads_are_compared() -> None:
     model, batch = build(), small_batch()
     model.train()
-    model.disagreement = made(chains=("decoder-cross",))
+    model.disagreement = made(attention_types=("decoder-cross",))
     sites = poutine.trace(model).get_trace(batch).nodes
     named = [name for name in sites if name.endswith("disagreement")]
     assert named == ["decoder.0.cross.disagreement", "decoder.1.cross.disagreement"]
@@ -131,9 +133,9 @@ def test_only_the_chains_asked_for_and_blocks_of_several_heads_are_compared() ->
 def test_padding_changes_nothing(kind: str) -> None:
     model, batch = build(prior="delta"), small_batch()
     term = made(kinds=(kind,))
-    with term.heard(model) as plain:
+    with term.record_agreement(model) as plain:
         model.states(batch)
-    with term.heard(model) as wide:
+    with term.record_agreement(model) as wide:
         model.states(padded(batch, 2, 3))
     for block, value in plain.items():
         torch.testing.assert_close(wide[block], value)
@@ -151,7 +153,7 @@ def trained_with(term: Disagreement | None) -> HeadModel:
 
 
 def likeness(model: HeadModel, term: Disagreement) -> float:
-    with term.heard(model) as found, torch.no_grad():
+    with term.record_agreement(model) as found, torch.no_grad():
         model.states(small_batch())
     return float(sum(value.mean() for value in found.values()))
 
@@ -168,7 +170,7 @@ def test_training_with_it_makes_heads_differ() -> None:
     [
         ({"kinds": ()}, "kinds must name one or more of subspace, position, output"),
         ({"kinds": ("outputs",)}, "kinds must be of subspace, position, output; got 'outputs'"),
-        ({"chains": ("self",)}, "chains must be of encoder-self"),
+        ({"attention_types": ("self",)}, "attention_types must be of encoder-self"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:

@@ -116,7 +116,7 @@ def test_dropout_acts_only_while_training() -> None:
     mask = everything(QUERIES, KEYS)
 
     def output() -> torch.Tensor:
-        return attention.read_out(logits, v, mask)
+        return attention.attend(logits, v, mask)
 
     assert not torch.equal(output(), output())
     attention.eval()

@@ -401,7 +401,7 @@ def test_every_head_has_one_gate_that_is_counted_once(kind: str, choice: str, ba
 def test_pressure_is_one_for_all_blocks(batch: Batch) -> None:
     model = gated(choice="mixed").train()
     guide = FORMS["tied"](model).double()
-    assert len({id(module.selector.pressure) for module in model.selecting}) == 1
+    assert len({id(module.selector.l0_penalty) for module in model.selecting}) == 1
     slopes = []
     for pressure in (0.0, 40.0):
         model.pressure.value.fill_(pressure)
@@ -435,7 +435,12 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
 def test_heads_behind_closed_gates_are_not_compared(batch: Batch) -> None:
     model = gated("language-model", heads=4)
     guide, term = spread(model), Disagreement(("output",), diagonal=False)
-    with PlugIn(), WithSelection(guide), Recording(model) as heads, term.heard(model) as found:
+    with (
+        PlugIn(),
+        WithSelection(guide),
+        Recording(model) as heads,
+        term.record_agreement(model) as found,
+    ):
         model.states(batch)
     said = normalize(heads["decoder.0.self"].outputs[:, 1:], dim=-1)
     each = agreement(said, diagonal=False) * batch.target_valid
@@ -614,10 +619,10 @@ def test_a_head_takes_its_weights_and_no_others(batch: Batch) -> None:
     assert torch.equal(after.out.weight, columns)
     assert torch.equal(after.out.bias, before.out.bias)
     assert after.out.in_features == 2 * SIZE
-    assert (after.block.heads, after.reading) == (2, [0, 2])
+    assert (after.block.heads, after.slice_of_head) == (2, [0, 2])
     twice = copy.deepcopy(model)
     remove_heads(twice, {"decoder.0.self": [1]})
-    assert twice.decoder.layers[0].inner.reading == [2]
+    assert twice.decoder.layers[0].inner.slice_of_head == [2]
 
 
 @every_form
@@ -658,7 +663,7 @@ def test_heads_that_are_drawn_together_are_removed_together(batch: Batch) -> Non
     model = noisy("language-model")
     guide = MixingOutputs(model).double().eval()
     before = terms(model, guide, batch)
-    message = "^block 'decoder.0.self': prior or guide mixes what its heads say, and an n-gram"
+    message = "^block 'decoder.0.self': in the prior or guide a head depends on others, and an"
     with pytest.raises(ValueError, match=message):
         remove_heads(model, {"decoder.0.self": [0, 2]}, guide)
     assert terms(model, guide, batch).kl.keys() == before.kl.keys()
@@ -746,7 +751,7 @@ def test_similarity_takes_what_ngram_heads_say(batch: Batch) -> None:
 def test_disagreement_takes_what_ngram_heads_say(batch: Batch) -> None:
     model = noisy("language-model")
     term = Disagreement(("output", "subspace"))
-    with term.heard(model) as found, poutine.trace() as traced:
+    with term.record_agreement(model) as found, poutine.trace() as traced:
         model.states(batch)
     said = traced.trace.nodes["decoder.0.self.outputs"]["value"]
     each = agreement(normalize(said, dim=-1)) * batch.target_valid
@@ -771,5 +776,5 @@ def test_relevance_passes_through_what_is_drawn(choice: str, batch: Batch) -> No
 
 
 def test_roles_need_weights(batch: Batch) -> None:
-    with pytest.raises(ValueError, match="roles are of heads with weights"):
+    with pytest.raises(ValueError, match="roles need attention weights"):
         detect(noisy("language-model"), [batch], [])

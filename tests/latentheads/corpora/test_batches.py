@@ -9,7 +9,7 @@ import torch
 from latentheads import Batch
 from latentheads.batch import BOS, PAD
 from latentheads.corpora import Part, Rows, batches, windows
-from latentheads.corpora.batches import TOKENS, every_batch, groups, padding
+from latentheads.corpora.batches import TOKENS, batch_indices, iterate_batches, padding_fraction
 from tests.latentheads.corpora.texts import TEXTS, places_of, running, story
 from tests.typechecking import unchecked
 
@@ -34,7 +34,7 @@ def test_padding_is_counted_on_both_sides(part: Part) -> None:
     sides = [side for batch in found for side in (batch.target, batch.source)]
     held = sum(side.numel() for side in sides)
     empty = sum(int((side == PAD).sum()) for side in sides)
-    assert padding(part, 97, 3) == pytest.approx(empty / held)
+    assert padding_fraction(part, 97, 3) == pytest.approx(empty / held)
 
 
 def test_batches_do_not_sort_by_the_shorter_side() -> None:
@@ -62,14 +62,14 @@ def test_a_whole_corpus_is_no_part() -> None:
     with pytest.raises(
         ValueError, match=r"^part must be one of a corpus, as corpus.test, got Corp"
     ):
-        unchecked(groups)(story(), 100)
+        unchecked(batch_indices)(story(), 100)
 
 
 def test_the_batches_of_a_part_are_as_good_as_the_part(part: Part) -> None:
     cut = list(batches(part, TOKENS))
-    again = list(every_batch(part, "parts"))
+    again = list(iterate_batches(part, "parts"))
     assert [batch.target.tolist() for batch in again] == [batch.target.tolist() for batch in cut]
-    assert list(every_batch(iter(cut), "parts")) == cut
+    assert list(iterate_batches(iter(cut), "parts")) == cut
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_batches_of_a_part_are_as_good_as_the_part(part: Part) -> None:
 )
 def test_what_is_no_batches_is_refused_by_its_name(given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"^parts {message}$"):
-        list(every_batch(given, "parts"))
+        list(iterate_batches(given, "parts"))
 
 
 def test_a_block_is_read_behind_the_token_that_stands_before_it() -> None:
@@ -106,11 +106,11 @@ def test_blocks_that_are_taken_are_read_behind_the_token_that_stood_before_them(
     part = running(19, 7)
     taken = part.take([2, 1])
     (batch,) = batches(taken, 99)
-    assert batch.before.tolist() == part.targets.before([2, 1]).tolist()
+    assert batch.before.tolist() == part.targets.previous_tokens([2, 1]).tolist()
     assert [row.tolist() for row in taken.targets] == [part.targets[p].tolist() for p in (2, 1)]
     assert taken.tokens == 12
     assert repr(taken.targets) == "Rows(2 rows, 12 tokens)"
-    with pytest.raises(ValueError, match=r"^windows need a running text, cut into blocks, all of"):
+    with pytest.raises(ValueError, match=r"^windows need a running text in blocks, all of"):
         next(windows(taken, 0, 99))
 
 
@@ -124,7 +124,9 @@ def test_the_first_blocks_have_windows_of_their_own() -> None:
 def test_blocks_are_shuffled_without_losing_what_stands_before(part: Part) -> None:
     text = running(97, 7)
     for batch in batches(text, 31, seed=5, epoch=2):
-        assert batch.before.tolist() == text.targets.before(batch.sentences.tolist()).tolist()
+        assert (
+            batch.before.tolist() == text.targets.previous_tokens(batch.sentences.tolist()).tolist()
+        )
     assert all(batch.before is None for batch in batches(part, 97, seed=5))
 
 
@@ -153,7 +155,7 @@ def test_windows_score_every_token_once_behind_enough_context(
     length: int, block: int, context: int, tokens: int
 ) -> None:
     """A text of distinct tokens says of each window where it stands."""
-    part = Part(Rows.cut(np.arange(4, 4 + length, dtype=np.int32), block), None, block=block)
+    part = Part(Rows.in_blocks(np.arange(4, 4 + length, dtype=np.int32), block), None, block=block)
     found = scored(part, context, tokens)
     assert [place for place, _ in found] == list(range(length))
     for place, before in found:
@@ -170,7 +172,9 @@ def test_windows_without_context_are_the_blocks(length: int) -> None:
     ]
     rows = part.targets
     places = range(len(rows))
-    assert found == [(rows[place].tolist(), rows.before([place]).item()) for place in places]
+    assert found == [
+        (rows[place].tolist(), rows.previous_tokens([place]).item()) for place in places
+    ]
     assert {batch.context for batch in windows(part, 0, 11)} == {0}
 
 
@@ -189,5 +193,5 @@ def test_a_context_that_leaves_nothing_to_score_is_refused(context: int) -> None
 
 @pytest.mark.parametrize("context", [0, 1])
 def test_sentences_have_no_windows(part: Part, context: int) -> None:
-    with pytest.raises(ValueError, match=r"^windows need a running text, cut into blocks, all of "):
+    with pytest.raises(ValueError, match=r"^windows need a running text in blocks, all of "):
         next(windows(part, context, 11))

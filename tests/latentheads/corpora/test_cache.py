@@ -33,7 +33,7 @@ def alike(left: Corpus, right: Corpus) -> bool:
         rows = [rows for p in parts for rows in (p.targets, p.sources) if rows is not None]
         arrays = [(a.dtype, a.tolist()) for r in rows for a in (r.tokens, r.ends)]
         known = [
-            (list(p.references), list(p.alternatives), repr(p.truth), p.block, p.words)
+            (list(p.references), list(p.alternatives), repr(p.true_log_probs), p.block, p.words)
             for p in parts
         ]
         sides = [side and side.to_json() for side in (corpus.target, corpus.source)]
@@ -47,7 +47,7 @@ def alike(left: Corpus, right: Corpus) -> bool:
     [
         pets,
         lambda: pets(joint=False, tokenised=True),
-        lambda: pets(test=[("Hund", "dog\thound")], several=True),
+        lambda: pets(test=[("Hund", "dog\thound")], multiple_references=True),
         lambda: sample_pairs(sentences=50, held_out=5),
         lambda: sample_text_corpus(sentences=50, held_out=5),
         lambda: story(block=3),

@@ -20,7 +20,7 @@ def test_characters_are_counted_and_come_back() -> None:
 
 
 def test_characters_belong_to_words() -> None:
-    assert KNOWN.word_places(KNOWN.encode(" ab  axb ")) == [None, 0, 0, None, None, 1, 1, 1, None]
+    assert KNOWN.word_ids(KNOWN.encode(" ab  axb ")) == [None, 0, 0, None, None, 1, 1, 1, None]
 
 
 def test_lower_case_is_part_of_the_vocabulary() -> None:

@@ -13,10 +13,10 @@ from tests.latentheads.corpora.texts import pets
 def test_the_first_sentences_keep_all_that_is_known_of_them() -> None:
     """A running text keeps what stands before them; else they are those that are taken."""
     test = [(f"{place}", f"one {place}\tother {place}") for place in range(5)]
-    part = pets(test=test, several=True).test
+    part = pets(test=test, multiple_references=True).test
     some, taken = part.first(3), part.take(range(3))
     assert some.alternatives == taken.alternatives == [right.split("\t") for _, right in test[:3]]
-    for name in ("references", "truth", "links", "words", "block"):
+    for name in ("references", "true_log_probs", "links", "words", "block"):
         assert getattr(some, name) == getattr(taken, name)
     assert some.tokens == taken.tokens < part.tokens
     assert repr(some) == repr(taken)
@@ -34,7 +34,8 @@ def test_a_corpus_is_shown_in_one_line() -> None:
         f"Corpus('grammar-velu', train=Part(2,000 sentences, {tokens[0]} target tokens), "
         f"valid=Part(30 sentences, {tokens[1]} target tokens), "
         f"test=Part(30 sentences, {tokens[2]} target tokens), "
-        f"target=Words({len(made.target)} types), source=Words({len(made.source)} types), "
+        f"target=Words(vocab_size={len(made.target)}), "
+        f"source=Words(vocab_size={len(made.source)}), "
         "overlap=Overlap(valid=0, test=0))"
     )
     assert repr(made.test.targets) == f"Rows(30 rows, {tokens[2]} tokens)"

@@ -28,8 +28,8 @@ def test_no_held_out_source_occurs_in_training() -> None:
 def test_truth_is_a_log_probability_of_each_sentence() -> None:
     corpus = sample_pairs(sentences=2003, held_out=53)
     for part in (corpus.train, corpus.valid, corpus.test):
-        assert len(part.truth) == len(part)
-        assert all(value <= 0 for value in part.truth)
+        assert len(part.true_log_probs) == len(part)
+        assert all(value <= 0 for value in part.true_log_probs)
 
 
 def test_the_truth_of_a_sentence_with_an_unknown_word_is_not_known() -> None:
@@ -37,7 +37,7 @@ def test_the_truth_of_a_sentence_with_an_unknown_word_is_not_known() -> None:
     sides = zip(part.sources, part.targets, strict=True)
     unknown = [UNK in source or UNK in target for source, target in sides]
     assert 0 < sum(unknown) < len(part)
-    assert [math.isnan(value) for value in part.truth] == unknown
+    assert [math.isnan(value) for value in part.true_log_probs] == unknown
 
 
 def test_references_are_what_the_ids_say() -> None:
@@ -65,7 +65,7 @@ def test_links_are_the_grammars_and_follow_their_sentences() -> None:
 def test_the_truth_of_a_language_model_mixes_the_domains() -> None:
     corpus = sample_text_corpus(sentences=2003, held_out=5)
     assert corpus.source is None
-    for line, truth in zip(corpus.test.references, corpus.test.truth, strict=True):
+    for line, truth in zip(corpus.test.references, corpus.test.true_log_probs, strict=True):
         known = log_p_sources(line.split()).values()
         assert truth == pytest.approx(math.log(sum(math.exp(p) / 2 for p in known)), rel=1e-14)
 
@@ -148,9 +148,9 @@ def test_sentences_of_the_grammar_are_of_their_task_and_none_is_tested_on_that_w
 def test_the_truth_is_that_of_the_domain_where_the_model_may_know_it() -> None:
     text, sizes = "news:velu,talk:velu,news:tamir", [50, 50, 50]
     mixed = sample_tasks(mixture_of(text), sizes, 2)
-    told = sample_tasks(mixture_of(text, apart="domain"), sizes, 2)
+    told = sample_tasks(mixture_of(text, task_key="domain"), sizes, 2)
     assert pairs_of(mixed, mixed.train) == pairs_of(told, told.train)
-    truths = [(part.truth, part.task) for part in (mixed.train, told.train)]
+    truths = [(part.true_log_probs, part.task) for part in (mixed.train, told.train)]
     (one, task), (other, _) = truths
     assert [a for a, t in zip(one, task, strict=True) if t == 2] == [
         b for b, t in zip(other, task, strict=True) if t == 2
@@ -167,13 +167,13 @@ def test_the_truth_is_that_of_the_domain_where_the_model_may_know_it() -> None:
 )
 def test_the_truth_is_known_where_domains_are_mixed_equally(text: str, known: int) -> None:
     """Both domains mixed equally are no bound on a model that has seen more of one."""
-    truth = sample_tasks(mixture_of(text), [5] * len(text.split(",")), 2).train.truth
+    truth = sample_tasks(mixture_of(text), [5] * len(text.split(",")), 2).train.true_log_probs
     assert sum(map(math.isfinite, truth)) == 5 * known
 
 
 def test_the_truth_of_a_task_is_known_where_english_is_translated(drawn: Corpus) -> None:
     train = drawn.train
-    known = [train.take(train.places(task)).truth for task in range(5)]
+    known = [train.take(train.indices_of_task(task)).true_log_probs for task in range(5)]
     assert [all(map(math.isfinite, truth)) for truth in known] == [True, True, True, False, False]
     assert [all(map(math.isnan, truth)) for truth in known] == [False, False, False, True, True]
 

@@ -452,7 +452,7 @@ def test_a_folder_of_text_is_a_corpus_for_a_language_model(texts: Path, block: i
     assert found.name == "novel"
     assert found.source is None
     assert len(told) == (1 if block else 2)
-    assert f"tokens of {len(found.target)} types, " in told[0]
+    assert f" tokens, vocabulary size {len(found.target)}, " in told[0]
     for name in SIZES:
         part = getattr(found, name)
         assert part.tokens == part.words == words_in(texts / f"{name}.txt")

@@ -17,8 +17,8 @@ from latentheads.corpora.grammar.choice import Choice, Chooser
 from latentheads.corpora.grammar.languages import SPECIFICATIONS
 from latentheads.corpora.grammar.languages import language as make
 from latentheads.corpora.grammar.lexicon import ALTERNATIVES, LEXICON, Word
-from latentheads.corpora.grammar.rules import LONGEST, RULES, lengths
-from latentheads.corpora.grammar.syntax import Arc, arcs, draw, parse, parses
+from latentheads.corpora.grammar.rules import MAX_WORDS, RULES, lengths
+from latentheads.corpora.grammar.syntax import Arc, arcs, parse, parses, sample_tree
 
 T = TypeVar("T")
 Words = tuple[str, ...]
@@ -128,10 +128,10 @@ def test_every_source_has_exactly_one_tree() -> None:
 
 def test_the_tree_of_a_source_gives_back_its_probability() -> None:
     for seed in range(100):
-        tree, source, logs = draw(seed % len(DOMAINS), Random(seed))
+        tree, source, log_probs = sample_tree(seed % len(DOMAINS), Random(seed))
         again, known = parse(source)
         assert again == tree
-        assert known == pytest.approx(logs, abs=1e-9)
+        assert known == pytest.approx(log_probs, abs=1e-9)
 
 
 def test_p_of_a_short_source_is_its_product_by_hand() -> None:
@@ -156,7 +156,7 @@ def test_sampled_lengths_follow_their_generating_function(domain: str) -> None:
     drawn = of_domain(domain, 1200, seed=5)
     kept, size = sum(law), len(drawn)
     counts = Counter(len(s.source) for s in drawn)
-    assert max(counts) <= LONGEST
+    assert max(counts) <= MAX_WORDS
     for length, mass in enumerate(law):
         p = mass / kept
         assert abs(counts[length] / size - p) <= 4 * math.sqrt(p * (1 - p) / size) + 1 / size

@@ -126,8 +126,10 @@ def test_sentences_are_joined_and_references_stand_between_tabs(tmp_path: Path) 
 
 
 def test_another_place_has_no_known_configuration() -> None:
-    assert hub._known(HUB, "iwslt17", "mine/copy", None) == HubCorpus("mine/copy")
-    assert hub._known(HUB, "iwslt17", None, "another") == replace(HUB["iwslt17"], config="another")
+    assert hub._get_entry(HUB, "iwslt17", "mine/copy", None) == HubCorpus("mine/copy")
+    assert hub._get_entry(HUB, "iwslt17", None, "another") == replace(
+        HUB["iwslt17"], config="another"
+    )
 
 
 def test_pairs_come_while_they_are_read(nested: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,11 @@ def test_updates_are_the_batches_of_the_epochs(part: Part) -> None:
 def test_a_stream_goes_on_from_any_place(part: Part, number: int) -> None:
     stream = PartLoader(part, 97, seed=3, accumulate=3)
     whole = take(stream, number + 9)
-    rest = take(PartLoader(part, 97, seed=3, accumulate=3), 9, whole[number - 1].after)
+    rest = take(PartLoader(part, 97, seed=3, accumulate=3), 9, whole[number - 1].next_state)
     assert [places_in(u) for u in rest] == [places_in(u) for u in whole[number:]]
-    assert [update.after for update in rest] == [update.after for update in whole[number:]]
+    assert [update.next_state for update in rest] == [
+        update.next_state for update in whole[number:]
+    ]
 
 
 @pytest.mark.parametrize("processes", [2, 3])
@@ -58,7 +60,7 @@ def test_a_process_without_a_sentence_computes_along_for_nothing() -> None:
 
 def test_a_thread_prepares_the_same_updates_and_ends(part: Part) -> None:
     stream = PartLoader(part, 97, seed=3)
-    ahead = stream.ahead()
+    ahead = stream.prefetch()
     found = list(itertools.islice(ahead, 40))
     assert [places_in(u) for u in found] == [places_in(u) for u in take(stream, 40)]
     ahead.close()
@@ -67,7 +69,7 @@ def test_a_thread_prepares_the_same_updates_and_ends(part: Part) -> None:
 
 def test_a_mistake_in_the_thread_is_raised_where_batches_are_asked_for(part: Part) -> None:
     with pytest.raises(ValueError, match="tokens must be positive, got 0"):
-        next(PartLoader(part, 0, seed=3).ahead())
+        next(PartLoader(part, 0, seed=3).prefetch())
 
 
 def test_nothing_to_train_on_is_refused(part: Part) -> None:
@@ -85,10 +87,12 @@ def test_a_stream_of_blocks_goes_on_from_any_place() -> None:
     text = running(397, 7)
     whole = take(PartLoader(text, 31, seed=3, accumulate=3), 20)
     for number in (1, 5, 12):
-        rest = take(PartLoader(text, 31, 3, accumulate=3), 8, whole[number - 1].after)
+        rest = take(PartLoader(text, 31, 3, accumulate=3), 8, whole[number - 1].next_state)
         assert [fed(update) for update in rest] == [fed(u) for u in whole[number : number + 8]]
         assert [update.tokens for update in rest] == [u.tokens for u in whole[number : number + 8]]
-        assert [update.after for update in rest] == [u.after for u in whole[number : number + 8]]
+        assert [update.next_state for update in rest] == [
+            u.next_state for u in whole[number : number + 8]
+        ]
 
 
 def test_two_processes_share_the_blocks_with_what_stands_before_each() -> None:
@@ -98,7 +102,7 @@ def test_two_processes_share_the_blocks_with_what_stands_before_each() -> None:
     for one, *two in zip(whole, *shared, strict=True):
         ((batch, _),) = one.micro_batches
         blocks = batch.sentences.tolist()
-        expected = dict(zip(blocks, text.targets.before(blocks).tolist(), strict=True))
+        expected = dict(zip(blocks, text.targets.previous_tokens(blocks).tolist(), strict=True))
         halves = [part.micro_batches[0][0] for part in two if part.micro_batches[0][1]]
         found = {
             place: token
@@ -123,7 +127,7 @@ def test_batches_of_ones_own_come_in_another_order_in_each_epoch(part: Part) -> 
     assert len(set(map(tuple, epochs))) > 1
     assert {batch.size for update in found for batch, _ in update.micro_batches} == {10}
     assert [update.tokens for update in found] == [2 * len(each) for each in sentences]
-    rest = take(BatchLoader(known, seed=3, accumulate=2), 3, found[2].after)
+    rest = take(BatchLoader(known, seed=3, accumulate=2), 3, found[2].next_state)
     assert [places_in(u) for u in rest] == [places_in(u) for u in found[3:]]
 
 

@@ -19,7 +19,7 @@ from latentheads.corpora.from_grammar import sample_pairs
 from latentheads.corpora.multi_task import parallel_tasks, tag_of
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.subwords import vocabulary_from_json
-from latentheads.corpora.text import Pair
+from latentheads.corpora.text import SentencePair
 from latentheads.corpora.vocabulary import Tagged
 from tests.latentheads.corpora.texts import (
     MIXED_SIZES,
@@ -99,8 +99,8 @@ def test_cleaning_is_counted_for_each_task() -> None:
 
 @pytest.mark.parametrize("name", ["train", "valid", "test"])
 @pytest.mark.parametrize("left", [[], [("la", ""), ("la la", " ")]])
-def test_a_task_without_text_is_named(name: str, left: list[Pair]) -> None:
-    def without(part: str, task: Task) -> Iterator[Pair]:
+def test_a_task_without_text_is_named(name: str, left: list[SentencePair]) -> None:
+    def without(part: str, task: Task) -> Iterator[SentencePair]:
         return iter(left) if (part, task.target) == (name, "fr") else mixed_lines(part, task)
 
     lacks = f"no {'word in the targets of' if left else 'pair in'} {name} of"
@@ -145,7 +145,7 @@ def test_an_epoch_has_the_share_of_each_task(temperature: float, one_task: bool)
     assert sizes == [60, 15, 60]
     for epoch in range(3):
         found = places_of(part, seed=3, epoch=epoch)
-        assert np.bincount(part.task[found]).tolist() == part.mixture.counts(sizes)
+        assert np.bincount(part.task[found]).tolist() == part.mixture.epoch_counts(sizes)
         if temperature == 1:
             assert sorted(found) == list(range(len(part)))
 
@@ -157,7 +157,7 @@ def test_over_epochs_the_sentences_of_a_task_come_equally_often(temperature: flo
     for epoch in range(7):
         np.add.at(times, places_of(part, seed=3, epoch=epoch), 1)
         for task in range(3):
-            own = times[part.places(task)]
+            own = times[part.indices_of_task(task)]
             assert own.max() - own.min() <= 1
 
 
@@ -188,9 +188,9 @@ def test_a_stream_of_tasks_goes_on_from_any_place_in_any_number_of_processes(
 ) -> None:
     part = mixed_pets("de,fr,cs-de", 5.0, one_task).train
     whole = take(PartLoader(part, 97, seed=3, accumulate=2), 70)
-    assert whole[-1].after.epoch > 2
+    assert whole[-1].next_state.epoch > 2
     for number in (1, 20, 41):
-        rest = take(PartLoader(part, 97, 3, accumulate=2), 9, whole[number - 1].after)
+        rest = take(PartLoader(part, 97, 3, accumulate=2), 9, whole[number - 1].next_state)
         assert [places_in(u) for u in rest] == [places_in(u) for u in whole[number : number + 9]]
     shared = [take(PartLoader(part, 97, 3, 2, rank=rank, processes=2), 70) for rank in range(2)]
     for one, *two in zip(whole, *shared, strict=True):
@@ -206,7 +206,7 @@ def test_a_stream_of_tasks_goes_on_from_any_place_in_any_number_of_processes(
 
 def test_some_sentences_of_a_part_are_a_part() -> None:
     corpus = mixed_pets("de,fr")
-    own = corpus.test.take(corpus.test.places(1))
+    own = corpus.test.take(corpus.test.indices_of_task(1))
     assert pairs_of(corpus, own) == list(mixed_lines("test", Task("en", "fr")))
     assert own.references == [right for _, right in mixed_lines("test", Task("en", "fr"))]
     assert set(own.task.tolist()) == {1}
@@ -217,7 +217,7 @@ def test_some_sentences_of_a_part_are_a_part() -> None:
 def test_the_sentences_of_one_task_are_an_epoch(temperature: float) -> None:
     part = mixed_pets("de,fr", temperature).train
     for task in range(2):
-        own = part.take(part.places(task))
+        own = part.take(part.indices_of_task(task))
         assert sorted(places_of(own, seed=3)) == list(range(len(own)))
 
 
@@ -226,7 +226,7 @@ def test_a_kept_corpus_comes_back_and_is_mixed_as_is_asked(tmp_path: Path) -> No
     cached(tmp_path, "key", lambda: corpus)
     kept = cached(tmp_path, "key", lambda: pytest.fail("made again"))
     assert kept.tasks == ()
-    mixed = kept.mixed(mixture_of("de,fr", temperature=5.0))
+    mixed = kept.with_mixture(mixture_of("de,fr", temperature=5.0))
     assert mixed.tasks == corpus.tasks
     assert mixed.train.mixture is not None
     assert (mixed.train.mixture.sources, mixed.train.mixture.targets) == (("en",), ("de", "fr"))

@@ -27,7 +27,7 @@ def test_every_part_holds_its_pairs() -> None:
     assert corpus.name == "pets"
     for part, pairs in ((corpus.train, TRAIN), (corpus.valid, VALID), (corpus.test, TEST)):
         assert text(part, corpus) == pairs
-        assert part.truth is None
+        assert part.true_log_probs is None
     assert corpus.train.references == ()
     assert corpus.valid.references == ["The DOG ", "", "b"]
     assert next(batches(corpus.valid, 9999)).target.shape[0] == 3
@@ -35,7 +35,7 @@ def test_every_part_holds_its_pairs() -> None:
 
 def test_only_training_is_cleaned_and_the_counts_are_told() -> None:
     told: list[str] = []
-    corpus = pets(train=DIRTY, cleaning=Cleaning(max_ratio=1.5), tell=told.append)
+    corpus = pets(train=DIRTY, cleaning=Cleaning(max_ratio=1.5), log=told.append)
     assert text(corpus.train, corpus) == TRAIN
     assert len(corpus.valid) == len(VALID)
     assert told == [
@@ -46,7 +46,7 @@ def test_only_training_is_cleaned_and_the_counts_are_told() -> None:
 
 def test_the_first_of_several_references_is_the_target_of_a_held_out_text_alone() -> None:
     given = [("Hund", "dog\t\thound"), ("Katze", "\tcat")]
-    corpus = pets(test=given, train=[*TRAIN, ("Hund", "dog\thound")], several=True)
+    corpus = pets(test=given, train=[*TRAIN, ("Hund", "dog\thound")], multiple_references=True)
     assert corpus.test.alternatives == [["dog", "hound"], ["cat"]]
     assert corpus.test.references == ["dog", "cat"]
     assert text(corpus.test, corpus) == [("Hund", "dog"), ("Katze", "cat")]

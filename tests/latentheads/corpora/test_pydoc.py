@@ -35,7 +35,7 @@ def test_most_tokens_are_words() -> None:
 
 def test_no_sentence_is_too_long_and_no_token_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = pydoc.split()
-    monkeypatch.setattr(pydoc, "LONGEST", 10_000)
+    monkeypatch.setattr(pydoc, "MAX_TOKENS", 10_000)
     for pieces, whole in zip(usual, pydoc.split(), strict=True):
         assert 1 <= min(map(len, pieces)) <= max(map(len, pieces)) <= 60
         assert [*chain(*pieces)] == [*chain(*whole)]

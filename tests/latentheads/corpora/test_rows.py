@@ -28,10 +28,10 @@ def test_some_are_taken_in_the_order_asked_for() -> None:
 
 def test_what_is_cut_keeps_its_last_token() -> None:
     rows = Rows.of([[4, 5, 6, 2], [7, 2], [8, 9, 2]])
-    assert [row.tolist() for row in rows.shortened(3)] == [[4, 5, 2], [7, 2], [8, 9, 2]]
-    assert [row.tolist() for row in rows.shortened(1)] == [[2], [2], [2]]
+    assert [row.tolist() for row in rows.truncate(3)] == [[4, 5, 2], [7, 2], [8, 9, 2]]
+    assert [row.tolist() for row in rows.truncate(1)] == [[2], [2], [2]]
     with pytest.raises(ValueError, match=r"^limit must be at least 1, got 0$"):
-        rows.shortened(0)
+        rows.truncate(0)
 
 
 def test_padding_comes_after_each_sentence() -> None:
@@ -54,7 +54,7 @@ def test_a_text_is_cut_into_blocks_and_what_is_left(
     length: int, block: int, expected: list[int]
 ) -> None:
     text = np.arange(4, 4 + length, dtype=np.int32)
-    rows = Rows.cut(text, block)
+    rows = Rows.in_blocks(text, block)
     assert rows.lengths.tolist() == expected
     assert [token for row in rows for token in row.tolist()] == text.tolist()
     assert rows.tokens is text
@@ -62,14 +62,14 @@ def test_a_text_is_cut_into_blocks_and_what_is_left(
 
 def test_a_block_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^block must be at least 1, got 0$"):
-        Rows.cut(np.zeros(3, np.int32), 0)
+        Rows.in_blocks(np.zeros(3, np.int32), 0)
 
 
 def test_the_token_before_each_is_known() -> None:
-    rows = Rows.cut(np.arange(4, 11, dtype=np.int32), 3)
+    rows = Rows.in_blocks(np.arange(4, 11, dtype=np.int32), 3)
     assert rows.starts.tolist() == [0, 3, 6]
-    assert rows.before([2, 0, 1]).tolist() == [9, BOS, 6]
-    assert rows.before([1]).dtype == np.int64
+    assert rows.previous_tokens([2, 0, 1]).tolist() == [9, BOS, 6]
+    assert rows.previous_tokens([1]).dtype == np.int64
 
 
 def test_stretches_may_overlap() -> None:
@@ -78,13 +78,13 @@ def test_stretches_may_overlap() -> None:
     assert [row.tolist() for row in rows] == [[4, 5, 6], [5, 6, 7, 8], [7, 8, 9, 10]]
     assert rows.pad([2, 0]).tolist() == [[7, 8, 9, 10], [4, 5, 6, PAD]]
     assert rows.starts.tolist() == [0, 1, 3]
-    assert rows.before([0, 1, 2]).tolist() == [BOS, 4, 6]
+    assert rows.previous_tokens([0, 1, 2]).tolist() == [BOS, 4, 6]
     assert [row.tolist() for row in rows[1:]] == [[5, 6, 7, 8], [7, 8, 9, 10]]
 
 
 def test_rows_are_joined_and_led_by_a_token_each() -> None:
     parts = [Rows.of([[5, 6, 2], [2]]), Rows.of([]), Rows.of([[7, 2]])]
-    both = Rows.joined(parts)
+    both = Rows.concatenate(parts)
     assert [row.tolist() for row in both] == [[5, 6, 2], [2], [7, 2]]
     assert [row.tolist() for row in both.prepended(9)] == [[9, 5, 6, 2], [9, 2], [9, 7, 2]]
     assert both.prepended(9).lengths.tolist() == [4, 2, 3]

@@ -29,7 +29,7 @@ def test_words_are_tokens_and_every_line_ends(block: int) -> None:
         assert part.tokens == part.words == WORDS[name] == len(encoded)
         assert (part.targets.tokens == EOS).sum() == len(lines)
         assert (part.block, part.unit) == (block, "blocks" if block else "sentences")
-        assert (part.sources, part.references, part.truth) == (None, (), None)
+        assert (part.sources, part.references, part.true_log_probs) == (None, (), None)
 
 
 @pytest.mark.parametrize("unit", ["word", "subword"])
@@ -83,12 +83,12 @@ def test_lowercase_makes_no_difference_of_case(unit: Any) -> None:
 
 def test_rare_and_unseen_words_are_unknown_and_their_share_is_told() -> None:
     told: list[str] = []
-    corpus = story(minimum=2, tell=told.append)
+    corpus = story(minimum=2, log=told.append)
     assert sorted(corpus.target.words[4:]) == [".", "The", "dog"]
     shares = [100 * float((getattr(corpus, part).targets.tokens == UNK).mean()) for part in PARTS]
     tokens = " / ".join(f"{WORDS[part]:,}" for part in PARTS)
     unknown = " / ".join(f"{share:.2g}" for share in shares)
-    assert told == [f"{tokens} tokens of 7 types, {unknown} % of them unknown"]
+    assert told == [f"{tokens} tokens, vocabulary size 7, {unknown} % unknown"]
     assert shares[0] > 0
 
 

@@ -82,7 +82,7 @@ def test_the_first_word_is_like_any_other() -> None:
 
 
 def test_subwords_do_not_cross_words() -> None:
-    assert all(b" " not in piece[1:] for piece in TOKENISED._pieces[len(SPECIALS) :])
+    assert all(b" " not in piece[1:] for piece in TOKENISED._token_bytes[len(SPECIALS) :])
 
 
 def test_unknown_characters_are_unknown_and_nothing_else_is() -> None:
@@ -102,9 +102,9 @@ def test_unicode_spaces_are_no_boundary_of_tokenised_words() -> None:
 
 def assert_words(vocabulary: Subwords, ids: list[int], words: list[str]) -> None:
     """The tokens of each word spell it."""
-    places = vocabulary.word_places(ids)
+    places = vocabulary.word_ids(ids)
     assert len(places) == ids.index(EOS)
-    pieces = [(place, vocabulary._pieces[token]) for place, token in zip(places, ids)]
+    pieces = [(place, vocabulary._token_bytes[token]) for place, token in zip(places, ids)]
     spelled = [b"".join(b for p, b in pieces if p == n).decode() for n in range(len(words))]
     assert [word.strip() for word in spelled] == words
     assert {place for place in places if place is not None} == set(range(len(words)))
@@ -121,19 +121,19 @@ def test_tokens_of_tokenised_text_know_their_word(line: str) -> None:
 
 
 def test_a_broken_character_is_part_of_its_word() -> None:
-    euro = [RAW._pieces.index(bytes([byte])) for byte in "€".encode()]
-    a, space = (RAW._pieces.index(text) for text in (b"a", b" "))
-    assert RAW.word_places([a, *euro[:2], space, *euro, EOS, a]) == [0, 0, 0, 0, 1, 1, 1]
-    assert RAW.word_places([a, euro[0]]) == [0, 0]
-    assert RAW.word_places([a, space, *euro[:2]]) == [0, None, 1, 1]
+    euro = [RAW._token_bytes.index(bytes([byte])) for byte in "€".encode()]
+    a, space = (RAW._token_bytes.index(text) for text in (b"a", b" "))
+    assert RAW.word_ids([a, *euro[:2], space, *euro, EOS, a]) == [0, 0, 0, 0, 1, 1, 1]
+    assert RAW.word_ids([a, euro[0]]) == [0, 0]
+    assert RAW.word_ids([a, space, *euro[:2]]) == [0, None, 1, 1]
 
 
 def test_tags_are_no_words() -> None:
     for plain in (RAW, Words(["a", "b"])):
         tagged = Tagged(plain, ["<2de>"])
         ids = plain.encode("a b a")
-        own = plain.word_places(ids)
-        assert tagged.word_places([tagged.tag("<2de>"), *ids]) == [None, *own]
+        own = plain.word_ids(ids)
+        assert tagged.word_ids([tagged.tag("<2de>"), *ids]) == [None, *own]
         assert own == [0, 1, 2]
 
 
@@ -254,13 +254,13 @@ FRESH = {"kind": "bpe", "lowercase": False, "tokenised": False}
         (FRESH, "has a tokenizer, an object"),
         ({**FRESH, "tokenizer": {}}, "is malformed: Model missing"),
         (changed(RAW, tokenised=True), "was not written by latentheads"),
-        (retrained(RAW, padding=PADDING), "was not written by latentheads: its padding is another"),
-        (retrained(RAW, truncation={"max_length": 1}), "its truncation is another"),
-        (retrained(RAW, normalizer={"type": "Lowercase"}), "its normalizer is another"),
-        (retrained(RAW, added_tokens=[{"id": 4}]), "its added_tokens is another"),
-        (retrained(TOKENISED, pre_tokenizer=SPLIT), "its pre_tokenizer is another"),
+        (retrained(RAW, padding=PADDING), "was not written by latentheads: its padding differs"),
+        (retrained(RAW, truncation={"max_length": 1}), "its truncation differs"),
+        (retrained(RAW, normalizer={"type": "Lowercase"}), "its normalizer differs"),
+        (retrained(RAW, added_tokens=[{"id": 4}]), "its added_tokens differs"),
+        (retrained(TOKENISED, pre_tokenizer=SPLIT), "its pre_tokenizer differs"),
         (retrained(RAW, model=[]), "the model of a bpe vocabulary is an object"),
-        (remodelled(RAW, dropout=0.5), "its dropout is another"),
+        (remodelled(RAW, dropout=0.5), "its dropout differs"),
         (remodelled(RAW, merges=[["?", "??"]]), "is malformed"),
         (with_two_of_a_place(TOKENISED), "has no gap"),
         (without_a_type(TOKENISED), "begins with <pad>, <bos>, <eos>, <unk> and has no gap"),

@@ -11,7 +11,7 @@ from latentheads.corpora import Mixture, Task
 
 
 def tasks(text: str) -> tuple[Task, ...]:
-    return tuple(Task.read(word, "en") for word in text.split(","))
+    return tuple(Task.parse(word, "en") for word in text.split(","))
 
 
 @pytest.mark.parametrize(
@@ -26,20 +26,20 @@ def tasks(text: str) -> tuple[Task, ...]:
 def test_a_task_is_read_with_and_without_source_and_domain(
     text: str, task: Task, name: str
 ) -> None:
-    assert Task.read(text, "en") == Task.read(name, "xx") == task
+    assert Task.parse(text, "en") == Task.parse(name, "xx") == task
     assert task.name == name
 
 
 @pytest.mark.parametrize("text", ["", "de-", "-de", "a-b-c", ":de", "bible:"])
 def test_what_is_no_task_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"SOURCE-TARGET, .* got '{text}'$"):
-        Task.read(text, "en")
+        Task.parse(text, "en")
 
 
 @pytest.mark.parametrize("text", ["en", "de-de", "bible:en"])
 def test_a_language_is_not_translated_into_itself(text: str) -> None:
     with pytest.raises(ValueError, match=f"source and target of task '{text}' must differ"):
-        Task.read(text, "en")
+        Task.parse(text, "en")
 
 
 def test_mixtures_that_make_no_sense_are_refused() -> None:
@@ -57,17 +57,17 @@ def test_languages_or_domains_are_told_apart() -> None:
     by_language, by_domain = Mixture(given), Mixture(given, "domain")
     assert (by_language.sources, by_language.targets) == (("de", "fr", "en"), ("en", "de"))
     assert by_domain.sources == by_domain.targets == ("bible", "help")
-    told = by_language.told(np.array([0, 1, 2, 3], np.int32))
+    told = by_language.task_ids(np.array([0, 1, 2, 3], np.int32))
     assert told["source_task"].tolist() == [0, 1, 2, 0]
     assert told["target_task"].tolist() == [0, 0, 1, 0]
-    told = by_domain.told(np.array([3, 2, 1, 0], np.int32))
+    told = by_domain.task_ids(np.array([3, 2, 1, 0], np.int32))
     assert told["source_task"].tolist() == told["target_task"].tolist() == [1, 0, 1, 0]
 
 
 def test_a_batch_is_of_one_task_where_each_side_has_one() -> None:
     mixture = Mixture(tasks("bible:de,help:de,bible:fr"))
-    assert mixture.told(np.array([0, 1, 0], np.int32))["one_task"]
-    assert not mixture.told(np.array([0, 2], np.int32))["one_task"]
+    assert mixture.task_ids(np.array([0, 1, 0], np.int32))["one_task"]
+    assert not mixture.task_ids(np.array([0, 2], np.int32))["one_task"]
 
 
 def test_tags_stand_where_there_are_several_target_languages() -> None:
@@ -78,7 +78,7 @@ def test_tags_stand_where_there_are_several_target_languages() -> None:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.5, 5.0, 100.0, math.inf])
 def test_shares_follow_the_temperature(temperature: float) -> None:
     sizes = [29_000, 1_014, 7, 163_924]
-    counts = Mixture(tasks("de,fr,cs,it"), temperature=temperature).counts(sizes)
+    counts = Mixture(tasks("de,fr,cs,it"), temperature=temperature).epoch_counts(sizes)
     assert sum(counts) == sum(sizes)
     weights = [float(size) ** (1 / temperature) for size in sizes]
     for count, weight in zip(counts, weights, strict=True):
@@ -92,12 +92,12 @@ def test_shares_follow_the_temperature(temperature: float) -> None:
 def test_the_share_by_hand() -> None:
     """The square roots of 100, 25 and 4 are 10, 5 and 2, of which 17 makes 129 parts."""
     mixture = Mixture(tasks("de,fr,cs"), temperature=2)
-    assert mixture.counts([100, 25, 4]) == [76, 38, 15]
-    assert mixture.counts([100, 0, 4]) == [87, 0, 17]
+    assert mixture.epoch_counts([100, 25, 4]) == [76, 38, 15]
+    assert mixture.epoch_counts([100, 0, 4]) == [87, 0, 17]
 
 
 def test_a_task_is_found_by_any_of_its_names() -> None:
     mixture = Mixture(tasks("de,bible:fr"))
-    assert [mixture.find(text, "en") for text in ("de", "en-de", "bible:en-fr")] == [0, 0, 1]
+    assert [mixture.index_of(text, "en") for text in ("de", "en-de", "bible:en-fr")] == [0, 0, 1]
     with pytest.raises(ValueError, match=r"^unknown task 'fr': choose from en-de, bible:en-fr$"):
-        mixture.find("fr", "en")
+        mixture.index_of("fr", "en")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.corpora.text import find, lines_of, read_lines, read_pairs
+from latentheads.corpora.text import find_file, iterate_lines, read_lines, read_pairs
 
 
 def refused(call: object, *arguments: object, **options: object) -> str:
@@ -81,67 +81,69 @@ def test_a_broken_compressed_file_is_named(tmp_path: Path, data: bytes) -> None:
 def test_lines_come_while_they_are_read(tmp_path: Path, ending: str) -> None:
     path, data = tmp_path / ending, b"eins\n\r\ndrei\nvi\xffer\nf\0nf\n"
     path.write_bytes(gzip.compress(data) if path.suffix else data)
-    lines = lines_of(path)
+    lines = iterate_lines(path)
     assert [next(lines) for _ in range(3)] == ["eins", "", "drei"]
     assert refused(next, lines).startswith(f"{path}, line 4: byte 0xff is no UTF-8")
     assert list(lines) == []
 
 
 def test_nothing_is_opened_before_the_first_line_is_asked_for(tmp_path: Path) -> None:
-    lines = lines_of(tmp_path / "a")
+    lines = iterate_lines(tmp_path / "a")
     assert refused(next, lines) == f"there is no file {tmp_path / 'a'}"
     write(tmp_path, b="")
-    assert refused(next, lines_of(tmp_path / "b")).startswith(f"{tmp_path / 'b'} is empty")
+    assert refused(next, iterate_lines(tmp_path / "b")).startswith(f"{tmp_path / 'b'} is empty")
 
 
 @pytest.mark.parametrize("ending", ["a", "a.gz"])
 def test_a_byte_order_mark_is_left_out_of_the_first_line_alone(tmp_path: Path, ending: str) -> None:
     path, data = tmp_path / ending, "\ufeff\ufeffeins\n\ufeffzwei\n\ufeff".encode()
     path.write_bytes(gzip.compress(data) if path.suffix else data)
-    assert list(lines_of(path)) == ["\ufeffeins", "\ufeffzwei", "\ufeff"]
+    assert list(iterate_lines(path)) == ["\ufeffeins", "\ufeffzwei", "\ufeff"]
 
 
 @pytest.mark.parametrize("name", ["valid.de", "val.de", "dev.de", "dev.de.gz"])
 def test_a_part_is_found_by_any_of_its_names(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"x\n")
-    assert find(tmp_path, "valid", "de") == tmp_path / name
+    assert find_file(tmp_path, "valid", "de") == tmp_path / name
 
 
 def test_a_plain_file_and_the_full_name_come_first(tmp_path: Path) -> None:
     write(tmp_path, dev_de="x", valid_de_gz="x", valid_de="x")
-    assert find(str(tmp_path), "valid", "de") == tmp_path / "valid.de"
+    assert find_file(str(tmp_path), "valid", "de") == tmp_path / "valid.de"
 
 
 def test_another_stem_is_used_alone(tmp_path: Path) -> None:
     (tmp_path / "test_2016.de").write_bytes(b"x\n")
-    assert find(tmp_path, "test", "de", stem="test_2016") == tmp_path / "test_2016.de"
+    assert find_file(tmp_path, "test", "de", stem="test_2016") == tmp_path / "test_2016.de"
     write(tmp_path, test_de="x")
-    assert "has no mt.de or mt.de.gz; it has" in refused(find, tmp_path, "test", "de", stem="mt")
+    assert "has no mt.de or mt.de.gz; it has" in refused(
+        find_file, tmp_path, "test", "de", stem="mt"
+    )
 
 
 def test_what_is_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.de").mkdir()
-    said = refused(find, tmp_path, "train", "de")
+    said = refused(find_file, tmp_path, "train", "de")
     assert said == f"{tmp_path / 'train.de'} is a folder, not a file"
     (tmp_path / "test.de").symlink_to(tmp_path / "gone")
-    assert "test.de is a link to nothing" in refused(find, tmp_path, "test", "de")
+    assert "test.de is a link to nothing" in refused(find_file, tmp_path, "test", "de")
 
 
 def test_a_missing_part_says_what_the_folder_has(tmp_path: Path) -> None:
     said = f"{tmp_path} has no train.de or train.de.gz; it has "
-    assert refused(find, tmp_path, "train", "de") == said + "no file"
+    assert refused(find_file, tmp_path, "train", "de") == said + "no file"
     write(tmp_path, train_en="x", dev_de="x")
-    assert refused(find, tmp_path, "train", "de") == said + "dev.de, train.en"
+    assert refused(find_file, tmp_path, "train", "de") == said + "dev.de, train.en"
     write(tmp_path, **{f"x{n}": "x" for n in range(20)})
-    assert refused(find, tmp_path, "train", "de").endswith("x16, x17 and 10 more")
+    assert refused(find_file, tmp_path, "train", "de").endswith("x16, x17 and 10 more")
 
 
 def test_a_missing_folder_and_an_unknown_part_are_named(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     expected = f"there is no folder {gone}, where train.de was looked for"
-    assert refused(find, gone, "train", "de") == expected
+    assert refused(find_file, gone, "train", "de") == expected
     expected = "part must be one of train, valid, test; got 'dev'"
-    assert refused(find, tmp_path, "dev", "de") == expected
+    assert refused(find_file, tmp_path, "dev", "de") == expected
 
 
 def test_pairs_are_line_by_line(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
-from latentheads.corpora.running_text import prose
-from latentheads.corpora.text import Pair
+from latentheads.corpora.running_text import text_corpus
+from latentheads.corpora.text import SentencePair
 from tests.tiny import TARGET_TYPES
 
 TRAIN = [("Der Hund schläft .", "The dog sleeps ."), ("Ein Hund", "A dog")] * 5
@@ -56,7 +56,7 @@ def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
 def running(length: int, block: int) -> Part:
     """A text of no sense in the types of the tiny models, the same every time."""
     tokens = np.random.default_rng(length).integers(EOS, TARGET_TYPES, length, dtype=np.int32)
-    return Part(Rows.cut(tokens, block), None, block=block)
+    return Part(Rows.in_blocks(tokens, block), None, block=block)
 
 
 def pets(**options: Any) -> Corpus:
@@ -72,15 +72,15 @@ def story(**options: Any) -> Corpus:
     for part in STORY:
         lines = given[part]
         given[part] = lines if callable(lines) else lines.copy().__iter__
-    return prose("story", **given)
+    return text_corpus("story", **given)
 
 
 def mixture_of(text: str, **options: Any) -> Mixture:
     """The mixture of tasks, comma between; from English where one says nothing else."""
-    return Mixture(tuple(Task.read(word, "en") for word in text.split(",")), **options)
+    return Mixture(tuple(Task.parse(word, "en") for word in text.split(",")), **options)
 
 
-def pairs_of(corpus: Corpus, part: Part) -> list[Pair]:
+def pairs_of(corpus: Corpus, part: Part) -> list[SentencePair]:
     """The sentences of a part as text."""
     return [
         (corpus.source.decode(left.tolist()), corpus.target.decode(right.tolist()))
@@ -95,7 +95,7 @@ def places_of(part: Part, **options: Any) -> list[int]:
 
 def take(stream: PartLoader, number: int, *start: LoaderState) -> list[Step]:
     """The first updates of a stream."""
-    return list(islice(stream.updates(*start), number))
+    return list(islice(stream.steps(*start), number))
 
 
 def places_in(update: Step) -> list[list[int]]:
@@ -103,7 +103,7 @@ def places_in(update: Step) -> list[list[int]]:
     return [batch.sentences.tolist() for batch, weight in update.micro_batches if weight]
 
 
-def mixed_lines(part: str, task: Task) -> Iterator[Pair]:
+def mixed_lines(part: str, task: Task) -> Iterator[SentencePair]:
     """Text in which a task says its name; an empty pair first; de is large, the others small."""
     yield ("", "<2de> <eos>") if part == "train" else ("la", "la la")
     for number in range(MIXED_SIZES[part] // (1 if task.target == "de" else 4)):

@@ -27,7 +27,7 @@ def full(queries: int = 2, keys: int = 2) -> HeadContext:
 
 
 def jacobian(law: HeadVariable, noise: Tensor) -> Tensor:
-    found = torch.autograd.functional.jacobian(law._draw, noise)
+    found = torch.autograd.functional.jacobian(law._from_noise, noise)
     assert isinstance(found, Tensor)
     return found.reshape(noise.numel(), noise.numel())
 
@@ -38,7 +38,7 @@ def test_density_is_the_noise_density_over_the_volume_of_the_map(form: str) -> N
     noise = torch.randn(1, HEADS, 2, 2)
     normal = torch.distributions.Normal(0.0, 1.0).log_prob(noise).sum()
     expected = normal - torch.linalg.slogdet(jacobian(law, noise))[1]
-    assert torch.allclose(law.log_prob(law._draw(noise).clone())[0], expected, atol=1e-10)
+    assert torch.allclose(law.log_prob(law._from_noise(noise).clone())[0], expected, atol=1e-10)
 
 
 @autoregressive
@@ -125,7 +125,7 @@ def test_sequential_definition_gives_the_one_shot_draw(form: str) -> None:
         shift, log_scale = law.conditioner(read)  # type: ignore[attr-defined]
         drawn[:, head] = shift[:, head] + log_scale[:, head].exp() * noise[:, head]
         read[:, head] = noise[:, head] if form == "inverse" else drawn[:, head]
-    assert torch.allclose(law._draw(noise), c.scores + drawn, atol=1e-12)
+    assert torch.allclose(law._from_noise(noise), c.scores + drawn, atol=1e-12)
 
 
 def test_masked_network_reads_only_the_heads_before() -> None:
@@ -147,6 +147,6 @@ def test_linear_draw_keeps_full_precision_under_autocast() -> None:
     c = context()
     law = CholeskyHeads(c.scores.float(), c, factor().float())
     noise = torch.randn(2, HEADS, 5, 7, dtype=torch.float32)
-    expected = law._draw(noise)
+    expected = law._from_noise(noise)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.allclose(law._draw(noise), expected, atol=1e-6)
+        assert torch.allclose(law._from_noise(noise), expected, atol=1e-6)

@@ -11,7 +11,7 @@ from latentheads.distributions import (
     DeltaHeads,
     HeadContext,
 )
-from latentheads.distributions.heads import per_pair
+from latentheads.distributions.heads import sum_over_latent_pairs
 from latentheads.mask import PairMask
 from tests.latentheads.distributions.forms import FORMS
 from tests.tiny import HEADS, context
@@ -157,4 +157,4 @@ def test_per_pair_sums_heads_and_latent_pairs_alone() -> None:
         for t in range(5)
         for s in range(7)
     )
-    assert torch.allclose(per_pair(c.scores, c.mask).sum(), torch.as_tensor(total))
+    assert torch.allclose(sum_over_latent_pairs(c.scores, c.mask).sum(), torch.as_tensor(total))

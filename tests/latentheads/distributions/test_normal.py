@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
 from latentheads.distributions import HeadContext, NormalHeads
-from latentheads.distributions.normal import log, total
+from latentheads.distributions.normal import log_of_scale, sum_broadcast_over_pairs
 from latentheads.mask import PairMask
 from tests.tiny import HEADS, context
 
@@ -104,7 +104,7 @@ def test_constant_term_costs_the_same_as_its_expansion() -> None:
     shape = c.scores.shape
     for term in (0.3, torch.tensor(0.3), torch.full((HEADS, 1, 1), 0.3)):
         spread = torch.as_tensor(term).expand(shape)
-        assert torch.allclose(total(term, shape, c.mask), over_latent(spread, c))
+        assert torch.allclose(sum_broadcast_over_pairs(term, shape, c.mask), over_latent(spread, c))
 
 
 @every_scale
@@ -125,5 +125,5 @@ def test_every_particle_has_a_divergence_of_its_own(scale: str, prior: str, shif
 
 
 def test_log_of_a_number_and_of_a_tensor() -> None:
-    assert log(2.0) == math.log(2)
-    assert torch.equal(torch.as_tensor(log(HEAD)), HEAD.log())
+    assert log_of_scale(2.0) == math.log(2)
+    assert torch.equal(torch.as_tensor(log_of_scale(HEAD)), HEAD.log())

@@ -59,7 +59,7 @@ def test_fusion_is_an_mlp_over_the_heads_of_each_pair(
     weights = torch.randn(*shape, HEADS, 5, 7), torch.randn(*shape, 5, 7)
     results = [
         (*found, *gradients(found, weights, [z, *fusion.parameters()]))
-        for found in (fusion.measured(z, link), naive(fusion, z, link))
+        for found in (fusion.forward_and_squares(z, link), naive(fusion, z, link))
     ]
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
@@ -88,7 +88,7 @@ class Measured(nn.Module):
         self.fusion = fusion
 
     def forward(self, z: Tensor, link: bool) -> tuple[Tensor, Tensor]:
-        return self.fusion.measured(z, link)
+        return self.fusion.forward_and_squares(z, link)
 
 
 def _prefixed(named: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -101,7 +101,7 @@ def test_either_result_may_go_unused(layers: int, used: int) -> None:
     fusion = small(layers)
     z = torch.randn(2, HEADS, 5, 7, requires_grad=True)
     inputs = [z, *fusion.parameters()]
-    ours = torch.autograd.grad(fusion.measured(z)[used].square().sum(), inputs)
+    ours = torch.autograd.grad(fusion.forward_and_squares(z)[used].square().sum(), inputs)
     theirs = torch.autograd.grad(naive(fusion, z)[used].square().sum(), inputs)
     for found, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
@@ -193,7 +193,7 @@ def saved(fusion: Fusion, z: Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        mixed, squares = fusion.measured(z, link=True)
+        mixed, squares = fusion.forward_and_squares(z, link=True)
         _ = mixed.sum() + (squares * torch.ones(7)).sum()
     for parameter in fusion.parameters():
         storages.pop(parameter.untyped_storage().data_ptr(), None)
@@ -206,7 +206,7 @@ def test_it_keeps_nothing_but_its_input(layers: int) -> None:
     z = torch.randn(2, HEADS, 5, 7, requires_grad=True)
     copy = z.numel() * z.element_size()
     assert saved(fusion, z) == copy
-    fusion.keeps = True
+    fusion.store_activations = True
     assert saved(fusion, z) >= (1 + HIDDEN * (layers - 1)) * copy
 
 
@@ -217,8 +217,8 @@ def test_keeping_the_activations_gives_the_same(layers: int, link: bool) -> None
     z = torch.randn(2, HEADS, 5, 7, requires_grad=True)
     weights = torch.randn(2, HEADS, 5, 7), torch.randn(2, 5, 7)
     results = []
-    for fusion.keeps in (False, True):
-        found = fusion.measured(z, link)
+    for fusion.store_activations in (False, True):
+        found = fusion.forward_and_squares(z, link)
         results.append((*found, *gradients(found, weights, [z, *fusion.parameters()])))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)

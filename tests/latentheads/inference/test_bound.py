@@ -625,7 +625,7 @@ class Astray(Guide):
         law = super().posterior(block, context)
         every_other = odd(law.location)
         by_row = torch.where(context.mask.latent > 0, 0.2 * (1 - every_other), FAR * every_other)
-        return law._relocated(law.location + by_row.unsqueeze(-3))
+        return law._with_location(law.location + by_row.unsqueeze(-3))
 
 
 @pytest.mark.parametrize("prior", ["independent", "autoregressive", "cascaded"])

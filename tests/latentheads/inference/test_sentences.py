@@ -125,13 +125,16 @@ def test_a_task_that_does_not_occur_is_not_paid_for() -> None:
     guide = settings.pair.make_guide(model).double().eval()
     jiggle(guide, 0.3)
     paid = []
-    for part in (corpus.test, *(corpus.test.take(corpus.test.places(task)) for task in (0, 1))):
+    for part in (
+        corpus.test,
+        *(corpus.test.take(corpus.test.indices_of_task(task)) for task in (0, 1)),
+    ):
         found = part_bounds(model, guide, part, samples=2, seed=5)
         report = evaluate(model, guide, part, samples=2, seed=5)
         assert float(found.nats.sum() / found.tokens.sum()) == pytest.approx(report.elbo, abs=1e-9)
         paid.append(float(found.shared_kl))
     assert 0 < max(paid[1:]) < paid[0]
-    known = corpus.test.places(0)
+    known = corpus.test.indices_of_task(0)
     truth = torch.full((len(corpus.test),), torch.nan)
     truth[known] = 0.0
     some = evaluate(model, guide, corpus.test, truth=truth.tolist(), samples=2, seed=5)

@@ -94,7 +94,7 @@ def test_smoothing_and_wrong_bands_are_refused() -> None:
     output = layer()
     with pytest.raises(ValueError, match="label_smoothing needs a full softmax"):
         output.log_prob(torch.randn(1, WIDTH), torch.tensor([1]), 0.1)
-    with pytest.raises(ValueError, match="cutoffs must rise between 0 and the 23 types"):
+    with pytest.raises(ValueError, match="cutoffs must rise between 0 and the vocabulary size 23"):
         AdaptiveTable(TYPES, WIDTH, (12, 7))
     with pytest.raises(ValueError, match="cutoffs must rise"):
         AdaptiveTable(TYPES, WIDTH, (7, 23))
@@ -105,7 +105,7 @@ def test_smoothing_and_wrong_bands_are_refused() -> None:
 def test_what_is_held_keeps_its_weights() -> None:
     output = layer()
     states, tokens = torch.randn(5, WIDTH), torch.arange(5) * 4
-    expected, held = output.log_prob(states, tokens), output.held()
+    expected, held = output.log_prob(states, tokens), output.with_current_weights()
     assert all(
         one is other for one, other in zip(held.parameters(), output.parameters(), strict=True)
     )

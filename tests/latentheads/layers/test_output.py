@@ -98,7 +98,7 @@ def test_a_hessian_is_refused_and_not_given_in_part() -> None:
 def test_what_is_held_keeps_its_weights() -> None:
     layer = TableOutput(nn.Embedding(TYPES, WIDTH))
     states, tokens = torch.randn(4, WIDTH), torch.randint(TYPES, (4,))
-    expected, held = layer.log_prob(states, tokens), layer.held()
+    expected, held = layer.log_prob(states, tokens), layer.with_current_weights()
     assert held.weight is layer.weight
     layer.table.weight = nn.Parameter(torch.zeros(TYPES, WIDTH))
     assert torch.equal(held.log_prob(states, tokens), expected)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from latentheads.layers.spec_augment import POLICIES, SpecAugment, hide
+from latentheads.layers.spec_augment import POLICIES, SpecAugmentPolicy, apply_spec_augment
 
 LENGTHS = torch.tensor([40, 9, 1])
 
 
-def draw(policy: SpecAugment, seed: int) -> torch.Tensor:
+def draw(policy: SpecAugmentPolicy, seed: int) -> torch.Tensor:
     torch.manual_seed(seed)
-    return hide(torch.ones(3, 40, 11), LENGTHS, policy) == 0
+    return apply_spec_augment(torch.ones(3, 40, 11), LENGTHS, policy) == 0
 
 
 def test_stretches_lie_within_each_utterance() -> None:
-    hidden = torch.stack([draw(SpecAugment(0, 0, 1, 8), seed) for seed in range(100)])
+    hidden = torch.stack([draw(SpecAugmentPolicy(0, 0, 1, 8), seed) for seed in range(100)])
     rows = hidden.all(-1)
     assert torch.equal(rows, hidden.any(-1))  # all bins of a frame, or none
     lengths = rows.sum(-1)
@@ -28,7 +28,7 @@ def test_stretches_lie_within_each_utterance() -> None:
 
 
 def test_bands_are_as_wide_in_proportion() -> None:
-    hidden = torch.stack([draw(SpecAugment(2, 27, 0, 0), seed) for seed in range(100)])
+    hidden = torch.stack([draw(SpecAugmentPolicy(2, 27, 0, 0), seed) for seed in range(100)])
     columns = hidden.all(-2)
     assert torch.equal(columns, hidden.any(-2))
     assert columns.sum(-1).unique().tolist() == [*range(2 * (27 * 11 // 80 - 1) + 1)]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from latentheads.layers.subsampler import Subsampler, subsampled
+from latentheads.layers.subsampler import Subsampler, subsampled_length
 
 LENGTHS = [1, 2, 3, 4, 5, 8, 11, 13]
 
 
 def test_lengths_are_those_of_two_strides() -> None:
     found = Subsampler(3, 4, 5)(torch.randn(1, 13, 3), torch.tensor([13]))
-    assert found.shape == (1, subsampled(13), 5)
+    assert found.shape == (1, subsampled_length(13), 5)
     twice = [((n - 1) // 2 // 2) + 1 for n in LENGTHS]
-    assert subsampled(torch.tensor(LENGTHS)).tolist() == twice
+    assert subsampled_length(torch.tensor(LENGTHS)).tolist() == twice
 
 
 def test_padding_changes_nothing() -> None:
@@ -27,7 +27,7 @@ def test_padding_changes_nothing() -> None:
     again = layer(other, lengths)
     for place, length in enumerate(LENGTHS):
         alone = layer(frames[place : place + 1, :length], lengths[place : place + 1])
-        real = slice(subsampled(length))
+        real = slice(subsampled_length(length))
         assert torch.equal(together[place, real], again[place, real])
         torch.testing.assert_close(together[place, real], alone[0], rtol=0, atol=1e-15)
 

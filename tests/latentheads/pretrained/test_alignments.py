@@ -90,9 +90,9 @@ def test_texts_of_one_token_predict_nothing(form: str) -> None:
 def test_the_sum_is_over_every_place_that_a_head_may_point_at(name: str) -> None:
     model, batch = build(name, size=0.5)
     made, block = model.network, model.alignments.blocks[0]
-    with model._above.hearing():
+    with model._aligned_decoder.recording():
         said = model.run(batch)
-        states = model._above._states
+        states = model._aligned_decoder._states
     bias = getattr(made, "final_logits_bias", torch.zeros(TYPES))
     table = torch.cat([made.lm_head.weight, bias.view(-1, 1)], 1)
     if name == "gpt2":
@@ -248,7 +248,7 @@ def test_logits_may_have_noise_beside_alignments() -> None:
 
 def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     one = lh.AlignmentOptions(1)
-    refuse(lambda: lh.latent(bert(), alignments=one), "BertForMaskedLM writes none")
+    refuse(lambda: lh.latent(bert(), alignments=one), "BertForMaskedLM predicts none")
     window = lh.AlignmentOptions(1, alignment_window=2)
     refuse(lambda: lh.latent(network("bart"), alignments=window), "alignment_window")
     capped = grouped("Gemma2", final_logit_softcapping=0.1, head_dim=2).eval()

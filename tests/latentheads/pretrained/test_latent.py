@@ -430,9 +430,9 @@ def test_a_bias_for_each_head_in_the_mask_belongs_to_the_scores() -> None:
     torch.testing.assert_close(model.network(**pixels).logits, before, rtol=0, atol=1e-12)
     mask = torch.zeros(1, 3, 5, 5)
     mask[:, 1, :, 2] = -torch.inf
-    block = model._own_blocks()[0]
+    block = model._pretrained_blocks()[0]
     given = torch.randn(1, 3, 5, 5), torch.randn(1, 3, 5, 2), mask, 0.0
-    refuse(lambda: block.read_out(*given), "encoder.0.self", "one attention mask")
+    refuse(lambda: block.attend(*given), "encoder.0.self", "one attention mask")
 
 
 def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
@@ -459,7 +459,7 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     refuse(lambda: lh.plain(old), "not latent")
     refuse(lambda: model(lh.Batch.of([[3, 2]])), "batch")
     refuse(lambda: model.batch({"input_ids": IDS}).repeated(2), "cannot be repeated")
-    refuse(lambda: made(IDS, indices=IDS), "decoder.0.self", "what indices would change")
+    refuse(lambda: made(IDS, indices=IDS), "decoder.0.self", "the argument indices")
     for unread in ({"num_items_in_batch": torch.tensor(7)}, {"special_tokens_mask": IDS}):
         assert made(IDS, **unread).logits.isfinite().all()
     made.activation_checkpointing_enable()
@@ -495,7 +495,7 @@ def test_a_mask_of_samples_of_sound_is_refused() -> None:
     labels = torch.tensor([0, 2])
     assert lh.terms(model, Tied(model), model.batch(sound, labels)).elbo.isfinite().all()
     masked = model.batch(sound | {"attention_mask": torch.ones(2, 20)}, labels)
-    refuse(lambda: model(masked), "encoder.0.self", "20 positions, heads read 9")
+    refuse(lambda: model(masked), "encoder.0.self", "20 positions, heads have 9")
 
 
 def test_networks_whose_attention_is_not_chosen_by_name_are_refused() -> None:

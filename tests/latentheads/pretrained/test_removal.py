@@ -40,7 +40,7 @@ KEPT: dict[str, dict[str, list[int]]] = {
 
 def silence(model: Any, kept: dict[str, list[int]]) -> None:
     """Has the heads that are to go say nothing."""
-    for block in model._own_blocks():
+    for block in model._pretrained_blocks():
         gone = set(range(block.block.heads)) - set(kept.get(block.block.name, range(9)))
         with torch.no_grad():
             weight = block.output_weight.unflatten(1, (block.block.heads, -1))
@@ -181,7 +181,7 @@ def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing(
     shared = lh.latent(grouped(), "delta")
     refuse(shared, {"decoder.0.self": [0], "decoder.1.self": [0, 1, 2]}, "decoder.1.self", "groups")
     model = lh.latent(gpt2(), "cascaded")
-    refuse(model, {"decoder.0.self": [0]}, "decoder.0.self", "reads logits")
+    refuse(model, {"decoder.0.self": [0]}, "decoder.0.self", "uses the logits")
     model = lh.latent(bart(), "independent")
     refuse(model, {"encoder.1.self": [0]}, "encoder.1.self", guide=Cascaded(model))
     refuse(lh.latent(network("t5"), "delta"), {"encoder.1.self": [0]}, "T5Attention", "a bias")
@@ -189,7 +189,7 @@ def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing(
     refuse(seen, {"encoder.0.self": [0]}, "BeitAttention", "a bias for each head")
     for name, options in {"StableLm": {"qk_layernorm": True}, "DiffLlama": {}}.items():
         apart = lh.latent(grouped(name, **options), "delta")
-        refuse(apart, {"decoder.0.self": [0, 2]}, f"{name}Attention", "how its heads read")
+        refuse(apart, {"decoder.0.self": [0, 2]}, f"{name}Attention", "the use of")
 
 
 def test_a_folder_within_a_folder_is_opened_and_what_a_folder_says_is_not_given(

@@ -78,7 +78,7 @@ def test_subwords_are_joined_to_words() -> None:
     raw = Subwords.train(LINES * 3, 300)
     run = run_of(SHAPES["two heads"], raw, raw)
     line, translation = "an unseen line", LINES[0]
-    places = raw.word_places(raw.encode(line))
+    places = raw.word_ids(raw.encode(line))
     assert len(places) > len(line.split())
 
     def ends(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
@@ -96,7 +96,7 @@ def test_who_points_at_a_space_means_the_word_behind_it() -> None:
     raw = Subwords.train(LINES * 3, 300)
     run = run_of(SHAPES["one head"], raw, raw)
     line = "la \N{SNOWMAN}"
-    space = raw.word_places(raw.encode(line)).index(None)
+    space = raw.word_ids(raw.encode(line)).index(None)
     assert space > 0
 
     def spaced(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:

@@ -556,11 +556,11 @@ def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) 
 
 
 def test_the_pressure_on_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) -> None:
-    gating = Gating(SIZES["heads"], ATTENTION_TYPES, pressure=L0Penalty(500))
+    gating = Gating(SIZES["heads"], ATTENTION_TYPES, l0_penalty=L0Penalty(500))
     sizes, types = Network(**SIZES), (len(corpus.source or ()), len(corpus.target))
     model = Translation(*types, make_prior("independent"), sizes, selector=gating)
     made = lh.Trainer(model, MeanField(model), corpus, out=tmp_path / "run", **SHORT)
-    assert float(gating.pressure.value) == 500
+    assert float(gating.l0_penalty.value) == 500
     assert made.settings.gates.gate_penalty == 500 / corpus.train.tokens
     noise = torch.get_rng_state()
     again = lh.Trainer.of(made.settings, corpus, out=tmp_path / "again")

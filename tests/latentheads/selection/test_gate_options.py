@@ -56,12 +56,12 @@ def test_gates_are_made_as_the_options_say() -> None:
     gates = Gates("decoder-self,encoder-self", gate_open=0.3, gate_start=1.7, gate_temperature=0.7)
     made = gates.gating(3)
     assert made is not None
-    assert made.chains == ("encoder-self", "decoder-self")
+    assert made.attention_types == ("encoder-self", "decoder-self")
     assert (made.heads, made.gate_open, made.gate_start) == (3, 0.3, 1.7)
     assert made.gate_temperature == 0.7
     of_decoder = gates.gating(3, ("decoder-self",))
     assert of_decoder is not None
-    assert of_decoder.chains == ("decoder-self",)
+    assert of_decoder.attention_types == ("decoder-self",)
     assert gates.gating(3, ("decoder-cross",)) is Gates().gating(3) is None
 
 
@@ -73,7 +73,7 @@ def test_what_closes_gates_is_made_as_the_options_say() -> None:
     assert closing is not None
     assert (closing.gate_heads, closing.gate_rate) == (3, 0.02)
     assert (closing.steps, closing.tokens) == (7, 11)
-    assert float(closing.pressure.value) == 22
+    assert float(closing.l0_penalty.value) == 22
     assert Gates("all").closing(model, Tied(model), 7, 11) is None
 
 

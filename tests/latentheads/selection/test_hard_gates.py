@@ -198,7 +198,7 @@ def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
     closing = GateController(model, guide, gate_heads=2, steps=300, gate_rate=0.02, tokens=10)
     worth = torch.tensor([0.1, 3.0, 0.3, 2.0, 0.2, 0.4]).view(2, 1, 3)
     optimiser = torch.optim.Adam(guide.parameters(), 0.02)
-    assert closing.wanted(0) == 6
+    assert closing.target_heads(0) == 6
     for step in range(300):
         optimiser.zero_grad()
         loss = torch.zeros(())
@@ -211,10 +211,10 @@ def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
         loss.backward()
         optimiser.step()
         closing(step + 1)
-    assert closing.wanted(200) == closing.wanted(300) == 2
+    assert closing.target_heads(200) == closing.target_heads(300) == 2
     kept = torch.stack([family().open[0] for family in guide.selections.values()]) > 0.5
     assert kept.tolist() == [[False, True, False], [True, False, False]]
-    assert float(closing.expected()) == pytest.approx(2, abs=0.3)
+    assert float(closing.expected_heads()) == pytest.approx(2, abs=0.3)
     assert model.pressure.value > 0
 
 
@@ -225,7 +225,7 @@ def test_the_pressure_moves_by_the_heads_too_many_and_never_below_zero() -> None
     assert float(model.pressure.value) == 0
     closing(10)
     closing(10)
-    opened = float(closing.expected())
+    opened = float(closing.expected_heads())
     assert float(model.pressure.value) == pytest.approx(2 * 0.5 * 7 * (opened - 2))
     closing(0)
     assert float(model.pressure.value) == pytest.approx(0.5 * 7 * (3 * opened - 10))
@@ -237,7 +237,7 @@ def test_pressure_is_kept_with_the_model() -> None:
     other = gated()
     other.load_state_dict(model.state_dict())
     assert float(other.pressure.value) == 7
-    assert float(other.selector.pressure.value) == 7
+    assert float(other.selector.l0_penalty.value) == 7
 
 
 @pytest.mark.parametrize(
@@ -274,5 +274,5 @@ def test_a_number_of_heads_that_is_missed_is_noted(
     closing(2)
     assert capsys.readouterr().err == ""
     closing(3)
-    said = f"note: 4 of 9 gated heads stay open, where gate_heads wanted {wanted}: "
+    said = f"note: 4 of 9 gated heads stay open, where gate_heads is {wanted}: "
     assert capsys.readouterr().err.startswith(said) is noted

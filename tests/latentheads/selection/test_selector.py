@@ -29,9 +29,9 @@ def test_a_group_fills_its_place_and_a_subset_stands_in_order() -> None:
 def test_draws_that_do_not_fit_the_sentences_are_refused(task: torch.Tensor | None) -> None:
     gates, drawn = Gating(3), torch.ones(2, 3)
     for selector in (gates, make_selector("selection", 2, 3)):
-        with pytest.raises(ValueError, match="2 draws need the task of every sentence"):
-            selector.choose(drawn, task, draws=2)
-    fitting = gates.choose(drawn, torch.tensor([5, 5, 7, 7]), draws=2)
+        with pytest.raises(ValueError, match="2 samples need the task of every sentence"):
+            selector.choose(drawn, task, num_samples=2)
+    fitting = gates.choose(drawn, torch.tensor([5, 5, 7, 7]), num_samples=2)
     assert fitting.weight.shape == (4, 3)
 
 
@@ -57,21 +57,21 @@ def test_every_sentence_gets_the_choice_of_its_task() -> None:
 
 def test_static_sets_are_shared_by_a_family() -> None:
     selector = make_selector("static", 2, sources=1, targets=3, target_sets=(1, 0, 1))
-    assert selector.candidates_of("decoder-self") == 4
-    assert selector.candidates_of("decoder-cross") == 4
-    assert selector.candidates_of("encoder-self") == 2
-    given = selector.draw("unused", "decoder-self", LIKE)
+    assert selector.num_candidates("decoder-self") == 4
+    assert selector.num_candidates("decoder-cross") == 4
+    assert selector.num_candidates("encoder-self") == 2
+    given = selector.sample("unused", "decoder-self", LIKE)
     choice = selector.choose(given, torch.tensor([0, 1, 2]))
     assert choice.index is not None
     assert choice.index.tolist() == [[2, 3], [0, 1], [2, 3]]
     assert choice.weight.eq(1).all()
-    alone = selector.choose(selector.draw("unused", "encoder-self", LIKE), None)
+    alone = selector.choose(selector.sample("unused", "encoder-self", LIKE), None)
     assert alone.index is not None
     assert alone.index.tolist() == [0, 1]
     told = make_selector("static", 2, sources=2, targets=3, source_sets=(0, 0))
-    assert told.candidates_of("encoder-self") == 2
+    assert told.num_candidates("encoder-self") == 2
     own = make_selector("static", 2, targets=3)
-    assert own.candidates_of("decoder-cross") == 6
+    assert own.num_candidates("decoder-cross") == 6
 
 
 @pytest.mark.parametrize("sets", [(0, 1), (0, -1, 1)])

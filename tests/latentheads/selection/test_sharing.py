@@ -9,8 +9,8 @@ import torch
 from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
 from latentheads.selection.hard_gates import Gating
-from latentheads.selection.selector import DrawnSelector
-from latentheads.selection.sharing import chosen_heads, selection_probabilities, sharing
+from latentheads.selection.selector import LatentSelector
+from latentheads.selection.sharing import chosen_heads, overlap_coefficient, selection_probabilities
 from latentheads.selection.strategies import make_selector
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, sizes
 
@@ -18,7 +18,7 @@ from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, sizes
 def test_what_two_tasks_share_is_counted_by_the_smaller_set() -> None:
     chosen = torch.tensor([[1.0, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0]])
     expected = torch.tensor([[1.0, 0.5, nan], [0.5, 1, nan], [nan, nan, nan]])
-    torch.testing.assert_close(sharing(chosen), expected, equal_nan=True)
+    torch.testing.assert_close(overlap_coefficient(chosen), expected, equal_nan=True)
 
 
 def test_a_guide_tells_its_selections_by_block() -> None:
@@ -29,13 +29,13 @@ def test_a_guide_tells_its_selections_by_block() -> None:
     with torch.no_grad():
         family = guide.selections["decoder_1_self"]
         wanted = torch.tensor([[3.0, 0, 0, 0, 1, 1], [0, 1, 1, 3, 0, 0]])
-        family.weight.copy_(wanted / DrawnSelector.gain)
+        family.weight.copy_(wanted / LatentSelector.gain)
     assert list(chosen_heads(guide)) == ["decoder.0.self", "decoder.1.self"]
     found = chosen_heads(guide)["decoder.1.self"]
     assert found.tolist() == [[1, 0, 0, 0, 1, 1], [0, 1, 1, 1, 0, 0]]
     probabilities = selection_probabilities(guide)["decoder.1.self"]
     torch.testing.assert_close(probabilities[0, 0], torch.tensor(3.0).sigmoid())
-    assert sharing(found)[0, 1] == 0
+    assert overlap_coefficient(found)[0, 1] == 0
 
 
 def test_a_gate_that_is_half_open_speaks() -> None:

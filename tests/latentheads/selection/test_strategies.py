@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from latentheads.selection.bernoulli import Bernoullis
-from latentheads.selection.distribution import Countable, Selection
+from latentheads.selection.distribution import EnumerableSelection, Selection
 from latentheads.selection.group import Group
 from latentheads.selection.subset import Subset
 
 TASKS, CANDIDATES = 2, 6
 
 
-def make(kind: str, logits: Tensor, temperature: float | None = 1.0) -> Countable:
+def make(kind: str, logits: Tensor, temperature: float | None = 1.0) -> EnumerableSelection:
     if kind == "gates":
         return Bernoullis(logits, temperature)
     if kind == "group":
@@ -62,10 +62,10 @@ def test_the_mode_is_the_most_probable_choice(kind: str) -> None:
 def test_every_choice_is_gone_through_once(kind: str) -> None:
     law = make(kind, logits(3))
     every = law.enumerate_support()
-    assert every.shape == (law.number, TASKS, CANDIDATES)
+    assert every.shape == (law.num_choices, TASKS, CANDIDATES)
     assert torch.equal(law.enumerate_support(expand=False)[:, 0], every[:, 1])
     torch.testing.assert_close(law.log_prob(every).exp().sum(0), torch.ones(TASKS))
-    assert len({tuple(row.tolist()) for row in every[:, 0]}) == law.number
+    assert len({tuple(row.tolist()) for row in every[:, 0]}) == law.num_choices
 
 
 @KINDS

@@ -97,7 +97,7 @@ def test_speed_counts_neither_evaluation_nor_checkpoints(
     clock = Clock()
     monkeypatch.setattr("latentheads.training.engine.time", clock)
     engine, seen = make(checkpoint_every=2), []
-    updates = engine.stream.updates()
+    updates = engine.stream.steps()
     tokens = [next(updates).tokens for _ in range(7)]
 
     def spend(seconds: float) -> None:
@@ -138,7 +138,7 @@ def test_another_seed_has_another_order() -> None:
     own, first = make(), []
     for seed in (1, 2):
         engine = Engine(own.model, own.guide, part(), own.training, seed)
-        ((batch, _),) = next(engine.stream.updates()).micro_batches
+        ((batch, _),) = next(engine.stream.steps()).micro_batches
         first.append(batch.sentences.tolist())
     assert first[0] != first[1]
 
@@ -179,7 +179,7 @@ def test_every_update_is_the_optimisers_own_at_the_rate_of_its_step(optimiser: s
     how = {"optimiser": optimiser, "momentum": 0.7, "weight_decay": 0.03, "clip": 0.1}
     engine, own = (make("delta", 0.0, steps=4, learning_rate=0.01, **how) for _ in "12")
     engine.run(lambda progress: None)
-    learned, updates = list(own.objective.parameters()), own.stream.updates()
+    learned, updates = list(own.objective.parameters()), own.stream.steps()
     if optimiser == "adam":
         in_memory: Any = torch.optim.AdamW(learned, betas=(0.9, 0.98), weight_decay=0.03)
     else:
@@ -349,7 +349,7 @@ def test_the_gradient_of_an_update_is_a_sum_over_processes_that_is_taken_as_a_me
     how = {"optimiser": "nag", "momentum": 0.0, "clip": 0.0, "learning_rate": 1.0}
     own = make("delta", 0.0, steps=1, warmup_steps=1, **how)
     engine = Engine(own.model, own.guide, part(), own.training, 5, Second())
-    update, learned = next(engine.stream.updates()), list(own.model.parameters())
+    update, learned = next(engine.stream.steps()), list(own.model.parameters())
     ((batch, _),) = update.micro_batches
     law = own.model.likelihood(own.model.states(batch), batch)
     loss = -2 * law.log_prob(batch.scored).sum() / update.tokens
@@ -381,7 +381,7 @@ def test_a_stopped_run_stays_stopped(checkpoint_every: int, tmp_path: Any) -> No
 def test_two_batches_of_an_update_weigh_like_one_by_their_tokens() -> None:
     """One update of two batches is one update of the batch that holds both."""
     small = make("delta", dropout=0.0, accumulate=2, steps=1, warmup_steps=1)
-    update = next(small.stream.updates())
+    update = next(small.stream.steps())
     places = [place for batch, _ in update.micro_batches for place in batch.sentences.tolist()]
     large = make("delta", dropout=0.0, tokens=1000, steps=1, warmup_steps=1)
     chosen = large.stream.part

@@ -12,8 +12,8 @@ import pytest
 
 from latentheads.corpora.preparing import digits
 from latentheads.corpora.preparing.digits import WORDS, prepare_digits
-from latentheads.corpora.speech.sound import read_sound
 from latentheads.corpora.speech.table import read_utterances
+from latentheads.corpora.speech.waveform import read_waveform
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
 
 SPEAKERS = ("ann", "bob")
@@ -53,9 +53,9 @@ def test_digits_are_connected(recordings: Path, tmp_path: Path, packed: bool) ->
         for each in parts[part]:
             said = [WORDS.index(word) for word in each.text.split()]
             names = [f"{digit}_{each.speaker}_{take}.wav" for digit in said]
-            expected = np.concatenate([read_sound(recordings / name).samples for name in names])
+            expected = np.concatenate([read_waveform(recordings / name).samples for name in names])
             assert 3 <= len(said) <= 6
-            assert read_sound(each.audio).samples == pytest.approx(expected, abs=2**-15)
+            assert read_waveform(each.audio).samples == pytest.approx(expected, abs=2**-15)
     assert "CC BY-SA 4.0" in told[0]
     assert "CC BY-SA 4.0" in (out / "README.txt").read_text(encoding="utf-8")
     prepare_digits(tmp_path / "gone", out, told.append, digest)

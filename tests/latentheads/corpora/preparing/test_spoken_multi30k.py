@@ -11,7 +11,7 @@ import pytest
 
 from latentheads.corpora.preparing import spoken_multi30k
 from latentheads.corpora.preparing.spoken_multi30k import VOICES, prepare_spoken_multi30k
-from latentheads.corpora.speech.sound import read_sound
+from latentheads.corpora.speech.waveform import read_waveform
 from latentheads.files import lock_folder
 from tests.latentheads.corpora.preparing.tables import read_tables
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
@@ -76,7 +76,7 @@ def test_captions_are_spoken(captions: Path, tmp_path: Path) -> None:
         voice = next(voice for voice in VOICES if voice.name == english.speaker)
         assert line.startswith(f"{voice.name} {voice.speed} {voice.pitch} ")
         assert english.domain in ("quiet", "noise")
-        assert len(read_sound(english.audio).samples) == 22050 // 2
+        assert len(read_waveform(english.audio).samples) == 22050 // 2
     assert told[0] == f"espeak-ng 1.0 speaks 4 captions in {tmp_path / 'out'}.speech-{told[0][-8:]}"
     assert told[1].endswith(
         "1 of train, 2 of valid, 1 of test, 0 min of speech, made by espeak-ng 1.0"

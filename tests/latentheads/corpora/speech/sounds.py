@@ -13,7 +13,7 @@ from latentheads.corpora.speech.features import Filterbank
 
 RATE = 8000
 TEXTS = ["one two", "two", "one one", "two one"]
-SMALL = AudioOptions(Filterbank(bins=7, top=3800), max_seconds=2.0)
+SMALL = AudioOptions(Filterbank(bins=7, high_freq=3800), max_seconds=2.0)
 
 
 def make_noise(seconds: float, seed: int = 0, rate: int = RATE) -> NDArray[np.float32]:

@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from latentheads.corpora.speech.audio import AudioReader, load_features
-from latentheads.corpora.speech.sound import read_sound
+from latentheads.corpora.speech.waveform import read_waveform
 from tests.latentheads.corpora.speech.sounds import RATE, SMALL, make_noise, write_sound
 
 
@@ -17,21 +17,21 @@ from tests.latentheads.corpora.speech.sounds import RATE, SMALL, make_noise, wri
 def test_many_formats_are_read(tmp_path: Path, ending: str) -> None:
     path = write_sound(tmp_path / f"a.{ending}", make_noise(0.5), 16000)
     assert load_features(path, SMALL).shape[1] == 7
-    assert read_sound(path).rate == 16000
+    assert read_waveform(path).sample_rate == 16000
 
 
 def test_channels_are_averaged(tmp_path: Path) -> None:
     one, two = make_noise(0.1, 1), make_noise(0.1, 2)
     path = tmp_path / "a.wav"
     soundfile.write(path, np.stack([one, two], 1), RATE, "FLOAT")
-    assert np.allclose(read_sound(path).samples, (one + two) / 2, atol=1e-7)
+    assert np.allclose(read_waveform(path).samples, (one + two) / 2, atol=1e-7)
 
 
 def test_silence_is_heard_as_nothing_unless_it_must_not_be(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "a.wav", np.zeros(800, np.float32))
     assert not load_features(path, SMALL).any()
     with pytest.raises(ValueError, match="it is silent"):
-        load_features(path, SMALL, silence=False)
+        load_features(path, SMALL, allow_silence=False)
 
 
 def test_what_is_too_long_is_refused_before_it_is_read(

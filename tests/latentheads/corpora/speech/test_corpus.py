@@ -15,7 +15,7 @@ from latentheads.corpora.batches import collate
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
 from latentheads.corpora.speech.audio import load_features
-from latentheads.corpora.speech.frames import Frames, pack
+from latentheads.corpora.speech.frames import Frames, pack_frames
 from latentheads.corpora.speech.vocabulary import POSITION, Positions
 from latentheads.corpora.subwords import vocabulary_from_json
 from tests.latentheads.corpora.speech.sounds import (
@@ -264,15 +264,15 @@ def test_positions_are_no_text() -> None:
     assert vocabulary_from_json(source.to_json()).to_json() == source.to_json()
     assert source.decode([POSITION] * 30) == "1.20 s of speech"
     assert name_tokens(source, [POSITION] * 3) == ["0.00 s", "0.04 s", "0.08 s"]
-    with pytest.raises(ValueError, match="hears speech, it reads no text"):
+    with pytest.raises(ValueError, match="is speech, not text"):
         source.encode_all(["text"])
-    with pytest.raises(ValueError, match="says bins and top"):
+    with pytest.raises(ValueError, match="has bins and top"):
         vocabulary_from_json({"kind": "positions", "bins": 7})
 
 
 def test_frames_taken_out_of_order_are_saved_in_it(tmp_path: Path) -> None:
     rows = [np.full((n, 3), n, np.float16) for n in (2, 1, 4)]
-    frames = pack(iter(rows), 3).take([2, 0])
+    frames = pack_frames(iter(rows), 3).take([2, 0])
     frames.save(tmp_path / "a.npy")
     assert np.load(tmp_path / "a.npy")[:, 0].tolist() == [4, 4, 4, 4, 2, 2]
     assert repr(frames) == "Frames(2 utterances, 6 frames)"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
 
 from latentheads.corpora.speech.features import Filterbank, log_mel, normalise
-from latentheads.corpora.speech.sound import Sound
+from latentheads.corpora.speech.waveform import Waveform
 from tests.latentheads.corpora.speech.sounds import make_noise
 
 EPSILON = np.finfo(np.float32).eps
@@ -18,14 +18,14 @@ def mel(hertz: NDArray[np.float64] | float) -> NDArray[np.float64]:
     return np.asarray(1127.0 * np.log(1.0 + np.asarray(hertz) / 700.0))
 
 
-def reference(sound: Sound, bins: int, top: float) -> NDArray[np.float64]:
+def reference(sound: Waveform, bins: int, top: float) -> NDArray[np.float64]:
     """Kaldi's log-mel filterbank: frame by frame, filter by filter."""
     x = sound.samples.astype(np.float64) * 2**15
-    window, shift = round(0.025 * sound.rate), round(0.01 * sound.rate)
+    window, shift = round(0.025 * sound.sample_rate), round(0.01 * sound.sample_rate)
     size = 1 << (window - 1).bit_length()
     taper = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / (window - 1))) ** 0.85
     edges = np.linspace(mel(20.0), mel(top), bins + 2)
-    heard = mel(np.arange(size // 2) * sound.rate / size)
+    heard = mel(np.arange(size // 2) * sound.sample_rate / size)
     found = []
     for start in range(0, len(x) - window + 1, shift):
         frame = x[start : start + window]
@@ -44,7 +44,7 @@ def reference(sound: Sound, bins: int, top: float) -> NDArray[np.float64]:
     ("rate", "bins", "top"), [(8000, 40, 3800), (16000, 80, 7600), (44100, 80, 7600)]
 )
 def test_frames_are_those_of_kaldi(rate: int, bins: int, top: int) -> None:
-    sound = Sound(make_noise(0.3, rate=rate), rate)
+    sound = Waveform(make_noise(0.3, rate=rate), rate)
     found, expected = log_mel(sound, bins, top), reference(sound, bins, top)
     assert found.shape == expected.shape == (28, bins)
     assert np.abs(found - expected).max() < 1e-3
@@ -52,7 +52,7 @@ def test_frames_are_those_of_kaldi(rate: int, bins: int, top: int) -> None:
 
 @pytest.mark.parametrize(("rate", "bins", "top"), [(8000, 40, 3800), (22050, 80, 7600)])
 def test_frames_are_those_of_another_library(rate: int, bins: int, top: float) -> None:
-    sound, size = Sound(make_noise(0.3, rate=rate), rate), round(0.025 * rate)
+    sound, size = Waveform(make_noise(0.3, rate=rate), rate), round(0.025 * rate)
     length = 1 << (size - 1).bit_length()
     filters = mel_filter_bank(
         length // 2 + 1, bins, 20, top, rate, mel_scale="kaldi", triangularize_in_mel_space=True
@@ -75,7 +75,7 @@ def test_frames_are_those_of_another_library(rate: int, bins: int, top: float) -
 
 
 def test_each_coefficient_has_mean_0_and_deviation_1() -> None:
-    frames = normalise(log_mel(Sound(make_noise(0.5), 8000), 7, 3800))
+    frames = normalise(log_mel(Waveform(make_noise(0.5), 8000), 7, 3800))
     assert np.abs(frames.mean(0)).max() < 1e-6
     assert np.abs(frames.std(0) - 1).max() < 1e-6
 
@@ -89,15 +89,15 @@ def test_what_never_changes_becomes_0() -> None:
 def test_loudness_changes_nothing() -> None:
     samples = make_noise(0.3)
     filterbank = Filterbank(7, 3800)
-    loud, soft = (filterbank.frames(Sound(samples * f, 8000)) for f in (np.float32(1), 0.25))
+    loud, soft = (filterbank.frames(Waveform(samples * f, 8000)) for f in (np.float32(1), 0.25))
     assert np.abs(loud.astype(float) - soft).max() < 2e-2
 
 
 def test_a_rate_that_holds_too_little_is_refused() -> None:
     with pytest.raises(ValueError, match=r"8,000 Hz .* use top_frequency 3800, got 7600"):
-        Filterbank().frames(Sound(make_noise(0.1), 8000))
+        Filterbank().frames(Waveform(make_noise(0.1), 8000))
     with pytest.raises(ValueError, match="top_frequency must be more than 20 Hz, got 20"):
-        Filterbank(top=20)
+        Filterbank(high_freq=20)
 
 
 def test_coefficients_that_kaldi_has_no_filters_for_are_refused() -> None:
@@ -107,8 +107,8 @@ def test_coefficients_that_kaldi_has_no_filters_for_are_refused() -> None:
     Filterbank(bins=128).check(22050)
     said = "^bins must be fewer at a sampling rate of 16,000 Hz, got 128$"
     with pytest.raises(ValueError, match=said):
-        Filterbank(bins=128).frames(Sound(make_noise(0.1, rate=16000), 16000))
+        Filterbank(bins=128).frames(Waveform(make_noise(0.1, rate=16000), 16000))
 
 
 def test_a_sound_shorter_than_a_window_has_no_frame() -> None:
-    assert log_mel(Sound(make_noise(0.024), 8000), 7, 3800).shape == (0, 7)
+    assert log_mel(Waveform(make_noise(0.024), 8000), 7, 3800).shape == (0, 7)

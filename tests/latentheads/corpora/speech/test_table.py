@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.corpora.speech.table import Utterance, read_utterances, source_of
+from latentheads.corpora.speech.table import Utterance, find_utterances, read_utterances
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_table
 
 
@@ -31,7 +31,10 @@ def test_a_table_is_read_with_the_columns_that_it_has(tmp_path: Path, sound: Pat
         ([], "has no utterance"),
         ([["x", "s/a.wav"]], "line 2: 2 columns, 3 in the first line"),
         ([["x", "s/b.wav", "b"]], "line 2: there is no file .*b.wav$"),
-        ([["x", "f.zip:81:640", "b"]], "no file .*f.zip:81:640: stretches of a file are not read$"),
+        (
+            [["x", "f.zip:81:640", "b"]],
+            "no file .*f.zip:81:640: byte ranges of a file are not supported$",
+        ),
         ([["x", "", "b"]], "line 2: there is no file"),
         ([["x", "s/a.wav", "b"], ["x", "s/a.wav", "c"]], "line 3: id 'x' is that of line 2 too"),
     ],
@@ -61,15 +64,15 @@ def test_a_folder_has_text_beside_each_sound(tmp_path: Path, sound: Path) -> Non
     with pytest.raises(ValueError, match=r"a\.txt has 2 lines: one is expected"):
         list(read_utterances(tmp_path))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="has no file of sound"):
+    with pytest.raises(ValueError, match="has no audio file"):
         list(read_utterances(tmp_path / "empty"))
 
 
 def test_a_part_is_a_table_or_a_folder(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
-    assert source_of(tmp_path, "valid") == tmp_path / "dev"
+    assert find_utterances(tmp_path, "valid") == tmp_path / "dev"
     write_table(tmp_path / "dev.tsv", [])
-    assert source_of(tmp_path, "valid") == tmp_path / "dev.tsv"
-    assert source_of(tmp_path, "test", "dev") == tmp_path / "dev.tsv"
+    assert find_utterances(tmp_path, "valid") == tmp_path / "dev.tsv"
+    assert find_utterances(tmp_path, "test", "dev") == tmp_path / "dev.tsv"
     with pytest.raises(ValueError, match=r"has no train\.tsv or train\.tsv\.gz; it has dev"):
-        source_of(tmp_path, "train")
+        find_utterances(tmp_path, "train")

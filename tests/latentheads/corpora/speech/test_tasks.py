@@ -137,11 +137,11 @@ def test_texts_in_several_languages_of_one_need_tasks(folder: Path) -> None:
 
 def test_names_of_tasks_are_read_again() -> None:
     for name in ("de", "ann:de"):
-        task = Task.read(name, None)
+        task = Task.parse(name, None)
         assert (task.source, task.target, task.name) == ("de", "de", name)
-    assert Task.read("de-en", "").name == "de-en"
+    assert Task.parse("de-en", "").name == "de-en"
     with pytest.raises(ValueError, match="task 'de-en' translates, and speech is written in its"):
-        Task.read("de-en", None)
+        Task.parse("de-en", None)
 
 
 @pytest.mark.parametrize("select", ["group", "subset", "static"])
@@ -179,7 +179,7 @@ def test_tables_that_say_nothing_have_utterances_of_no_speaker(folder: Path) -> 
 def test_tasks_made_by_hand_are_described_by_their_languages(folder: Path) -> None:
     heard = replace(read(folder, tasks="de,fr"), data=None)
     assert describe_data(heard).task == "recognition"
-    translated = heard.mixed(Mixture((Task("de", "en"), Task("fr", "en"))))
+    translated = heard.with_mixture(Mixture((Task("de", "en"), Task("fr", "en"))))
     found = describe_data(translated)
     assert found.task == "speech-translation"
     assert found.mixture == translated.train.mixture

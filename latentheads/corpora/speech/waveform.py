@@ -1,0 +1,98 @@
+"""Reads waveforms from audio files, in every format of libsndfile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from latentheads.packages import need_package
+
+__all__ = ["AUDIO_EXTENSIONS", "Waveform", "read_duration", "read_sample_rate", "read_waveform"]
+
+AUDIO_EXTENSIONS = ("wav", "flac", "ogg", "opus", "mp3")
+"""File name extensions of audio files in a folder; a table may name others."""
+
+MAX_AMPLITUDE = 1e9
+"""Maximum amplitude: usually 1, in some files 2^15; at this one no energy overflows yet."""
+
+
+@dataclass(frozen=True)
+class Waveform:
+    """One channel of audio.
+
+    Attributes:
+        samples: Samples, usually in [-1, 1].
+        sample_rate: Samples per second.
+    """
+
+    samples: Float[np.ndarray, " sample"]
+    sample_rate: int
+
+    @property
+    def duration(self) -> float:
+        """The duration in seconds."""
+        return len(self.samples) / self.sample_rate
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether all samples are equal."""
+        return not len(self.samples) or bool((self.samples == self.samples[0]).all())
+
+
+def read_waveform(path: str | Path) -> Waveform:
+    """Reads an audio file (wav, FLAC, Ogg Vorbis, Opus, MP3, ...); channels are averaged.
+
+    Raises:
+        ValueError: The file cannot be read, or its samples are not finite or too large.
+    """
+    with _open_audio(path) as file:
+        samples, sample_rate = file.read(dtype="float32", always_2d=True), file.samplerate
+    if not np.isfinite(samples).all():
+        raise ValueError("its samples are not all numbers")
+    if (largest := float(np.abs(samples).max(initial=0))) > MAX_AMPLITUDE:
+        raise ValueError(f"its samples must lie between -1 and 1, and one is {largest:.3g}")
+    return Waveform(samples.mean(1, dtype=np.float32), sample_rate)
+
+
+def read_duration(path: str | Path) -> float:
+    """Reads the duration of an audio file in seconds from its header.
+
+    Raises:
+        ValueError: The file cannot be read.
+    """
+    with _open_audio(path) as file:
+        duration: float = file.frames / file.samplerate
+    return duration
+
+
+def read_sample_rate(path: str | Path) -> int:
+    """Reads the sampling rate of an audio file from its header.
+
+    Raises:
+        ValueError: The file cannot be read.
+    """
+    with _open_audio(path) as file:
+        sample_rate: int = file.samplerate
+    return sample_rate
+
+
+@contextmanager
+def _open_audio(path: str | Path) -> Iterator[Any]:
+    """Opens an audio file with soundfile."""
+    package = need_package("soundfile")
+    if not Path(path).is_file():  # reading a pipe would never end
+        raise ValueError("it is no file" if Path(path).exists() else "there is no such file")
+    if not Path(path).stat().st_size:  # libsndfile's own error says that it does not exist
+        raise ValueError("it is an empty file")
+    try:
+        with package.SoundFile(str(path)) as file:
+            yield file
+    except (RuntimeError, OSError, TypeError) as error:
+        message = " ".join(str(error).split()).rpartition(": ")[2]
+        raise ValueError(f"it cannot be read as sound: {message}") from error
