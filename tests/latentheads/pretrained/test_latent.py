@@ -395,7 +395,7 @@ def test_what_is_no_word_is_what_the_network_says() -> None:
     keys = {(place, key) for place, (row,) in enumerate(links) for key, _ in row}
     assert keys
     assert keys <= set(map(tuple, real))
-    refuse(lambda: relevance(two, [both]), "a pre-trained network has none")
+    refuse(lambda: relevance(two, [both]), "relevance of pre-trained networks")
 
 
 def test_a_copy_is_latent_by_itself() -> None:
