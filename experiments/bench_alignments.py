@@ -115,7 +115,7 @@ def _make_step(name: str, size: Size, network: Network, setting: Setting, batch:
         model = LanguageModel(types, prior, network, alignments=options)
     else:
         model = Translation(types, types, prior, network, alignments=options)
-    drawn = options is not None and options.drawn
+    drawn = options is not None and options.is_latent
     guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
     objective = Head_ELBO(analytic=True, objective="marginal" if drawn else "bound")
     return under(objective, model, guide.to(setting.device), batch)

@@ -85,7 +85,7 @@ def _forward(
     first = torch.arange(2 * size.heads, device=setting.device) < size.heads
     wanted = torch.where(first, 1.0, -1.0)
     values: dict[str, Tensor] = {}
-    for module in model.selecting:
+    for module in model.selecting_blocks:
         family: Any = guide.selections[module.block.key]
         family.weight.data.copy_(wanted.expand_as(family.weight))
         values[module.block.site(SELECTION)] = family().mode.detach().requires_grad_()

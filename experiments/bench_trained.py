@@ -33,7 +33,7 @@ from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.groups import BENCH_GROUPS
 from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.runs.build import make_model
 from latentheads.runs.loading import load_run
 from latentheads.runs.run import Run
@@ -80,7 +80,7 @@ def _train(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type[Ru
 
 def _evaluate(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type[Runner]]:
     def forward() -> None:
-        with evaluating(model, guide):
+        with eval_no_grad(model, guide):
             terms(model, guide, batch)
 
     return forward, Forward
@@ -90,7 +90,7 @@ def _decode(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type[R
     decoding = Decoding(beam=5, min_tokens=LENGTH, max_tokens=LENGTH)
 
     def forward() -> None:
-        with evaluating(model):
+        with eval_no_grad(model):
             search(model, batch, decoding, 0)
 
     return forward, Forward

@@ -26,7 +26,7 @@ from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs, read_pairs
 from latentheads.experiments.retrieval.task import Task
 from latentheads.pretrained.addresses import find_heads
-from latentheads.pruning import rank_by_chance
+from latentheads.pruning import random_importance
 
 DESCRIPTION = (
     "Measures what the heads of a sentence encoder bear.\n\n"
@@ -142,7 +142,7 @@ class Study:
     def _check_network(self, keep: Sequence[int]) -> None:
         """Refuses a network that encodes nothing, and to keep heads that it has not."""
         blocks = [address.block for address in find_heads(self.encoder.network)]
-        if chains := {block.chain for block in blocks} - {"encoder-self"}:
+        if chains := {block.attention_type for block in blocks} - {"encoder-self"}:
             raise ValueError(
                 f"network must be an encoder alone, as BERT is, got blocks of {min(chains)}"
             )
@@ -189,7 +189,7 @@ class Study:
         if kind == "noise":
             return {name: -each for name, each in self.maps[self._middle_noise()].items()}
         if kind == "chance":
-            return rank_by_chance(self.maps["gradient"], self.options.seed)
+            return random_importance(self.maps["gradient"], self.options.seed)
         return self.maps["alone" if kind == "noise alone" else kind]
 
     def _middle_noise(self) -> str:

@@ -44,7 +44,7 @@ from latentheads.experiments.pruning.networks import (
 from latentheads.files import locked_folder, write_text
 from latentheads.metrics.scores import SCORES, chief_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
-from latentheads.pruning import every_head, fold_gates
+from latentheads.pruning import all_heads, fold_gates
 from latentheads.runs.folder import WRITTEN
 from latentheads.runs.run import Run
 from latentheads.values import finite
@@ -151,7 +151,7 @@ def _stops(run: Run, options: Namespace, laws: Laws) -> list[int]:
     chains = _chains(options, laws)
     keep = whole_numbers("keep_heads", options.keep_heads) if options.keep_heads else []
     if options.by == "gates" and not keep:
-        keep = [sum(map(len, every_head(run.model).values())) - count_closed(laws, chains)]
+        keep = [sum(map(len, all_heads(run.model).values())) - count_closed(laws, chains)]
     return find_stops(run.model, keep, chains)
 
 
@@ -172,14 +172,14 @@ def _chains(options: Namespace, laws: Laws) -> tuple[str, ...]:
 
 def _check_run(run: Run, options: Namespace, laws: Laws) -> None:
     """Refuses a run of which nothing could be removed in the way asked for."""
-    if run.model.selecting:
+    if run.model.selecting_blocks:
         raise ValueError(
             f"{run.path} selects its heads for every task: no candidate can be removed"
         )
     chains = _chains(options, laws)
     where = "" if options.chains == "all" else f" in {options.chains}"
     if options.by != "gates":
-        there = every_head(run.model).items()
+        there = all_heads(run.model).items()
         if not any(heads for name, heads in there if attention_type_of(name) in chains):
             raise ValueError(f"{run.path} has no heads{where}: none can be removed")
         return

@@ -1,4 +1,4 @@
-"""Guides: q(heads | x[, y]), one family a file. ``GUIDES`` is the table of names."""
+"""Guides: q(heads | x[, y]), one family in each file. ``GUIDES`` maps names to classes."""
 
 from latentheads.guide import Guide, ModelGuide
 from latentheads.guides.autoregressive import Autoregressive

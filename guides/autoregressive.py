@@ -1,9 +1,9 @@
 r"""Every head given the heads before it: :math:`q(z) = \prod_h q(z_h \mid z_{<h})`.
 
 The masked network is MADE (Germain, Gregor, Murray and Larochelle 2015,
-https://arxiv.org/abs/1502.03509); the inverse form is an inverse autoregressive flow (Kingma et al.
-2016, https://arxiv.org/abs/1606.04934), the masked one a masked one (Papamakarios, Pavlakou and
-Murray 2017, https://arxiv.org/abs/1705.07057).
+https://arxiv.org/abs/1502.03509). The inverse form is an inverse autoregressive flow (Kingma et al.
+2016, https://arxiv.org/abs/1606.04934), the masked form a masked autoregressive flow (Papamakarios,
+Pavlakou and Murray 2017, https://arxiv.org/abs/1705.07057).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class MaskedMLP(nn.Module):
 
     Args:
         heads: Number of heads H.
-        hidden: Hidden units a head.
-        scale: Every head's scale at the start.
+        hidden: Hidden units per head.
+        scale: Initial scale of every head.
     """
 
     before: Tensor
@@ -75,13 +75,13 @@ class MaskedMLP(nn.Module):
         scores: Float[Tensor, "*batch head query key"],
         values: Float[Tensor, "*values head query key"],
     ) -> tuple[Tensor, Tensor]:
-        """Reads values of the heads before, and the scores of every head."""
+        """Compute shift and log-scale from values of earlier heads and scores of all heads."""
         with torch.autocast(values.device.type, enabled=False):
-            seen = linear_over_heads(self.seen.weight, scores.flatten(-2))
-            read = linear_over_heads(
+            from_scores = linear_over_heads(self.seen.weight, scores.flatten(-2))
+            from_values = linear_over_heads(
                 self.read.weight * self.before, values.flatten(-2), self.read.bias
             )
-            hidden = F.leaky_relu(seen + read, LEAK)
+            hidden = F.leaky_relu(from_scores + from_values, LEAK)
             return self._apply_masked(self.shift, hidden, values), self._apply_masked(
                 self.log_scale, hidden, values
             )
@@ -92,17 +92,17 @@ class MaskedMLP(nn.Module):
 
 
 class NonLinear(Family):
-    """Means and scales that are non-linear in the heads before, through a masked MLP.
+    """Means and scales that are non-linear in the earlier heads, through a masked MLP.
 
     Attributes:
-        noise: A factor of all noise: 1, or less while training lets it grow.
+        noise: A factor of all noise: 1, or less during a warm-up of the noise.
     """
 
     def __init__(self, heads: int, hidden: int, scale: float, form: Form) -> None:
         super().__init__()
         self.conditioner = MaskedMLP(heads, hidden, scale)
         self.noise = HeadScale(heads)
-        self.law = InverseHeads if form == "inverse" else MaskedHeads
+        self.distribution_class = InverseHeads if form == "inverse" else MaskedHeads
 
     @property
     def dependence(self) -> Dependence:
@@ -110,39 +110,44 @@ class NonLinear(Family):
         return Dependence(on_lower_logits=False)
 
     def forward(self, context: HeadContext) -> HeadVariable:
-        """Builds the distribution around the scores."""
-        return self.law(context.scores, context, partial(self._condition, context.scores))
+        """The distribution around the scores."""
+        return self.distribution_class(
+            context.scores, context, partial(self._condition, context.scores)
+        )
 
     def _condition(self, scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Reads the heads before, under as much noise as there is.
+        """Condition on the earlier heads, with the current noise factor.
 
-        The inverse form reads the noise itself, the masked one logits in which there is less.
+        The inverse form conditions on noise, the masked form on logits, which are scaled already.
         """
         noise_factor = self.noise.noise_factor
         if noise_factor == 1.0:
             return self.conditioner(scores, values)
-        read = noise_factor * values if self.law is InverseHeads else values
-        shift, log_scale = self.conditioner(scores, read)
+        conditioned_values = (
+            noise_factor * values if self.distribution_class is InverseHeads else values
+        )
+        shift, log_scale = self.conditioner(scores, conditioned_values)
         return shift, log_scale + math.log(noise_factor)
 
 
 class Autoregressive(Guide):
-    """Heads of a block depend on each other; blocks depend through the sampled scores alone.
+    """Heads of a block depend on each other; blocks depend through the sampled scores only.
 
-    Three forms, each with a density computed in parallel:
+    Three forms, each with a density that is computed in parallel:
 
-    - ``cholesky``: linear; one matrix over the heads a block, drawn in one shot, exact KL
-      to a prior of independent heads.
-    - ``inverse``: non-linear in the *noise* of the heads before; drawn in one shot.
-    - ``masked``: non-linear in the *logits* of the heads before; drawn head after head.
+    - ``cholesky``: linear; one matrix over the heads of a block, sampled in parallel, with an exact
+      KL to a prior of independent heads.
+    - ``inverse``: non-linear in the *noise* of the earlier heads; sampled in parallel.
+    - ``masked``: non-linear in the *logits* of the earlier heads; sampled head by head.
 
     Args:
-        model: The model to read.
+        model: The model.
         form: One of the three.
-        hidden: Hidden units a head of the MLP that gives the location.
-        scale: Where the posterior's standard deviation starts.
-        reads: What the posterior reads: source, prefix (the words before too) or target (the whole
-            target too). auto: of alignments the target, of logits the source.
+        hidden: Hidden units per head of the location's MLP.
+        scale: Initial standard deviation of the posterior.
+        reads: The text that the posterior is conditioned on: source, prefix (also the target before
+            the word) or target (also the whole target). auto: the target for alignments, the source
+            for logits.
 
     Example:
         >>> bound = lh.terms(model, Autoregressive(model, form="inverse"), batch)
@@ -170,7 +175,7 @@ class Autoregressive(Guide):
         self.reads = reads
 
     def family(self, block: Block) -> Family:
-        """Linear or not, around the corrected scores."""
+        """The linear or non-linear family, around corrected scores."""
         if self.form == "cholesky":
             factor = CholeskyFactor(block.heads, self.scale)
             return Correlated(OwnMLP(block.heads, self.hidden), factor)

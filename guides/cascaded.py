@@ -1,4 +1,4 @@
-"""A posterior that reads the logits below: the paper's cascade, with a KL that does not cancel.
+"""A posterior conditioned on the logits below: the paper's cascade, with a KL that is not 0.
 
 Zheng, Wu and Kong 2021, eq. 4, https://aclanthology.org/2021.acl-long.45.
 """
@@ -15,22 +15,23 @@ __all__ = ["Cascaded"]
 
 
 class Cascaded(Guide):
-    r"""Scores plus fused logits below, along each chain, with a scale of its own.
+    r"""Scores plus fused logits of the block below of the same attention type, with a free scale.
 
     .. math:: q(z^l \mid z^{l-1}) = N(c^l + \sigma(z^{l-1}), s^2)
 
-    Against the prior N(c, 1) the KL of a block is
-    :math:`\tfrac12 \sum [\sigma(z^{l-1})^2 + s^2 - 1 - 2 \log s]`: the price of the cascade.
+    The KL of a block to the prior N(c, 1) is
+    :math:`\tfrac12 \sum [\sigma(z^{l-1})^2 + s^2 - 1 - 2 \log s]`.
 
     Args:
-        model: The model to read.
-        hidden: Hidden width of the fusion over the number of heads.
-        link: Give the fusion the residual link of the paper's App. A. Against an independent prior
-            the link alone costs half the squared logits below.
-        scale: Where the posterior's standard deviation starts.
-        learned_scale: Whether to learn it, one number a head.
-        reads: What the posterior reads: source, prefix (the words before too) or target (the whole
-            target too). auto: of alignments the target, of logits the source.
+        model: The model.
+        hidden: Hidden width of the fusion, as a multiple of the number of heads.
+        link: Use the residual connection of the paper's App. A in the fusion. Its KL to an
+            independent prior is half the squared logits below.
+        scale: Initial standard deviation of the posterior.
+        learned_scale: Whether to learn the scale, one number for each head.
+        reads: The text that the posterior is conditioned on: source, prefix (also the target before
+            the word) or target (also the whole target). auto: the target for alignments, the source
+            for logits.
 
     Example:
         >>> bound = lh.terms(model, Cascaded(model, scale=0.5), batch)
@@ -59,6 +60,6 @@ class Cascaded(Guide):
         self.reads = reads
 
     def family(self, block: Block) -> Family:
-        """Scores plus fused logits below, with its own scale."""
+        """The family of scores plus fused logits below, with a free scale."""
         location = Cascade(block, self.hidden, self.link, zero=True)
         return Gaussian(location, HeadScale(block.heads, self.scale, self.learned_scale))

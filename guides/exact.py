@@ -1,4 +1,4 @@
-"""Bayes' rule, where the heads are few enough to be summed: the best guide there is."""
+"""The exact posterior by Bayes' rule, for heads that can be summed out."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import Block
-from latentheads.posterior_lookup import conditioned
+from latentheads.posterior_lookup import with_parameters
 
 __all__ = ["Exact"]
 
 
 class Exact(ModelGuide):
-    """The exact posterior of the alignments; of all other heads the prior.
+    """The exact posterior of alignments; the prior for all other heads.
 
-    Its bound is log p(y | x) itself, given the other heads, and training with it maximises that.
+    Its bound is log p(y | x) itself, given the other heads, which training then maximises.
 
     Args:
         model: A model with alignments.
@@ -33,16 +33,18 @@ class Exact(ModelGuide):
     def __init__(self, model: HeadModel) -> None:
         super().__init__(model)
         if not model.has_latent_alignments:
-            raise ValueError("guide exact needs alignments that are drawn: give alignments 1 or 2")
+            raise ValueError("guide exact needs latent alignments: give alignments 1 or 2")
 
     def dependence(self, block: Block) -> Dependence:
-        """Of the other heads nothing more than the prior."""
+        """Other heads depend on nothing more than in the prior."""
         return Dependence(across_heads=False, on_lower_logits=False)
 
     def get_posterior(self, name: str, prior: Any) -> Any:
-        """Returns the exact posterior of alignments, and the prior elsewhere."""
+        """Return the exact posterior of alignments; the prior for other sites."""
         if isinstance(prior, Alignments) and isinstance(prior.context, AlignmentContext):
             context = prior.context
-            found = context.aligned.summed(self.batch.scored).posterior()[context.place]
-            return conditioned(prior, found)
+            parameters = context.alignment_pass.exact_inference(self.batch.scored).posterior()[
+                context.index
+            ]
+            return with_parameters(prior, parameters)
         return prior

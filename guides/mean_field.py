@@ -27,21 +27,22 @@ __all__ = ["MeanField"]
 
 
 class MeanField(Guide):
-    """Heads independent given x, in and across layers.
+    """Heads are independent given x, within and across layers.
 
-    No location may depend on a sampled head, so the scores are those of a pass without noise and
-    without dropout, made before the sampled pass: this guide alone costs two passes.
+    No location may depend on a sampled head. So the scores come from an additional pass without
+    noise and without dropout: this guide alone needs two passes.
 
-    Its KL squares the difference of two passes, which bfloat16 would round apart (0.041 nats a
-    token on a trained model of the grammar): both are float32, whatever autocast is asked for.
+    Its KL squares the difference between two passes, which bfloat16 would round (an error of 0.041
+    nats per token on a trained model of the grammar). Both are float32, even under autocast.
 
     Args:
-        model: The model to read; it must have ``states``.
-        hidden: Hidden width of the correction over the number of heads.
-        scale: Where the posterior's standard deviation starts.
-        learned_scale: Whether to learn it, one number a head.
-        reads: What the posterior reads: source, prefix (the words before too) or target (the whole
-            target too). auto: of alignments the target, of logits the source.
+        model: The model; it must have ``states``.
+        hidden: Hidden width of the correction, as a multiple of the number of heads.
+        scale: Initial standard deviation of the posterior.
+        learned_scale: Whether to learn the scale, one number for each head.
+        reads: The text that the posterior is conditioned on: source, prefix (also the target before
+            the word) or target (also the whole target). auto: the target for alignments, the source
+            for logits.
 
     Example:
         >>> MeanField(model).passes, Cascaded(model).passes
@@ -66,76 +67,73 @@ class MeanField(Guide):
         check_options(hidden, scale)
         self.hidden, self.scale, self.learned_scale = hidden, scale, learned_scale
         self.reads = reads
-        self._plain: dict[str, HeadContext] = {}
+        self._noiseless: dict[str, HeadContext] = {}
 
     def family(self, block: Block) -> Family:
-        """Corrected scores of the pass without noise, with its own scale."""
+        """The family of corrected scores of the pass without noise, with a free scale."""
         scale = HeadScale(block.heads, self.scale, self.learned_scale)
         return Gaussian(OwnMLP(block.heads, self.hidden), scale)
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Runs the model; where logits are drawn, both passes in float32."""
+        """Run the model; with latent logits, both passes in float32."""
         device = self.model.device.type
-        # alignments alone take one pass, and no difference of two
+        # latent alignments only: one pass, no difference of two
         with torch.autocast(device, enabled=False) if self._blocks else nullcontext():
             try:
                 return super().__call__(*args, **kwargs)
             finally:
-                self._plain = {}  # they have a graph, which no copy of the guide can take along
+                self._noiseless = {}  # tensors with a graph cannot be copied with the guide
 
     def prepare(self) -> None:
-        """Computes every block's scores, as soon as it is known which heads speak."""
-        if self._blocks and not self._selecting:
-            self._read_plain()
+        """Compute every block's scores, unless the selection of heads is yet to be sampled."""
+        if self._blocks and not self._selection_keys:
+            self._compute_noiseless_contexts()
 
-    def _read_plain(self) -> None:
-        """Computes every block's scores without noise and without dropout.
-
-        They are what the model knows, and so of its own batch.
-        """
+    def _compute_noiseless_contexts(self) -> None:
+        """Compute every block's scores without noise and without dropout, on the model's batch."""
         batch = self.model_batch
-        told = [
-            s
-            for s, b in self._blocks.items()
-            if isinstance(self.families[b.key], TargetConditioned)
-        ]
-        states = _States(told)
-        drawn = {site: self.trace.nodes[site]["value"] for site in self._selecting}
+        families = {site: self.families[block.key] for site, block in self._blocks.items()}
+        recorder = _BlockStateRecorder(
+            [site for site, family in families.items() if isinstance(family, TargetConditioned)]
+        )
+        selections = {site: self.trace.nodes[site]["value"] for site in self._selection_keys}
         with (
             evaluation_mode(self.model),
             without_hooks(self.model),
             poutine.block(),
-            poutine.trace() as plain,
+            poutine.trace() as trace,
             PlugIn(),
-            states,
+            recorder,
         ):
-            if drawn:
-                self.model.states(batch, self.model.choose(batch, drawn))
+            if selections:
+                self.model.states(batch, self.model.select_heads(batch, selections))
             else:
                 self.model.states(batch)
-        nodes = plain.trace.nodes
-        self._plain = {
-            block.key: replace(context_of(site, nodes[site]["fn"]), states=states.found.get(site))
+        nodes = trace.trace.nodes
+        self._noiseless = {
+            block.key: replace(
+                context_of(site, nodes[site]["fn"]), states=recorder.states.get(site)
+            )
             for site, block in self._blocks.items()
         }
 
     def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
-        """Replaces what the block knows by what it knows without noise."""
-        if not self._plain:
-            self._read_plain()
-        known = self._plain[block.key]
-        plain = replace(context, scores=known.scores, lower=None, states=known.states)
-        return super().posterior(block, plain)
+        """The posterior, with the context of the pass without noise."""
+        if not self._noiseless:
+            self._compute_noiseless_contexts()
+        noiseless = self._noiseless[block.key]
+        context = replace(context, scores=noiseless.scores, lower=None, states=noiseless.states)
+        return super().posterior(block, context)
 
 
-class _States(Messenger):
-    """Keeps the states that blocks read, which are let go as soon as their heads are drawn."""
+class _BlockStateRecorder(Messenger):
+    """Record the states of blocks, which are freed as soon as their heads are sampled."""
 
     def __init__(self, sites: Collection[str]) -> None:
         super().__init__()
-        self.sites, self.found = sites, dict[str, BlockStates]()
+        self.sites, self.states = sites, dict[str, BlockStates]()
 
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] in self.sites:
             context = context_of(msg["name"], msg["fn"])
-            self.found[msg["name"]] = BlockStates(context.query, context.key)
+            self.states[msg["name"]] = BlockStates(context.query, context.key)

@@ -1,4 +1,4 @@
-"""Recipes: pairs (prior, posterior) by name, nothing more."""
+"""Recipes: named pairs of prior and guide."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["RECIPES", "Recipe"]
 
 
 class Recipe(NamedTuple):
-    """Names of a prior in ``models.PRIORS`` and of a guide in ``guides.GUIDES``.
+    """The names of a prior in ``models.PRIORS`` and of a guide in ``guides.GUIDES``.
 
     Example:
         >>> RECIPES["coda"]

@@ -1,4 +1,4 @@
-"""The posterior is the prior: the paper's choice. Every KL is 0, sample by sample.
+"""The tied guide: the posterior is the prior, q = p, so that every KL is 0. The paper's choice.
 
 Zheng, Wu and Kong 2021, section 4, https://aclanthology.org/2021.acl-long.45.
 """
@@ -15,10 +15,10 @@ __all__ = ["Tied"]
 
 
 class Tied(ModelGuide):
-    """Returns the model's own prior at every site, whatever is drawn there.
+    """The model's own prior at every site: q = p.
 
-    Training with it is maximum expected likelihood under noise, not posterior inference (Zheng et
-    al. 2021, section 4): the bound is ``E_p(z|x)[log p(y | z, x)]``.
+    Training with it maximises the expected likelihood under noise, and is not posterior inference
+    (Zheng et al. 2021, section 4): the bound is ``E_p(z|x)[log p(y | z, x)]``.
 
     Example:
         >>> bound = lh.terms(model, Tied(model), batch)
@@ -31,9 +31,9 @@ class Tied(ModelGuide):
     is_tied = True
 
     def dependence(self, block: Block) -> Dependence:
-        """Nothing more than the prior."""
+        """The dependence of the prior only."""
         return Dependence(across_heads=False, on_lower_logits=False)
 
     def get_posterior(self, name: str, prior: Any) -> Any:
-        """Returns the prior itself."""
+        """Return the prior itself."""
         return prior

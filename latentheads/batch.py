@@ -1,4 +1,4 @@
-"""A batch of sentences, and the special tokens every vocabulary begins with."""
+"""A batch of sentences, and the special tokens that every vocabulary starts with."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ __all__ = [
     "SentenceTasks",
     "check_batch",
     "pad",
-    "with_places",
+    "with_indices",
 ]
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 IDS = ("target", "source", "index", "before", "source_task", "target_task", "frame_counts")
-"""The tensors of a batch that hold whole numbers."""
+"""The integer tensors of a batch."""
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch token"]:
-    """Stacks sequences of token ids, padded to the longest.
+    """Stack sequences of token ids, padded to the longest.
 
     Raises:
-        ValueError: There is none, or one is no list of whole numbers.
+        ValueError: There is no sequence, or one is no list of integers.
     """
-    rows = [_read_ids(sequence) for sequence in sequences]
+    rows = [_to_ids(sequence) for sequence in sequences]
     if not rows:
         raise ValueError("there is no sentence: a batch has at least one")
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
-def _read_ids(sequence: Any) -> Int[Tensor, " token"]:
+def _to_ids(sequence: Any) -> Int[Tensor, " token"]:
     try:
         row = sequence if isinstance(sequence, Tensor) else torch.tensor(sequence)
     except (TypeError, ValueError, RuntimeError):
@@ -59,45 +59,45 @@ def _read_ids(sequence: Any) -> Int[Tensor, " token"]:
     return row.long()
 
 
-def _check_rows(name: str, real: Bool[Tensor, "batch token"]) -> None:
-    """Refuses a sentence without a token, and one with padding before a token."""
-    inside = (~real[:, :-1] & real[:, 1:]).any(1).tolist()
-    for place, (some, broken) in enumerate(zip(real.any(1).tolist(), inside, strict=True)):
-        if broken or not some:
-            what = "the padding id before a token" if broken else "no token"
-            raise ValueError(f"{name}[{place}] has {what}: give each sentence its own ids")
+def _check_rows(name: str, valid: Bool[Tensor, "batch token"]) -> None:
+    """Check that every sentence has a token, and no padding before a token."""
+    padded = (~valid[:, :-1] & valid[:, 1:]).any(1).tolist()
+    for index, (has_token, has_gap) in enumerate(zip(valid.any(1).tolist(), padded, strict=True)):
+        if has_gap or not has_token:
+            problem = "the padding id before a token" if has_gap else "no token"
+            raise ValueError(f"{name}[{index}] has {problem}: give each sentence its own ids")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentences a model is run on; the one argument of every model and guide.
+    """Sentences: the only argument of every model and guide.
 
     Attributes:
-        target: Token ids, each sentence ended by EOS, padded. One of padding alone has nothing to
+        target: Token ids, each sentence ended by EOS, padded. A row of padding has nothing to
             predict: its bound is 0.
         source: The same for the source; None for a language model.
-        index: Each sentence's place in its corpus.
-        corpus_size: Sentences of the corpus, N of the plate; 0 takes the batch for the corpus.
-        before: The token that stands before each target, where a running text was cut, or where
-            it names the language that speech is written in; BOS when not given.
-        context: How many of the first target tokens are read and not scored; their heads are drawn
-            from the prior.
-        source_task: Each sentence's task as the encoder tells tasks apart, such as its language or
-            domain; None: all have the first.
+        index: Each sentence's index in its corpus.
+        corpus_size: Number of sentences of the corpus, N of the plate; 0: the batch is the corpus.
+        before: The token before each target, if a running text was cut there, or the tag of the
+            target language of speech. Default: BOS.
+        context: Number of first target tokens that are conditioned on and not scored; their heads
+            are sampled from the prior.
+        source_task: Each sentence's task for the encoder, such as its language or domain; None: all
+            have the first.
         target_task: The same for the decoder.
-        one_task: Whether the sentences have one task on each side.
-        draws: How many copies of the sentences stand behind each other, each under a draw of its
-            own of what all sentences share.
-        frames: The frames of sound, padded, where the source is speech: its tokens then stand for
-            positions in time and say nothing else. None: the source is text.
-        frame_counts: Frames of each utterance.
+        one_task: Whether all sentences have the same task on each side.
+        draws: Number of concatenated copies of the sentences, each with its own sample of shared
+            latents.
+        frames: The audio frames, padded, if the source is speech; its tokens then only mark
+            positions in time. None: the source is text.
+        frame_counts: Number of frames of each utterance.
 
     Example:
         >>> batch = lh.Batch.of(targets=[[5, 6, 2], [7, 2]], sources=[[8, 9, 2], [4, 2]])
         >>> batch.target
         tensor([[5, 6, 2],
                 [7, 2, 0]])
-        >>> batch.fed
+        >>> batch.decoder_input
         tensor([[1, 5, 6],
                 [1, 7, 2]])
     """
@@ -121,14 +121,14 @@ class Batch:
                 f"target must be a tensor of sentences and tokens, got {shortened(self.target)}"
             )
         for name in IDS:
-            self._take_ids(name)
+            self._convert_ids(name)
         check_number("corpus_size", self.corpus_size, whole=True)
         sentences = len(self)
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
             if isinstance(value, Tensor) and value.shape[:1] != (sentences,):
                 raise ValueError(
-                    f"{each.name} must have as many rows as the target has sentences, {sentences}, "
+                    f"{name} must have as many rows as the target has sentences, {sentences}, "
                     f"got shape {tuple(value.shape)}"
                 )
         if self.corpus_size and self.corpus_size < sentences:
@@ -137,8 +137,8 @@ class Batch:
                 f"got {self.corpus_size}"
             )
 
-    def _take_ids(self, name: str) -> None:
-        """Refuses ids that are no whole numbers, and widens narrow ones."""
+    def _convert_ids(self, name: str) -> None:
+        """Check that ids are integers, and convert them to int64."""
         ids = getattr(self, name)
         if not isinstance(ids, Tensor) or ids.dtype == torch.int64:
             return
@@ -147,13 +147,13 @@ class Batch:
         object.__setattr__(self, name, ids.long())
 
     def check_ids(self, **sizes: int) -> None:
-        """Refuses tokens that a vocabulary does not have.
+        """Check that token ids are in the vocabulary.
 
         Args:
-            **sizes: Its types, by ``source`` and ``target``.
+            **sizes: The vocabulary sizes of ``source`` and ``target``.
 
         Raises:
-            ValueError: It names the side, and the id.
+            ValueError: An id is out of range.
         """
         for name, size in sizes.items():
             ids = getattr(self, name)
@@ -174,13 +174,13 @@ class Batch:
         index: Sequence[int] | None = None,
         corpus_size: int = 0,
     ) -> Batch:
-        """Pads token ids into a batch.
+        """Pad token ids into a batch.
 
         Args:
-            targets: Token ids of each target, the last of them EOS.
-            sources: The same of the sources; None for a language model.
-            index: Each sentence's place in its corpus.
-            corpus_size: Sentences of the corpus; 0 takes the batch for the corpus.
+            targets: Token ids of each target, ended by EOS.
+            sources: Token ids of each source; None for a language model.
+            index: Each sentence's index in its corpus.
+            corpus_size: Number of sentences of the corpus; 0: the batch is the corpus.
 
         Raises:
             ValueError: A sentence has no token, or the padding id before one.
@@ -189,31 +189,31 @@ class Batch:
         for name, rows in (("targets", target), ("sources", source)):
             if rows is not None:
                 _check_rows(name, rows != PAD)
-        places = None if index is None else torch.tensor(index)
-        return cls(target, source, places, corpus_size)
+        indices = None if index is None else torch.tensor(index)
+        return cls(target, source, indices, corpus_size)
 
     def __len__(self) -> int:
         return self.target.shape[0]
 
     @property
     def size(self) -> int:
-        """Sentences of the corpus this batch stands for."""
+        """Number of sentences of the corpus."""
         return self.corpus_size or len(self)
 
     @property
     def sentences(self) -> Int[Tensor, batch]:
-        """Each sentence's place in its corpus."""
+        """Each sentence's index in its corpus."""
         if self.index is not None:
             return self.index
         return torch.arange(len(self), device=self.target.device)
 
     @property
-    def fed(self) -> Int[Tensor, "batch target"]:
-        """The tokens that the decoder reads: the target shifted right behind ``before``."""
+    def decoder_input(self) -> Int[Tensor, "batch target"]:
+        """The input tokens of the decoder: the target shifted right, after ``before``."""
         if not self.target.shape[1]:
             raise ValueError("target must have a token in one sentence at least, an EOS")
-        begin = torch.full_like(self.target[:, 0], BOS) if self.before is None else self.before
-        return torch.cat([begin[:, None], self.target[:, :-1]], 1)
+        start = torch.full_like(self.target[:, 0], BOS) if self.before is None else self.before
+        return torch.cat([start[:, None], self.target[:, :-1]], 1)
 
     @property
     def target_valid(self) -> Bool[Tensor, "batch target"]:
@@ -221,26 +221,28 @@ class Batch:
         return self.target != PAD
 
     @property
-    def target_drawn(self) -> Bool[Tensor, "batch target"]:
-        """True at the target's real tokens behind the context, whose heads are drawn."""
+    def target_latent(self) -> Bool[Tensor, "batch target"]:
+        """True at the target's real tokens after the context, whose heads are latent."""
         if not self.context:
             return self.target_valid
-        later = torch.arange(self.target.shape[1], device=self.target.device) >= self.context
-        return self.target_valid & later
+        after_context = (
+            torch.arange(self.target.shape[1], device=self.target.device) >= self.context
+        )
+        return self.target_valid & after_context
 
     @property
     def scored(self) -> Int[Tensor, "batch scored"]:
-        """The target tokens behind the context."""
+        """The target tokens after the context."""
         return self.target[:, self.context :]
 
     @property
-    def ends(self) -> tuple[int, ...]:
-        """The ids of tokens that only begin or end a sentence."""
+    def boundary_ids(self) -> tuple[int, ...]:
+        """The ids of tokens that only start or end a sentence."""
         return BOS, EOS
 
     @property
-    def counted(self) -> Bool[Tensor, "batch scored"]:
-        """True at the scored tokens that are real: those that a likelihood counts."""
+    def scored_mask(self) -> Bool[Tensor, "batch scored"]:
+        """True at the scored tokens that are real: those in the likelihood."""
         return self.scored != PAD
 
     @property
@@ -251,46 +253,48 @@ class Batch:
         return self.source != PAD
 
     def task_of(self, site: str) -> Int[Tensor, batch] | None:
-        """Each sentence's task as a chain or a site of the encoder or the decoder tells it."""
+        """Each sentence's task for an attention type or a site of the encoder or decoder."""
         return self.source_task if side_of(site) == "encoder" else self.target_task
 
     def tasks(self, side: str) -> SentenceTasks | None:
-        """The tasks as the encoder or the decoder tells them apart; None where neither does."""
+        """The tasks of the encoder or decoder; None if there is only one."""
         ids = self.task_of(side)
         return None if ids is None else SentenceTasks(ids, self.one_task)
 
-    def repeated(self, draws: int) -> Batch:
-        """Copies of the sentences behind each other, one for each draw of what they share.
+    def repeated(self, num_samples: int) -> Batch:
+        """Concatenate copies of the sentences, one for each sample of shared latents.
 
-        Of several draws every sentence's task is told.
+        Several copies need an explicit task for every sentence.
         """
-        untold = [n for n in ("source_task", "target_task") if getattr(self, n) is None]
+        missing = [n for n in ("source_task", "target_task") if getattr(self, n) is None]
         first = torch.zeros_like(self.target[:, 0])
-        told: dict[str, Any] = dict.fromkeys(untold, first) if draws > 1 else {}
-        alone = replace(self, index=None, corpus_size=0, draws=draws, **told)
-        return alone._map(lambda each: each.repeat(draws, *[1] * (each.ndim - 1)))
+        task_ids: dict[str, Any] = dict.fromkeys(missing, first) if num_samples > 1 else {}
+        batch = replace(self, index=None, corpus_size=0, draws=num_samples, **task_ids)
+        return batch._map(lambda tensor: tensor.repeat(num_samples, *[1] * (tensor.ndim - 1)))
 
     def to(self, device: torch.device | str) -> Batch:
-        """Moves every tensor, without waiting for a GPU that they are moved to."""
-        # what comes back must have arrived before it is read
-        leaves = torch.device(device).type != "cpu"
-        return self._map(lambda tensor: tensor.to(device, non_blocking=leaves))
+        """Move every tensor; asynchronously if to a GPU."""
+        # a copy to the CPU must be complete before it is used
+        non_blocking = torch.device(device).type != "cpu"
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pinned(self) -> Batch:
-        """Puts every tensor in pinned memory."""
+        """Copy every tensor to pinned memory."""
         return self._map(Tensor.pin_memory)
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        changed: dict[str, Any] = {n: change(v) for n, v in values if isinstance(v, Tensor)}
+        changed: dict[str, Any] = {
+            name: function(value) for name, value in values if isinstance(value, Tensor)
+        }
         return replace(self, **changed)
 
 
-def with_places(batches: Any) -> Iterator[tuple[Batch, Int[Tensor, batch]]]:
-    """Each batch with its sentences' places in the corpus; those that do not tell are counted on.
+def with_indices(batches: Any) -> Iterator[tuple[Batch, Int[Tensor, batch]]]:
+    """Yield each batch with its sentences' indices in the corpus; default: a running count.
 
     Raises:
-        ValueError: Something among them is no batch.
+        ValueError: An item is no batch.
     """
     seen = 0
     for batch in batches:
@@ -299,16 +303,16 @@ def with_places(batches: Any) -> Iterator[tuple[Batch, Int[Tensor, batch]]]:
         seen += len(batch)
 
 
-def check_batch(given: object, name: str = "") -> None:
-    """Refuses what is no batch.
+def check_batch(batch: object, name: str = "") -> None:
+    """Check that a value is a batch.
 
     Args:
-        given: The value.
-        name: The list that it stands in, for the message; empty where it stands alone.
+        batch: The value.
+        name: The name of the list that contains it, for the message; empty if there is none.
     """
-    if not isinstance(given, Batch):
-        wanted = f"{name} must be made of Batch" if name else "a model runs on a Batch"
-        raise ValueError(f"{wanted}, got {type(given).__name__}")
+    if not isinstance(batch, Batch):
+        expected = f"{name} must be made of Batch" if name else "a model runs on a Batch"
+        raise ValueError(f"{expected}, got {type(batch).__name__}")
 
 
 @dataclass(frozen=True)
@@ -316,8 +320,8 @@ class SentenceTasks:
     """The task of every sentence on one side.
 
     Attributes:
-        ids: Counted from 0.
-        common: Whether all sentences have one.
+        ids: Task ids, from 0.
+        common: Whether all sentences have the same.
     """
 
     ids: Int[Tensor, " sentence"]

@@ -1,7 +1,7 @@
-"""Denormal numbers: a processor takes a hundred times as long for them as for others.
+"""Denormal numbers, which a CPU processes about a hundred times slower than others.
 
-They lie between 0 and 1.2e-38 in float32. A trained network makes many, where a posterior is sharp,
-and a product of matrices that meets them is two to three times as slow.
+They lie between 0 and 1.2e-38 in float32. A trained network with sharp posteriors has many of them,
+which makes its matrix products two to three times slower.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ SMALLEST_NORMAL = 2.0**-1022
 
 
 def _are_flushed() -> bool:
-    """Whether this thread takes denormal numbers for 0."""
+    """Whether this thread flushes denormal numbers to 0."""
     return SMALLEST_NORMAL / 2 == 0
 
 
 @contextmanager
 def flush_denormals() -> Iterator[None]:
-    """Takes denormal numbers for 0 in this thread, and in the threads that it starts meanwhile.
+    """Context that flushes denormal numbers to 0 in this thread and in threads started within it.
 
-    The mode of a thread is the floating-point mode of all its code, also of Python's own numbers.
-    So behind the context, or an error in it, the mode is what it was before. Threads that PyTorch
-    has started earlier keep theirs: a program that opens the context first is the fastest.
+    The mode holds for all floating-point code of the thread, Python's own included, and is restored
+    afterwards. Threads that PyTorch has started before keep their mode: enter the context early.
     """
     if _are_flushed():
         yield

@@ -1,4 +1,4 @@
-"""The seam: a guide reads the model in the model's own pass."""
+"""Guides: posteriors that are computed inside the model's own pass."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ from latentheads.handlers import register_parameters
 from latentheads.layers.output import RowOutput
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, Block, block_of
-from latentheads.posterior_lookup import as_distribution, conditioned, context_of
+from latentheads.posterior_lookup import as_distribution, context_of, with_parameters
 from latentheads.selection.distribution import Selection
 from latentheads.selection.posterior import SelectionFamily
 
 __all__ = [
     "OF_TEXT",
-    "TOLD",
+    "SAVED_INFER",
     "Guide",
     "ModelGuide",
     "WithSelection",
+    "check_argument_order",
     "check_options",
-    "check_order",
     "check_own_model",
     "check_pair",
     "find_conditioned_block",
 ]
 
 OF_TEXT = "alignments and, where words have rows, on a decoder's logits over all positions"
-"""What a guide may be told a text about."""
+"""The latents whose posterior can be conditioned on a text."""
 
-TOLD = "told"
-"""Where a site keeps what it was told in ``infer`` as its guide was asked, the prior among it."""
+SAVED_INFER = "saved_infer"
+"""The key of a site's message that saves ``infer``, with the prior, for after sampling."""
 
 
 def check_options(hidden: int, scale: float) -> None:
-    """Refuses options out of range, whether or not a block of the model uses them.
+    """Check the range of options, whether or not a block of the model uses them.
 
     Args:
-        hidden: Hidden units a head.
-        scale: Where the posterior's standard deviation starts.
+        hidden: Hidden units per head.
+        scale: Initial standard deviation of the posterior.
     """
     check_least({"guide.hidden": hidden}, **{"guide.hidden": 1})
     check_number("guide.scale", scale)
@@ -75,86 +75,86 @@ def check_options(hidden: int, scale: float) -> None:
         raise ValueError(f"guide.scale must be positive and finite, got {scale}")
 
 
-def check_order(model: object) -> None:
-    """Refuses a guide in the model's place.
+def check_argument_order(model: object) -> None:
+    """Check that the first argument is a model.
 
     Raises:
-        ValueError: It is one.
+        ValueError: It is a guide.
     """
     if isinstance(poutine.unwrap(model), GuideMessenger):
-        raise ValueError("model and guide are the wrong way round: say the model first")
+        raise ValueError("model and guide are swapped: give the model first")
 
 
 def check_own_model(model: object, guide: object) -> None:
-    """Refuses a model beside a guide that runs another, which would be passed over.
+    """Check that a guide belongs to the model: the guide runs its own, and would ignore another.
 
     Raises:
-        ValueError: The two have changed places, or the guide runs another model.
+        ValueError: Model and guide are swapped, or the guide belongs to another model.
     """
-    check_order(model)
-    reader = poutine.unwrap(guide)
-    if not isinstance(reader, GuideMessenger) or reader.model is model:
+    check_argument_order(model)
+    unwrapped = poutine.unwrap(guide)
+    if not isinstance(unwrapped, GuideMessenger) or unwrapped.model is model:
         return
-    if getattr(model, "module", None) is reader.model:
+    if getattr(model, "module", None) is unwrapped.model:
         raise ValueError(
             f"the guide runs the model itself, not the {type(model).__name__} around it: put that "
             "around both, which stand in one module, Head_ELBO()(model, guide)"
         )
     raise ValueError(
-        "this guide reads another model: make a guide of this one; handlers such as "
-        "poutine.condition stand around the call, not around the model"
+        "this guide belongs to another model: make a guide of this one; handlers such as "
+        "poutine.condition go around the call, not around the model"
     )
 
 
 def check_pair(model: object, guide: object) -> None:
-    """Refuses a guide that is not one of this model.
+    """Check that a guide is a :class:`ModelGuide` of this model.
 
     Raises:
-        ValueError: The two have changed places, the guide is none, or it reads another model.
+        ValueError: Model and guide are swapped, it is no such guide, or one of another model.
     """
-    check_order(model)
+    check_argument_order(model)
     if not isinstance(guide, ModelGuide):
         raise ValueError(f"guide must be one such as Cascaded(model), got {type(guide).__name__}")
     if guide.model is not model:
-        raise ValueError("guide must be one of this model: it reads another")
+        raise ValueError("guide must be one of this model: it belongs to another")
 
 
 class ModelGuide(WithOptions, GuideMessenger, nn.Module):
-    """A guide that asks for no pass of its own: the model runs once and is answered at each site.
+    """A guide that runs inside the model's own pass: one pass computes prior and posterior.
 
-    At every latent site but a block's selection Pyro calls :meth:`get_posterior` with the site's
-    prior, conditioned on all that was drawn before. Pairs that carry no latent, which no density
-    counts, are drawn from the prior whatever it answers. Unlike Pyro's ``AutoMessenger`` this is a
-    plain module: its parameters are told to ``SVI`` in each pass and never stand in the global
+    At every latent site, except a block's selection, Pyro calls :meth:`get_posterior` with the
+    site's prior, conditioned on all earlier samples. Pairs that carry no latent, which no density
+    counts, are sampled from the prior. Unlike Pyro's ``AutoMessenger`` this is a plain
+    ``torch.nn.Module``: it registers its parameters in each pass, and they never enter the global
     parameter store.
 
-    Where the model's blocks select their heads, every guide has a posterior of the selection too.
+    If the model's blocks select their heads, every guide has a posterior of the selection too.
 
     Attributes:
         selections: The posterior of each block's selection.
-        reads_trace: Whether it looks at distributions in ``self.trace``, which training else lets
-            go of as soon as their KL is known; values are always there.
-        passes: Passes of the network that one bound costs.
-        is_tied: Whether every posterior is the prior itself.
+        needs_trace: Whether it uses distributions in ``self.trace``. Otherwise training frees them
+            as soon as their KL is computed; values are always kept.
+        passes: Number of passes of the network for one bound.
+        is_tied: Whether every posterior is the prior itself: q = p.
         tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
-        alignment_form: What a head of an alignment block reads of others in its posterior; None:
-            this guide has no such posterior.
-        reads: What the posterior reads of a sentence pair: source, prefix (the words before too) or
-            target (the whole target too). auto is the target where alignments are drawn, of logits
-            the source; it is one of the three as soon as the guide is made.
-        of_logits: Options that act on drawn logits alone. A subclass says its own, for it may put
-            the same option to another use.
-        of_text: The same of what is conditioned on a text: alignments, and the logits of
-            :func:`find_conditioned_block`.
-        alignments: The posterior of the alignment blocks; None where there are none.
+        alignment_form: Which heads a head of an alignment block is conditioned on in the posterior;
+            None: the guide has no such posterior.
+        reads: The text that the posterior is conditioned on: source, prefix (also the target before
+            the word) or target (also the whole target). auto is the target for alignments and the
+            source for logits; it is replaced by one of the three when the guide is constructed.
+        of_logits: Options for latent logits only. A subclass lists its own, since it may use an
+            option in another way.
+        of_text: Options of posteriors that are conditioned on a text: those of alignments, and of
+            the logits of :func:`find_conditioned_block`.
+        alignments: The posterior of the alignment blocks; None if there are none.
 
     Args:
-        model: The model to read.
+        model: The model.
     """
 
     no_options = ("model",)
     trace: Any
-    reads_trace = False
+    needs_trace = False
     passes = 1
     is_tied: ClassVar[bool] = False
     tied_prior: str | None = None
@@ -162,7 +162,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     reads: AutoConditionOn = "auto"
     of_logits: ClassVar[tuple[str, ...]] = ()
     of_text: ClassVar[tuple[str, ...]] = ()
-    _told: Batch | None = None
+    _conditioning_batch: Batch | None = None
 
     def __init__(self, model: HeadModel) -> None:
         if not isinstance(model, HeadModel):
@@ -172,14 +172,14 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             )
         super().__init__(model)
         self.selections = nn.ModuleDict()
-        self._selecting: dict[str, str] = {}
-        for module in model.selecting:
-            block, like = module.block, module.output_weight
-            assert module.selector is not None
-            family = module.selector.posterior(block.chain, like)
+        self._selection_keys: dict[str, str] = {}
+        for head_block in model.selecting_blocks:
+            block, output_weight = head_block.block, head_block.output_weight
+            assert head_block.selector is not None
+            family = head_block.selector.posterior(block.attention_type, output_weight)
             if family is not None:
                 self.selections[block.key] = family
-                self._selecting[block.site(SELECTION)] = block.key
+                self._selection_keys[block.site(SELECTION)] = block.key
 
     @classmethod
     def find_idle(cls, model: HeadModel, options: Mapping[str, Any]) -> dict[str, str]:
@@ -191,7 +191,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         """
         own, plain = vars(cls), signature(cls).parameters
         idle: dict[str, str] = {}
-        if not _noisy_modules(model):
+        if not _modules_with_noise(model):
             idle |= dict.fromkeys(own.get("of_logits", ()), "logits")
         if not model.has_latent_alignments and find_conditioned_block(model) is None:
             idle |= dict.fromkeys(own.get("of_text", ()), OF_TEXT)
@@ -199,7 +199,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
 
     def finish(self) -> None:
-        """Makes the posterior of alignments, once the constructor of every subclass is through.
+        """Make the posterior of alignments, after the constructors of all subclasses.
 
         Raises:
             ValueError: Options that were given act on nothing in this model.
@@ -219,63 +219,63 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             self.reads = "source"
 
     def alignment_posterior(self, prior: Alignments) -> Alignments:
-        """The posterior of a block of alignments, given what the block knows; or the prior itself.
+        """The posterior of a block of alignments, or the prior itself.
 
         Args:
             prior: The block's prior, with its context.
         """
         if self.alignments is None or not isinstance(prior.context, AlignmentContext):
             return prior
-        return conditioned(prior, self.alignments(prior.context, self.batch))
+        return with_parameters(prior, self.alignments(prior.context, self.batch))
 
     @property
     def is_target_conditioned(self) -> bool:
-        """Whether a part of it is told a text, as :attr:`reads` says."""
+        """Whether a posterior is conditioned on a text, as :attr:`reads` says."""
         return self.alignments is not None
 
     @abstractmethod
     def get_posterior(self, name: str, prior: Any) -> Any:
-        """Answers at a latent site: a distribution, or the prior itself to leave it as it is."""
+        """Return the posterior of a latent site; the prior itself leaves the site unchanged."""
 
     def prepare(self) -> None:
-        """Runs before the pass; does nothing unless overridden."""
+        """Hook before the pass; does nothing unless overridden."""
 
     def dependence(self, block: Block) -> Dependence:
-        """What the posterior of one head of a block depends on: anything, unless overridden."""
+        """What the posterior of a head of a block depends on; anything unless overridden."""
         return Dependence()
 
     def prune(self, block: Block, heads: Sequence[int]) -> None:
-        """Forgets what belongs to other heads of a block, which the model no longer draws."""
+        """Keep some heads of a block, and drop the parameters of those that the model pruned."""
 
-    def settle(self, block: Block) -> None:
-        """Forgets the selection of a block, which the model no longer draws."""
+    def remove_selection(self, block: Block) -> None:
+        """Drop the selection of a block that the model no longer samples."""
         del self.selections[block.key]
-        del self._selecting[block.site(SELECTION)]
+        del self._selection_keys[block.site(SELECTION)]
 
     def _pyro_sample(self, msg: Any) -> None:
-        selection = self._selecting.get(msg["name"])
+        selection = self._selection_keys.get(msg["name"])
         if selection is not None and not msg["is_observed"]:
             msg["infer"]["prior"] = msg["fn"]
             msg["fn"] = self.selections[selection]().expand(msg["fn"].batch_shape)
-            msg[TOLD] = msg["infer"]
+            msg[SAVED_INFER] = msg["infer"]
             return
         if not (msg["is_observed"] or site_is_subsample(msg)):
             prior = msg["infer"]["prior"] = msg["fn"]
             msg["fn"] = as_distribution(msg["name"], self.get_posterior(msg["name"], prior), prior)
-        msg[TOLD] = msg["infer"]
+        msg[SAVED_INFER] = msg["infer"]
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
         heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
-        # pairs that no density counts may be read by the block above: drawn from another law than
-        # the prior they would move the likelihood, and nothing would pay for it
+        # pairs that no density counts still affect the block above: if they were not sampled from
+        # the prior, they would change the likelihood without a KL
         if heads and posterior is not prior:
             posterior.restrict(prior)
 
     def _pyro_post_sample(self, msg: Any) -> None:
-        told = msg.pop(TOLD, msg["infer"])
-        if msg["infer"] is not told:  # by poutine.replay, which knows the prior of another pass
-            msg["infer"] = msg["infer"] | told
+        saved = msg.pop(SAVED_INFER, msg["infer"])
+        if msg["infer"] is not saved:  # replaced by poutine.replay: has the prior of another pass
+            msg["infer"] = msg["infer"] | saved
         if msg["is_observed"] and "prior" in msg["infer"]:
-            # by a handler around the guide, which Pyro asks after it: the model's law is scored
+            # observed by a handler around the guide, which runs after it: score the prior
             msg["fn"] = msg["infer"].pop("prior").expand(msg["fn"].batch_shape)
         prior = msg["infer"].get("prior")
         if isinstance(prior, HeadVariable) and not isinstance(msg["fn"], HeadVariable):
@@ -286,35 +286,35 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         """The traces of the last pass: the model's and the guide's.
 
         Raises:
-            ValueError: A handler drew a site that the guide was not asked for.
+            ValueError: A handler sampled a site without the guide.
         """
         for name, site in self.trace.nodes.items():
-            asked = site["type"] != "sample" or "prior" in site["infer"]
-            if not (asked or site["is_observed"] or site_is_subsample(site)):
+            handled = site["type"] != "sample" or "prior" in site["infer"]
+            if not (handled or site["is_observed"] or site_is_subsample(site)):
                 raise ValueError(
-                    f"site {name!r} was drawn by a handler such as poutine.do or "
+                    f"site {name!r} was sampled by a handler such as poutine.do or "
                     "poutine.uncondition, so that there is no bound: give values by "
                     "poutine.condition or poutine.replay"
                 )
         return cast(tuple[Trace, Trace], super().get_traces())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the trace of a pass, whose tensors have a graph; a copy begins one."""
+        """Everything except the trace of the last pass, whose tensors have a graph."""
         return self.__dict__ | {"trace": Trace()}
 
     @property
     def model(self) -> HeadModel:
-        """The model that is read; not a submodule."""
+        """The model; not a submodule."""
         return cast(tuple[HeadModel], self._model)[0]
 
     @property
     def batch(self) -> Batch:
-        """The batch of this pass, the target included."""
-        return self.model_batch if self._told is None else self._told
+        """The batch that the guide is conditioned on, with its target."""
+        return self.model_batch if self._conditioning_batch is None else self._conditioning_batch
 
     @property
     def model_batch(self) -> Batch:
-        """The batch that the model runs on, whatever the guide is told."""
+        """The batch that the model runs on; see :meth:`conditioned_on`."""
         args, kwargs = self.args_kwargs
         batch = args[0] if args else kwargs["batch"]
         check_batch(batch)
@@ -326,20 +326,20 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         return [cast(SelectionFamily, family) for family in self.selections.values()]
 
     @contextmanager
-    def told(self, batch: Batch) -> Iterator[None]:
-        """Has the guide read another batch than the model runs on; the model's own pass stays.
+    def conditioned_on(self, batch: Batch) -> Iterator[None]:
+        """Context in which the guide is conditioned on another batch than the model runs on.
 
         Args:
             batch: Sentences of the same lengths.
         """
-        self._told = batch
+        self._conditioning_batch = batch
         try:
             yield
         finally:
-            self._told = None
+            self._conditioning_batch = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Runs the model once, every latent drawn from its posterior; returns all values."""
+        """Run the model with all latents sampled from their posteriors; return all values."""
         self.args_kwargs = args, kwargs
         try:
             self.prepare()
@@ -353,13 +353,13 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
 
 
 class Guide(ModelGuide):
-    """A posterior over the heads of a model: one family a block.
+    """A posterior over the heads of a model: one family for each block.
 
-    A subclass says which family stands at a block. What n-gram heads say has a family too,
-    :meth:`outputs`. More freedom: override :meth:`posterior`, which is told the block, the batch
-    and the states that the block reads, or :meth:`prepare`. A site of anything else, a latent of
-    the user's own, keeps its prior. A constructor is written as that of any module; the families
-    are asked for when it is through, so what changes them overrides :meth:`finish`.
+    A subclass defines :meth:`family`, the posterior family of a block's logits; :meth:`outputs` is
+    that of n-gram heads' outputs. For more freedom override :meth:`posterior`, which is given the
+    block, the batch and the block's states, or :meth:`prepare`. Any other site, such as a latent of
+    the user's own, keeps its prior. The families are made after the constructor: to change them
+    override :meth:`finish`.
 
     Args:
         model: A model that lists its latent ``blocks``.
@@ -374,19 +374,19 @@ class Guide(ModelGuide):
     """
 
     def finish(self) -> None:
-        """Makes the families too."""
+        """Make the posteriors of alignments, and the families of all blocks."""
         reads = self.reads
         super().finish()
-        noisy = [module.block for module in _noisy_modules(self.model)]
+        noisy_blocks = [module.block for module in _modules_with_noise(self.model)]
         maker = f"{type(self).__name__}.family must return"
         self.families = nn.ModuleDict(
-            {block.key: check_family(maker, self.family(block)) for block in noisy}
+            {block.key: check_family(maker, self.family(block)) for block in noisy_blocks}
         )
-        self._blocks = {block.site(): block for block in noisy}
-        told = find_conditioned_block(self.model)
-        if told is not None and reads in ("prefix", "target"):
-            output, block = cast(RowOutput, self.model.output), told.block
-            width = told.output_weight.shape[0]
+        self._blocks = {block.site(): block for block in noisy_blocks}
+        conditioned_block = find_conditioned_block(self.model)
+        if conditioned_block is not None and reads in ("prefix", "target"):
+            output, block = cast(RowOutput, self.model.output), conditioned_block.block
+            width = conditioned_block.output_weight.shape[0]
             scores = WordScores(block.heads, width, output, target=reads == "target")
             self.families[block.key] = TargetConditioned(
                 cast(Family, self.families[block.key]), scores
@@ -397,42 +397,40 @@ class Guide(ModelGuide):
 
     @abstractmethod
     def family(self, block: Block) -> Family:
-        """Makes the posterior family of a block."""
+        """Make the posterior family of a block."""
 
     def outputs(self, module: HeadBlock) -> Family:
-        """Makes the posterior family of heads without attention weights, such as n-grams.
+        """Make the posterior family of heads without attention weights, such as n-grams.
 
-        The block knows one that starts at the prior.
+        The default is initialised to the prior.
         """
         return module.make_posterior()
 
     @property
     def is_target_conditioned(self) -> bool:
-        """Whether alignments or a block's logits are told a text."""
+        """Whether the posterior of alignments or of a block's logits is conditioned on a text."""
         return super().is_target_conditioned or any(
-            isinstance(each, TargetConditioned) for each in self.families.values()
+            isinstance(family, TargetConditioned) for family in self.families.values()
         )
 
     def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
-        """Builds the posterior of a block's logits from what the block knows.
-
-        It is asked for the outputs of n-gram heads too, where they are drawn.
+        """Compute the posterior of a block's logits, or of the outputs of n-gram heads.
 
         Args:
-            block: The block; its family stands at ``self.families[block.key]``.
-            context: The batch, scores, logits below, mask, and the states of queries and keys, as
-                the model sees them along this sample.
+            block: The block; its family is ``self.families[block.key]``.
+            context: The batch, scores, logits below, mask, and the states of queries and keys, in
+                this pass.
         """
         return self.families[block.key](context)
 
     def dependence(self, block: Block) -> Dependence:
-        """The dependence of the block's family; none where the block has no family."""
+        """The dependence of the block's family; independent if it has none."""
         if block.key not in self.families:
             return Dependence(across_heads=False, on_lower_logits=False)
         return cast(Family, self.families[block.key]).dependence
 
     def prune(self, block: Block, heads: Sequence[int]) -> None:
-        """Forgets what belongs to other heads, and a block without heads."""
+        """Keep some heads of a block's family; without heads drop the family."""
         if block.key not in self.families:
             return
         if heads:
@@ -442,18 +440,18 @@ class Guide(ModelGuide):
             self._blocks = {site: b for site, b in self._blocks.items() if b.key != block.key}
 
     def get_posterior(self, name: str, prior: Any) -> Any:
-        """Answers with the family of the block, and with the prior elsewhere."""
+        """Return the posterior of the block's family; the prior for other sites."""
         if isinstance(prior, Alignments):
             return self.alignment_posterior(prior)
         block = self._blocks.get(name)
         if block is None or isinstance(prior, DeltaHeads):
             return prior
-        law = self.posterior(block, replace(context_of(name, prior), batch=self.batch))
-        check_head_distribution(name, law, prior.shape())
-        return law
+        posterior = self.posterior(block, replace(context_of(name, prior), batch=self.batch))
+        check_head_distribution(name, posterior, prior.shape())
+        return posterior
 
 
-def _noisy_modules(model: HeadModel) -> list[HeadBlock]:
+def _modules_with_noise(model: HeadModel) -> list[HeadBlock]:
     """The blocks whose logits have noise."""
     return [
         module
@@ -463,33 +461,35 @@ def _noisy_modules(model: HeadModel) -> list[HeadBlock]:
 
 
 def find_conditioned_block(model: HeadModel) -> HeadBlock | None:
-    """The block whose logits a guide moves by what it reads of the target.
+    """The block whose posterior of logits can be conditioned on the target.
 
-    It is the uppermost in which a decoder reads its source, or all of its own past where none is
-    drawn of those. None: no such logits are drawn, or the words of the model have no rows.
+    It is the top decoder block of cross-attention with latent logits, else of causal self-attention
+    without a window. None: there is no such block, or the output layer has no row for each token.
     """
     if not isinstance(model.output, RowOutput):
         return None
-    everywhere = [module for module in _noisy_modules(model) if module.band is None]
-    for chain in ("decoder-cross", "decoder-self"):
-        if found := [module for module in everywhere if module.block.chain == chain]:
-            return max(found, key=lambda module: module.block.layer)
+    candidates = [module for module in _modules_with_noise(model) if module.band is None]
+    for attention_type in ("decoder-cross", "decoder-self"):
+        if blocks := [
+            module for module in candidates if module.block.attention_type == attention_type
+        ]:
+            return max(blocks, key=lambda module: module.block.layer)
     return None
 
 
 class WithSelection(Messenger):
-    """Sets every selection of heads to the likeliest of its posterior: the same at every step.
+    """Set every selection of heads to the mode of its posterior: the same at every decoding step.
 
     Args:
         guide: The guide; one without a selection changes nothing.
-        draws: How many selections are drawn from the posterior instead, each for its copy of the
-            sentences in a batch that holds as many copies; 0: the likeliest is set.
+        num_samples: Number of selections to sample from the posterior instead, each for one copy of
+            the sentences in a batch of as many copies; 0: use the mode.
     """
 
-    def __init__(self, guide: ModelGuide | None, draws: int = 0) -> None:
+    def __init__(self, guide: ModelGuide | None, num_samples: int = 0) -> None:
         super().__init__()
         self.families = nn.ModuleDict() if guide is None else guide.selections
-        self.draws = draws
+        self.num_samples = num_samples
 
     def _pyro_sample(self, msg: Any) -> None:
         if isinstance(msg["fn"], Selection) and not msg["is_observed"]:
@@ -498,7 +498,7 @@ class WithSelection(Messenger):
                 msg["value"] = self._value_of(self.families[block](), msg["fn"].shape())
                 msg["infer"].pop("unselected", None)
 
-    def _value_of(self, law: Selection, shape: torch.Size) -> Tensor:
-        if not self.draws:
-            return law.mode.expand(shape)
-        return law.expand(shape[:-1]).sample(torch.Size([self.draws])).flatten(0, -2)
+    def _value_of(self, distribution: Selection, shape: torch.Size) -> Tensor:
+        if not self.num_samples:
+            return distribution.mode.expand(shape)
+        return distribution.expand(shape[:-1]).sample(torch.Size([self.num_samples])).flatten(0, -2)

@@ -1,4 +1,4 @@
-"""Effects around a pass: the plug-in network, evaluation mode, parameters told to Pyro."""
+"""Effect handlers: the plug-in network, evaluation mode, and registration of parameters."""
 
 from __future__ import annotations
 
@@ -30,57 +30,57 @@ __all__ = [
     "StrayParameters",
     "blocked_from_tracers",
     "evaluation_mode",
-    "own_parameters",
+    "isolated_param_store",
     "plug_in_value",
     "register_parameters",
 ]
 
 
-def plug_in_value(law: Any) -> Tensor:
-    """The value a plug-in network uses: a location, or the likeliest of what is discrete.
+def plug_in_value(distribution: Any) -> Tensor:
+    """The value that a plug-in network uses: a mean, or the mode of a discrete distribution.
 
     Raises:
-        ValueError: The law knows no such value.
+        ValueError: The distribution implements neither.
     """
-    if isinstance(law, HeadVariable):
-        return law.location
-    if isinstance(law, Selection | Alignments):
-        return law.mode
-    if isinstance(law, Independent | MaskedDistribution):
-        return plug_in_value(law.base_dist)
-    if law.support is constraints.boolean:  # whose mode is no number where both are as likely
-        return (law.mean > 0.5).to(law.mean.dtype)
+    if isinstance(distribution, HeadVariable):
+        return distribution.location
+    if isinstance(distribution, Selection | Alignments):
+        return distribution.mode
+    if isinstance(distribution, Independent | MaskedDistribution):
+        return plug_in_value(distribution.base_dist)
+    if distribution.support is constraints.boolean:  # its mode is NaN if both are equally likely
+        return (distribution.mean > 0.5).to(distribution.mean.dtype)
     try:
-        return law.mode if law.support.is_discrete else law.mean
+        return distribution.mode if distribution.support.is_discrete else distribution.mean
     except NotImplementedError:
         raise ValueError(
-            "a plug-in network takes the mode of what is discrete and the mean of what is not: "
-            f"{type(law).__name__} knows it not"
+            "a plug-in network uses the mode of discrete distributions and the mean of others: "
+            f"{type(distribution).__name__} implements neither"
         ) from None
 
 
 @contextmanager
 def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
-    """Puts modules in evaluation mode, and every sub-module back in the mode it was in."""
-    modes = {part: part.training for module in modules for part in module.modules()}
+    """Context of evaluation mode; restores the mode of every submodule."""
+    modes = {submodule: submodule.training for module in modules for submodule in module.modules()}
     for module in modules:
         module.eval()
     try:
         with passes():
             yield
     finally:
-        for part, mode in modes.items():
-            part.training = mode
+        for submodule, mode in modes.items():
+            submodule.training = mode
 
 
 class PlugIn(Messenger):
-    """Sets every latent site to its prior's plug-in value: a deterministic network.
+    """Set every latent site to its prior's mean or mode: a deterministic network.
 
-    Its likelihood is the exact one of *another* model, never a bound on this one.
+    Its likelihood is that of *another* model, and no bound on this one.
 
     Example:
         >>> with lh.PlugIn():
-        ...     once, again = model.law(batch), model.law(batch)
+        ...     once, again = model.token_distribution(batch), model.token_distribution(batch)
         >>> once.log_prob(batch.target) == again.log_prob(batch.target)
         tensor([True, True])
     """
@@ -94,21 +94,21 @@ class PlugIn(Messenger):
     def _pyro_post_sample(self, msg: Any) -> None:
         if msg["infer"].get("unselected"):
             raise ValueError(
-                f"site {msg['name']!r}: which heads speak is its guide's to say; use the plug-in "
-                "network under latentheads.guide.WithSelection(guide)"
+                f"site {msg['name']!r}: the selection of heads comes from the guide; use the "
+                "plug-in network under latentheads.guide.WithSelection(guide)"
             )
 
 
 def blocked_from_tracers() -> Any:
-    """Hides a pass from tracers outside it, which can still set a selection."""
+    """Hide a pass from outer handlers, except for selections of heads."""
     return poutine.block(hide_fn=lambda site: not isinstance(site["fn"], Selection))
 
 
 class SharedSamples(Messenger):
-    """Draws what all sentences share once and gives it back in all further passes.
+    """Sample latents that all sentences share once, and reuse them in all later passes.
 
     Args:
-        values: What is known from the start, by site.
+        values: Values by site, if known already.
     """
 
     def __init__(self, values: Mapping[str, Tensor] | None = None) -> None:
@@ -126,16 +126,20 @@ class SharedSamples(Messenger):
 
 
 class FromPrior(Messenger):
-    """Draws pairs without a latent from the prior, also where a guide has drawn them itself."""
+    """Sample pairs without a latent from the prior, even if a guide has sampled them."""
 
     def _pyro_sample(self, msg: Any) -> None:
-        law, proposed = msg["fn"], msg["value"]
-        if isinstance(law, HeadVariable) and proposed is not None and not msg["is_observed"]:
-            msg["value"] = law.complete(proposed)
+        distribution, proposed = msg["fn"], msg["value"]
+        if (
+            isinstance(distribution, HeadVariable)
+            and proposed is not None
+            and not msg["is_observed"]
+        ):
+            msg["value"] = distribution.complete(proposed)
 
 
-class _Itself:
-    """Gives a parameter when called; a pickled copy is empty until a pass sets it anew."""
+class _ParameterReference:
+    """A weak reference to a parameter; a pickled copy is empty until the next pass."""
 
     def __init__(self, parameter: nn.Parameter | None = None) -> None:
         self.reference = None if parameter is None else weakref.ref(parameter)
@@ -143,63 +147,68 @@ class _Itself:
     def __call__(self) -> nn.Parameter | None:
         return None if self.reference is None else self.reference()
 
-    def __reduce__(self) -> tuple[type[_Itself], tuple[()]]:
-        return _Itself, ()
+    def __reduce__(self) -> tuple[type[_ParameterReference], tuple[()]]:
+        return _ParameterReference, ()
 
 
 def register_parameters(name: str, module: nn.Module) -> None:
-    """Tells Pyro of a module's parameters, without its global parameter store.
+    """Register a module's parameters with Pyro, without its global parameter store.
 
-    ``SVI`` captures parameters through ``param`` statements, and ``Trace_ELBO`` takes gradients
-    only where it meets one. So one statement is made always, and all of them under a tracer that
-    captures parameters: a loop with a torch optimiser pays for one, and two models with the same
-    names in one process never share a tensor. Such a tracer also finds each tensor's name where
-    ``pyro.optim`` looks for it, for options by name and for the optimiser's state.
+    ``SVI`` captures parameters through ``param`` statements, and ``Trace_ELBO`` computes gradients
+    only if there is one. So there is always one statement, and one for each parameter under a
+    handler that captures parameters: a loop with a torch optimiser pays for one only, and two
+    models with the same names never share a tensor. In the latter case ``pyro.optim`` also finds
+    the name of each tensor, for options by name and for the optimiser's state.
     """
-    captured = any(isinstance(h, TraceMessenger) and h.param_only for h in _PYRO_STACK)
+    captured = any(
+        isinstance(handler, TraceMessenger) and handler.param_only for handler in _PYRO_STACK
+    )
     for parameter_name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            parameter.unconstrained = _Itself(parameter)  # type: ignore[attr-defined]
-            _state_parameter(f"{name}.{parameter_name}", parameter)
+            parameter.unconstrained = _ParameterReference(parameter)  # type: ignore[attr-defined]
+            _register_param(f"{name}.{parameter_name}", parameter)
             if not captured:
                 return
             pyro.get_param_store()._param_to_name[parameter] = f"{name}.{parameter_name}"
 
 
-def own_parameters() -> AbstractContextManager[None]:
-    """Lets a module of Pyro's have its own parameters, and not another's of the same names.
+def isolated_param_store() -> AbstractContextManager[None]:
+    """Context with an empty Pyro parameter store.
 
-    Pyro keeps them by name in one store: the second of two guides would take the first one's.
+    The store is global and keyed by name: the second of two Pyro guides would share the parameters
+    of the first.
     """
     return cast(AbstractContextManager[None], pyro.get_param_store().scope())
 
 
 class StrayParameters(Messenger):
-    """Notes what ``pyro.param`` gives in a pass, where that is no parameter of a module.
+    """Record the ``pyro.param`` statements that are no parameters of a module.
 
-    Training moves those of the module alone.
+    They are not trained.
 
     Args:
-        module: Whose parameters are trained.
+        module: The module whose parameters are trained.
 
     Attributes:
-        found: The names of the others.
+        names: Names of the other parameters.
     """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self.found: list[str] = []
+        self.names: list[str] = []
 
     def _pyro_post_param(self, msg: Any) -> None:
         value = msg["value"]
-        given = value.unconstrained() if hasattr(value, "unconstrained") else value
-        own = self.module.parameters()
-        if not any(given is each or given.data_ptr() == each.data_ptr() for each in own):
-            self.found.append(msg["name"])
+        parameter = value.unconstrained() if hasattr(value, "unconstrained") else value
+        trained = self.module.parameters()
+        if not any(
+            parameter is other or parameter.data_ptr() == other.data_ptr() for other in trained
+        ):
+            self.names.append(msg["name"])
 
 
-def _state_parameter(name: str, parameter: nn.Parameter) -> None:
+def _register_param(name: str, parameter: nn.Parameter) -> None:
     def value(*_: Any, **__: Any) -> Tensor:
         return parameter
 

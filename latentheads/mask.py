@@ -1,4 +1,4 @@
-"""Which keys a query may read, and which (query, key) pairs carry a latent."""
+"""Masks: which keys a query may attend to, and which (query, key) pairs carry a latent."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ __all__ = ["AttentionMask", "PairMask", "causal"]
 
 @dataclass(frozen=True, slots=True)
 class PairMask:
-    """The validity of a block's (query, key) pairs, made once a pass and shared by its chain.
+    """The mask of a block's (query, key) pairs, shared by all blocks of an attention type.
 
     Attributes:
-        bias: Added to the logits just before the softmax: 0 where a key may be read, else -inf.
-        latent: 1 where a pair carries a latent, 0 elsewhere. A padded query, a padded or future
-            key, and a row with a single readable key carry none.
-        pairs: How many pairs of each sentence carry a latent.
+        bias: Added to the logits before the softmax: 0 where a query may attend to a key, else
+            -inf.
+        latent: 1 where a pair carries a latent, else 0. A padded query, a padded or future key, and
+            a row with a single unmasked key carry none.
+        pairs: Number of pairs of each sentence that carry a latent.
     """
 
     bias: Float[Tensor, "*batch 1 query key"]
@@ -30,63 +31,67 @@ class PairMask:
     @classmethod
     def build(
         cls,
-        readable: Bool[Tensor, "*batch query key"],
+        attn_mask: Bool[Tensor, "*batch query key"],
         queries: Bool[Tensor, "*batch query"],
         dtype: torch.dtype = torch.float32,
     ) -> PairMask:
-        """Makes the mask of a block from the keys each query may read and the real queries.
+        """Make the mask from the keys that each query may attend to, and the real queries.
 
-        A row without a readable key reads everything, so that its softmax stays finite; it is
+        A row whose keys are all masked attends to all, so that its softmax stays finite. It is
         padding and is never counted.
         """
-        counts = readable.sum(-1, keepdim=True)
-        bias = torch.zeros(readable.shape, dtype=dtype, device=readable.device)
-        bias = bias.masked_fill(~readable & (counts > 0), -torch.inf)
-        latent = (readable & queries.unsqueeze(-1) & (counts > 1)).to(dtype)
+        num_keys = attn_mask.sum(-1, keepdim=True)
+        bias = torch.zeros(attn_mask.shape, dtype=dtype, device=attn_mask.device)
+        bias = bias.masked_fill(~attn_mask & (num_keys > 0), -torch.inf)
+        latent = (attn_mask & queries.unsqueeze(-1) & (num_keys > 1)).to(dtype)
         return cls(bias.unsqueeze(-3), latent, latent.sum((-1, -2)))
 
     def to_dense(self, logits: Tensor) -> tuple[Tensor, PairMask]:
-        """Logits and mask with a column for every key: as they are."""
+        """Logits and mask with a column for every key: unchanged."""
         return logits, self
 
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """Which positions the layers of a stack may read, from which the masks of pairs are made.
+    """Which positions the layers of a stack may attend to; makes the masks of pairs.
 
     Attributes:
-        drawn: The queries whose heads are drawn.
-        valid: The positions that are no padding; None in a causal stack, where padding follows
-            every real token.
+        latent_queries: True at queries whose heads are latent.
+        valid: True at positions that are not padding; None in a causal stack, where padding is on
+            the right.
         start: Position of the first query.
-        dtype: Of densities.
+        dtype: The dtype of densities.
     """
 
-    drawn: Bool[Tensor, "*batch query"]
+    latent_queries: Bool[Tensor, "*batch query"]
     valid: Bool[Tensor, "*batch key"] | None = None
     start: int = 0
     dtype: torch.dtype = torch.float32
 
     @cached_property
     def mask(self) -> PairMask:
-        """The mask of all pairs, made where a layer asks for it and shared by the others."""
-        queries = self.drawn.shape[-1]
+        """The mask of all pairs, computed on first use."""
+        num_queries = self.latent_queries.shape[-1]
         if self.valid is None:
-            readable = causal(self.start + queries, self.drawn.device, self.start)
+            attn_mask = causal(self.start + num_queries, self.latent_queries.device, self.start)
         else:
-            readable = self.valid.unsqueeze(-2)
-        shape = (*self.drawn.shape, readable.shape[-1])
-        return PairMask.build(readable.expand(shape), self.drawn, self.dtype)
+            attn_mask = self.valid.unsqueeze(-2)
+        shape = (*self.latent_queries.shape, attn_mask.shape[-1])
+        return PairMask.build(attn_mask.expand(shape), self.latent_queries, self.dtype)
 
     def outputs(self, size: int) -> PairMask:
-        """The mask of what heads say: every coordinate at a real query carries a latent.
+        """The mask of latent head outputs: every coordinate at a latent query carries a latent.
 
-        Its columns are coordinates instead of keys, and all of them may be read.
+        Its columns are coordinates instead of keys, and none is masked.
 
         Args:
-            size: Width of what a head says.
+            size: Width of a head's output.
         """
-        latent = self.drawn.to(self.dtype).unsqueeze(-1).expand(*self.drawn.shape, size)
+        latent = (
+            self.latent_queries.to(self.dtype)
+            .unsqueeze(-1)
+            .expand(*self.latent_queries.shape, size)
+        )
         bias = latent.new_zeros(()).expand(latent.shape).unsqueeze(-3)
         return PairMask(bias, latent, latent.sum((-1, -2)))
 
@@ -94,5 +99,5 @@ class AttentionMask:
 def causal(
     length: int, device: torch.device | None = None, start: int = 0
 ) -> Bool[Tensor, "query length"]:
-    """True where key s is not later than query t, of the queries from a position on."""
+    """The causal mask: True where key s is not later than query t, for queries from ``start``."""
     return torch.ones(length - start, length, dtype=torch.bool, device=device).tril(start)

@@ -1,4 +1,4 @@
-"""Names: which block a latent belongs to, and what its sites are called."""
+"""Names of blocks and of their sample sites."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from latentheads.checks import check_known, split_items
 
 __all__ = [
+    "ALIGNED_POSITION",
     "ALIGNMENT",
     "ATTENTION_TYPES",
-    "POINTING",
     "SELECTION",
     "SENTENCES",
     "TARGET",
@@ -27,26 +27,26 @@ SENTENCES = "sentences"
 TARGET = "target"
 ATTENTION_TYPES = ("encoder-self", "decoder-self", "decoder-cross")
 ALIGNMENT = "decoder-alignment"
-"""The chain of the alignment blocks above a decoder."""
-POINTING = "choice"
-"""The name of the draw of their heads: the position that each points at."""
+"""The attention type of the alignment blocks above a decoder."""
+ALIGNED_POSITION = "choice"
+"""The latent of alignment blocks: the position that each head points at."""
 SELECTION = "selection"
-"""The name of the draw of which heads of a block speak."""
+"""The latent of blocks that select their heads: which of them are active."""
 
 
 def block_of(site: str) -> str:
-    """``encoder.2.self.logits`` is a site of ``encoder.2.self``; so is that itself."""
+    """``encoder.2.self.logits`` is a site of the block ``encoder.2.self``."""
     return ".".join(site.split(".")[:3])
 
 
 def attention_type_of(site: str) -> str:
-    """``encoder.2.self.logits`` belongs to ``encoder-self``."""
+    """``encoder.2.self.logits`` has the attention type ``encoder-self``."""
     stack, _, kind, *_ = site.split(".")
     return f"{stack}-{kind}"
 
 
 def latent_of(site: str) -> str:
-    """``encoder.2.self.logits`` is of ``logits``."""
+    """``encoder.2.self.logits`` has the latent ``logits``."""
     return site.rpartition(".")[2]
 
 
@@ -56,63 +56,66 @@ def layer_of(site: str) -> int:
 
 
 def side_of(name: str) -> str:
-    """The chain ``encoder-self`` and the site ``encoder.2.self.logits`` are of the ``encoder``."""
+    """Both ``encoder-self`` and ``encoder.2.self.logits`` belong to the ``encoder``."""
     return "encoder" if name.startswith("encoder") else "decoder"
 
 
 def parse_attention_types(text: str) -> tuple[str, ...] | None:
-    """The chains that a word names: all (None), none, or some with commas between."""
+    """Parse attention types: all (None), none, or a comma-separated list."""
     if text == "all":
         return None
-    chains = () if text == "none" else tuple(split_items(text))
-    for chain in chains:
-        check_known("chain", chain, ATTENTION_TYPES, more=", or all, or none")
-    return chains
+    attention_types = () if text == "none" else tuple(split_items(text))
+    for attention_type in attention_types:
+        check_known("attention type", attention_type, ATTENTION_TYPES, more=", or all, or none")
+    return attention_types
 
 
 def check_attention_types(
-    name: str, given: Collection[str], known: Collection[str] = ATTENTION_TYPES
+    name: str, attention_types: Collection[str], known: Collection[str] = ATTENTION_TYPES
 ) -> None:
-    """Refuses what is no list of chains; a text would be read letter by letter.
+    """Check a list of attention types.
 
     Args:
-        name: What it is called, for the error.
-        given: The chains.
-        known: Those that there are.
+        name: The argument's name, for the error.
+        attention_types: The attention types.
+        known: All attention types of the network.
 
     Raises:
-        ValueError: It is a text, or one is no chain.
+        ValueError: It is a string, or contains an unknown attention type.
     """
-    if isinstance(given, str):
-        raise ValueError(f"{name} must be a list of chains, got one text: [{given!r}]")
-    for chain in given:
-        check_known("chain", chain, known)
+    if isinstance(attention_types, str):
+        raise ValueError(
+            f"{name} must be a list of attention types, got a string: [{attention_types!r}]"
+        )
+    for attention_type in attention_types:
+        check_known("attention type", attention_type, known)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The address of one module whose heads stand side by side.
+    """The address of one attention block.
 
     Args:
-        chain: One of ``ATTENTION_TYPES``; a cascade runs along a chain, bottom to top.
+        attention_type: One of ``ATTENTION_TYPES``; a cascade runs through the blocks of one type,
+            from the bottom up.
         layer: Layer of the stack, from 0.
         heads: Number of heads H of the block.
-        begins: The layer of the chain's first block; layers without heads may lie below it.
+        first_layer: The layer of the lowest block of this type; layers below it have none.
 
     Example:
         >>> lh.Block("encoder-self", layer=2, heads=4).site()
         'encoder.2.self.logits'
     """
 
-    chain: str
+    attention_type: str
     layer: int
     heads: int
-    begins: int = 0
+    first_layer: int = 0
 
     @property
     def name(self) -> str:
-        """For example ``encoder.2.self``."""
-        stack, kind = self.chain.split("-")
+        """The name, for example ``encoder.2.self``."""
+        stack, kind = self.attention_type.split("-")
         return f"{stack}.{self.layer}.{kind}"
 
     @property
@@ -121,9 +124,9 @@ class Block:
         return self.name.replace(".", "_")
 
     @property
-    def first(self) -> bool:
-        """Whether nothing lies below this block in its chain."""
-        return self.layer == self.begins
+    def is_lowest(self) -> bool:
+        """Whether this is the lowest block of its attention type."""
+        return self.layer == self.first_layer
 
     def site(self, latent: str = "logits") -> str:
         """Name of the block's sample site, for example ``encoder.2.self.logits``."""

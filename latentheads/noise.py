@@ -1,4 +1,4 @@
-"""Streams of noise of their own: what is drawn in one moves no other."""
+"""Separate streams of random numbers: sampling from one leaves all others unchanged."""
 
 from __future__ import annotations
 
@@ -12,50 +12,51 @@ __all__ = ["NoiseStream", "fixed_noise"]
 
 
 class NoiseStream:
-    """Random numbers of their own, which go on where they stopped.
+    """A random number stream of its own, which continues where it stopped.
 
     Args:
-        device: What is drawn on, beside the CPU.
-        seed: Of the numbers.
+        device: A device to sample on, besides the CPU.
+        seed: The seed.
     """
 
     def __init__(self, device: torch.device, seed: int) -> None:
-        drawn = (torch.device("cpu"), *([device] if device.type == "cuda" else []))
-        self._devices = {each.type: each for each in drawn}
-        self._drawing = False
+        self._devices = {"cpu": torch.device("cpu")}
+        if device.type == "cuda":
+            self._devices["cuda"] = device
+        self._is_active = False
         self.seed(seed)
 
     @property
     def states(self) -> dict[str, Tensor]:
-        """Where the generator of every device stands, by the device's kind."""
-        return self._read() if self._drawing else self._states
+        """The state of every device's generator, by device type."""
+        return self._get_states() if self._is_active else self._states
 
     def seed(self, seed: int) -> None:
-        """Begins anew."""
+        """Restart from a seed."""
         self._states = {
             kind: torch.Generator(device).manual_seed(int(seed)).get_state()
             for kind, device in self._devices.items()
         }
 
     def set(self, states: Mapping[str, Tensor]) -> None:
-        """Goes to where the generators stood once."""
+        """Restore the states of the generators."""
         self._states = {kind: state.cpu().clone() for kind, state in states.items()}
 
     @contextmanager
-    def drawing(self) -> Iterator[None]:
-        """Whatever is drawn within comes from here; the numbers around go on as if it were not."""
+    def active(self) -> Iterator[None]:
+        """Context in which all random numbers come from this stream; the outer ones go on after."""
         cuda = self._devices.get("cuda")
         with torch.random.fork_rng([] if cuda is None else [cuda]):
             torch.set_rng_state(self._states["cpu"])
             if cuda is not None:
                 torch.cuda.set_rng_state(self._states["cuda"], cuda)
-            self._drawing = True
+            self._is_active = True
             try:
                 yield
             finally:
-                self._states, self._drawing = self._read(), False
+                self._states, self._is_active = self._get_states(), False
 
-    def _read(self) -> dict[str, Tensor]:
+    def _get_states(self) -> dict[str, Tensor]:
         states = {"cpu": torch.get_rng_state()}
         if (cuda := self._devices.get("cuda")) is not None:
             states["cuda"] = torch.cuda.get_rng_state(cuda)
@@ -64,13 +65,13 @@ class NoiseStream:
 
 @contextmanager
 def fixed_noise(seed: int, device: torch.device) -> Iterator[None]:
-    """Draws from a seed of its own and leaves the surrounding streams of noise untouched.
+    """Context with a seed of its own, which leaves all outer random number generators unchanged.
 
-    Those of devices on which nothing is drawn too, which ``torch.manual_seed`` would begin anew.
+    ``torch.manual_seed`` would reseed those of all devices.
 
     Args:
-        seed: Of the noise.
-        device: What is drawn on, beside the CPU.
+        seed: The seed.
+        device: A device to sample on, besides the CPU.
     """
-    with NoiseStream(device, seed).drawing():
+    with NoiseStream(device, seed).active():
         yield

@@ -1,7 +1,7 @@
-"""What holds around passes of a network: one thread at a time, and denormal numbers count as 0.
+"""Context of passes of a network: one thread at a time, and denormal numbers are flushed to 0.
 
-Pyro's handlers are one stack for the whole process. Two threads that run models at once would find
-each other's handlers there, so the second waits until the first has ended.
+Pyro has one stack of effect handlers for the whole process. Two threads that run models at once
+would see each other's handlers, so the second waits until the first has finished.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["one_at_a_time", "passes"]
 
 
 class _Lock:
-    """Held by the thread that runs a model; a forked process begins with one that is free."""
+    """A lock that is held by the thread that runs a model; a forked process gets a free one."""
 
     def __init__(self) -> None:
         self.renew()
@@ -32,13 +32,13 @@ _LOCK = _Lock()
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Waits until no other thread is in such a context; the same thread may open it again."""
+    """Context that only one thread enters at a time; reentrant."""
     with _LOCK.lock:
         yield
 
 
 @contextmanager
 def passes() -> Iterator[None]:
-    """Around passes of a network: no other thread runs one, and denormal numbers count as 0."""
+    """Context of passes of a network: one thread at a time, denormal numbers flushed to 0."""
     with one_at_a_time(), flush_denormals():
         yield

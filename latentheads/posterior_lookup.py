@@ -1,4 +1,4 @@
-"""What a guide may answer at a site, and what it is told there."""
+"""The posterior of a site: checks of what a guide returns, and the context that it is given."""
 
 from __future__ import annotations
 
@@ -17,113 +17,120 @@ from latentheads.alignment.distribution import (
     CategoricalParameters,
     check_parameters,
 )
-from latentheads.alignment.transitions import later_steps
+from latentheads.alignment.transitions import later_transitions
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.distributions.heads import is_expandable
 from latentheads.layers.numeric import full_precision
-from latentheads.names import POINTING
+from latentheads.names import ALIGNED_POSITION
 
-__all__ = ["as_distribution", "conditioned", "context_of"]
+__all__ = ["as_distribution", "context_of", "with_parameters"]
 
 IMPOSSIBLE = NOWHERE / 2
-"""A score that no position has which may be pointed at."""
+"""Scores of masked positions lie below this, all others above."""
 
 
-def as_distribution(site: str, answer: Any, prior: Any) -> Any:
-    """What a guide answers at a site, as a law of the prior's shape; a value is a point.
+def as_distribution(site: str, posterior: Any, prior: Any) -> Any:
+    """Convert what a guide returns for a site to a distribution of the prior's shape.
+
+    A tensor becomes a ``Delta``.
 
     Raises:
-        ValueError: It is no law, or one of another shape.
+        ValueError: It is no distribution, or one of another shape.
     """
-    law = answer
-    if isinstance(answer, Tensor):
-        law = dist.Delta(answer, event_dim=min(answer.dim(), prior.event_dim))
-    if not isinstance(law, TorchDistributionMixin):
+    distribution = posterior
+    if isinstance(posterior, Tensor):
+        distribution = dist.Delta(posterior, event_dim=min(posterior.dim(), prior.event_dim))
+    if not isinstance(distribution, TorchDistributionMixin):
         raise ValueError(
             f"site {site!r}: get_posterior must return a distribution of Pyro, such as the "
-            f"prior itself, got {type(law).__name__}"
+            f"prior itself, got {type(distribution).__name__}"
         )
-    if law.event_shape != prior.event_shape or not is_expandable(
-        law.batch_shape, prior.batch_shape
-    ):
+    shape = distribution.batch_shape
+    if distribution.event_shape != prior.event_shape or not is_expandable(shape, prior.batch_shape):
         raise ValueError(
-            f"site {site!r}: get_posterior must return a distribution of {_say_shapes(prior)}, "
-            f"as the prior, got {_say_shapes(law)}"
+            f"site {site!r}: get_posterior must return a distribution of "
+            f"{_describe_shapes(prior)}, as the prior, got {_describe_shapes(distribution)}"
         )
-    return law if law.batch_shape == prior.batch_shape else law.expand(prior.batch_shape)
+    return distribution if shape == prior.batch_shape else distribution.expand(prior.batch_shape)
 
 
-def _say_shapes(law: Any) -> str:
-    return f"event_shape {tuple(law.event_shape)} and batch_shape {tuple(law.batch_shape)}"
+def _describe_shapes(distribution: Any) -> str:
+    event_shape, batch_shape = tuple(distribution.event_shape), tuple(distribution.batch_shape)
+    return f"event_shape {event_shape} and batch_shape {batch_shape}"
 
 
 def context_of(site: str, prior: Any) -> HeadContext:
-    """What a block knew when its heads were drawn.
+    """The context of a block: what it computed before its heads were sampled.
 
     Raises:
-        ValueError: The prior is a law of another library, which does not say.
+        ValueError: The prior is a distribution without a context.
     """
     if not isinstance(prior, HeadVariable):
         raise ValueError(
-            f"site {site!r}: a prior whose posterior is another law must be a HeadVariable, such "
-            f"as NormalHeads, which says what its block knew; got {type(prior).__name__}"
+            f"site {site!r}: a prior with a separate posterior must be a HeadVariable, such as "
+            f"NormalHeads, which carries the context of its block; got {type(prior).__name__}"
         )
     return prior.context
 
 
-def conditioned(prior: Alignments, pointing: CategoricalParameters) -> Alignments:
-    """A law of alignments of other parameters, in the place of a block's prior.
+def with_parameters(prior: Alignments, parameters: CategoricalParameters) -> Alignments:
+    """The distribution of a block's alignments with other parameters: a posterior.
 
-    Where the prior's heads may not point, these do not either, whatever their scores there.
+    Positions that are masked in the prior are masked here too.
 
     Raises:
-        ValueError: They are those of no law of the block's alignments, or, where Pyro validates,
-            leave a word that is counted no position.
+        ValueError: The parameters do not fit the prior, or, if Pyro's validation is enabled, mask
+            all positions of a word.
     """
-    site = POINTING if prior.context is None else prior.context.block.site(POINTING)
-    check_parameters(site, pointing, prior.pointing)
-    barred = prior.pointing.scores <= IMPOSSIBLE
-    scores = full_precision(pointing.scores).clamp_min(NOWHERE).masked_fill(barred, NOWHERE)
-    found = replace(pointing, scores=scores)
+    site = ALIGNED_POSITION if prior.context is None else prior.context.block.site(ALIGNED_POSITION)
+    check_parameters(site, parameters, prior.parameters)
+    masked_keys = prior.parameters.scores <= IMPOSSIBLE
+    scores = full_precision(parameters.scores).clamp_min(NOWHERE).masked_fill(masked_keys, NOWHERE)
+    masked = replace(parameters, scores=scores)
     if is_validation_enabled():
-        _check_masks(site, found, barred, prior.valid)
-    return Alignments(found, prior.valid, prior.below, prior.context)
+        _check_masks(site, masked, masked_keys, prior.valid)
+    return Alignments(masked, prior.valid, prior.below, prior.context)
 
 
 def _check_masks(
     site: str,
-    law: CategoricalParameters,
-    barred: Bool[Tensor, "*batch target head key"],
+    parameters: CategoricalParameters,
+    prior_mask: Bool[Tensor, "*batch target head key"],
     valid: Bool[Tensor, "*inner target"],
 ) -> None:
-    """Refuses minus infinity in what a head reads, and a counted word that has nowhere to point.
+    """Check that scores of pairs are finite, and that every real word has a position.
 
     Args:
-        site: Of the alignments, for the message.
-        law: The posterior.
-        barred: Where its heads may not point.
-        valid: True at the words that are counted.
+        site: The sample site of the alignments, for the message.
+        parameters: The posterior's parameters.
+        prior_mask: True where the prior masks a position.
+        valid: True at real words.
 
     Raises:
-        ValueError: It has no KL, or a word no position, alone or given what it reads.
+        ValueError: A score is minus infinity, so that there is no KL, or all positions of a word
+            are masked, alone or given the heads that it is conditioned on.
     """
-    counted, shut = valid[..., None] & ~barred.all(-1), law.scores <= IMPOSSIBLE
-    stuck = (counted & shut.all(-1)).any()
-    for (head, lower), read in law.between.items():
-        if (read > IMPOSSIBLE).all():
-            continue  # it masks nothing: a chain makes no tensor of all words' pairs of positions
-        if read.isneginf().any():
+    counted, masked = valid[..., None] & ~prior_mask.all(-1), parameters.scores <= IMPOSSIBLE
+    unreachable = (counted & masked.all(-1)).any()
+    for (head, lower), pair_scores in parameters.pair_scores.items():
+        if (pair_scores > IMPOSSIBLE).all():
+            continue  # nothing is masked: saves a tensor of all pairs of positions of all words
+        if pair_scores.isneginf().any():
             raise ValueError(
-                f"site {site!r}: what a head reads of another must be finite: mask it by NOWHERE, "
+                f"site {site!r}: scores of a pair of heads must be finite: mask them by NOWHERE, "
                 f"{NOWHERE:g}, for minus infinity has no KL"
             )
-        place, below = head - law.first, lower - law.first
-        own, known = law.scores[..., place, :], counted[..., place, None]
-        before = ~(shut[..., below, :] if below >= 0 else barred[..., place, :])
-        if law.chained:
-            own, known, before = own[..., 1:, :], known[..., 1:, :], before[..., :-1, :]
-            read = later_steps(read)
-        nowhere = (own[..., None, :] + read <= IMPOSSIBLE).all(-1)
-        stuck |= (nowhere & before & known).any()
-    if stuck:
-        raise ValueError(f"site {site!r}: scores leave a word no position that it may point at")
+        index, below = head - parameters.first_head, lower - parameters.first_head
+        scores, valid_words = parameters.scores[..., index, :], counted[..., index, None]
+        lower_allowed = ~(masked[..., below, :] if below >= 0 else prior_mask[..., index, :])
+        if parameters.chained:
+            scores, valid_words, lower_allowed = (
+                scores[..., 1:, :],
+                valid_words[..., 1:, :],
+                lower_allowed[..., :-1, :],
+            )
+            pair_scores = later_transitions(pair_scores)
+        nowhere = (scores[..., None, :] + pair_scores <= IMPOSSIBLE).all(-1)
+        unreachable |= (nowhere & lower_allowed & valid_words).any()
+    if unreachable:
+        raise ValueError(f"site {site!r}: scores mask all positions of a word")

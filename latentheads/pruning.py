@@ -1,23 +1,24 @@
-r"""Real removal of heads: the same network with smaller matrices.
+r"""Head pruning: the same network with smaller matrices.
 
-Michel, Levy and Neubig 2019, https://arxiv.org/abs/1905.10650; behind gates, Voita et al. 2019,
-https://arxiv.org/abs/1905.09418.
+Michel, Levy and Neubig 2019, https://arxiv.org/abs/1905.10650; after training with gates, Voita et
+al. 2019, https://arxiv.org/abs/1905.09418.
 
-To remove a head is to set what it says to zero. Its value and output weights go in any case. Its
-logits may go too where nothing else depends on them, as the
-:class:`~latentheads.families.Dependence` of prior and posterior tells:
+Pruning a head sets its output to zero. Its value and output weights are always removed. Its logits
+are removed if nothing else depends on them, as the :class:`~latentheads.families.Dependence` of
+prior and posterior says:
 
-* neither mixes heads nor reads what lies below: in each block the heads that speak are drawn;
-* they read the logits of the same head below, as RealFormer does: the logits of a head are drawn in
-  all blocks of its chain, up to the last that speaks, if it speaks in one of them;
-* they mix heads within a block: all of them are drawn where one speaks;
-* they mix heads below, as a cascade does: all are drawn, up to the last block that speaks.
+* If they neither mix heads nor depend on lower blocks, only logits of active heads are sampled.
+* If they depend on the logits of the same head below, as in RealFormer, the logits of a head are
+  sampled in all blocks of its attention type up to the last in which it is active.
+* If they mix heads of a block, all of its heads are sampled if one is active.
+* If they mix heads of lower blocks, as a cascade does, all heads are sampled up to the last active
+  block.
 
-N-gram heads have no logits: each goes whole, with the noise around what it says. Where that is
-mixed, the heads of a block stay or go together.
+N-gram heads have no logits: each is removed with the noise of its output. If the noise is mixed
+over heads, all heads of a block stay or go together.
 
-So the network is equal in every case, under noise too, and always smaller. What is no longer drawn
-has no KL either: the bound is that of the smaller model.
+The smaller network computes the same function, with noise too. Latents that are no longer sampled
+have no KL: the bound is that of the smaller model.
 """
 
 from __future__ import annotations
@@ -39,143 +40,148 @@ from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.selection.hard_gates import Gating
 from latentheads.values import shown
 
-__all__ = ["every_head", "fold_gates", "most_important", "rank_by_chance", "remove_heads"]
+__all__ = ["all_heads", "fold_gates", "most_important", "random_importance", "remove_heads"]
 
-ALONE = Dependence(across_heads=False, on_lower_logits=False)
+INDEPENDENT = Dependence(across_heads=False, on_lower_logits=False)
 
 
-def every_head(model: nn.Module) -> dict[str, list[int]]:
-    """The heads that speak in every block, by their places 0, 1, ..."""
-    return {m.block.name: list(range(m.num_active_heads)) for m in _blocks_of(model)}
+def all_heads(model: nn.Module) -> dict[str, list[int]]:
+    """The active heads of every block, by index."""
+    return {m.block.name: list(range(m.num_active_heads)) for m in _head_blocks(model)}
 
 
 def most_important(
     importance: Mapping[str, Float[Tensor, " head"]],
     number: int,
-    chains: Collection[str] = ATTENTION_TYPES,
+    attention_types: Collection[str] = ATTENTION_TYPES,
 ) -> dict[str, list[int]]:
-    """The heads that stay when the least important ones go, as Michel et al. (2019) remove them.
+    """Select the most important heads, as Michel et al. (2019) do.
 
     Args:
-        importance: Of the heads of every block by name, comparable between blocks; NaN, as of a
-            head that never speaks, is less than anything.
-        number: Heads that stay in the whole model. Among equals the later ones go.
-        chains: Those whose heads may go; the heads of all others stay.
+        importance: Importance of the heads of every block by name, comparable between blocks; NaN,
+            as for a head that is never active, ranks last.
+        number: Number of heads to keep in the whole model. Of equals the later ones are pruned.
+        attention_types: Attention types whose heads may be pruned; all others keep theirs.
 
     Raises:
-        ValueError: There are fewer heads, or more in the chains that keep all of theirs.
+        ValueError: There are fewer heads, or more in the attention types that keep theirs.
     """
-    check_attention_types("chains", chains)
+    check_attention_types("attention_types", attention_types)
     check_number("number", number, whole=True)
     importance = {name: torch.as_tensor(values) for name, values in importance.items()}
-    free = {
-        name: values for name, values in importance.items() if attention_type_of(name) in chains
+    removable = {
+        name: values
+        for name, values in importance.items()
+        if attention_type_of(name) in attention_types
     }
     total = sum(map(len, importance.values()))
-    fixed = total - sum(map(len, free.values()))
+    fixed = total - sum(map(len, removable.values()))
     if not fixed <= number <= total:
         raise ValueError(f"heads must lie between {fixed} and {total}, got {number}")
-    heads = [(name, place) for name, values in free.items() for place in range(len(values))]
-    values = torch.cat([torch.zeros(0), *(each.double().cpu() for each in free.values())])
-    values = values.nan_to_num(nan=-torch.inf, posinf=torch.inf)
-    best = values.argsort(descending=True, stable=True)[: number - fixed].tolist()
-    kept: dict[str, list[int]] = {
-        name: [] if name in free else list(range(len(each))) for name, each in importance.items()
+    heads = [(name, index) for name, values in removable.items() for index in range(len(values))]
+    scores = torch.cat([torch.zeros(0), *(values.double().cpu() for values in removable.values())])
+    scores = scores.nan_to_num(nan=-torch.inf, posinf=torch.inf)
+    best = scores.argsort(descending=True, stable=True)[: number - fixed].tolist()
+    kept_heads: dict[str, list[int]] = {
+        name: [] if name in removable else list(range(len(values)))
+        for name, values in importance.items()
     }
-    for name, place in sorted(heads[rank] for rank in best):
-        kept[name].append(place)
-    return kept
+    for name, index in sorted(heads[rank] for rank in best):
+        kept_heads[name].append(index)
+    return kept_heads
 
 
-def rank_by_chance(like: Mapping[str, Sized], seed: int = 0) -> dict[str, Float[Tensor, " head"]]:
-    """A number of chance for every head: what any ranking has to beat.
+def random_importance(
+    heads: Mapping[str, Sized], seed: int = 0
+) -> dict[str, Float[Tensor, " head"]]:
+    """Random importance of every head: the baseline of any ranking.
 
     Args:
-        like: What is known of the heads of every block by name, one entry each.
-        seed: Of chance.
+        heads: The heads of every block by name, one entry for each.
+        seed: The seed.
     """
-    chance = torch.Generator().manual_seed(seed)
-    return {name: torch.rand(len(each), generator=chance) for name, each in like.items()}
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.rand(len(entries), generator=generator) for name, entries in heads.items()}
 
 
 def remove_heads(
     model: nn.Module, kept: Mapping[str, Sequence[int]], guide: ModelGuide | None = None
 ) -> None:
-    """Removes heads from a model, and from its guide, for good.
+    """Prune heads of a model, and of its guide, permanently.
 
     Args:
         model: The model; changed in place.
-        kept: For blocks by name, the places of the heads that stay among those that speak now. A
-            block that is not named stays whole; one with no place keeps its output bias alone.
+        kept: For blocks by name, the indices of the heads to keep among those that are active now.
+            A block that is not named keeps all; one without heads keeps its output bias only.
         guide: A guide of this model; changed in place.
 
     Raises:
-        ValueError: There is no such block or head, the block selects its heads, or it cannot lose
-            them. Nothing is changed.
+        ValueError: There is no such block or head, the block selects its heads, or they cannot be
+            removed. Nothing is changed.
     """
-    blocks = _blocks_of(model)
-    active = _find_active(blocks, kept)
-    chains: dict[tuple[str, str], list[HeadBlock]] = defaultdict(list)
+    blocks = _head_blocks(model)
+    active = _active_heads(blocks, kept)
+    stacks: dict[tuple[str, str], list[HeadBlock]] = defaultdict(list)
     for module in blocks:
-        chains[module.block.chain, module.latent].append(module)
-    left = [
-        (module, drawn)
-        for chain in chains.values()
-        for module, drawn in zip(chain, _find_drawn(chain, active, guide), strict=True)
+        stacks[module.block.attention_type, module.latent].append(module)
+    removals = [
+        (module, latent)
+        for stack in stacks.values()
+        for module, latent in zip(stack, _latent_heads(stack, active, guide), strict=True)
     ]
-    for module, drawn in left:
-        module.check_removal(drawn, active[module.block.name])
-    for module, drawn in left:
+    for module, latent in removals:
+        module.check_removal(latent, active[module.block.name])
+    for module, latent in removals:
         block = module.block
-        if guide is not None and module.prior is not None and len(drawn) < block.heads:
-            guide.prune(block, drawn)
-        module.prune(drawn, active[block.name])
+        if guide is not None and module.prior is not None and len(latent) < block.heads:
+            guide.prune(block, latent)
+        module.prune(latent, active[block.name])
 
 
 @torch.no_grad()
 def fold_gates(model: HeadModel, guide: ModelGuide) -> dict[str, HardConcrete]:
-    """Replaces every gate by its value at test time, for good: the outputs are the same.
+    """Replace every gate by its value at test time, permanently: the outputs are the same.
 
     Args:
-        model: The model; changed in place. One without gates is left as it is.
-        guide: Its guide, which knows the gates; changed in place.
+        model: The model; changed in place. One without gates is unchanged.
+        guide: Its guide, with the posterior of the gates; changed in place.
 
     Returns:
-        The law that the gates of every block had.
+        The distribution of each block's gates.
     """
-    found: dict[str, HardConcrete] = {}
-    for module in _blocks_of(model):
+    folded: dict[str, HardConcrete] = {}
+    for module in _head_blocks(model):
         if not isinstance(module.selector, Gating):
             continue
-        law = guide.selections[module.block.key]()
-        module.output_weight.mul_(law.mode[0].repeat_interleave(module.size))
-        found[module.block.name] = law
-        guide.settle(module.block)
+        gate_distribution = guide.selections[module.block.key]()
+        module.output_weight.mul_(gate_distribution.mode[0].repeat_interleave(module.size))
+        folded[module.block.name] = gate_distribution
+        guide.remove_selection(module.block)
         module.selector = None
-    if found:
+    if folded:
         model.selector = model.pressure = None
-    return found
+    return folded
 
 
-def _blocks_of(model: nn.Module) -> list[HeadBlock]:
+def _head_blocks(model: nn.Module) -> list[HeadBlock]:
     return [module for module in model.modules() if isinstance(module, HeadBlock)]
 
 
-def _find_active(
+def _active_heads(
     blocks: Sequence[HeadBlock], kept: Mapping[str, Sequence[int]]
 ) -> dict[str, list[int]]:
-    """The heads that are to speak in every block, by their places among those that are drawn."""
-    there = {module.block.name: module.active_heads for module in blocks}
-    for name, places in kept.items():
-        if name not in there:
-            raise ValueError(f"unknown block {name!r}: this model has {', '.join(there)}")
-        if isinstance(places, str) or not isinstance(places, Iterable):
-            raise ValueError(f"block {name!r} must have a list of heads, got {shown(places)}")
-        for place in places:  # a mask of true and false would name the heads 1 and 0
-            check_number(f"a head of block {name!r}", place, whole=True)
-        wrong = [place for place in places if not 0 <= place < len(there[name])]
-        if wrong:
-            raise ValueError(f"block {name!r} has {len(there[name])} heads, got head {wrong[0]}")
+    """The heads of every block that stay active, by their indices among the sampled ones."""
+    active = {module.block.name: module.active_heads for module in blocks}
+    for name, heads in kept.items():
+        if name not in active:
+            raise ValueError(f"unknown block {name!r}: this model has {', '.join(active)}")
+        if isinstance(heads, str) or not isinstance(heads, Iterable):
+            raise ValueError(f"block {name!r} must have a list of heads, got {shown(heads)}")
+        for head in heads:  # a boolean mask would name the heads 1 and 0
+            check_number(f"a head of block {name!r}", head, whole=True)
+        unknown = [head for head in heads if not 0 <= head < len(active[name])]
+        if unknown:
+            raise ValueError(f"block {name!r} has {len(active[name])} heads, got head {unknown[0]}")
     for module in blocks:
         if module.selector is not None:
             raise ValueError(
@@ -183,36 +189,35 @@ def _find_active(
                 "none of its candidates can be removed"
             )
     return {
-        name: [now[place] for place in sorted(set(kept.get(name, range(len(now)))))]
-        for name, now in there.items()
+        name: [current[head] for head in sorted(set(kept.get(name, range(len(current)))))]
+        for name, current in active.items()
     }
 
 
-def _find_drawn(
-    chain: Sequence[HeadBlock], active: Mapping[str, Sequence[int]], guide: ModelGuide | None
+def _latent_heads(
+    stack: Sequence[HeadBlock], active: Mapping[str, Sequence[int]], guide: ModelGuide | None
 ) -> list[list[int]]:
-    """The heads of every block of a chain whose logits are still read, and so drawn."""
-    dependence = [_dependence_of(module, guide) for module in chain]
-    across_heads, on_lower_logits = (
-        any(r.across_heads for r in dependence),
-        any(r.on_lower_logits for r in dependence),
-    )
-    own = [set(active[module.block.name]) for module in chain]
-    if on_lower_logits:
-        last = max((place for place, heads in enumerate(own) if heads), default=-1)
-        united = set().union(*own)
-        own = [united if place <= last else set() for place in range(len(own))]
-    if across_heads:
-        own = [set(range(m.block.heads)) if h else h for m, h in zip(chain, own, strict=True)]
-    return [sorted(heads) for heads in own]
+    """The heads of every block of one attention type whose logits are still sampled."""
+    dependences = [_joint_dependence(module, guide) for module in stack]
+    latent = [set(active[module.block.name]) for module in stack]
+    if any(dependence.on_lower_logits for dependence in dependences):
+        last = max((index for index, heads in enumerate(latent) if heads), default=-1)
+        union = set().union(*latent)
+        latent = [union if index <= last else set() for index in range(len(latent))]
+    if any(dependence.across_heads for dependence in dependences):
+        pairs = zip(stack, latent, strict=True)
+        latent = [set(range(m.block.heads)) if heads else heads for m, heads in pairs]
+    return [sorted(heads) for heads in latent]
 
 
-def _dependence_of(module: HeadBlock, guide: ModelGuide | None) -> Dependence:
-    """What a draw of one head depends on, in its prior or its posterior."""
+def _joint_dependence(module: HeadBlock, guide: ModelGuide | None) -> Dependence:
+    """What a sample of one head depends on, in its prior or its posterior."""
     if module.prior is None:
-        return ALONE
-    laws = [module.prior.dependence] + (
-        [guide.dependence(module.block)] if guide is not None else []
+        return INDEPENDENT
+    dependences = [module.prior.dependence]
+    if guide is not None:
+        dependences.append(guide.dependence(module.block))
+    on_lower_logits = module.has_attention_weights and any(
+        dependence.on_lower_logits for dependence in dependences
     )
-    on_lower_logits = module.has_attention_weights and any(law.on_lower_logits for law in laws)
-    return Dependence(any(law.across_heads for law in laws), on_lower_logits)
+    return Dependence(any(dependence.across_heads for dependence in dependences), on_lower_logits)

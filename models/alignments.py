@@ -23,4 +23,4 @@ def make_aligner(
     if options is None or not options.blocks:
         return None
     options.check_window(past)
-    return Aligner(options.settle(past), network.width, network.dropout, past)
+    return Aligner(options.with_default_blocks(past), network.width, network.dropout, past)

@@ -42,16 +42,18 @@ class HeadOptions:
 
     def prior_of(self, block: Block) -> Family | None:
         """The prior of a block's logits; None if they are deterministic."""
-        return self.prior(block) if block.chain in self.latent else None
+        return self.prior(block) if block.attention_type in self.latent else None
 
     def output_prior_of(self, block: Block, noise: float) -> Family | None:
         """The prior of the outputs of n-gram heads; None if they are deterministic."""
-        is_latent = noise > 0 and block.chain in self.latent
+        is_latent = noise > 0 and block.attention_type in self.latent
         return self.prior.outputs(block, noise) if is_latent else None
 
     def selector_of(self, block: Block) -> Selector | None:
         """The selector of a block; None if blocks of its attention type do not select."""
-        selects = self.selector is not None and block.chain in self.selector.attention_types
+        selects = (
+            self.selector is not None and block.attention_type in self.selector.attention_types
+        )
         return self.selector if selects else None
 
     def make_attention(

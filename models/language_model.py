@@ -113,13 +113,16 @@ class LanguageModel(Decoder):
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Float[Tensor, "*batch target dim"]:
         """Runs the decoder on whole sentences."""
-        choices = self.choose(batch) if choices is None else choices
-        x, attention_mask = self.embedding(batch.fed), self.reach(batch.target_drawn)
+        choices = self.select_heads(batch) if choices is None else choices
+        x, attention_mask = (
+            self.embedding(batch.decoder_input),
+            self.attention_mask(batch.target_latent),
+        )
         return self.decoder(x, attention_mask, choices=choices)
 
     def begin(self, batch: Batch) -> DecodingState:
         """Makes the initial state."""
-        state = DecodingState(choices=self.choose(batch))
+        state = DecodingState(choices=self.select_heads(batch))
         if self.alignments is not None:
             output = cast(RowOutput, self.output)
             state.alignments = begin_past_alignments(self.alignments, output, len(batch))

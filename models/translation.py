@@ -224,16 +224,21 @@ class Translation(Decoder):
     ) -> EncoderDecoderStates:
         """Runs encoder and decoder on whole sentences."""
         valid = batch.source_valid
-        choices = self.choose(batch) if choices is None else choices
+        choices = self.select_heads(batch) if choices is None else choices
         memory = self.encode(batch, choices)
         if self.training and self.ctc is not None:
             nats = self.ctc(memory, valid, batch.scored)
             pyro.factor("encoder.ctc", -self.ctc.weight * nats)
-        queries = batch.target_drawn
+        queries = batch.target_latent
         cross = self._cross_mask(valid, queries)
-        x = self.target_embedding(batch.fed)
+        x = self.target_embedding(batch.decoder_input)
         x = self.decoder(
-            x, self.reach(queries), memory, cross, choices=choices, task=batch.tasks("decoder")
+            x,
+            self.attention_mask(queries),
+            memory,
+            cross,
+            choices=choices,
+            task=batch.tasks("decoder"),
         )
         return EncoderDecoderStates(x, memory, valid.unsqueeze(-2))
 
@@ -245,7 +250,9 @@ class Translation(Decoder):
         """
         if self.ctc is None:
             raise ValueError("this model has no CTC: train it with ctc")
-        return self.ctc.greedy_decode(self.encode(batch, self.choose(batch)), batch.source_valid)
+        return self.ctc.greedy_decode(
+            self.encode(batch, self.select_heads(batch)), batch.source_valid
+        )
 
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
@@ -254,14 +261,14 @@ class Translation(Decoder):
         return self.hidden(batch, choices).states
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> PairMask:
-        readable = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])
-        return PairMask.build(readable, queries, self.density_dtype)
+        attn_mask = source.unsqueeze(-2).expand(*queries.shape, source.shape[-1])
+        return PairMask.build(attn_mask, queries, self.density_dtype)
 
     def begin(self, batch: Batch) -> DecodingState:
         """Encodes the source."""
         valid = batch.source_valid
         first_query = valid.new_ones(len(batch), 1)
-        choices = self.choose(batch)
+        choices = self.select_heads(batch)
         memory = self.encode(batch, choices)
         alignments = None
         if self.alignments is not None:

@@ -261,7 +261,7 @@ def test_8_incremental_decoding_is_the_full_sequence(
         encoded, start, found = tape.site, 0, []
         for size in chunks:
             tape.rewind(site=encoded, query=start)
-            found.append(model.step(full.fed[:, start : start + size], state))
+            found.append(model.step(full.decoder_input[:, start : start + size], state))
             start += size
     assert torch.allclose(torch.cat(found, 1), expected, atol=1e-10)
 

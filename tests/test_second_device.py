@@ -273,7 +273,7 @@ def make_engine(device: str, **options: Any) -> Engine:
 
 def update(engine: Engine, number: int) -> list[Tensor]:
     """Some updates further; the weights then."""
-    with engine.noise.drawing():
+    with engine.noise.active():
         for given in islice(engine.stream.steps(engine.place), number):
             engine._update(engine.objective, given)
     return [weight.detach().clone() for weight in engine.objective.parameters()]

@@ -23,7 +23,7 @@ from latentheads.batch import PAD
 from latentheads.guides import GUIDES
 from latentheads.mask import PairMask
 from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
-from latentheads.pruning import every_head
+from latentheads.pruning import all_heads
 
 SOURCE_TYPES, TARGET_TYPES, HEADS = 11, 13, 3
 TARGETS = [[5, 6, 7, 2], [8, 2], [9, 10, 2]]
@@ -91,7 +91,7 @@ def attentions_of(model: nn.Module) -> list[LatentAttention]:
 
 def kept_of(model: Any, kept: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
     """The heads to keep of those blocks that a model has; what is not named stays whole."""
-    return {name: heads for name, heads in kept.items() if name in every_head(model)}
+    return {name: heads for name, heads in kept.items() if name in all_heads(model)}
 
 
 def add_gates(model: nn.Module, law: Callable[[HeadContext], Any]) -> None:

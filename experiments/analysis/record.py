@@ -77,11 +77,11 @@ def _length(rows: Rows) -> int:
 def _block(head_report: HeadReport, block: Block) -> dict[str, Any]:
     """Everything about a block; lists are by head."""
     name, site = block.name, block.site()
-    rare = head_report.rare[block.chain]
+    rare = head_report.rare[block.attention_type]
     cosine = head_report.measures.cosine[name]
     return {
         "block": name,
-        "chain": block.chain,
+        "chain": block.attention_type,
         "layer": block.layer,
         "heads": block.heads,
         "divergence": head_report.divergence.summed[site].tolist(),
@@ -99,7 +99,7 @@ def _ngram(head_report: HeadReport, block: Block) -> dict[str, Any]:
     cosine, found = head_report.measures.cosine[block.name], head_report.relevance
     return {
         "block": block.name,
-        "chain": block.chain,
+        "chain": block.attention_type,
         "layer": block.layer,
         "heads": block.heads,
         "cosine": cosine.tolist(),

@@ -75,7 +75,7 @@ def _heads(head_report: HeadReport, kind: str) -> int:
 
 def head_figures(head_report: HeadReport, block: Block) -> dict[str, Tensor]:
     """The quantities of which there is one a head."""
-    name, rare = block.name, head_report.rare[block.chain]
+    name, rare = block.name, head_report.rare[block.attention_type]
     found = {
         "entropy": head_report.measures.entropy[name],
         "confidence": head_report.measures.confidence[name],
@@ -118,7 +118,7 @@ def _head_rows(text: Text, head_report: HeadReport, block: Block) -> Iterator[di
             "run": text.name,
             "recipe": text.run.settings.recipe,
             "block": block.name,
-            "chain": block.chain,
+            "chain": block.attention_type,
             "layer": block.layer,
             "head": head,
             **{name: values[head].item() for name, values in figures.items()},

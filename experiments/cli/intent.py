@@ -44,8 +44,8 @@ class Intent(Draws):
         """Reads a command line that was parsed."""
         data, alignment = _read_data(options), take_group(AlignmentOptions, vars(options))
         of_logits = not spec_of("prior", options).find("prior").deterministic
-        alignment = alignment.settle(data.alone, of_logits)
-        pair = join_pair(spec_of("prior", options), spec_of("guide", options), alignment.drawn)
+        alignment = alignment.with_default_blocks(data.alone, of_logits)
+        pair = join_pair(spec_of("prior", options), spec_of("guide", options), alignment.is_latent)
         return cls(options, data, alignment, pair.prior_class, pair.guide_class)
 
     @property
@@ -119,7 +119,7 @@ class Intent(Draws):
     @property
     def samples_alignments(self) -> bool:
         """Whether alignments are drawn."""
-        return self.alignment.drawn
+        return self.alignment.is_latent
 
     @property
     def is_tied(self) -> bool:

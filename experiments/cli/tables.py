@@ -8,9 +8,9 @@ from typing import Any
 
 from latentheads.metrics.scores import SCORES
 from latentheads.names import (
+    ALIGNED_POSITION,
     ALIGNMENT,
     ATTENTION_TYPES,
-    POINTING,
     SELECTION,
     attention_type_of,
     latent_of,
@@ -331,7 +331,7 @@ def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
     Nothing is said of a chain where the KL of a block is missing.
     """
     parts: dict[tuple[int, str], list[tuple[int, float | None]]] = defaultdict(list)
-    names = {"logits": "", POINTING: "", SELECTION: " gates" if gated else " selection"}
+    names = {"logits": "", ALIGNED_POSITION: "", SELECTION: " gates" if gated else " selection"}
     for site, kl in kl_by_site.items():
         chain, latent = attention_type_of(site), latent_of(site)
         place = (*ATTENTION_TYPES, ALIGNMENT).index(chain), chain + names.get(latent, f" {latent}")

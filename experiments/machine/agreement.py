@@ -24,7 +24,7 @@ from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, RECIPES
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.models import Translation, make_prior
 from latentheads.names import SENTENCES
 
@@ -82,7 +82,7 @@ def measure(recipe: str, device: str, size: Size) -> list[Agreement]:
     exact = copy.deepcopy(pair)
     for module in exact:
         module.double()
-    with evaluating(*exact):
+    with eval_no_grad(*exact):
         values = exact[1](batch).items()
         drawn = {name: value for name, value in values if name != SENTENCES}
         with SharedSamples(drawn):
@@ -96,7 +96,7 @@ def measure(recipe: str, device: str, size: Size) -> list[Agreement]:
             if where == "cpu" and kind is torch.float16:
                 continue
             cast = torch.autocast(where, kind) if kind else nullcontext()
-            with evaluating(*pair), cast, SharedSamples(narrow):
+            with eval_no_grad(*pair), cast, SharedSamples(narrow):
                 elbo = terms(*pair, batch.to(where)).elbo.double().cpu()
             off = (elbo - wanted.elbo) / wanted.tokens
             bound = float(elbo.sum() / wanted.tokens.sum())

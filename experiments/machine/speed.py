@@ -100,7 +100,7 @@ class FusedTransformer(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """The negative log-likelihood of a batch without padding."""
         assert batch.source is not None
-        sides = zip((self.source, self.target), (batch.source, batch.fed), strict=True)
+        sides = zip((self.source, self.target), (batch.source, batch.decoder_input), strict=True)
         source, target = (self._embed(table, tokens) for table, tokens in sides)
         length = target.shape[1]
         mask = nn.Transformer.generate_square_subsequent_mask(length, target.device, target.dtype)

@@ -123,7 +123,7 @@ batches = list(lh.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=
 rankings = {"importance": lh.analysis.gradient_importance(whole.model, batches)}
 for seed in (0, 1, 2):
     noise = torch.Generator().manual_seed(seed)
-    everything = lh.pruning.every_head(whole.model).items()
+    everything = lh.pruning.all_heads(whole.model).items()
     rankings[f"chance {seed}"] = {n: torch.rand(len(h), generator=noise) for n, h in everything}
 numbers = [HEADS * share // 12 for share in ((12, 6) if SMOKE else (12, 11, 10, 9, 8, 6, 4))]
 curves = {name: [] for name in rankings}

@@ -67,7 +67,7 @@ def read(part: Part, tokens: int = 512) -> list[lh.Batch]:
     """A part of the corpus as a tokenizer would give it."""
     found = []
     for batch in lh.batches(part, tokens):
-        words = torch.cat([batch.fed[:, :1], batch.target], 1)
+        words = torch.cat([batch.decoder_input[:, :1], batch.target], 1)
         found.append(model.batch({"input_ids": words, "attention_mask": (words != 0).long()}))
     return found
 

@@ -15,7 +15,7 @@ from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, folder_of, smaller, write_run
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of
-from latentheads.pruning import every_head, most_important, rank_by_chance
+from latentheads.pruning import all_heads, most_important
 from latentheads.runs.run import Run
 from latentheads.selection.hard_concrete import HardConcrete
 
@@ -43,12 +43,12 @@ def rank_heads(
         normalise: Divide importance by its norm over the heads of a block.
         seed: Of chance.
     """
-    everything = every_head(run.model)
+    everything = all_heads(run.model)
     if by == "gates":
         ones = {name: torch.ones(len(heads)) for name, heads in everything.items()}
         return ones | {name: law.open_logit[0].sigmoid() for name, law in (laws or {}).items()}
     if by == "random":
-        return rank_by_chance(everything, seed)
+        return random_importance(everything, seed)
     found = gradient_importance(run.model, batches(part, TOKENS), normalise=normalise)
     return {name: found.get(name, torch.zeros(0)) for name in everything}
 
@@ -73,7 +73,7 @@ def find_stops(
     Raises:
         ValueError: A number is more than there are, or less than those that may not go.
     """
-    there = every_head(model)
+    there = all_heads(model)
     total = sum(map(len, there.values()))
     fixed = sum(
         len(heads) for name, heads in there.items() if attention_type_of(name) not in chains

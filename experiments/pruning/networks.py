@@ -20,7 +20,7 @@ from latentheads.errors import UnfinishedError
 from latentheads.files import read_json, read_text
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
@@ -170,9 +170,9 @@ def _seconds(found: Pruned, run: Run, parts: Sequence[Batch]) -> float:
     beam = run.settings.decoding.beam
     start = time.perf_counter()
     for batch in parts:
-        with evaluating(model), PlugIn(), WithSelection(found.guide):
+        with eval_no_grad(model), PlugIn(), WithSelection(found.guide):
             state = model.begin(batch)
-            for step in batch.fed.split(1, -1):
+            for step in batch.decoder_input.split(1, -1):
                 model.step(step[:, None].expand(-1, beam, -1), state)
     if model.device.type == "cuda":
         torch.cuda.synchronize(model.device)

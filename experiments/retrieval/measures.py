@@ -15,7 +15,7 @@ from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs
 from latentheads.experiments.retrieval.task import Task
 from latentheads.guides import Tied
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.models.priors import Independent
 from latentheads.noise import fixed_noise
 from latentheads.pretrained import latent, plain
@@ -63,7 +63,7 @@ def under_noise(task: Task, scales: Mapping[str, Tensor], prior: float) -> dict[
     with task.latent_under(Independent(prior)) as model:
         guide = analysis.NoisyHeads(model)
         guide.set_scales(scales)
-        with evaluating(model, guide), fixed_noise(task.seed, task.answers.device):
+        with eval_no_grad(model, guide), fixed_noise(task.seed, task.answers.device):
             for batch in task.batches(model):
                 bound = terms(model, guide, batch)
                 sums["log_likelihood"] += float(bound.log_likelihood.sum())
@@ -115,7 +115,7 @@ def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:
             controller(step)
         return {
             module.block.name: family.logits.detach().flatten().clone()
-            for module, family in zip(model.selecting, guide.selection_families, strict=True)
+            for module, family in zip(model.selecting_blocks, guide.selection_families, strict=True)
         }
 
 

@@ -1,17 +1,18 @@
-r"""The word that alignments explain: its law given a state and the positions pointed at.
+r"""Emission log-probabilities: a target token given a decoder state and the aligned positions.
 
-The scores of a plain network are :math:`A_t = E h_t`, with the output table :math:`E`. A position
-:math:`s` that is pointed at adds :math:`u_s` to the state, so :math:`B_s = E u_s` to the scores:
+A network without alignments has the scores :math:`A_t = E h_t`, with the output matrix :math:`E`. A
+position :math:`s` that a head points at adds :math:`u_s` to the state, so :math:`B_s = E u_s` to
+the scores:
 
 .. math:: p(y \mid t, s) = \exp(A_t[y] + B_s[y]) / Z(t, s).
 
-All normalisers are one product of matrices, :math:`Z(t, s) = \sum_v e^{A_t[v]} e^{B_s[v]}`, in
-place of a softmax for each pair. With two heads a pair of positions adds :math:`B_s + B_r`, and the
-second factor is :math:`e^{B_s[v]} e^{B_r[v]}`, taken for few words at a time: all of a sentence's
-would be read from memory, which is four times as slow.
+All normalisers are one matrix product, :math:`Z(t, s) = \sum_v e^{A_t[v]} e^{B_s[v]}`, instead of
+one softmax for each pair. With two heads a pair of positions adds :math:`B_s + B_r`, and the second
+factor is :math:`e^{B_s[v]} e^{B_r[v]}`. It is computed for a few vocabulary entries at a time, so
+that it stays in the cache: reading it from main memory is four times as slow.
 
 Marginals over alignments: Deng et al. 2018, https://arxiv.org/abs/1807.03756, and Wu et al. 2018,
-https://arxiv.org/abs/1808.10024. They take a softmax for each position, of any emission.
+https://arxiv.org/abs/1808.10024. They compute a softmax for each position, for any emission.
 """
 
 from __future__ import annotations
@@ -35,127 +36,130 @@ from latentheads.layers.output import (
 )
 
 __all__ = [
-    "LARGEST",
-    "SMALLEST",
+    "MAX_HEADS",
+    "MIN_NORMALISER",
     "EmissionRequest",
-    "by_pairs",
-    "mix_products",
-    "rows_at",
+    "emission_log_probs",
+    "outer_sum",
+    "states_at",
     "sum_products",
-    "sum_tops",
-    "word_embeddings",
+    "weighted_products",
 ]
 
-LARGEST = 2
-"""Heads of one word that are summed out exactly: each further one multiplies the table's size."""
+MAX_HEADS = 2
+"""Most heads that are summed out exactly: each further head multiplies the table's size."""
 
-FEWEST = 64
-"""Words at least whose pairs of rows are multiplied together: a product of fewer is slow."""
+MIN_TOKENS = 64
+"""Fewest vocabulary entries in one product over pairs of positions: smaller products are slow."""
 
-PAIRS = {"cpu": 2**20, "cuda": 2**27}
-"""Products of pairs that are in memory at a time: on a CPU they stay in the cache of a core."""
+PAIR_BUFFER_SIZE = {"cpu": 2**20, "cuda": 2**27}
+"""Entries of the buffer for products over pairs of positions: on a CPU it fits a core's cache."""
 
-NEGLIGIBLE = 1e-30
-"""A probability of a position below this counts as 0 in a gradient."""
+MIN_PROBABILITY = 1e-30
+"""Probabilities of positions below this count as 0 in a gradient."""
 
-SMALLEST = 1e-30
-"""A normaliser below this, in units of the largest scores, has lost digits."""
+MIN_NORMALISER = 1e-30
+"""Normalisers below this, relative to the largest scores, are imprecise."""
 
 
-def word_embeddings(
+def emission_log_probs(
     states: Float[Tensor, "sentence target dim"],
-    lexicons: Sequence[Float[Tensor, "sentence key dim"]],
+    vectors: Sequence[Float[Tensor, "sentence key dim"]],
     weight: Float[Tensor, "vocab dim"],
-    words: Int[Tensor, "sentence target"],
-    asked: EmissionRequest | None = None,
+    tokens: Int[Tensor, "sentence target"],
+    request: EmissionRequest | None = None,
     smoothing: float = 0.0,
 ) -> Float[Tensor, "sentence target *keys"]:
-    r"""Log-probability of every word for each position that may be pointed at, float32 or wider.
+    r"""Compute the log-probability of every target token for each position, in float32 or wider.
 
-    With smoothing :math:`\epsilon` it is the stand-in
+    With label smoothing :math:`\epsilon` the value is
     :math:`(1 - \epsilon) \log p(y \mid t, s) + \tfrac{\epsilon}{V} \sum_v \log p(v \mid t, s)`,
-    no density.
+    which is no density.
 
-    The scores of a few sentences are in memory at a time, and made again for the gradient; on a CPU
-    the gradient that is likely to be asked for is made in the same pass as the table.
+    Only the scores of a few sentences are in memory at a time. They are recomputed for the
+    gradient. On a CPU the most likely gradient is computed in the forward pass.
 
     Args:
-        states: What predicts each word.
-        lexicons: What every position adds to a state, for each head: one or two.
-        weight: The output table.
-        words: The words.
-        asked: What the table is likely to be made for.
+        states: The decoder states that predict the tokens.
+        vectors: The vector that each position adds to a state, for each of one or two heads.
+        weight: The output matrix.
+        tokens: The target tokens.
+        request: How the result is likely to be used.
         smoothing: :math:`\epsilon`.
     """
-    if not 1 <= len(lexicons) <= LARGEST:
-        raise ValueError(f"1 to {LARGEST} heads can be summed out, got {len(lexicons)}")
-    table, low = _WordTable.apply(states, weight, words, asked, smoothing, *lexicons)
-    # a training step waits here for a GPU: to mend all entries costs more than the table itself
-    return _mend_low(table, low, states, lexicons, weight, words, smoothing) if low.any() else table
+    if not 1 <= len(vectors) <= MAX_HEADS:
+        raise ValueError(f"1 to {MAX_HEADS} heads can be summed out, got {len(vectors)}")
+    log_probs, low = _EmissionLogProbs.apply(states, weight, tokens, request, smoothing, *vectors)
+    # low.any() synchronises with a GPU, which is cheaper than recomputing all entries
+    if not low.any():
+        return log_probs
+    return _recompute_underflows(log_probs, low, states, vectors, weight, tokens, smoothing)
 
 
 @dataclass(frozen=True)
 class EmissionRequest:
-    """The likely use of a table, whose gradient then comes in the same pass.
+    """The likely use of emission log-probabilities: their gradient is computed in the same pass.
 
     Attributes:
-        log_law: Log-probability of every position, or pair of positions.
-        valid: True at the words that are counted.
-        summed: Whether the words' log-probabilities are asked for under this law, a prior, so that
-            the gradient is the posterior; or else their mean under it, so that it is the law.
+        log_probs: Log-probability of every position, or pair of positions.
+        valid: True at real tokens.
+        marginal: Whether the loss is the marginal log-likelihood under these log-probabilities, a
+            prior; its gradient is then the posterior. False: the loss is the expected
+            log-likelihood under them, and the gradient is the distribution itself.
     """
 
-    log_law: Float[Tensor, "sentence target *keys"]
+    log_probs: Float[Tensor, "sentence target *keys"]
     valid: Bool[Tensor, "sentence target"]
-    summed: bool = True
+    marginal: bool = True
 
     def gradient(
-        self, some: slice, table: Float[Tensor, "few target *keys"]
+        self, sentences: slice, log_probs: Float[Tensor, "few target *keys"]
     ) -> Float[Tensor, "few target *keys"]:
-        """The gradient at the table of some sentences, up to a factor."""
-        scores = self.log_law[some] + table if self.summed else self.log_law[some]
-        # a denormal factor slows a product of matrices: a position as unlikely has no part
-        law = F.threshold(softmax(scores.flatten(2)), NEGLIGIBLE, 0.0)
-        return (law * self.valid[some, :, None]).view_as(table)
+        """The gradient with respect to the log-probabilities of some sentences, up to a factor."""
+        scores = self.log_probs[sentences]
+        scores = scores + log_probs if self.marginal else scores
+        # denormal numbers slow a matrix product down: such positions are dropped
+        probs = F.threshold(softmax(scores.flatten(2)), MIN_PROBABILITY, 0.0)
+        return (probs * self.valid[sentences, :, None]).view_as(log_probs)
 
 
-def _mend_low(
+def _recompute_underflows(
     table: Float[Tensor, "sentence target *keys"],
     low: Bool[Tensor, "sentence target *keys"],
     states: Tensor,
-    lexicons: Sequence[Tensor],
+    vectors: Sequence[Tensor],
     weight: Tensor,
-    words: Tensor,
+    tokens: Tensor,
     smoothing: float,
 ) -> Float[Tensor, "sentence target *keys"]:
-    """Computes some entries one by one, where state and position like words so far apart.
+    """Recompute some entries by a softmax, where all products of two exponentials underflow.
 
-    There every product of two exponentials is too small for a float; a softmax of the sum is not.
+    That happens where a state and a position prefer very different tokens.
     """
-    places = low.nonzero(as_tuple=True)
-    rows = rows_at(low, states, lexicons)
-    mended = linear_log_prob(rows, weight, words[places[:2]], smoothing)
-    return table.index_put(places, mended.to(table.dtype))
+    indices = low.nonzero(as_tuple=True)
+    rows = states_at(low, states, vectors)
+    log_probs = linear_log_prob(rows, weight, tokens[indices[:2]], smoothing)
+    return table.index_put(indices, log_probs.to(table.dtype))
 
 
-def rows_at(
-    chosen: Bool[Tensor, "sentence target *keys"], states: Tensor, lexicons: Sequence[Tensor]
+def states_at(
+    mask: Bool[Tensor, "sentence target *keys"], states: Tensor, vectors: Sequence[Tensor]
 ) -> Float[Tensor, "entry dim"]:
-    """The states of some entries of a table, with what their positions add."""
-    sentence, target, *keys = chosen.nonzero(as_tuple=True)
+    """The states of some entries of a table, plus the vectors of their positions."""
+    sentence, target, *keys = mask.nonzero(as_tuple=True)
     rows = states[sentence, target]
-    for lexicon, key in zip(lexicons, keys, strict=True):
-        rows = rows + lexicon[sentence, key]
+    for vector, key in zip(vectors, keys, strict=True):
+        rows = rows + vector[sentence, key]
     return rows
 
 
-class _WordTable(torch.autograd.Function):
-    r"""Sums over the vocabulary by products of matrices; keeps the normalisers alone.
+class _EmissionLogProbs(torch.autograd.Function):
+    r"""Sums over the vocabulary by matrix products; saves the normalisers only.
 
-    With :math:`g = \partial / \partial \log p(y_t \mid t, s)` the gradient at a score is
-    :math:`\sum_s g_{ts} ([v = y_t] - e^{A_t[v]} e^{B_s[v]} / Z_{ts})`, for :math:`B_s[v]` the same
-    with the sum over :math:`t`. Where :math:`g` is found to be the likely one, but for a factor,
-    the second part is there already. With smoothing the first is
+    With :math:`g = \partial / \partial \log p(y_t \mid t, s)` the gradient of a score
+    :math:`A_t[v]` is :math:`\sum_s g_{ts} ([v = y_t] - e^{A_t[v]} e^{B_s[v]} / Z_{ts})`; for
+    :math:`B_s[v]` the sum runs over :math:`t`. If :math:`g` is proportional to the requested
+    gradient, the second term was computed in the forward pass. With smoothing the first term is
     :math:`(1 - \epsilon) [v = y_t] + \epsilon / V`.
     """
 
@@ -164,33 +168,37 @@ class _WordTable(torch.autograd.Function):
         ctx: Any,
         states: Tensor,
         weight: Tensor,
-        words: Tensor,
-        asked: EmissionRequest | None,
+        tokens: Tensor,
+        request: EmissionRequest | None,
         smoothing: float,
-        *lexicons: Tensor,
+        *vectors: Tensor,
     ) -> tuple[Tensor, Tensor]:
         x, w = cast_for_matmul(states, weight)
         if x.device.type != "cpu" or not any(ctx.needs_input_grad):
-            asked = None
-        # products with the table in autocast's type, sums of exponentials in float32 or wider
+            request = None
+        # products with the output matrix in autocast's dtype, sums of exponentials in float32+
         with torch.autocast(x.device.type, enabled=False):
-            scores = _Scores([x, *lexicons], w, words, smoothing)
-            sums = Gradients(scores.slices) if asked else None
+            scores = _Scores([x, *vectors], w, tokens, smoothing)
+            sums = Gradients(scores.slices) if request else None
             tables, scales, lows, grads = [], [], [], []
             for rows, narrow in scores.slices:
-                for some, here in scores.exponentials(rows, narrow, put_back=asked is not None):
-                    scaled = sum_products(*here.values, buffers=scores.buffers)
-                    lows.append(scaled < SMALLEST)
-                    scales.append(scaled.clamp_min_(SMALLEST).reciprocal())
-                    tables.append(here.said - here.tops - scaled.log())
-                    if asked:
-                        grads.append(asked.gradient(some, tables[-1]))
-                        here.weigh(grads[-1] * scales[-1])
+                for sentences, exponentials in scores.exponentials(
+                    rows, narrow, put_back=request is not None
+                ):
+                    normalisers = sum_products(*exponentials.values, buffers=scores.buffers)
+                    lows.append(normalisers < MIN_NORMALISER)
+                    scales.append(normalisers.clamp_min_(MIN_NORMALISER).reciprocal())
+                    tables.append(
+                        exponentials.token_scores - exponentials.maxima - normalisers.log()
+                    )
+                    if request:
+                        grads.append(request.gradient(sentences, tables[-1]))
+                        exponentials.write_normaliser_gradient(grads[-1] * scales[-1])
                 if sums:
                     sums.subtract_mean(rows, narrow)
-        made = [torch.cat(grads), sums.states, sums.table] if sums else []
-        ctx.save_for_backward(states, weight, words, torch.cat(scales), *made, *lexicons)
-        ctx.kind, ctx.made, ctx.smoothing = w.dtype, len(made), smoothing
+        cached = [torch.cat(grads), sums.states, sums.table] if sums else []
+        ctx.save_for_backward(states, weight, tokens, torch.cat(scales), *cached, *vectors)
+        ctx.dtype, ctx.num_cached, ctx.smoothing = w.dtype, len(cached), smoothing
         low = torch.cat(lows)
         ctx.mark_non_differentiable(low)
         return torch.cat(tables), low
@@ -198,206 +206,210 @@ class _WordTable(torch.autograd.Function):
     @staticmethod
     @forbid_second_derivative
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight, words, scales, *rest = ctx.saved_tensors
-        made, lexicons = rest[: ctx.made], rest[ctx.made :]
-        given = [states, *lexicons]
-        factor = _factor_between(grad, made[0]) if made else None
+        states, weight, tokens, scales, *rest = ctx.saved_tensors
+        cached, vectors = rest[: ctx.num_cached], rest[ctx.num_cached :]
+        inputs = [states, *vectors]
+        factor = _factor_between(grad, cached[0]) if cached else None
         if factor is not None:
-            rows, table = made[1] * factor, made[2] * factor
+            rows, table = cached[1] * factor, cached[2] * factor
         else:
-            scores = _Scores([each.to(ctx.kind) for each in given], weight.to(ctx.kind), words)
+            sides = [value.to(ctx.dtype) for value in inputs]
+            scores = _Scores(sides, weight.to(ctx.dtype), tokens)
             sums = Gradients(scores.slices)
-            for some_rows, narrow in scores.slices:
-                for some, here in scores.exponentials(some_rows, narrow, put_back=True):
-                    here.weigh(grad[some] * scales[some])
-                sums.subtract_mean(some_rows, narrow)
+            for chunk, narrow in scores.slices:
+                for sentences, exponentials in scores.exponentials(chunk, narrow, put_back=True):
+                    exponentials.write_normaliser_gradient(grad[sentences] * scales[sentences])
+                sums.subtract_mean(chunk, narrow)
             rows, table = sums.states, sums.table
-        wanted = _by_sentence(rows, [each.shape[1] for each in given])
-        _add_words(wanted, table, grad, words, weight, given, ctx.smoothing)
-        own = [each.to(like.dtype) for each, like in zip(wanted, given, strict=True)]
-        return own[0], table.to(weight.dtype), None, None, None, *own[1:]
+        input_grads = _split_by_sentence(rows, [value.shape[1] for value in inputs])
+        _add_token_gradient(input_grads, table, grad, tokens, weight, inputs, ctx.smoothing)
+        pairs = zip(input_grads, inputs, strict=True)
+        cast_grads = [input_grad.to(value.dtype) for input_grad, value in pairs]
+        return cast_grads[0], table.to(weight.dtype), None, None, None, *cast_grads[1:]
 
 
-def _factor_between(grad: Tensor, made: Tensor) -> Tensor | None:
-    """The number that one gradient is times the other, up to rounding; None if there is none."""
-    factor = grad.sum() / made.sum()
-    slack = 256 * torch.finfo(grad.dtype).eps * factor.abs()
-    return factor if ((grad - factor * made).abs() <= slack).all() else None
+def _factor_between(grad: Tensor, cached: Tensor) -> Tensor | None:
+    """The ratio of two gradients, up to rounding; None if they are not proportional."""
+    factor = grad.sum() / cached.sum()
+    tolerance = 256 * torch.finfo(grad.dtype).eps * factor.abs()
+    return factor if ((grad - factor * cached).abs() <= tolerance).all() else None
 
 
-def _by_sentence(
+def _split_by_sentence(
     rows: Float[Tensor, "row dim"], counts: Sequence[int]
 ) -> list[Float[Tensor, "sentence r dim"]]:
-    """Rows of one matrix as states and as positions of each head again."""
+    """Split the rows of one matrix into those of the states and of each head's positions."""
     return list(rows.unflatten(0, (-1, sum(counts))).split(list(counts), 1))
 
 
 @dataclass(frozen=True)
 class _Exponentials:
-    """Exponentials of the scores of a few sentences, in units of the largest of each row.
+    """``exp(scores - maximum)`` of a few sentences, with the maximum of each row.
 
     Attributes:
         values: Those of the states, then those of each head's positions.
-        tops: The largest score of a state plus those of its positions.
-        said: The score that a state gives the word, plus those that its positions give it.
-        masses: The values in the type that a gradient of them is made in.
-        parts: Where that gradient is written; it may be where the masses are.
+        maxima: The maximum of a state's scores plus those of its positions.
+        token_scores: The state's score of the target token plus those of its positions.
+        cast_values: The values in the dtype of their gradient.
+        grads: Where that gradient is written; it may share memory with ``cast_values``.
         buffers: Memory for products.
     """
 
     values: Sequence[Float[Tensor, "sentence row vocab"]]
-    tops: Float[Tensor, "sentence target *keys"]
-    said: Float[Tensor, "sentence target *keys"]
-    masses: Sequence[Float[Tensor, "sentence row vocab"]]
-    parts: Sequence[Float[Tensor, "sentence row vocab"]]
+    maxima: Float[Tensor, "sentence target *keys"]
+    token_scores: Float[Tensor, "sentence target *keys"]
+    cast_values: Sequence[Float[Tensor, "sentence row vocab"]]
+    grads: Sequence[Float[Tensor, "sentence row vocab"]]
     buffers: Buffers
 
-    def weigh(self, share: Float[Tensor, "sentence target *keys"]) -> None:
-        """Writes the part of the gradient that the normalisers have, at each score.
+    def write_normaliser_gradient(
+        self, scaled_grad: Float[Tensor, "sentence target *keys"]
+    ) -> None:
+        """Write the normalisers' part of the gradient of each score.
 
         Args:
-            share: The gradient at every entry of the table, divided by its normaliser.
+            scaled_grad: The gradient of every entry of the table, divided by its normaliser.
         """
-        share = share.to(self.masses[0].dtype)
-        state, *sides = self.masses
-        if len(sides) == 1:
-            to_state = self.buffers.matmul("state", share, sides[0])
-            to_side = self.buffers.matmul("side", share.mT, state)
-            torch.mul(state, to_state, out=self.parts[0])
-            torch.mul(sides[0], to_side, out=self.parts[1])
+        scaled_grad = scaled_grad.to(self.cast_values[0].dtype)
+        state, *vectors = self.cast_values
+        if len(vectors) == 1:
+            to_state = self.buffers.matmul("state", scaled_grad, vectors[0])
+            to_vectors = self.buffers.matmul("side", scaled_grad.mT, state)
+            torch.mul(state, to_state, out=self.grads[0])
+            torch.mul(vectors[0], to_vectors, out=self.grads[1])
             return
-        share = share.flatten(2)
-        for few, pairs in _pairs(sides[0], sides[1], self.buffers):
-            mass = state[..., few]
-            # how much each pair of positions has of each word: its sums over either position
-            # are the other's part
-            reached = self.buffers.matmul("reached", share.mT, mass).mul_(pairs)
-            torch.mul(mass, self.buffers.matmul("state", share, pairs), out=self.parts[0][..., few])
-            reached = reached.unflatten(1, (sides[0].shape[1], sides[1].shape[1]))
-            torch.sum(reached, 2, out=self.parts[1][..., few])
-            torch.sum(reached, 1, out=self.parts[2][..., few])
+        scaled_grad = scaled_grad.flatten(2)
+        for columns, pairs in _pairs(vectors[0], vectors[1], self.buffers):
+            values = state[..., columns]
+            # gradients of all pairs of positions: the sum over one position is the other's gradient
+            pair_grads = self.buffers.matmul("pairs of grads", scaled_grad.mT, values).mul_(pairs)
+            to_state = self.buffers.matmul("state", scaled_grad, pairs)
+            torch.mul(values, to_state, out=self.grads[0][..., columns])
+            pair_grads = pair_grads.unflatten(1, (vectors[0].shape[1], vectors[1].shape[1]))
+            torch.sum(pair_grads, 2, out=self.grads[1][..., columns])
+            torch.sum(pair_grads, 1, out=self.grads[2][..., columns])
 
 
 class Buffers:
-    """Memory for products of matrices: a CPU takes longer to find new memory than to multiply."""
+    """Memory for matrix products: on a CPU an allocation takes longer than the product."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Any, ...], Tensor] = {}
+        self._buffers: dict[tuple[Any, ...], Tensor] = {}
 
     def get(self, name: str, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """A tensor of a shape, whose content is that of its last use."""
+        """A tensor of a shape; its content is that of its last use."""
         key = name, like.dtype, shape
-        if key not in self._kept:
-            self._kept[key] = like.new_empty(shape)
-        return self._kept[key]
+        if key not in self._buffers:
+            self._buffers[key] = like.new_empty(shape)
+        return self._buffers[key]
 
     def matmul(
         self, name: str, x: Float[Tensor, "batch row k"], y: Float[Tensor, "batch k column"]
     ) -> Float[Tensor, "batch row column"]:
-        """The product of two batches of matrices, which holds until the next of this name."""
+        """The product of two batches of matrices; the next call of this name overwrites it."""
         return torch.bmm(x, y, out=self.get(name, x, (*x.shape[:2], y.shape[2])))
 
 
 class _Scores:
-    """The scores of states and positions, a few sentences at a time.
+    """The scores of states and positions against the vocabulary, a few sentences at a time.
 
-    Both are rows of one matrix, so that one product has the scores of both.
+    The states and vectors are rows of one matrix, so that one product computes all scores.
 
     Args:
-        sides: The states, then what each head's positions add.
-        weight: The output table.
-        words: The words.
-        smoothing: How much of a word's score is the mean of all scores.
+        sides: The states, then the vectors of each head's positions.
+        weight: The output matrix.
+        tokens: The target tokens.
+        smoothing: Label smoothing: the weight of the mean of all scores in a token's score.
     """
 
     def __init__(
         self,
         sides: Sequence[Float[Tensor, "sentence row dim"]],
         weight: Float[Tensor, "vocab dim"],
-        words: Int[Tensor, "sentence target"],
+        tokens: Int[Tensor, "sentence target"],
         smoothing: float = 0.0,
     ) -> None:
-        self.words, self._counts = words, [each.shape[1] for each in sides]
+        self.tokens, self._counts = tokens, [side.shape[1] for side in sides]
         self.buffers = Buffers()
-        rows = torch.cat([each.to(weight.dtype) for each in sides], 1)
+        rows = torch.cat([side.to(weight.dtype) for side in sides], 1)
         self._smoothing = smoothing
         self._means = full_precision(rows) @ full_precision(weight).mean(0) if smoothing else None
-        # what is done to a few sentences is many small operations: larger strips are fewer of them
+        # larger slices need fewer kernel launches
         self.slices = Slices(rows.flatten(0, 1), weight, sum(self._counts), CHUNK)
 
     def exponentials(
         self, rows: slice, narrow: Float[Tensor, "row vocab"], put_back: bool = False
     ) -> Iterator[tuple[slice, _Exponentials]]:
-        """Exponentials of a slice, a strip at a time, and which sentences they are of.
+        """Yield the exponentials of a slice, a strip at a time, with the sentences of the strip.
 
         Args:
-            rows: Where the slice stands.
-            narrow: Its scores.
-            put_back: Whether the masses, as the caller has changed them, stand in their place.
+            rows: The rows of the slice.
+            narrow: Its scores, in the dtype of the product.
+            put_back: Whether the gradients that the caller writes replace the scores.
         """
-        unit = sum(self._counts)
-        # a gradient's products are of autocast's type, if that has the range of an exponential
-        rough = put_back and narrow.dtype == torch.bfloat16
-        for strip, scores in self.slices.upcast(rows, narrow, put_back and not rough):
-            some = slice(strip.start // unit, strip.stop // unit)
-            values = scores.unflatten(0, (-1, unit))
-            words = self.words[some, None].expand(-1, unit, -1)
-            of_words = values.gather(-1, words)
+        rows_per_sentence = sum(self._counts)
+        # the gradient uses autocast's dtype if its range suffices for exponentials, as bfloat16's
+        half_precision = put_back and narrow.dtype == torch.bfloat16
+        for strip, scores in self.slices.upcast(rows, narrow, put_back and not half_precision):
+            sentences = slice(strip.start // rows_per_sentence, strip.stop // rows_per_sentence)
+            values = scores.unflatten(0, (-1, rows_per_sentence))
+            tokens = self.tokens[sentences, None].expand(-1, rows_per_sentence, -1)
+            token_scores = values.gather(-1, tokens)
             if self._means is not None:
-                of_words = of_words.lerp(
-                    self._means[some, :, None].expand_as(of_words), self._smoothing
+                token_scores = token_scores.lerp(
+                    self._means[sentences, :, None].expand_as(token_scores), self._smoothing
                 )
-            own, *said = of_words.split(self._counts, 1)
-            tops = values.amax(-1)
-            exp_(values.sub_(tops[..., None]))
-            masses = parts = values.split(self._counts, 1)
-            if rough:
-                place = slice(strip.start - rows.start, strip.stop - rows.start)
-                parts = narrow[place].view_as(values).split(self._counts, 1)
-                # next to each other, as products of half precision want them
-                masses = [
-                    self.buffers.get(f"mass {side}", narrow, tuple(part.shape)).copy_(part)
-                    for side, part in enumerate(masses)
+            state_scores, *vector_scores = token_scores.split(self._counts, 1)
+            maxima = values.amax(-1)
+            exp_(values.sub_(maxima[..., None]))
+            cast_values = grads = values.split(self._counts, 1)
+            if half_precision:
+                strip_rows = slice(strip.start - rows.start, strip.stop - rows.start)
+                grads = narrow[strip_rows].view_as(values).split(self._counts, 1)
+                # products in half precision need contiguous memory
+                cast_values = [
+                    self.buffers.get(f"side {side}", narrow, tuple(part.shape)).copy_(part)
+                    for side, part in enumerate(cast_values)
                 ]
-            top, *above = tops.split(self._counts, 1)
-            # a position's score of a word stands at (position, word): turned round for the table
+            state_max, *vector_maxima = maxima.split(self._counts, 1)
+            scores_of_states = state_scores.diagonal(dim1=1, dim2=2)
             yield (
-                some,
+                sentences,
                 _Exponentials(
                     values.split(self._counts, 1),
-                    sum_tops(top, above),
-                    by_pairs(own.diagonal(dim1=1, dim2=2), [each.mT for each in said]),
-                    masses,
-                    parts,
+                    outer_sum(state_max, [side[:, None] for side in vector_maxima]),
+                    outer_sum(scores_of_states, [side.mT for side in vector_scores]),
+                    cast_values,
+                    grads,
                     self.buffers,
                 ),
             )
 
 
 def sum_products(
-    state: Float[Tensor, "sentence target vocab"],
-    *sides: Float[Tensor, "sentence key vocab"],
+    states: Float[Tensor, "sentence target vocab"],
+    *vectors: Float[Tensor, "sentence key vocab"],
     buffers: Buffers | None = None,
 ) -> Float[Tensor, "sentence target *keys"]:
-    """The sum over the vocabulary of a state's mass times that of each position."""
-    if len(sides) == 1:
-        return state @ sides[0].mT
-    found = state.new_zeros(len(state), state.shape[1], sides[0].shape[1] * sides[1].shape[1])
-    for few, pairs in _pairs(sides[0], sides[1], buffers):
-        found.baddbmm_(state[..., few], pairs.mT)
-    return found.unflatten(2, (sides[0].shape[1], sides[1].shape[1]))
+    """Sum over the vocabulary the product of a state's values and those of its positions."""
+    if len(vectors) == 1:
+        return states @ vectors[0].mT
+    sums = states.new_zeros(len(states), states.shape[1], vectors[0].shape[1] * vectors[1].shape[1])
+    for columns, pairs in _pairs(vectors[0], vectors[1], buffers):
+        sums.baddbmm_(states[..., columns], pairs.mT)
+    return sums.unflatten(2, (vectors[0].shape[1], vectors[1].shape[1]))
 
 
-def mix_products(
-    shares: Float[Tensor, "sentence row *keys"], *sides: Float[Tensor, "sentence _ vocab"]
+def weighted_products(
+    weights: Float[Tensor, "sentence row *keys"], *vectors: Float[Tensor, "sentence _ vocab"]
 ) -> Float[Tensor, "sentence row vocab"]:
-    """The masses of all positions, or products of those of a pair, each times its share."""
-    if len(sides) == 1:
-        return shares @ sides[0]
-    found = sides[0].new_empty(*shares.shape[:2], sides[0].shape[2])
-    for few, pairs in _pairs(sides[0], sides[1]):
-        found[..., few] = shares.flatten(2) @ pairs
-    return found
+    """The weighted sum of the values of all positions, or of the products of each pair."""
+    if len(vectors) == 1:
+        return weights @ vectors[0]
+    sums = vectors[0].new_empty(*weights.shape[:2], vectors[0].shape[2])
+    for columns, pairs in _pairs(vectors[0], vectors[1]):
+        sums[..., columns] = weights.flatten(2) @ pairs
+    return sums
 
 
 def _pairs(
@@ -405,54 +417,52 @@ def _pairs(
     last: Float[Tensor, "sentence key vocab"],
     buffers: Buffers | None = None,
 ) -> Iterator[tuple[slice, Float[Tensor, "sentence pair few"]]]:
-    """The products of the masses of all pairs of positions, for few words at a time."""
+    """Yield the products of all pairs of positions' values, a few vocabulary entries at a time."""
     rows = len(first) * first.shape[1] * last.shape[1]
-    number = max(FEWEST, PAIRS.get(first.device.type, PAIRS["cuda"]) // max(1, rows))
-    for start in range(0, first.shape[2], number):
-        few = slice(start, start + number)
-        one, other = first[:, :, None, few], last[:, None, :, few]
-        shape = len(first), first.shape[1], last.shape[1], one.shape[-1]
-        room = None if buffers is None else buffers.get("pairs", first, shape)
-        yield few, torch.mul(one, other, out=room).flatten(1, 2)
+    num_columns = max(
+        MIN_TOKENS,
+        PAIR_BUFFER_SIZE.get(first.device.type, PAIR_BUFFER_SIZE["cuda"]) // max(1, rows),
+    )
+    for start in range(0, first.shape[2], num_columns):
+        columns = slice(start, start + num_columns)
+        left, right = first[:, :, None, columns], last[:, None, :, columns]
+        shape = len(first), first.shape[1], last.shape[1], left.shape[-1]
+        out = None if buffers is None else buffers.get("pairs", first, shape)
+        yield columns, torch.mul(left, right, out=out).flatten(1, 2)
 
 
-def sum_tops(
-    state: Float[Tensor, "sentence target"], sides: Sequence[Float[Tensor, "sentence key"]]
+def outer_sum(
+    first: Float[Tensor, "sentence target"], others: Sequence[Float[Tensor, "sentence *target key"]]
 ) -> Float[Tensor, "sentence target *keys"]:
-    """Sums of a number of a state and one of each position."""
-    return by_pairs(state, [side[:, None] for side in sides])
+    """Outer sum of values of states and of positions; the latter may depend on the state."""
+    total = first[..., None] + others[0]
+    return total if len(others) == 1 else total[..., None] + others[1][..., None, :]
 
 
-def by_pairs(
-    state: Float[Tensor, "sentence target"], sides: Sequence[Float[Tensor, "sentence *target key"]]
-) -> Float[Tensor, "sentence target *keys"]:
-    """Sums of a number of a state and one of each position, which may depend on the state."""
-    found = state[..., None] + sides[0]
-    return found if len(sides) == 1 else found[..., None] + sides[1][..., None, :]
-
-
-def _add_words(
-    wanted: Sequence[Tensor],
-    to_weight: Tensor,
+def _add_token_gradient(
+    input_grads: Sequence[Tensor],
+    weight_grad: Tensor,
     grad: Float[Tensor, "sentence target *keys"],
-    words: Int[Tensor, "sentence target"],
+    tokens: Int[Tensor, "sentence target"],
     weight: Tensor,
-    given: Sequence[Tensor],
+    inputs: Sequence[Tensor],
     smoothing: float,
 ) -> None:
-    """Adds the part of the gradient that the words themselves have."""
-    wide = to_weight.dtype
-    table = full_precision(weight)[words]
+    """Add the part of the gradient that comes from the scores of the target tokens."""
+    dtype = weight_grad.dtype
+    table = full_precision(weight)[tokens]
     if smoothing:
         table = table.lerp(full_precision(weight).mean(0).expand_as(table), smoothing)
-    own = grad.flatten(2).sum(-1)
-    shares = [grad] if grad.ndim == 3 else [grad.sum(3), grad.sum(2)]
-    rows = full_precision(given[0]) * own[..., None]
-    wanted[0].add_(table * own[..., None])
-    for target, share, lexicon in zip(wanted[1:], shares, given[1:], strict=True):
-        target.add_(share.mT.to(wide) @ table)
-        rows = rows + share.to(wide) @ full_precision(lexicon)
-    rows = rows.flatten(0, 1).to(wide)
+    row_grads = grad.flatten(2).sum(-1)
+    marginal_grads = [grad] if grad.ndim == 3 else [grad.sum(3), grad.sum(2)]
+    rows = full_precision(inputs[0]) * row_grads[..., None]
+    input_grads[0].add_(table * row_grads[..., None])
+    for vector_grad, marginal_grad, vector in zip(
+        input_grads[1:], marginal_grads, inputs[1:], strict=True
+    ):
+        vector_grad.add_(marginal_grad.mT.to(dtype) @ table)
+        rows = rows + marginal_grad.to(dtype) @ full_precision(vector)
+    rows = rows.flatten(0, 1).to(dtype)
     if smoothing:
-        to_weight.add_(rows.sum(0) * (smoothing / len(weight)))
-    to_weight.index_add_(0, words.flatten(), rows, alpha=1 - smoothing)
+        weight_grad.add_(rows.sum(0) * (smoothing / len(weight)))
+    weight_grad.index_add_(0, tokens.flatten(), rows, alpha=1 - smoothing)

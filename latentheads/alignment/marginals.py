@@ -1,4 +1,4 @@
-"""Where each head of a word points, whatever the other heads and the other words do."""
+"""Marginal distributions of each head's alignment."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.alignment.distribution import CategoricalParameters
-from latentheads.alignment.exact import block_tables, sum_of
+from latentheads.alignment.exact import block_log_probs, broadcast_sum
 from latentheads.layers.numeric import exp
 
 __all__ = ["head_marginals"]
 
 
 def head_marginals(
-    laws: Sequence[CategoricalParameters],
+    parameters: Sequence[CategoricalParameters],
 ) -> Float[Tensor, "*batch head target key"]:
-    """The probability of every position for each head of all blocks, from the lowest.
+    """The marginal probability of every position for each head of all blocks, from the lowest.
 
     Args:
-        laws: A law of every block, from the lowest: priors or posteriors.
+        parameters: The priors or posteriors of every block, from the lowest.
     """
-    if not any(each.pairs for each in laws):
-        return torch.cat([each.marginals for each in laws], -2).transpose(-2, -3)
-    joint = sum_of(block_tables(laws))
-    heads = sum(len(each.heads) for each in laws)
+    if not any(block.pairs for block in parameters):
+        return torch.cat([block.marginals for block in parameters], -2).transpose(-2, -3)
+    joint = broadcast_sum(block_log_probs(parameters))
+    heads = sum(len(block.heads) for block in parameters)
     dims = range(-heads, 0)
-    found = [joint.logsumexp([d for d in dims if d != own]) for own in dims]
-    return exp(torch.stack(found, -3))
+    log_marginals = [joint.logsumexp([d for d in dims if d != head]) for head in dims]
+    return exp(torch.stack(log_marginals, -3))

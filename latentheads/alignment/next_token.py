@@ -1,7 +1,6 @@
-"""The law of the next word where heads may point: what decoding asks for.
+"""The distribution of the next token, with alignments summed out: for decoding.
 
-The word's law given a state and the positions that are pointed at is that of
-:mod:`latentheads.alignment.emission`.
+Given a state and the aligned positions it is that of :mod:`latentheads.alignment.emission`.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.alignment.emission import (
-    SMALLEST,
-    by_pairs,
-    mix_products,
-    rows_at,
+    MIN_NORMALISER,
+    outer_sum,
+    states_at,
     sum_products,
-    sum_tops,
+    weighted_products,
 )
 from latentheads.layers.numeric import exp, exp_, full_precision
 from latentheads.layers.output import CHUNK
@@ -28,208 +26,217 @@ __all__ = ["NextTokenDistribution"]
 
 
 @dataclass
-class _Masses:
-    """Exponentials of scores against the vocabulary, in units of the largest of each row.
+class _ScaledExponentials:
+    """``exp(scores - maximum)`` of rows against the vocabulary, with the maximum of each row.
 
     Attributes:
-        space: ``exp(scores - top)``, and room for further rows behind those that there are.
-        top: The largest score of every row.
+        storage: The values, followed by unused rows.
+        maximum: The largest score of every row.
     """
 
-    space: Float[Tensor, "sentence room vocab"]
-    top: Float[Tensor, "sentence row"]
+    storage: Float[Tensor, "sentence room vocab"]
+    maximum: Float[Tensor, "sentence row"]
 
     @property
     def values(self) -> Float[Tensor, "sentence row vocab"]:
-        """``exp(scores - top)``."""
-        return self.space[:, : self.top.shape[1]]
+        """``exp(scores - maximum)``."""
+        return self.storage[:, : self.maximum.shape[1]]
 
     @classmethod
     def of(
         cls, rows: Float[Tensor, "sentence row dim"], weight: Float[Tensor, "vocab dim"]
-    ) -> _Masses:
-        """Multiplies rows with the output table."""
+    ) -> _ScaledExponentials:
+        """Multiply rows with the output matrix."""
         scores = full_precision(rows @ weight.mT)
-        top = scores.amax(-1)
-        return cls(exp_(scores.sub_(top[..., None])), top)
+        maximum = scores.amax(-1)
+        return cls(exp_(scores.sub_(maximum[..., None])), maximum)
 
-    def joined(self, further: _Masses) -> _Masses:
-        """With further rows behind these, in the same memory where it has room."""
-        top, space = torch.cat([self.top, further.top], 1), self.space
-        rows, more = self.top.shape[1], top.shape[1]
-        if space.shape[1] < more:
-            # by a quarter at a time: to copy all of it for every token would be most of the work
-            space = space.new_empty(len(space), more + more // 4, space.shape[2])
-            space[:, :rows] = self.values
-        space[:, rows:more] = further.values
-        return _Masses(space, top)
+    def append(self, other: _ScaledExponentials) -> _ScaledExponentials:
+        """Append rows, in the same memory if it suffices."""
+        maximum, storage = torch.cat([self.maximum, other.maximum], 1), self.storage
+        rows, total = self.maximum.shape[1], maximum.shape[1]
+        if storage.shape[1] < total:
+            # grow by a quarter: copying everything for every token would dominate the cost
+            storage = storage.new_empty(len(storage), total + total // 4, storage.shape[2])
+            storage[:, :rows] = self.values
+        storage[:, rows:total] = other.values
+        return _ScaledExponentials(storage, maximum)
 
-    def select(self, kept: Int[Tensor, " kept"], dim: int = 0) -> _Masses:
-        """Keeps, repeats or reorders sentences, or the rows of all."""
-        return _Masses(self.values.index_select(dim, kept), self.top.index_select(dim, kept))
+    def select(self, indices: Int[Tensor, " kept"], dim: int = 0) -> _ScaledExponentials:
+        """Select, repeat or reorder sentences (dim 0) or rows (dim 1)."""
+        return _ScaledExponentials(
+            self.values.index_select(dim, indices), self.maximum.index_select(dim, indices)
+        )
 
 
 class NextTokenDistribution:
-    """The law of the next word, summed over where heads may point: what decoding asks for.
+    """The distribution of the next token, with alignments summed out.
 
-    The score that each position adds to each word is kept while its sentence is decoded.
+    The scores of all positions against the vocabulary are cached while a sentence is decoded.
 
     Args:
-        lexicons: What every position adds to a state, for each head: one or two.
-        weight: The output table.
+        vectors: The vector that each position adds to a state, for each of one or two heads.
+        weight: The output matrix.
     """
 
     def __init__(
-        self, lexicons: Sequence[Float[Tensor, "sentence key dim"]], weight: Float[Tensor, "v dim"]
+        self, vectors: Sequence[Float[Tensor, "sentence key dim"]], weight: Float[Tensor, "v dim"]
     ) -> None:
-        self.lexicons = list(lexicons)
+        self.vectors = list(vectors)
         self.weight = weight
-        self.sides = [_Masses.of(rows, weight) for rows in self.lexicons]
+        self.exponentials = [_ScaledExponentials.of(rows, weight) for rows in self.vectors]
 
     def select(self, sentences: Int[Tensor, " kept"]) -> None:
-        """Keeps, repeats or reorders sentences."""
-        self.lexicons = [rows.index_select(0, sentences) for rows in self.lexicons]
-        self.sides = [side.select(sentences) for side in self.sides]
+        """Select, repeat or reorder sentences."""
+        self.vectors = [rows.index_select(0, sentences) for rows in self.vectors]
+        self.exponentials = [side.select(sentences) for side in self.exponentials]
 
-    def extend(self, lexicons: Sequence[Float[Tensor, "sentence new dim"]]) -> None:
-        """Takes further positions in, behind those there are."""
-        pairs = zip(self.lexicons, lexicons, strict=True)
-        self.lexicons = [torch.cat(pair, 1) for pair in pairs]
-        further = [_Masses.of(rows, self.weight) for rows in lexicons]
-        self.sides = [one.joined(more) for one, more in zip(self.sides, further, strict=True)]
+    def extend(self, vectors: Sequence[Float[Tensor, "sentence new dim"]]) -> None:
+        """Append positions."""
+        pairs = zip(self.vectors, vectors, strict=True)
+        self.vectors = [torch.cat(pair, 1) for pair in pairs]
+        new = [_ScaledExponentials.of(rows, self.weight) for rows in vectors]
+        self.exponentials = [
+            side.append(added) for side, added in zip(self.exponentials, new, strict=True)
+        ]
 
-    def keep(self, positions: Int[Tensor, " kept"]) -> None:
-        """Keeps some positions of every sentence."""
-        self.lexicons = [rows.index_select(1, positions) for rows in self.lexicons]
-        self.sides = [side.select(positions, 1) for side in self.sides]
+    def keep_positions(self, positions: Int[Tensor, " kept"]) -> None:
+        """Keep some positions of every sentence."""
+        self.vectors = [rows.index_select(1, positions) for rows in self.vectors]
+        self.exponentials = [side.select(positions, 1) for side in self.exponentials]
 
     def log_probs(
         self,
         states: Float[Tensor, "sentence row dim"],
         log_prior: Float[Tensor, "sentence row *keys"],
     ) -> Float[Tensor, "sentence row vocab"]:
-        r"""Log-probabilities of all words, :math:`\log \sum_s \pi_s p(v \mid t, s)`.
+        r"""Log-probabilities of the vocabulary, :math:`\log \sum_s \pi_s p(v \mid t, s)`.
 
         Args:
-            states: What predicts each next word.
+            states: The decoder states that predict the next tokens.
             log_prior: Log-probability of every position, or pair of positions.
         """
-        here = _Masses.of(states, self.weight)
-        normalisers, low = self._log_normalisers(here, states)
+        state_exp = _ScaledExponentials.of(states, self.weight)
+        normalisers, underflows = self._log_normalisers(state_exp, states)
         weights = log_prior - normalisers
-        tops = [side.top for side in self.sides]
-        weights = weights + sum_tops(torch.zeros_like(here.top), tops)
-        largest = weights.flatten(2).amax(-1)
-        shares = (
-            weights - by_pairs(largest, [torch.zeros_like(top[:, None]) for top in tops])
-        ).exp()
-        mixed = mix_products(shares, *[side.values for side in self.sides])
-        tiny = torch.finfo(mixed.dtype).tiny
-        spread = here.values * mixed
-        found = spread.clamp_min(tiny).log() + (here.top + largest)[..., None]
-        lost = low.flatten(2).any(-1, keepdim=True) | (spread < tiny)
-        if lost.any():
-            self._mend_words(found, lost, states, log_prior - normalisers)
-        return found
+        maxima = [side.maximum[:, None] for side in self.exponentials]
+        weights = weights + outer_sum(torch.zeros_like(state_exp.maximum), maxima)
+        max_weight = weights.flatten(2).amax(-1)
+        shift = outer_sum(max_weight, [torch.zeros_like(maximum) for maximum in maxima])
+        scaled_weights = (weights - shift).exp()
+        mixture = weighted_products(scaled_weights, *[side.values for side in self.exponentials])
+        tiny = torch.finfo(mixture.dtype).tiny
+        products = state_exp.values * mixture
+        log_probs = products.clamp_min(tiny).log() + (state_exp.maximum + max_weight)[..., None]
+        imprecise = underflows.flatten(2).any(-1, keepdim=True) | (products < tiny)
+        if imprecise.any():
+            self._recompute_imprecise(log_probs, imprecise, states, log_prior - normalisers)
+        return log_probs
 
-    def _mend_words(
+    def _recompute_imprecise(
         self,
-        found: Float[Tensor, "sentence row vocab"],
-        lost: Bool[Tensor, "sentence row vocab"],
+        log_probs: Float[Tensor, "sentence row vocab"],
+        imprecise: Bool[Tensor, "sentence row vocab"],
         states: Float[Tensor, "sentence row dim"],
         weights: Float[Tensor, "sentence row *keys"],
     ) -> None:
-        """Sums in logarithms where a product of exponentials is too small for a float.
+        """Recompute entries by logsumexp where products of exponentials underflow; in place.
 
         Args:
-            found: Log-probabilities, of which the lost ones are set.
-            lost: Which.
-            states: What predicts each next word.
-            weights: Log-probability of every position, or pair of positions, less its normaliser.
+            log_probs: The log-probabilities, changed in place.
+            imprecise: The entries to recompute.
+            states: The decoder states that predict the next tokens.
+            weights: Log-probability of every position, or pair of positions, minus its normaliser.
         """
-        most = CHUNK.get(found.device.type, CHUNK["cuda"]) // max(1, weights[0].numel())
-        for place in lost.flatten(1).any(1).nonzero().flatten().tolist():
-            own = weights[place].flatten(1)[:, :, None]
-            for words in lost[place].any(0).nonzero().flatten().split(max(1, most)):
-                rows = self.weight[words]
-                said = [full_precision(side[place] @ rows.mT) for side in self.lexicons]
-                both = said[0] if len(said) == 1 else (said[0][:, None] + said[1]).flatten(0, 1)
-                mixed = (own + both).logsumexp(1) + full_precision(states[place] @ rows.mT)
-                before = found[place][:, words]
-                found[place][:, words] = mixed.to(found.dtype).where(lost[place][:, words], before)
+        chunk = CHUNK.get(log_probs.device.type, CHUNK["cuda"]) // max(1, weights[0].numel())
+        for sentence in imprecise.flatten(1).any(1).nonzero().flatten().tolist():
+            sentence_weights = weights[sentence].flatten(1)[:, :, None]
+            for tokens in imprecise[sentence].any(0).nonzero().flatten().split(max(1, chunk)):
+                rows = self.weight[tokens]
+                scores, *others = [
+                    full_precision(side[sentence] @ rows.mT) for side in self.vectors
+                ]
+                for other in others:
+                    scores = (scores[:, None] + other).flatten(0, 1)
+                state_scores = full_precision(states[sentence] @ rows.mT)
+                recomputed = (sentence_weights + scores).logsumexp(1) + state_scores
+                previous, mask = log_probs[sentence][:, tokens], imprecise[sentence][:, tokens]
+                log_probs[sentence][:, tokens] = recomputed.to(previous.dtype).where(mask, previous)
 
     def word_log_probs(
         self,
         states: Float[Tensor, "sentence row dim"],
-        words: Int[Tensor, "sentence row"],
+        tokens: Int[Tensor, "sentence row"],
     ) -> Float[Tensor, "sentence row *keys"]:
-        """Log-probability of one word a row, for all positions.
+        """Log-probability of one token for each state, for all positions.
 
         Args:
-            states: What predicts it.
-            words: The word.
+            states: The decoder states that predict the tokens.
+            tokens: The tokens.
         """
-        return self._said_of(states, full_precision(self.weight)[words])
+        return self._log_probs_of(states, full_precision(self.weight)[tokens])
 
     def word_entropies(
         self, states: Float[Tensor, "sentence row dim"]
     ) -> Float[Tensor, "sentence row *keys"]:
-        r"""Entropy of the next word given where heads point, for all positions.
+        r"""Entropy of the next token given the alignments, for all positions.
 
-        With :math:`a_v` and :math:`b_v` the scores below the largest of their rows it is
-        :math:`\log Z - \frac1Z \sum_v e^{a_v + b_v} (a_v + b_v)`: one product of matrices for Z,
-        and one for each of the factors that the sum is over.
+        With scores :math:`a_v` and :math:`b_v` minus the maximum of their rows it is
+        :math:`\log Z - \frac1Z \sum_v e^{a_v + b_v} (a_v + b_v)`: one matrix product for Z, and one
+        for each term of the sum.
 
         Args:
-            states: What predicts each next word.
+            states: The decoder states that predict the next tokens.
         """
-        here = _Masses.of(states, self.weight)
-        values = [side.values for side in self.sides]
-        scaled = sum_products(here.values, *values)
-        spread = sum_products(torch.xlogy(here.values, here.values), *values)
-        for place, value in enumerate(values):
-            moved = [*values[:place], torch.xlogy(value, value), *values[place + 1 :]]
-            spread = spread + sum_products(here.values, *moved)
-        kept = scaled.clamp_min(SMALLEST)
-        found = kept.log() - spread / kept
-        if (low := scaled < SMALLEST).any():
-            rows = rows_at(low, states, self.lexicons)
-            laws = full_precision(rows @ self.weight.mT).log_softmax(-1)
-            found[low] = -(exp(laws) * laws).sum(-1).to(found.dtype)
-        return found
+        state_exp = _ScaledExponentials.of(states, self.weight)
+        values = [side.values for side in self.exponentials]
+        normalisers = sum_products(state_exp.values, *values)
+        expected_scores = sum_products(torch.xlogy(state_exp.values, state_exp.values), *values)
+        for index, value in enumerate(values):
+            factors = [*values[:index], torch.xlogy(value, value), *values[index + 1 :]]
+            expected_scores = expected_scores + sum_products(state_exp.values, *factors)
+        safe = normalisers.clamp_min(MIN_NORMALISER)
+        entropies = safe.log() - expected_scores / safe
+        if (underflows := normalisers < MIN_NORMALISER).any():
+            rows = states_at(underflows, states, self.vectors)
+            log_probs = full_precision(rows @ self.weight.mT).log_softmax(-1)
+            entropies[underflows] = -(exp(log_probs) * log_probs).sum(-1).to(entropies.dtype)
+        return entropies
 
     def mean_log_probs(
         self,
         states: Float[Tensor, "sentence row dim"],
-        law: Float[Tensor, "sentence row vocab"],
+        probs: Float[Tensor, "sentence row vocab"],
     ) -> Float[Tensor, "sentence row *keys"]:
-        """Mean log-probability of words that come by another law, for all positions.
+        """Expected log-probability of tokens under another distribution, for all positions.
 
         Args:
-            states: What predicts each next word.
-            law: The probabilities that words come with.
+            states: The decoder states that predict the next tokens.
+            probs: The probabilities of the other distribution.
         """
-        return self._said_of(states, law @ full_precision(self.weight))
+        return self._log_probs_of(states, probs @ full_precision(self.weight))
 
-    def _said_of(
+    def _log_probs_of(
         self,
         states: Float[Tensor, "sentence row dim"],
-        meant: Float[Tensor, "sentence row dim"],
+        token_rows: Float[Tensor, "sentence row dim"],
     ) -> Float[Tensor, "sentence row *keys"]:
-        """Log-probability of words by their rows of the output table; of mean rows the mean."""
-        said = [meant @ full_precision(each).mT for each in self.lexicons]
-        plain = (meant * full_precision(states)).sum(-1)
-        here = _Masses.of(states, self.weight)
-        return by_pairs(plain, said) - self._log_normalisers(here, states)[0]
+        """Log-probability of tokens by their rows of the output matrix; linear in the rows."""
+        vector_scores = [token_rows @ full_precision(vectors).mT for vectors in self.vectors]
+        state_scores = (token_rows * full_precision(states)).sum(-1)
+        state_exp = _ScaledExponentials.of(states, self.weight)
+        return outer_sum(state_scores, vector_scores) - self._log_normalisers(state_exp, states)[0]
 
     def _log_normalisers(
-        self, here: _Masses, states: Float[Tensor, "sentence row dim"]
+        self, state_exp: _ScaledExponentials, states: Float[Tensor, "sentence row dim"]
     ) -> tuple[Float[Tensor, "sentence row *keys"], Bool[Tensor, "sentence row *keys"]]:
-        """The log of what all words sum to, and where a product of exponentials lost it."""
-        scaled = sum_products(here.values, *[side.values for side in self.sides])
-        found = scaled.clamp_min(SMALLEST).log()
-        found += sum_tops(here.top, [side.top for side in self.sides])
-        if (low := scaled < SMALLEST).any():
-            rows = rows_at(low, states, self.lexicons)
-            found[low] = full_precision(rows @ self.weight.mT).logsumexp(-1).to(found.dtype)
-        return found, low
+        """The log-normaliser of every position, and where products of exponentials underflow."""
+        normalisers = sum_products(state_exp.values, *[side.values for side in self.exponentials])
+        log_normalisers = normalisers.clamp_min(MIN_NORMALISER).log()
+        maxima = [side.maximum[:, None] for side in self.exponentials]
+        log_normalisers += outer_sum(state_exp.maximum, maxima)
+        if (underflows := normalisers < MIN_NORMALISER).any():
+            rows = states_at(underflows, states, self.vectors)
+            exact = full_precision(rows @ self.weight.mT).logsumexp(-1)
+            log_normalisers[underflows] = exact.to(log_normalisers.dtype)
+        return log_normalisers, underflows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from latentheads.alignment.emission import LARGEST
+from latentheads.alignment.emission import MAX_HEADS
 from latentheads.checks import check_least
 from latentheads.values import convert_fields, shown
 
@@ -48,10 +48,10 @@ class AlignmentOptions:
         convert_fields(self)
         check_least(vars(self), alignments=0, alignment_heads=1, alignment_width=1)
         check_least(vars(self), alignment_reach=0, alignment_window=0, alignment_components=2)
-        if self.alignment_prior != "soft" and self.heads > LARGEST:
+        if self.alignment_prior != "soft" and self.heads > MAX_HEADS:
             raise ValueError(
-                f"alignments times alignment_heads must be at most {LARGEST}, since more heads are "
-                f"not summed out, got {self.blocks} times {self.alignment_heads}"
+                f"alignments times alignment_heads must be at most {MAX_HEADS}, since more heads "
+                f"are not summed out, got {self.blocks} times {self.alignment_heads}"
             )
         if self.chained and self.blocks and self.heads != 1:
             raise ValueError(
@@ -65,49 +65,49 @@ class AlignmentOptions:
             )
 
     @property
-    def drawn(self) -> bool:
-        """Whether it is drawn where heads point, or what they take."""
+    def is_latent(self) -> bool:
+        """Whether alignments, or components, are latent."""
         return self.blocks > 0 and self.alignment_prior != "soft"
 
     @property
     def chained(self) -> bool:
-        """Whether a word's alignment reads that of the word before."""
+        """Whether a word's alignment is conditioned on that of the previous word."""
         return self.alignment_prior == "chain"
 
     @property
     def heads(self) -> int:
-        """Heads of all blocks together."""
+        """Number of heads of all blocks."""
         return self.blocks * self.alignment_heads
 
     @property
     def blocks(self) -> int:
-        """Blocks above the decoder."""
+        """Number of blocks above the decoder."""
         if self.alignments is not None:
             return self.alignments
-        return 1 if self.chained else max(1, LARGEST // self.alignment_heads)
+        return 1 if self.chained else max(1, MAX_HEADS // self.alignment_heads)
 
-    def settle(self, past: bool, of_logits: bool = False) -> AlignmentOptions:
-        """The same options with a number of blocks.
+    def with_default_blocks(self, causal: bool, latent_logits: bool = False) -> AlignmentOptions:
+        """The same options with the default number of blocks, if none was given.
 
         Args:
-            past: Whether heads point at the past of a language model, where a second one is dear.
-            of_logits: Whether a prior of logits is named: then there are none if nothing is said.
+            causal: Whether heads point at the past of a language model, where a second one is slow.
+            latent_logits: Whether a prior of logits is named; the default is then no block.
         """
         if self.alignments is not None:
             return self
-        return replace(self, alignments=0 if of_logits else 1 if past else self.blocks)
+        return replace(self, alignments=0 if latent_logits else 1 if causal else self.blocks)
 
-    def check_window(self, past: bool) -> None:
-        """Refuses a window of heads that point at a source.
+    def check_window(self, causal: bool) -> None:
+        """Check that a window is given for a language model only.
 
         Args:
-            past: Whether heads point at the past of a language model.
+            causal: Whether heads point at the past of a language model.
         """
-        if self.blocks and self.alignment_window and not past:
+        if self.blocks and self.alignment_window and not causal:
             raise ValueError("alignment_window is for a language model: drop it")
 
 
-def check_alignment_options(given: object) -> None:
-    """Refuses what is neither options of alignment blocks nor None."""
-    if not (given is None or isinstance(given, AlignmentOptions)):
-        raise ValueError(f"alignments must be AlignmentOptions or None, got {shown(given)}")
+def check_alignment_options(options: object) -> None:
+    """Check that a value is options of alignment blocks or None."""
+    if not (options is None or isinstance(options, AlignmentOptions)):
+        raise ValueError(f"alignments must be AlignmentOptions or None, got {shown(options)}")

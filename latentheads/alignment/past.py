@@ -1,4 +1,4 @@
-"""Texts that are decoded and point at their own past: their keys grow by one a token."""
+"""The decoding state of alignments to a text's own past: one more key for each token."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["PastAlignmentState", "begin_past_alignments"]
 
 
 class PastAlignmentState:
-    """The state of alignments of texts that are decoded and point at their own past.
+    """The decoding state of alignments that point at the text's own past.
 
-    Every hypothesis has a past of its own, so that each is kept as a sentence is.
+    Every hypothesis has a past of its own, so each is stored like a sentence.
 
     Args:
-        aligner: The blocks.
-        output: The layer that turns states into tokens.
+        aligner: The alignment blocks.
+        output: The output layer.
     """
 
     def __init__(self, aligner: Aligner, output: RowOutput) -> None:
         self.aligner, self.output = aligner, output
-        self._texts: AlignmentState | None = None
+        self._state: AlignmentState | None = None
         self._shape = torch.Size()
 
     def select(
@@ -34,55 +34,55 @@ class PastAlignmentState:
         sentences: Int[Tensor, " kept"] | None,
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
-        """Keeps, repeats or reorders sentences, and the hypotheses of each."""
-        if self._texts is None or (sentences is None and hypotheses is None):
+        """Select, repeat or reorder sentences, and the hypotheses of each."""
+        if self._state is None or (sentences is None and hypotheses is None):
             return
-        device = self._texts.hidden.memory.device
-        every = torch.arange(self._shape.numel(), device=device).view(self._shape)
-        kept = reorder(every, sentences, hypotheses)
-        self._shape = kept.shape
-        self._texts.select(kept.flatten())
+        device = self._state.hidden.memory.device
+        indices = torch.arange(self._shape.numel(), device=device).view(self._shape)
+        selected = reorder(indices, sentences, hypotheses)
+        self._shape = selected.shape
+        self._state.select(selected.flatten())
 
     def scores(
         self,
         states: Float[Tensor, "sentence *hypothesis new dim"],
         tokens: Int[Tensor, "sentence *hypothesis new"],
     ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Scores the vocabulary after each of further tokens, which are keys from then on.
+        """Score the vocabulary after each new token, and append the states as keys.
 
         Args:
-            states: What predicts the next tokens.
-            tokens: Those that were fed to compute them.
+            states: The decoder states that predict the next tokens.
+            tokens: The input tokens of those states.
         """
         rows = states.flatten(0, -3)
-        if self._texts is None:
-            self._texts, self._shape = self._begin(rows), states.shape[:-2]
-        self._texts.extend(rows)
-        return self._texts.scores(rows, tokens.flatten(0, -2)).view(*states.shape[:-1], -1)
+        if self._state is None:
+            self._state, self._shape = self._begin(rows), states.shape[:-2]
+        self._state.extend(rows)
+        return self._state.scores(rows, tokens.flatten(0, -2)).view(*states.shape[:-1], -1)
 
-    def disagree(
+    def decompose_uncertainty(
         self,
-        law: Float[Tensor, "sentence row vocab"],
-        words: Int[Tensor, "sentence row"],
+        probs: Float[Tensor, "sentence row vocab"],
+        tokens: Int[Tensor, "sentence row"],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """How far the earlier words that heads may point at differ about the words scored last.
+        """Decompose the uncertainty about the tokens that were scored last.
 
         See :meth:`latentheads.alignment.state.AlignmentState.disagree`.
 
         Args:
-            law: The probabilities of the next words, whatever heads point at: what was scored.
-            words: The words that came.
+            probs: The probabilities of the next words, whatever heads point at: what was scored.
+            tokens: The words that came.
         """
-        if self._texts is None:
-            raise ValueError("there are no alignments that differ: score words first")
-        return self._texts.disagree(law, words)
+        if self._state is None:
+            raise ValueError("there are no alignments to compare: score tokens first")
+        return self._state.decompose_uncertainty(probs, tokens)
 
     def _begin(self, rows: Float[Tensor, "text new dim"]) -> AlignmentState:
-        """Texts without a word yet: null is their only key."""
-        none = rows[:, :0]
-        memory = self.aligner.lead_by_null(none)
+        """The state of empty texts: null is their only key."""
+        empty = rows[:, :0]
+        memory = self.aligner.prepend_null(empty)
         hidden = EncoderDecoderStates(
-            none, memory, memory.new_ones(len(rows), 1, 1, dtype=torch.bool)
+            empty, memory, memory.new_ones(len(rows), 1, 1, dtype=torch.bool)
         )
         return AlignmentState(self.aligner, hidden, self.output)
 
@@ -90,14 +90,14 @@ class PastAlignmentState:
 def begin_past_alignments(
     aligner: Aligner, output: RowOutput, texts: int
 ) -> PastAlignmentState | AlignmentState:
-    """Starts texts of a language model, whose heads point back or, in a mixture, nowhere.
+    """Start decoding texts of a language model, whose heads point at the past or at components.
 
     Args:
-        aligner: The blocks.
-        output: The layer that turns states into tokens.
-        texts: How many.
+        aligner: The alignment blocks.
+        output: The output layer.
+        texts: Number of texts.
     """
     if aligner.components is None:
         return PastAlignmentState(aligner, output)
-    nothing = without_memory(aligner.components.new_zeros(texts, 0, output.width))
-    return AlignmentState(aligner, nothing, output)
+    states = without_memory(aligner.components.new_zeros(texts, 0, output.width))
+    return AlignmentState(aligner, states, output)

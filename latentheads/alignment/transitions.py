@@ -1,9 +1,9 @@
-r"""How a chain of alignments moves from word to word: its marginals, its entropy, its KL.
+r"""Transitions of a Markov chain of alignments: its marginals, entropy and KL.
 
 .. math:: p(z_t = s \mid z_{t-1} = s') \propto \exp(c_{ts} + r_t(s', s))
 
-Where all words have the same r, sums over positions are matrix products, and nothing of size
-``target before key`` is made.
+If all words share r, sums over positions are matrix products, and no tensor of shape
+``target before key`` is needed.
 """
 
 from __future__ import annotations
@@ -17,173 +17,182 @@ from torch import Tensor
 
 from latentheads.layers.numeric import exp, log_softmax
 
-__all__ = ["SharedTransitions", "Transitions", "WordTransitions", "later_steps", "times"]
+__all__ = ["SharedTransitions", "Transitions", "WordTransitions", "later_transitions", "vecmat"]
 
-LEAST = -200.0
-"""How much less likely than another the word before makes a position, in nats, at most.
+MIN_TRANSITION_SCORE = -200.0
+"""Transition scores are clamped to this, relative to the maximum of their row.
 
-Gradients have cubes of such numbers, and float64 ends at e^-745.
+Gradients contain cubes of their exponentials, and float64 underflows at e^-745.
 """
 
 
-def later_steps(
-    steps: Float[Tensor, "*batch #target before key"],
+def later_transitions(
+    transition_scores: Float[Tensor, "*batch #target before key"],
 ) -> Float[Tensor, "*batch #later before key"]:
-    """What every word but the first reads of the one before."""
-    return steps[..., 1:, :, :] if steps.shape[-3] > 1 else steps
+    """The transition scores of every word but the first."""
+    return (
+        transition_scores[..., 1:, :, :] if transition_scores.shape[-3] > 1 else transition_scores
+    )
 
 
-def times(row: Tensor, matrix: Tensor) -> Tensor:
-    """A row times a matrix, both of a batch or the matrix for all of it."""
+def vecmat(row: Tensor, matrix: Tensor) -> Tensor:
+    """Batched vector-matrix product; the matrix may be shared by the batch."""
     return (row[..., None, :] @ matrix)[..., 0, :]
 
 
 class Transitions(ABC):
-    """What is computed of a chain, word by word."""
+    """A Markov chain over the words of a sentence."""
 
     @property
     @abstractmethod
     def marginals(self) -> Float[Tensor, "*batch target key"]:
-        """The probability of every position of each word, whatever the others'."""
+        """The marginal probability of every position of each word."""
 
     @property
     @abstractmethod
     def entropy(self) -> Float[Tensor, "*batch target"]:
-        """The mean entropy of each word's position given the one before."""
+        """The expected entropy of each word's position given the previous one."""
 
     @abstractmethod
     def kl(self, other: Transitions) -> Float[Tensor, "*batch target"]:
-        """The mean KL to another chain, in the same form, of each word given the one before."""
+        """The expected KL to another chain of the same class, of each word given the previous."""
 
 
 class SharedTransitions(Transitions):
-    r"""A chain whose words share a matrix: what is summed over positions is a matrix product.
+    r"""A chain whose words share a transition matrix: sums over positions are matrix products.
 
     .. math:: p(z_t = s \mid z_{t-1} = s') = \frac{R(s', s) v_t(s)}{\sum_k R(s', k) v_t(k)},
               \qquad R = e^{r}, \quad v_t = e^{c_t}
 
-    Nothing of size ``target before key`` is made. It is all in float64, so that what is nearly
-    impossible stays above 0.
+    Everything is float64, so that nearly impossible positions keep a positive probability.
 
     Args:
-        scores: Those of every word's positions, c.
-        steps: What a word reads of the one before, r.
+        scores: Scores of every word's positions, c.
+        transition_scores: Scores of transitions, r.
 
     Attributes:
-        scores: Those of every word's positions, c, the largest 0.
-        steps: What a word reads of the one before, r, the largest of each row 0: what a row has in
-            common cancels.
+        scores: c, shifted so that the maximum is 0.
+        transition_scores: r, shifted so that the maximum of each row is 0; the shift cancels.
     """
 
     def __init__(
         self,
         scores: Float[Tensor, "*batch target key"],
-        steps: Float[Tensor, "*#batch 1 before key"],
+        transition_scores: Float[Tensor, "*#batch 1 before key"],
     ) -> None:
-        scores, steps = scores.double(), steps[..., 0, :, :].double()
+        scores, transition_scores = scores.double(), transition_scores[..., 0, :, :].double()
         self.scores = scores - scores.detach().amax(-1, keepdim=True)
-        self.steps = (steps - steps.detach().amax(-1, keepdim=True)).clamp(min=LEAST)
+        self.transition_scores = (
+            transition_scores - transition_scores.detach().amax(-1, keepdim=True)
+        ).clamp(min=MIN_TRANSITION_SCORE)
 
     @cached_property
     def weights(self) -> Float[Tensor, "*batch target key"]:
-        """What every word's positions weigh, whatever came before: v."""
+        """Weights of every word's positions: v."""
         return exp(self.scores)
 
     @cached_property
-    def moves(self) -> Float[Tensor, "*#batch before key"]:
-        """What every pair of positions weighs: R."""
-        return exp(self.steps)
+    def transition_weights(self) -> Float[Tensor, "*#batch before key"]:
+        """Weights of transitions: R."""
+        return exp(self.transition_scores)
 
     @cached_property
-    def first_total(self) -> Float[Tensor, "*batch 1"]:
-        """The sum of the weights of the first word's positions."""
+    def first_normaliser(self) -> Float[Tensor, "*batch 1"]:
+        """The sum of the first word's weights."""
         return self.weights[..., 0, :].sum(-1, keepdim=True)
 
     @cached_property
-    def totals(self) -> Float[Tensor, "*batch later before"]:
-        """The sum of the weights of each later word's positions, by the position before."""
-        return self.weights[..., 1:, :] @ self.moves.mT
+    def normalisers(self) -> Float[Tensor, "*batch later before"]:
+        """The normaliser of each later word, by the previous position."""
+        return self.weights[..., 1:, :] @ self.transition_weights.mT
 
-    def word_by_word(
+    def later_words(
         self, values: Float[Tensor, "*batch target key"]
     ) -> list[tuple[Float[Tensor, "*batch before"], Float[Tensor, "*batch key"]]]:
-        """Of every word but the first, its totals and its part of some values."""
-        each = self.totals.unbind(-2), values[..., 1:, :].unbind(-2)
-        return list(zip(*each, strict=True))
+        """The normaliser and the values of every word but the first."""
+        words = self.normalisers.unbind(-2), values[..., 1:, :].unbind(-2)
+        return list(zip(*words, strict=True))
 
     @cached_property
     def marginals(self) -> Float[Tensor, "*batch target key"]:
-        """A product of the matrix for every word."""
-        found = [self.weights[..., 0, :] / self.first_total]
-        for totals, weights in self.word_by_word(self.weights):
-            found.append(times(found[-1] / totals, self.moves) * weights)
-        return torch.stack(found, -2)
+        """Marginals word by word: one product with the transition matrix each."""
+        marginals = [self.weights[..., 0, :] / self.first_normaliser]
+        for normaliser, weights in self.later_words(self.weights):
+            marginals.append(vecmat(marginals[-1] / normaliser, self.transition_weights) * weights)
+        return torch.stack(marginals, -2)
 
     @property
     def entropy(self) -> Float[Tensor, "*batch target"]:
-        """The mean entropy of each word's position given the one before."""
+        """The expected entropy of each word's position given the previous one."""
         return -self.mean_log_prob(self)
 
     def kl(self, other: Transitions) -> Float[Tensor, "*batch target"]:
-        """The mean KL to another chain of each word's position given the one before."""
+        """The expected KL to another chain of each word's position given the previous one."""
         assert isinstance(other, SharedTransitions)
         return self.mean_log_prob(self) - self.mean_log_prob(other)
 
     def mean_log_prob(self, other: SharedTransitions) -> Float[Tensor, "*batch target"]:
-        """The mean over this chain of the log-probability of every word's position in another."""
-        place = (self.marginals * other.scores).sum(-1)
-        read = self.weights[..., 1:, :] @ (self.moves * other.steps).mT
-        left = (self.marginals[..., :-1, :] * (read / self.totals - other.totals.log())).sum(-1)
-        return torch.cat([place[..., :1] - other.first_total.log(), place[..., 1:] + left], -1)
+        """The expectation under this chain of another's log-probability of each word's position."""
+        unary = (self.marginals * other.scores).sum(-1)
+        expected_transitions = (
+            self.weights[..., 1:, :] @ (self.transition_weights * other.transition_scores).mT
+        )
+        pairwise = (
+            self.marginals[..., :-1, :]
+            * (expected_transitions / self.normalisers - other.normalisers.log())
+        ).sum(-1)
+        return torch.cat(
+            [unary[..., :1] - other.first_normaliser.log(), unary[..., 1:] + pairwise], -1
+        )
 
 
 class WordTransitions(Transitions):
-    """A chain whose words have a matrix each: the probabilities of all their pairs are made.
+    """A chain with a transition matrix for each word.
 
     Args:
-        scores: Those of every word's positions.
-        steps: What every word reads of the one before.
+        scores: Scores of every word's positions.
+        transition_scores: Scores of transitions, for every word.
 
     Attributes:
-        first: Log-probabilities of the first word's positions.
-        later: Those of every later word's, by the position before.
+        initial: Log-probabilities of the first word's positions.
+        later: Log-probabilities of every later word's positions, by the previous position.
     """
 
     def __init__(
         self,
         scores: Float[Tensor, "*batch target key"],
-        steps: Float[Tensor, "*#batch #target before key"],
+        transition_scores: Float[Tensor, "*#batch #target before key"],
     ) -> None:
-        self.first = log_softmax(scores[..., 0, :])
-        self.later = log_softmax(scores[..., 1:, None, :] + later_steps(steps))
+        self.initial = log_softmax(scores[..., 0, :])
+        self.later = log_softmax(scores[..., 1:, None, :] + later_transitions(transition_scores))
 
     @cached_property
-    def moves(self) -> Float[Tensor, "*batch later before key"]:
-        """The probabilities of every later word's positions, by the position before."""
+    def transition_weights(self) -> Float[Tensor, "*batch later before key"]:
+        """Probabilities of every later word's positions, by the previous position."""
         return exp(self.later)
 
     @cached_property
     def marginals(self) -> Float[Tensor, "*batch target key"]:
-        """A product of another matrix for every word."""
-        found = [exp(self.first)]
-        with torch.autocast(found[0].device.type, enabled=False):  # it would narrow the products
-            # a view of one matrix at a time would be given a gradient as large as all of them
-            for moves in self.moves.unbind(-3):
-                found.append(times(found[-1], moves))
-        return torch.stack(found, -2)
+        """Marginals word by word: one product with each word's matrix."""
+        marginals = [exp(self.initial)]
+        with torch.autocast(marginals[0].device.type, enabled=False):  # keeps float32 products
+            # unbind, since indexing would allocate a gradient of the full size for each word
+            for transition_probs in self.transition_weights.unbind(-3):
+                marginals.append(vecmat(marginals[-1], transition_probs))
+        return torch.stack(marginals, -2)
 
     @property
     def entropy(self) -> Float[Tensor, "*batch target"]:
-        """The mean entropy of each word's position given the one before."""
-        return -self._mean(self.first, self.later)
+        """The expected entropy of each word's position given the previous one."""
+        return -self._expectation(self.initial, self.later)
 
     def kl(self, other: Transitions) -> Float[Tensor, "*batch target"]:
-        """The mean KL to another chain of each word's position given the one before."""
+        """The expected KL to another chain of each word's position given the previous one."""
         assert isinstance(other, WordTransitions)
-        return self._mean(self.first - other.first, self.later - other.later)
+        return self._expectation(self.initial - other.initial, self.later - other.later)
 
-    def _mean(self, first: Tensor, later: Tensor) -> Float[Tensor, "*batch target"]:
-        """The mean of what the first word has, and of what each later one has by pairs."""
-        here = (exp(self.first) * first).sum(-1, keepdim=True)
-        pairs = (self.marginals[..., :-1, :] * (self.moves * later).sum(-1)).sum(-1)
-        return torch.cat([here, pairs], -1)
+    def _expectation(self, first: Tensor, later: Tensor) -> Float[Tensor, "*batch target"]:
+        """Expectation of values of the first word and of values of later words' transitions."""
+        first_term = (exp(self.initial) * first).sum(-1, keepdim=True)
+        pairs = (self.marginals[..., :-1, :] * (self.transition_weights * later).sum(-1)).sum(-1)
+        return torch.cat([first_term, pairs], -1)

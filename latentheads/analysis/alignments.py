@@ -27,7 +27,7 @@ from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.enumeration import enumerate_alignments
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.metrics.alignment import LinkCounts, Links, count_links
 from latentheads.model import HeadModel
 from latentheads.names import Block
@@ -119,10 +119,10 @@ def alignment_distributions(
     if model.alignments is None or not samples_alignments(model):
         raise ValueError("this model has no latent alignments, and so no posterior over them")
     device_batch = batch.to(model.device)
-    with evaluating(model, guide), blocked_from_tracers(), PlugIn(), WithSelection(guide):
+    with eval_no_grad(model, guide), blocked_from_tracers(), PlugIn(), WithSelection(guide):
         enumeration = enumerate_alignments(*traces(model, guide, device_batch))
         assert enumeration is not None
-        exact = enumeration.summed
+        exact = enumeration.inference
         distributions = (exact.priors, enumeration.posterior, exact.posterior())
         marginals = [head_marginals(distribution) for distribution in distributions]
     return AlignmentDistributions(_name_heads(model.alignments.addresses), *marginals)
@@ -144,8 +144,8 @@ def _soft_weights(
         lambda _, inputs: recorded.append(aligner.prepare(*inputs[:3]).priors)
     )
     try:
-        with evaluating(model), blocked_from_tracers(), PlugIn(), WithSelection(guide):
-            model.law(batch.to(model.device))
+        with eval_no_grad(model), blocked_from_tracers(), PlugIn(), WithSelection(guide):
+            model.token_distribution(batch.to(model.device))
     finally:
         hook.remove()
     return _name_heads(aligner.all_addresses), head_marginals(recorded[0])
@@ -153,7 +153,7 @@ def _soft_weights(
 
 def target_words(batch: Batch) -> Bool[Tensor, "batch target"]:
     """True at the target's words, which get links."""
-    return _are_words(batch.scored, batch.counted, batch)
+    return _are_words(batch.scored, batch.scored_mask, batch)
 
 
 def _source_words(batch: Batch, tagged: bool) -> Bool[Tensor, "batch key"]:
@@ -167,7 +167,7 @@ def _source_words(batch: Batch, tagged: bool) -> Bool[Tensor, "batch key"]:
 
 def _are_words(tokens: Tensor, valid: Tensor, batch: Batch) -> Tensor:
     """True at valid tokens, except those that only begin or end a sentence."""
-    return valid & ~torch.isin(tokens, tokens.new_tensor(batch.ends))
+    return valid & ~torch.isin(tokens, tokens.new_tensor(batch.boundary_ids))
 
 
 def likeliest_links(
@@ -297,7 +297,9 @@ def _cross_weights(
 ) -> Iterator[tuple[Batch, tuple[str, ...], Float[Tensor, "batch head target key"]]]:
     """Yields the names and weights of all cross-attention heads, batch by batch."""
     for batch, recorded in record_heads(model, batches(part, BATCH_TOKENS)):
-        blocks = [block for block in recorded.attention_blocks if block.chain == "decoder-cross"]
+        blocks = [
+            block for block in recorded.attention_blocks if block.attention_type == "decoder-cross"
+        ]
         if blocks:
             weights = torch.cat([recorded[block.name].weights for block in blocks], 1)
             yield batch, _name_heads(blocks), weights

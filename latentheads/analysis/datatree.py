@@ -42,7 +42,9 @@ def to_datatree(heads: Recording, batch: Batch | None = None) -> DataTree:
 
     tree = DataTree()
     for attention_type in ATTENTION_TYPES:
-        blocks = [block for block in heads.attention_blocks if block.chain == attention_type]
+        blocks = [
+            block for block in heads.attention_blocks if block.attention_type == attention_type
+        ]
         passes = [(block, heads.passes(block.name)) for block in blocks]
         layers = [_check_single_pass(block, recorded) for block, recorded in passes if recorded]
         if layers:

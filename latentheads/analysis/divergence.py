@@ -128,7 +128,7 @@ def divergence(
         for block in heads.attention_blocks:
             if block.name in selected:
                 recorded = heads[block.name]
-                queries = attention_tokens(batch, block.chain).valid_queries
+                queries = attention_tokens(batch, block.attention_type).valid_queries
                 values = head_divergence(recorded.weights, queries)
                 active = active_pairs(recorded.active)
                 summed.add(block.site(), values, active)

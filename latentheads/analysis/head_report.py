@@ -59,12 +59,12 @@ class HeadReport:
     @property
     def attention_types(self) -> list[str]:
         """The attention types of its blocks."""
-        types = {block.chain for block in self.blocks}
+        types = {block.attention_type for block in self.blocks}
         return [attention_type for attention_type in ATTENTION_TYPES if attention_type in types]
 
     def blocks_of(self, attention_type: str) -> list[Block]:
         """The blocks of an attention type, bottom to top."""
-        blocks = [block for block in self.blocks if block.chain == attention_type]
+        blocks = [block for block in self.blocks if block.attention_type == attention_type]
         return sorted(blocks, key=lambda block: block.layer)
 
     def active_heads(self, block: Block) -> list[int]:

@@ -77,7 +77,7 @@ def gradient_importance(
         for heads, gradient in _gradients(model, guide, device_batch, seed + index, shared_samples):
             values, counts = gradient.sum(1).abs(), None
             if unit == "token":
-                encoder = side_of(heads.block.chain) == "encoder"
+                encoder = side_of(heads.block.attention_type) == "encoder"
                 valid = device_batch.source_valid if encoder else device_batch.target_valid
                 values, counts = gradient.abs().sum(1), valid.sum(-1)
             means.add(heads.block.name, values, heads.active, counts)

@@ -76,6 +76,6 @@ def name_positions(
         index: Index of the sentence in the batch.
     """
     if source is None or batch.source is None:
-        token_ids = batch.fed[index][batch.target_valid[index]].tolist()
+        token_ids = batch.decoder_input[index][batch.target_valid[index]].tolist()
         return [NULL, *name_tokens(target, token_ids[:-1])]
     return name_tokens(source, batch.source[index][batch.source_valid[index]].tolist())

@@ -113,7 +113,7 @@ def measure(
     entropy, confidence, cosine = Means(), Means(), Means()
     for batch, heads in record_heads(model, parts, guide, seed):
         for block in heads.blocks:
-            recorded, tokens = heads[block.name], attention_tokens(batch, block.chain)
+            recorded, tokens = heads[block.name], attention_tokens(batch, block.attention_type)
             name, active, queries = block.name, recorded.active, tokens.valid_queries
             lengths = queries.sum(-1)
             cosine.add(name, head_cosine(recorded.outputs, queries), active_pairs(active), lengths)

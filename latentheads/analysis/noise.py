@@ -27,7 +27,7 @@ from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
 from latentheads.handlers import evaluation_mode
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.inference.objective import Head_ELBO
 from latentheads.model import HeadModel
 from latentheads.names import Block
@@ -150,7 +150,7 @@ def noise_cost(
 
     def measure(scales: Mapping[str, Tensor]) -> float:
         guide.set_scales(scales)
-        with evaluating(model, guide), fixed_noise(seed, parameter.device):
+        with eval_no_grad(model, guide), fixed_noise(seed, parameter.device):
             log_likelihoods = [terms(model, guide, batch).log_likelihood for batch in all_batches]
         return float(torch.cat(log_likelihoods).mean())
 

@@ -124,7 +124,7 @@ def frequency_ranks(
         tokens: The token ids of a text, such as all of training.
         vocab_size: Size of the vocabulary.
         special_ids: Tokens that are no words, ranked last. For a network of ``transformers`` these
-            are the ``ends`` of a batch and its padding.
+            are the ``boundary_ids`` of a batch and its padding.
     """
     counts = torch.bincount(tokens.long(), minlength=vocab_size)
     counts[list(special_ids)] = -1

@@ -23,7 +23,7 @@ from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import HeadModel
 from latentheads.names import Block, block_of
 from latentheads.noise import fixed_noise
@@ -253,7 +253,12 @@ def record_heads(
     for index, batch in enumerate(iterate_batches(parts, "parts")):
         device_batch = batch.to(device)
         heads = Recording(model)
-        with evaluating(*modules), fixed_noise(seed + index, device), blocked_from_tracers(), heads:
+        with (
+            eval_no_grad(*modules),
+            fixed_noise(seed + index, device),
+            blocked_from_tracers(),
+            heads,
+        ):
             _run(model, guide, device_batch, shared_samples)
         yield device_batch, heads
 

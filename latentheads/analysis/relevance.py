@@ -202,7 +202,7 @@ def propagate(
         heads={name: torch.stack(steps, 1) for name, steps in head_relevance.items()},
         inputs=torch.stack(input_relevance, 1),
         logit=logits.detach(),
-        valid=batch.target_drawn,
+        valid=batch.target_latent,
         active={block.name: heads[block.name].active for block in blocks},
     )
 

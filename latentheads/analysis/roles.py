@@ -90,7 +90,7 @@ class AttentionView:
     @classmethod
     def of(cls, heads: Heads, batch: Batch) -> AttentionView:
         """Makes a view of recorded heads."""
-        tokens = attention_tokens(batch, heads.block.chain)
+        tokens = attention_tokens(batch, heads.block.attention_type)
         pairs = (
             tokens.counted_queries()[:, :, None] & tokens.counted_keys()[:, None] & heads.readable
         )
@@ -172,14 +172,14 @@ def detect(
         seed: Seed of the guide's noise.
     """
     for batch, heads in record_heads(model, parts, guide, seed):
-        attention_types = {block.chain for block in heads.attention_blocks}
+        attention_types = {block.attention_type for block in heads.attention_blocks}
         if not attention_types:
             raise ValueError("roles need attention weights: this model has no attention")
-        decoder_only = {block.chain for block in heads.blocks} == {ATTENTION_TYPES[1]}
+        decoder_only = {block.attention_type for block in heads.blocks} == {ATTENTION_TYPES[1]}
         selected = attention_type or ATTENTION_TYPES[1 if decoder_only else 0]
         check_word("attention_type", selected, sorted(attention_types))
         for block in heads.attention_blocks:
-            if block.chain == selected:
+            if block.attention_type == selected:
                 view = AttentionView.of(heads[block.name], batch)
                 for detector in detectors:
                     detector.update(view)

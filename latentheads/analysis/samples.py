@@ -15,7 +15,7 @@ from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import blocked_from_tracers
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 
@@ -100,7 +100,7 @@ def record_prior_heads(
     device_batch = batch.to(device)
     for draw in range(draws):
         heads = Recording(model)
-        contexts = evaluating(model, guide), fixed_noise(seed + draw, device)
+        contexts = eval_no_grad(model, guide), fixed_noise(seed + draw, device)
         with contexts[0], contexts[1], WithSelection(guide), blocked_from_tracers(), heads:
             model.states(device_batch)
         yield heads

@@ -29,14 +29,14 @@ class AttentionTokens:
         keys: The input token at each key.
         valid_queries: True at queries that are neither padding nor context without a loss.
         valid_keys: True at keys that are no padding.
-        ends: Ids of tokens that only begin or end a sentence.
+        boundary_ids: Ids of tokens that only begin or end a sentence.
     """
 
     queries: Int[Tensor, "batch query"]
     keys: Int[Tensor, "batch key"]
     valid_queries: Bool[Tensor, "batch query"]
     valid_keys: Bool[Tensor, "batch key"]
-    ends: tuple[int, ...]
+    boundary_ids: tuple[int, ...]
 
     def counted_queries(self, exclude: str = "both") -> Bool[Tensor, "batch query"]:
         """The queries that count."""
@@ -49,7 +49,7 @@ class AttentionTokens:
     def _is_counted(self, tokens: Tensor, side: str, exclude: str) -> Tensor:
         check_word("exclude", exclude, EXCLUDE)
         is_special = torch.zeros_like(tokens, dtype=torch.bool)
-        for special_id in self.ends:  # a tensor of ids would need a copy to the device
+        for special_id in self.boundary_ids:  # a tensor of ids would need a copy to the device
             is_special = is_special | (tokens == special_id)
         return ~is_special if exclude in ("both", side) else torch.ones_like(is_special)
 
@@ -63,7 +63,11 @@ def attention_tokens(batch: Batch, attention_type: str) -> AttentionTokens:
     check_word("attention_type", attention_type, ATTENTION_TYPES)
     if attention_type == "decoder-self":
         return AttentionTokens(
-            batch.fed, batch.fed, batch.target_drawn, batch.target_valid, batch.ends
+            batch.decoder_input,
+            batch.decoder_input,
+            batch.target_latent,
+            batch.target_valid,
+            batch.boundary_ids,
         )
     valid = batch.source_valid
     if batch.source is None:
@@ -71,5 +75,7 @@ def attention_tokens(batch: Batch, attention_type: str) -> AttentionTokens:
             "measures of attention need tokens, and this batch has no input_ids for the encoder"
         )
     if attention_type == "encoder-self":
-        return AttentionTokens(batch.source, batch.source, valid, valid, batch.ends)
-    return AttentionTokens(batch.fed, batch.source, batch.target_drawn, valid, batch.ends)
+        return AttentionTokens(batch.source, batch.source, valid, valid, batch.boundary_ids)
+    return AttentionTokens(
+        batch.decoder_input, batch.source, batch.target_latent, valid, batch.boundary_ids
+    )

@@ -93,13 +93,15 @@ class Band:
 
     def mask(self, attention_mask: AttentionMask) -> BandMask:
         """Makes the mask of the band's pairs."""
-        queries = attention_mask.drawn.shape[-1]
+        queries = attention_mask.latent_queries.shape[-1]
         valid = attention_mask.valid
         if valid is None:
-            valid = attention_mask.drawn.new_ones(attention_mask.start + queries)
+            valid = attention_mask.latent_queries.new_ones(attention_mask.start + queries)
         padded = F.pad(valid, (self.before, self.after))[..., attention_mask.start :]
-        readable = padded.unfold(-1, self.width, 1).expand(*attention_mask.drawn.shape, self.width)
-        mask = PairMask.build(readable, attention_mask.drawn, attention_mask.dtype)
+        attn_mask = padded.unfold(-1, self.width, 1).expand(
+            *attention_mask.latent_queries.shape, self.width
+        )
+        mask = PairMask.build(attn_mask, attention_mask.latent_queries, attention_mask.dtype)
         return BandMask(mask.bias, mask.latent, mask.pairs, self, attention_mask.start)
 
     def _block_size(self, queries: int) -> int:

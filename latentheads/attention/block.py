@@ -156,7 +156,7 @@ class HeadBlock(nn.Module, ABC):
             skip_inactive: Whether no block above depends on its heads, so that only the active
                 heads need be computed.
         """
-        selector, attention_type = self.selector, self.block.chain
+        selector, attention_type = self.selector, self.block.attention_type
         assert selector is not None
         value = sampled
         if value is None:

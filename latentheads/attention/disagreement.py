@@ -160,7 +160,9 @@ class Disagreement:
             for module in model.modules()
             if isinstance(module, HeadBlock)
             and module.num_active_heads > 1
-            and (self.attention_types is None or module.block.chain in self.attention_types)
+            and (
+                self.attention_types is None or module.block.attention_type in self.attention_types
+            )
             and (module.has_attention_weights or "output" in self.kinds)
         ]
 

@@ -48,7 +48,7 @@ class LatentAttention(HeadBlock):
     ) -> None:
         super().__init__(block, selector)
         size = width // selector.heads if selector else None
-        candidates = selector.num_candidates(block.chain) if selector else None
+        candidates = selector.num_candidates(block.attention_type) if selector else None
         self.attention = MultiHeadAttention(width, block.heads, dropout, size, candidates)
         self.prior = prior
 

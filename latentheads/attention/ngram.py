@@ -112,7 +112,7 @@ class NGram(HeadBlock):
     ) -> None:
         super().__init__(block, selector)
         heads = selector.heads if selector else block.heads
-        candidates = selector.num_candidates(block.chain) if selector else heads
+        candidates = selector.num_candidates(block.attention_type) if selector else heads
         inputs, input_width = band.width + context, width // heads if slices else width
         head_width = head_width or max(
             1, round(4 * width**2 / heads / (inputs * input_width + width))
@@ -165,7 +165,9 @@ class NGram(HeadBlock):
             context = HeadContext(scores, None, mask, self.block, None, states)
             heads = self._sample_heads(context).to(heads.dtype)
         if self.hooks:
-            self._call_hooks(heads, attention_mask.drawn, self._get_active_heads(heads, choice))
+            self._call_hooks(
+                heads, attention_mask.latent_queries, self._get_active_heads(heads, choice)
+            )
         if choice is not None:
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         joined = heads.transpose(-2, -3).flatten(-2)

@@ -204,7 +204,7 @@ class BatchLoader(StepLoader):
             raise ValueError(f"batches must return those of epoch {number}, got None")
         for batch_number, batch in enumerate(batches, 1):
             check_batch(batch, "batches")
-            if not (tokens := int(batch.counted.sum())):
+            if not (tokens := int(batch.scored_mask.sum())):
                 raise ValueError(f"batch {batch_number} of epoch {number} has nothing to predict")
             if batch_number > skip:
                 yield batch, 1.0, tokens

@@ -12,7 +12,7 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.decoding.translate import Decoding, search
 from latentheads.guide import ModelGuide, WithSelection
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Decoder
 
@@ -75,5 +75,5 @@ def ensemble_search(
     Each stands at the location of its heads, with the likeliest of its guide's selections: draws
     are not looked at.
     """
-    with evaluating(*models):
+    with eval_no_grad(*models):
         return search(_Together(models, guides), batch.to(models[0].device), decoding, 0)

@@ -13,7 +13,7 @@ from latentheads.corpora.batches import batch_indices, collate
 from latentheads.decoding.beam_search import beam_search
 from latentheads.errors import UnfinishedError, in_a_line, lacks_memory
 from latentheads.guide import ModelGuide, WithSelection
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import Decoder, Stepwise
 from latentheads.values import convert_fields
 
@@ -88,7 +88,7 @@ def translate(
     model: Decoder, guide: ModelGuide, target: Vocabulary, batch: Batch, decoding: Decoding
 ) -> list[str]:
     """Translates a batch into lines of text, with the heads that the guide selects or draws."""
-    with evaluating(model), WithSelection(guide, decoding.draws):
+    with eval_no_grad(model), WithSelection(guide, decoding.draws):
         found = search(model, batch.to(model.device), decoding, decoding.draws)
     return texts_of(target, found)
 

@@ -109,7 +109,7 @@ class Cascade(Location):
     ) -> None:
         super().__init__()
         self.link = link
-        self.fusion = None if block.first else Fusion(block.heads, hidden, zero=zero)
+        self.fusion = None if block.is_lowest else Fusion(block.heads, hidden, zero=zero)
 
     def shift(self, context: HeadContext) -> Tensor | None:
         """Returns the fused logits below, if any."""
@@ -132,7 +132,7 @@ class ReleasedCascade(Location):
 
     def __init__(self, block: Block) -> None:
         super().__init__()
-        self.fusion = None if block.first else Fusion(block.heads, hidden=4, layers=3)
+        self.fusion = None if block.is_lowest else Fusion(block.heads, hidden=4, layers=3)
 
     def shift(self, context: HeadContext) -> Tensor | None:
         """Returns the logits below plus the fused sum."""

@@ -77,7 +77,7 @@ class WordScores(nn.Module):
             # context tokens condition the model and are not scored
             is_context = batch.target[:, : batch.context] != PAD
             target_states = self.target(
-                target_embeddings, torch.cat([is_context, batch.counted], 1)
+                target_embeddings, torch.cat([is_context, batch.scored_mask], 1)
             )
             # a decoder may be fed one token more, whose position predicts nothing
             states = states + F.pad(

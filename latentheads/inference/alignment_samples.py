@@ -1,7 +1,7 @@
-"""A few draws of the alignments of a pass, where it does not sum over all of them.
+"""Samples of the alignments of a pass, for objectives that do not sum over all of them.
 
-Further draws than that of the pass are of the same laws: one softmax a word each, and no further
-pass of the network.
+Further samples come from the distributions of the same pass: they cost one softmax for each word,
+and no further pass of the network.
 """
 
 from __future__ import annotations
@@ -17,64 +17,79 @@ from latentheads.alignment.aligner import AlignedTokens, AlignmentPass
 from latentheads.alignment.distribution import Alignments, sample_blocks, word_log_probs
 from latentheads.alignment.sampled import AlignmentSamples
 from latentheads.distributions import make_token_distribution
-from latentheads.inference.enumeration import Enumeration, find_answers, find_tied
+from latentheads.inference.enumeration import Enumeration, get_posterior_sites, get_tied_sites
 from latentheads.names import TARGET
 
-__all__ = ["draw_alignments", "soft_log_prob", "without_words"]
+__all__ = ["kl_enumeration", "sample_alignments", "soft_log_prob"]
 
 
-def draw_alignments(model_trace: Trace, guide_trace: Trace, number: int = 1) -> AlignmentSamples:
-    """Draws all alignments of a pass from its guide; a single draw is that of the pass.
+def sample_alignments(
+    model_trace: Trace, guide_trace: Trace, num_samples: int = 1
+) -> AlignmentSamples:
+    """Sample all alignments of a pass from its guide; a single sample is that of the pass.
 
     Args:
-        model_trace: The model's, with alignments.
-        guide_trace: The guide's; a block that it leaves out keeps its prior.
-        number: How many draws; every one of vectorised particles has as many of its own.
+        model_trace: The model's trace, with alignments.
+        guide_trace: The guide's trace; a block without a site keeps its prior.
+        num_samples: Number of samples, for each particle if particles are vectorised.
     """
     target = model_trace.nodes[TARGET]
-    answers = find_answers(model_trace, guide_trace)
-    laws = [site["fn"] for site in answers.values()]
-    priors = [model_trace.nodes[name]["fn"] for name in answers]
-    valid = laws[0].valid.expand(*laws[0].batch_shape, -1)
-    if number == 1:
-        drawn = torch.cat([site["value"] for site in answers.values()], -1).unsqueeze(0)
+    posterior_sites = get_posterior_sites(model_trace, guide_trace)
+    posteriors = [site["fn"] for site in posterior_sites.values()]
+    priors = [model_trace.nodes[name]["fn"] for name in posterior_sites]
+    valid = posteriors[0].valid.expand(*posteriors[0].batch_shape, -1)
+    if num_samples == 1:
+        positions = torch.cat([site["value"] for site in posterior_sites.values()], -1).unsqueeze(0)
     else:
-        drawn = _draw_anew(laws, number)
-    words = AlignedTokens(target["fn"].aligned, drawn).token_log_prob(target["value"])
-    tied = [answers[name]["fn"] for name in find_tied(model_trace, answers)]
+        positions = _sample_blocks(posteriors, num_samples)
+    log_likelihood = AlignedTokens(target["fn"].alignment_pass, positions).token_log_prob(
+        target["value"]
+    )
+    tied = [posterior_sites[name]["fn"] for name in get_tied_sites(model_trace, posterior_sites)]
     return AlignmentSamples(
-        words,
-        word_log_probs([law.pointing for law in priors], valid, drawn),
-        word_log_probs([law.pointing for law in laws], valid, drawn),
-        any(law.pointing.chained for law in (*laws, *priors)),
-        word_log_probs([law.pointing for law in tied], valid, drawn) if tied else 0.0,
+        log_likelihood,
+        word_log_probs([distribution.parameters for distribution in priors], valid, positions),
+        word_log_probs([distribution.parameters for distribution in posteriors], valid, positions),
+        any(distribution.parameters.chained for distribution in (*posteriors, *priors)),
+        word_log_probs([distribution.parameters for distribution in tied], valid, positions)
+        if tied
+        else 0.0,
     )
 
 
-def _draw_anew(laws: Sequence[Alignments], number: int) -> Int[Tensor, "draw *batch target head"]:
-    """Draws all blocks; each particle has draws of its own, though they may share one law."""
-    shape, made = laws[0].batch_shape, laws[0].pointing.scores.shape[:-3]
-    apart = shape[: len(shape) - len(made)]
-    pointings = [law.pointing for law in laws]
-    drawn = sample_blocks(pointings, laws[0].valid, number * apart.numel())
-    return drawn.view(number, *apart, *drawn.shape[1:])
+def _sample_blocks(
+    posteriors: Sequence[Alignments], num_samples: int
+) -> Int[Tensor, "sample *batch target head"]:
+    """Sample all blocks; every particle has its own samples, even of a shared distribution."""
+    shape, inner = posteriors[0].batch_shape, posteriors[0].parameters.scores.shape[:-3]
+    particles = shape[: len(shape) - len(inner)]
+    parameters = [posterior.parameters for posterior in posteriors]
+    positions = sample_blocks(parameters, posteriors[0].valid, num_samples * particles.numel())
+    return positions.view(num_samples, *particles, *positions.shape[1:])
 
 
 @torch.no_grad()
 def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
-    """Log-probability of every word if each head adds its mean word vector by its prior scores."""
+    """Log-probability of every word under soft attention by the heads' prior scores."""
     target = model_trace.nodes[TARGET]
-    aligned: AlignmentPass = target["fn"].aligned
-    soft = make_token_distribution(
-        aligned.softened(), aligned.valid, aligned.output, aligned.smoothing
+    alignment_pass: AlignmentPass = target["fn"].alignment_pass
+    distribution = make_token_distribution(
+        alignment_pass.soft_states(),
+        alignment_pass.valid,
+        alignment_pass.output,
+        alignment_pass.smoothing,
     )
-    return soft.token_log_prob(target["value"])
+    return distribution.token_log_prob(target["value"])
 
 
-def without_words(model_trace: Trace, guide_trace: Trace) -> Enumeration:
-    """The laws of a pass, for the KL of every block, which is a sum that reads no word."""
-    aligned: AlignmentPass = model_trace.nodes[TARGET]["fn"].aligned
-    answers = find_answers(model_trace, guide_trace)
-    posterior = [site["fn"].pointing for site in answers.values()]
-    summed = aligned.summed_from(aligned.priors[0].scores[..., 0, :])  # no word is read
-    return Enumeration(summed, posterior, list(answers), find_tied(model_trace, answers))
+def kl_enumeration(model_trace: Trace, guide_trace: Trace) -> Enumeration:
+    """Enumeration of a pass without emissions: enough for the KL of every block."""
+    alignment_pass: AlignmentPass = model_trace.nodes[TARGET]["fn"].alignment_pass
+    posterior_sites = get_posterior_sites(model_trace, guide_trace)
+    posterior = [site["fn"].parameters for site in posterior_sites.values()]
+    inference = alignment_pass.inference_from(
+        alignment_pass.priors[0].scores[..., 0, :]
+    )  # dummy emissions
+    return Enumeration(
+        inference, posterior, list(posterior_sites), get_tied_sites(model_trace, posterior_sites)
+    )

@@ -1,15 +1,15 @@
-r"""The bound and its terms: one log-likelihood and one KL a site, each said how it was computed.
+r"""The bound and its terms: one log-likelihood and one KL for each site, with how it was computed.
 
 For a model p and a guide q over the latents z of a sentence pair (x, y),
 
 .. math:: \mathcal L = \mathbb E_q[\log p(y \mid z, x)] - \sum_{\text{sites}} \mathbb E_q[
           \mathrm{KL}(q(z_l \mid \cdot) \,\|\, p(z_l \mid \cdot))] \le \log p(y \mid x),
 
-both conditionals read on the same sampled lower blocks. Everything here is summed over heads, pairs
-and tokens and kept a sentence; a figure is divided by its tokens once, at the end.
+both conditionals given the same samples of lower blocks. All terms are summed over heads, pairs and
+tokens of a sentence; only the final report divides by tokens.
 
-Importance weights of K draws give the tighter bound of Burda, Grosse and Salakhutdinov 2016,
-https://arxiv.org/abs/1509.00519; the shape of their tail is that of Vehtari et al.,
+Importance weights of K samples give the tighter bound of Burda, Grosse and Salakhutdinov 2016,
+https://arxiv.org/abs/1509.00519. The shape of their tail is estimated as in Vehtari et al.,
 https://arxiv.org/abs/1507.02646.
 """
 
@@ -43,20 +43,20 @@ __all__ = ["Importance", "Terms", "check_sites", "closed_form", "importance", "t
 
 ZERO = torch.zeros((), dtype=torch.float64)
 
-TAIL_DRAWS = 25
-"""The fewest draws whose weights have a tail that can be fitted."""
+MIN_TAIL_SAMPLES = 25
+"""Fewest samples for which the tail of the importance weights is fitted."""
 
 
 def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Trace]:
-    """Runs model and guide and returns their traces, latents shared.
+    """Run model and guide with shared latents, and return their traces.
 
-    A guide that reads the model (a ``GuideMessenger``) takes one pass of it; any other Pyro guide
-    runs first and the model is replayed after it, but for the pairs that carry no latent.
+    A ``GuideMessenger`` runs inside a single pass of the model. Any other Pyro guide runs first,
+    and the model is replayed with its samples, except for pairs that carry no latent.
     """
-    reader = poutine.unwrap(guide)
-    if isinstance(reader, GuideMessenger):
+    unwrapped = poutine.unwrap(guide)
+    if isinstance(unwrapped, GuideMessenger):
         guide(*args, **kwargs)
-        return reader.get_traces()
+        return unwrapped.get_traces()
     guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
     replayed = poutine.replay(model, trace=guide_trace)
     with FromPrior():
@@ -65,10 +65,10 @@ def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Tr
 
 
 def check_sites(model_trace: Trace, guide_trace: Trace) -> None:
-    """Refuses a guide that draws what the model does not, as ``AutoNormal`` does, or the target.
+    """Check that a guide samples only latent sites of the model, unlike ``AutoNormal``.
 
     Raises:
-        ValueError: It names such a site.
+        ValueError: The guide has another site, or the target.
     """
     for name, site in guide_trace.nodes.items():
         if site["type"] != "sample":
@@ -80,13 +80,13 @@ def check_sites(model_trace: Trace, guide_trace: Trace) -> None:
             )
         if name not in model_trace.nodes:
             raise ValueError(
-                f"site {name!r} is the guide's alone: a guide must draw the model's own sites; "
+                f"site {name!r} is the guide's alone: a guide must sample the model's own sites; "
                 "pyro.infer.Trace_ELBO trains any other"
             )
 
 
 def closed_form(q: Any, p: Any) -> Tensor | None:
-    """The KL from q to p a sentence, or None where no closed form is registered."""
+    """The KL from q to p of each sentence; None if no closed form is registered."""
     try:
         return kl_divergence(q, p)
     except NotImplementedError:
@@ -95,22 +95,22 @@ def closed_form(q: Any, p: Any) -> Tensor | None:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms of one batch's bound under one draw of the latents, in nats a sentence.
+    """The terms of one batch's bound under one sample of the latents, in nats per sentence.
 
     Attributes:
-        log_likelihood: ``log p(y | z, x)``.
+        log_likelihood: ``log p(y | z, x)``, in expectation over alignments.
         kl: The KL of every latent site of a sentence, in the order of the network.
         how: How each KL was computed: ``tied`` (the posterior is the prior: exactly 0), ``fixed``
             (the same, and there is no noise), ``enumerated`` (a sum over all alignments),
             ``analytic`` or ``sampled``.
-        log_ratio: ``log p(z) - log q(z)`` of this very draw, for importance weights.
-        tokens: Target tokens of every sentence.
-        shared_kl: The KL of every latent that all sentences share, one number a task where there
-            are tasks: counted once for all sentences there are.
-        shared_log_ratios: The log-ratio of each of those.
-        drawn: ``log p(y | z, x)`` of this very draw, where ``log_likelihood`` is a sum over all
-            alignments; None: it is the same.
-        summed: What is known of the alignments without drawing them; None where nothing is.
+        log_ratio: ``log p(z) - log q(z)`` of this sample, for importance weights.
+        tokens: Number of target tokens of every sentence.
+        shared_kl: The KL of every latent that all sentences share, a number for each task if there
+            are tasks. It counts once for the whole corpus.
+        shared_log_ratios: The log-ratio of each of those latents.
+        sampled_log_likelihood: ``log p(y | z, x)`` of this sample, if ``log_likelihood`` is an
+            expectation over alignments; None: it is the same.
+        enumeration: All alignments of the pass; None if there are none.
     """
 
     log_likelihood: Float[Tensor, batch]
@@ -120,8 +120,8 @@ class Terms:
     tokens: Float[Tensor, batch]
     shared_kl: dict[str, Float[Tensor, "*task"]]
     shared_log_ratios: dict[str, Float[Tensor, "*task"]]
-    drawn: Float[Tensor, batch] | None = None
-    summed: Enumeration | None = None
+    sampled_log_likelihood: Float[Tensor, batch] | None = None
+    enumeration: Enumeration | None = None
 
     @property
     def total_kl(self) -> Float[Tensor, batch]:
@@ -130,70 +130,72 @@ class Terms:
 
     @property
     def elbo(self) -> Float[Tensor, batch]:
-        """The bound of every sentence, given what all sentences share."""
+        """The bound of every sentence, given shared latents."""
         return self.log_likelihood - self.total_kl
 
     @property
-    def varying(self) -> set[str]:
-        """The sites that have noise, but for alignments that are summed."""
-        summed = () if self.summed is None else self.summed.sites
-        return {site for site, how in self.how.items() if how != "fixed"}.difference(summed)
+    def noisy_sites(self) -> set[str]:
+        """The sites whose samples affect the terms: those with noise, except enumerated ones."""
+        enumerated = () if self.enumeration is None else self.enumeration.sites
+        return {site for site, how in self.how.items() if how != "fixed"}.difference(enumerated)
 
     @property
     def log_weight(self) -> Float[Tensor, batch]:
-        """``log p(y, z | x) - log q(z)`` of this draw, given what all sentences share."""
-        drawn = self.log_likelihood if self.drawn is None else self.drawn
-        return drawn + self.log_ratio
+        """``log p(y, z | x) - log q(z)`` of this sample, given shared latents."""
+        sampled = self.sampled_log_likelihood
+        return (self.log_likelihood if sampled is None else sampled) + self.log_ratio
 
     @property
     def bound(self) -> Float[Tensor, ""]:
-        """The bound on log p of all these sentences together."""
+        """The bound on the joint log p of all sentences of the batch."""
         return self.elbo.sum() - sum((kl.sum() for kl in self.shared_kl.values()), start=ZERO)
 
     @property
     def shared_log_ratio(self) -> Float[Tensor, ""]:
-        """The log-ratio of all that sentences share."""
+        """The log-ratio of all shared latents."""
         return sum((ratio.sum() for ratio in self.shared_log_ratios.values()), start=ZERO)
 
 
-def _is_weighed(site: Any) -> bool:
-    """Whether a handler masks a site, or scales it by more than its batch stands for a corpus."""
+def _is_scaled_or_masked(site: Any) -> bool:
+    """Whether a handler masks a site, or scales it by another factor than its plates do."""
     mask, scale, frames = site["mask"], site["scale"], site["cond_indep_stack"]
-    of_corpus = math.prod((each.full_size or each.size) / each.size for each in frames if each.size)
+    corpus_scale = math.prod(
+        (frame.full_size or frame.size) / frame.size for frame in frames if frame.size
+    )
     masked = isinstance(mask, Tensor) or mask not in (None, True)
-    return masked or isinstance(scale, Tensor) or not math.isclose(scale, of_corpus)
+    return masked or isinstance(scale, Tensor) or not math.isclose(scale, corpus_scale)
 
 
 @torch.no_grad()
 @passes()
 def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
-    """Computes the terms of the bound for one draw.
+    """Compute the terms of the bound for one sample of the latents.
 
-    The bound is of the model in evaluation mode: in training mode dropout, penalties and smoothing
-    act, which make none. Dropout within a guide leaves it a bound, of the guide as it is drawn.
+    The model must be in evaluation mode: with dropout, penalties and label smoothing there is no
+    bound. Dropout in a guide is allowed: the bound then belongs to the guide with that dropout.
 
     Args:
         model: The model, in evaluation mode.
         guide: Its guide.
-        *args: What both are run on: a batch.
-        **kwargs: The same by name.
+        *args: Arguments of both: a batch.
+        **kwargs: Keyword arguments of both.
 
     Raises:
-        ValueError: There is no true bound to compute: the guide stands in the model's place or
-            reads another model, or has a site of its own or the target; a module of the model is in
-            training mode, a head is observed, a site has a point or a relaxed posterior, or a
-            posterior counts pairs that carry no latent.
+        ValueError: There is no bound: model and guide are swapped, the guide belongs to another
+            model, or has a site of its own or the target; a module of the model is in training
+            mode, a head is observed, a site has a point or a relaxed posterior, or a posterior
+            counts pairs that carry no latent.
 
     Example:
         >>> bound = lh.terms(model, guide, batch)
         >>> bound.how["decoder.0.cross.logits"]
         'analytic'
-        >>> bound.elbo.shape  # one a sentence
+        >>> bound.elbo.shape  # one for each sentence
         torch.Size([2])
     """
     check_own_model(model, guide)
     network = poutine.unwrap(model)
-    if isinstance(network, nn.Module) and any(part.training for part in network.modules()):
+    if isinstance(network, nn.Module) and any(module.training for module in network.modules()):
         raise ValueError("model must be in evaluation mode: call model.eval() first")
     model_trace, guide_trace = traces(model, guide, *args, **kwargs)
     check_sites(model_trace, guide_trace)
@@ -202,44 +204,44 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
             continue
         if site["is_observed"] and name != TARGET:
             raise ValueError(f"site {name!r} is observed, but the bound is on the target alone")
-        if _is_weighed(site):
+        if _is_scaled_or_masked(site):
             raise ValueError(
-                f"site {name!r} is scaled or masked, and terms are of the bound itself: Head_ELBO "
-                "heeds handlers around it"
+                f"site {name!r} is scaled or masked, but terms() computes the bound itself: "
+                "Head_ELBO applies such handlers"
             )
     target = model_trace.nodes[TARGET]
-    drawn = log_likelihood = target["fn"].log_prob(target["value"]).double()
-    summed = enumerate_alignments(model_trace, guide_trace)
-    of_blocks = {} if summed is None else summed.kl()
-    if summed is not None:
-        log_likelihood = summed.log_likelihood.double()
+    sampled_log_likelihood = log_likelihood = target["fn"].log_prob(target["value"]).double()
+    enumeration = enumerate_alignments(model_trace, guide_trace)
+    enumerated_kl = {} if enumeration is None else enumeration.kl()
+    if enumeration is not None:
+        log_likelihood = enumeration.log_likelihood.double()
     log_ratio = torch.zeros_like(log_likelihood)
     kl: dict[str, Tensor] = {}
-    shared: dict[str, Tensor] = {}
-    shared_ratios: dict[str, Tensor] = {}
+    shared_kl: dict[str, Tensor] = {}
+    shared_log_ratios: dict[str, Tensor] = {}
     how: dict[str, str] = {}
     for name, site in guide_trace.nodes.items():
         if site["type"] != "sample":
             continue
         q, p, value = site["fn"], model_trace.nodes[name]["fn"], site["value"]
-        common = SENTENCES not in {frame.name for frame in site["cond_indep_stack"]}
-        _check(name, q, p, value, None if common else log_likelihood)
+        is_shared = SENTENCES not in {frame.name for frame in site["cond_indep_stack"]}
+        _check(name, q, p, value, None if is_shared else log_likelihood)
         ratio = _log_ratio(q, p, value)
-        if name in of_blocks and q is not p:
-            found, how[name] = of_blocks[name].double().clamp_min(0), "enumerated"
+        if name in enumerated_kl and q is not p:
+            site_kl, how[name] = enumerated_kl[name].double().clamp_min(0), "enumerated"
         else:
-            found, how[name] = _kl(q, p, ratio)
-        if common:
-            shared[name], shared_ratios[name] = found, ratio
+            site_kl, how[name] = _kl(q, p, ratio)
+        if is_shared:
+            shared_kl[name], shared_log_ratios[name] = site_kl, ratio
         else:
-            kl[name], log_ratio = found, log_ratio + ratio
+            kl[name], log_ratio = site_kl, log_ratio + ratio
     tokens = target["fn"].valid.sum(-1).double()
-    known = log_likelihood, kl, how, log_ratio, tokens, shared, shared_ratios
-    return Terms(*known, drawn=drawn, summed=summed)
+    fields = log_likelihood, kl, how, log_ratio, tokens, shared_kl, shared_log_ratios
+    return Terms(*fields, sampled_log_likelihood=sampled_log_likelihood, enumeration=enumeration)
 
 
 def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | None) -> None:
-    """Refuses a posterior under which the sum of terms would bound nothing."""
+    """Check that the terms of a site make a bound under this posterior."""
     if _is_point(q) and not _is_point(p):
         raise ValueError(
             f"site {name!r}: a point posterior under a {type(p).__name__} prior has no bound"
@@ -250,23 +252,23 @@ def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | No
         return
     if q.batch_shape != log_likelihood.shape:
         raise ValueError(
-            f"site {name!r} must have one latent a sentence, "
+            f"site {name!r} must have one latent for each sentence, "
             f"batch shape {tuple(log_likelihood.shape)}, got {tuple(q.batch_shape)}"
         )
     if isinstance(p, HeadVariable):
-        _check_pairs(name, q, p, value)
+        _check_latent_pairs(name, q, p, value)
 
 
-def _is_point(law: Any) -> bool:
-    """Whether a law has all its mass in one value, whatever stands around it."""
-    while not isinstance(law, dist.Delta | DeltaHeads):
-        if (law := getattr(law, "base_dist", None)) is None:
+def _is_point(distribution: Any) -> bool:
+    """Whether a distribution, possibly wrapped, has all its mass in one value."""
+    while not isinstance(distribution, dist.Delta | DeltaHeads):
+        if (distribution := getattr(distribution, "base_dist", None)) is None:
             return False
     return True
 
 
-def _check_pairs(name: str, q: Any, p: HeadVariable, value: Tensor) -> None:
-    """Refuses a posterior that counts other pairs than those that carry a latent."""
+def _check_latent_pairs(name: str, q: Any, p: HeadVariable, value: Tensor) -> None:
+    """Check that a posterior counts exactly the pairs that carry a latent."""
     latent = p.context.mask.latent
     if isinstance(q, HeadVariable):
         same = q.context.mask.latent is latent or torch.equal(q.context.mask.latent, latent)
@@ -294,9 +296,9 @@ def _kl(q: Any, p: Any, log_ratio: Tensor) -> tuple[Tensor, str]:
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """Log importance weights of K draws a sentence, and what they say.
+    """Log importance weights of K samples of each sentence, and diagnostics.
 
-    Where sentences share a latent they are weighed together: one column for all of them.
+    If sentences share a latent they have common weights: one column for all of them.
 
     Attributes:
         log_weights: ``log p(y, z_k | x) - log q(z_k)``.
@@ -316,22 +318,21 @@ class Importance:
 
     @property
     def pareto_k(self) -> Float[Tensor, batch]:
-        """Shape of the weights' tail; above 0.7 the estimate is not to be trusted.
+        """Shape of the weights' tail (Pareto k-hat); above 0.7 the estimate is unreliable.
 
-        NaN where it is not known: for fewer than 25 draws, or where weights tie with the one that
-        cuts the tail off, as those of a few discrete choices do. -inf where the largest weights are
-        equal: there is no tail.
+        NaN if it is unknown: for fewer than 25 samples, or if weights tie at the cut-off of the
+        tail, as with few discrete values. -inf if the largest weights are equal: there is no tail.
         """
-        if self.log_weights.shape[0] < TAIL_DRAWS:
+        if self.log_weights.shape[0] < MIN_TAIL_SAMPLES:
             return self.log_weights.new_full(self.log_weights.shape[1:], torch.nan)
         columns = self.log_weights.cpu().numpy().T
         return self.log_weights.new_tensor([_tail_shape(column) for column in columns])
 
 
 def _tail_shape(log_weights: np.ndarray) -> float:
-    """Pareto k-hat of one sentence's weights; ArviZ takes log-likelihoods, which weigh inversely.
+    """Pareto k-hat of one sentence's weights; ArviZ expects negative log-weights.
 
-    Where weights tie with the cut-off ArviZ divides by zero and answers with a number all the same.
+    If weights tie at the cut-off, ArviZ divides by zero and returns a meaningless number.
     """
     from arviz_stats.base import array_stats  # takes long to load
 
@@ -340,36 +341,36 @@ def _tail_shape(log_weights: np.ndarray) -> float:
             return float(array_stats.psislw(-log_weights)[1])
     except FloatingPointError:
         return math.nan
-    except ValueError as reason:
-        if "tail" in str(reason):
+    except ValueError as error:
+        if "tail" in str(error):
             return -math.inf
         raise
 
 
 def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) -> Importance:
-    """Draws K samples, one pass each, and keeps the log-weight of each sentence.
+    """Compute the log importance weights of K samples, one pass each.
 
     Args:
         model: The model, in evaluation mode.
         guide: Its guide.
-        *args: What both are run on: a batch.
+        *args: Arguments of both: a batch.
         samples: K.
-        **kwargs: The same by name.
+        **kwargs: Keyword arguments of both.
 
     Raises:
-        ValueError: There are no samples.
+        ValueError: K is less than 1.
 
     Example:
         >>> weights = lh.importance(model, guide, batch, samples=8)
         >>> weights.log_weights.shape
         torch.Size([8, 2])
-        >>> weights.bound > weights.log_weights.mean(0)  # IWAE_K, and the mean of its K draws
+        >>> weights.bound > weights.log_weights.mean(0)  # IWAE_K, and the mean of K samples
         tensor([True, True])
     """
     check_least({"samples": samples}, samples=1)
-    draws = [terms(model, guide, *args, **kwargs) for _ in range(samples)]
-    weights = torch.stack([draw.log_weight for draw in draws])
-    if draws[0].shared_kl:
-        shared = torch.stack([draw.shared_log_ratio for draw in draws])
+    sampled_terms = [terms(model, guide, *args, **kwargs) for _ in range(samples)]
+    weights = torch.stack([sample.log_weight for sample in sampled_terms])
+    if sampled_terms[0].shared_kl:
+        shared = torch.stack([sample.shared_log_ratio for sample in sampled_terms])
         weights = (weights.sum(-1) + shared)[:, None]
     return Importance(weights)

@@ -1,8 +1,8 @@
-r"""All alignments of a pass, known without drawing them.
+r"""Enumeration of all alignments of a pass.
 
-The alignments of a pass are drawn, as all latents are. Where they are few enough, everything that
-their guide's bound needs is a sum: :math:`\mathbb E_q[\log p(y \mid z, x)]`, the KL of each block,
-and the exact log p(y | x) that no guide changes. A sum has no noise, and a gradient in every guide.
+Alignments are sampled like all latents. If they are few enough, all terms of the bound are exact
+sums: :math:`\mathbb E_q[\log p(y \mid z, x)]`, the KL of each block, and the exact log p(y | x),
+which does not depend on the guide. A sum has no sampling noise and is differentiable in the guide.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.distribution import (
     Alignments,
     CategoricalParameters,
-    check_answer,
+    check_posterior,
     sample_blocks,
     word_log_probs,
 )
 from latentheads.alignment.exact import ExactInference
 from latentheads.names import TARGET
 
-__all__ = ["Enumeration", "enumerate_alignments", "find_answers", "find_tied"]
+__all__ = ["Enumeration", "enumerate_alignments", "get_posterior_sites", "get_tied_sites"]
 
 
 @dataclass(frozen=True)
@@ -35,110 +35,124 @@ class Enumeration:
     """All alignments of a pass, under the model and under its guide.
 
     Attributes:
-        summed: Under the model.
-        posterior: The guide's, of every block.
-        sites: The blocks' sites.
+        inference: Exact inference under the model.
+        posterior: The guide's posterior of every block.
+        sites: The blocks' sample sites.
         tied: The sites whose posterior is the prior itself.
     """
 
-    summed: ExactInference
+    inference: ExactInference
     posterior: Sequence[CategoricalParameters]
     sites: Sequence[str]
     tied: Sequence[str]
 
     @property
     def log_evidence(self) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, given all other heads."""
-        return self.summed.log_evidence
+        """Exact log p(y | x) of every sentence, given all other latents."""
+        return self.inference.log_evidence
 
     @property
     def log_likelihood(self) -> Float[Tensor, "*batch"]:
-        """The mean of log p(y | z, x) under the guide."""
-        return self.summed.expected(self.posterior)
+        """The expectation of log p(y | z, x) under the guide."""
+        return self.inference.expected_log_likelihood(self.posterior)
 
     def kl(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """The KL of every block; exactly 0 where the posterior is the prior."""
-        found = dict(zip(self.sites, self.summed.kl(self.posterior), strict=True))
-        return {n: torch.zeros_like(v) if n in self.tied else v for n, v in found.items()}
+        """The KL of every block; exactly 0 if the posterior is the prior."""
+        kl = dict(zip(self.sites, self.inference.kl(self.posterior), strict=True))
+        return {
+            site: torch.zeros_like(value) if site in self.tied else value
+            for site, value in kl.items()
+        }
 
     def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """The KL of every block's posterior from the exact one: together, what the bound lacks."""
-        return dict(zip(self.sites, self.summed.gap(self.posterior), strict=True))
+        """The KL of every block's posterior to the exact one; their sum is the gap of the bound."""
+        return dict(zip(self.sites, self.inference.gap(self.posterior), strict=True))
 
     @torch.no_grad()
-    def log_weights(self, draws: int) -> Float[Tensor, draw * batch]:
-        """Draws alignments anew: ``log p(y, z | x) - log q(z)`` of each draw, without a pass.
+    def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
+        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network.
 
         Args:
-            draws: How many.
+            num_samples: Number of samples.
         """
-        valid, priors = self.summed.valid, self.summed.priors
-        drawn = sample_blocks(self.posterior, valid, draws)
+        valid, priors = self.inference.valid, self.inference.priors
+        positions = sample_blocks(self.posterior, valid, num_samples)
         under_model, under_guide = (
-            word_log_probs(laws, valid, drawn).double() for laws in (priors, self.posterior)
+            word_log_probs(parameters, valid, positions).double()
+            for parameters in (priors, self.posterior)
         )
-        return (under_model - under_guide).sum(-1) + self._log_likelihood_of(drawn)
+        return (under_model - under_guide).sum(-1) + self._log_likelihood_of(positions)
 
     def _log_likelihood_of(
-        self, drawn: Int[Tensor, "draw *batch target head"]
-    ) -> Float[Tensor, draw * batch]:
-        """Log p(y | z, x) of alignments of all heads."""
-        table, keys = self.summed.words, self.summed.words.shape[-1]
-        place = drawn[..., 0]
-        for head in range(1, drawn.shape[-1]):
-            place = place * keys + drawn[..., head]
-        flat = table.flatten(self.summed.valid.ndim)
-        flat = flat.expand(*place.shape, flat.shape[-1])
-        words = flat.gather(-1, place[..., None])[..., 0]
-        return (words.double() * self.summed.valid).sum(-1)
+        self, positions: Int[Tensor, "sample *batch target head"]
+    ) -> Float[Tensor, sample * batch]:
+        """Log p(y | z, x) of the alignments of all heads."""
+        log_probs, num_keys = self.inference.emissions, self.inference.emissions.shape[-1]
+        index = positions[..., 0]
+        for head in range(1, positions.shape[-1]):
+            index = index * num_keys + positions[..., head]
+        flat = log_probs.flatten(self.inference.valid.ndim)
+        flat = flat.expand(*index.shape, flat.shape[-1])
+        token_log_probs = flat.gather(-1, index[..., None])[..., 0]
+        return (token_log_probs.double() * self.inference.valid).sum(-1)
 
-    def of_fixed_model(self) -> Enumeration:
-        """The same with gradients in the guide alone, and none where the posterior is the prior."""
-        fixed = [law.detached() for law in self.summed.priors]
-        summed = replace(self.summed, priors=fixed, words=self.summed.words.detach())
-        own = zip(self.sites, self.posterior, strict=True)
-        posterior = [law.detached() if name in self.tied else law for name, law in own]
-        return replace(self, summed=summed, posterior=posterior)
+    def detach_model(self) -> Enumeration:
+        """Detach the model, and posteriors that are the prior: gradients reach the guide only."""
+        detached_priors = [parameters.detached() for parameters in self.inference.priors]
+        inference = replace(
+            self.inference, priors=detached_priors, emissions=self.inference.emissions.detach()
+        )
+        pairs = zip(self.sites, self.posterior, strict=True)
+        posterior = [
+            parameters.detached() if name in self.tied else parameters for name, parameters in pairs
+        ]
+        return replace(self, inference=inference, posterior=posterior)
 
 
 def enumerate_alignments(
     model_trace: Trace, guide_trace: Trace, marginal: bool = True
 ) -> Enumeration | None:
-    """Finds the alignments of a pass; None where there are none.
+    """Enumerate the alignments of a pass; None if there are none.
 
     Args:
-        model_trace: The model's.
-        guide_trace: The guide's; a block that it leaves out keeps its prior.
-        marginal: Whether the model is trained by the exact sum, not by the guide's bound. The
-            result is the same: this says for which of the two the gradient is prepared.
+        model_trace: The model's trace.
+        guide_trace: The guide's trace; a block without a site keeps its prior.
+        marginal: Whether the model is trained by the marginal likelihood, not by the guide's bound.
+            It only selects which gradient is precomputed.
 
     Raises:
-        ValueError: A posterior is no law of alignments, or counts other words.
+        ValueError: A posterior is no distribution of alignments, or has another padding mask.
     """
     target = model_trace.nodes[TARGET]
-    law = target["fn"]
-    if not isinstance(law, AlignedTokens):
+    distribution = target["fn"]
+    if not isinstance(distribution, AlignedTokens):
         return None
-    answers = find_answers(model_trace, guide_trace)
-    posterior = [site["fn"].pointing for site in answers.values()]
-    summed = law.summed(target["value"], None if marginal else posterior)
-    return Enumeration(summed, posterior, list(answers), find_tied(model_trace, answers))
+    posterior_sites = get_posterior_sites(model_trace, guide_trace)
+    posterior = [site["fn"].parameters for site in posterior_sites.values()]
+    inference = distribution.exact_inference(target["value"], None if marginal else posterior)
+    return Enumeration(
+        inference, posterior, list(posterior_sites), get_tied_sites(model_trace, posterior_sites)
+    )
 
 
-def find_answers(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
-    """The guide's sites of all blocks, from the lowest; the model's where it leaves one out.
+def get_posterior_sites(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
+    """The guide's sites of all blocks, from the lowest; the model's if the guide has none.
 
     Raises:
-        ValueError: A posterior is no law of alignments, or counts other words.
+        ValueError: A posterior is no distribution of alignments, or has another padding mask.
     """
-    found = {}
+    sites = {}
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and isinstance(site["fn"], Alignments):
-            found[name] = guide_trace.nodes.get(name, site)
-            check_answer(name, found[name]["fn"], site["fn"])
-    return found
+            sites[name] = guide_trace.nodes.get(name, site)
+            check_posterior(name, sites[name]["fn"], site["fn"])
+    return sites
 
 
-def find_tied(model_trace: Trace, answers: Mapping[str, dict[str, Any]]) -> list[str]:
+def get_tied_sites(model_trace: Trace, posterior_sites: Mapping[str, dict[str, Any]]) -> list[str]:
     """The sites whose posterior is the prior itself."""
-    return [name for name, site in answers.items() if site["fn"] is model_trace.nodes[name]["fn"]]
+    return [
+        name
+        for name, site in posterior_sites.items()
+        if site["fn"] is model_trace.nodes[name]["fn"]
+    ]

@@ -1,7 +1,7 @@
-"""Evaluation: the true bound and everything printed beside it.
+"""Evaluation: the evidence lower bound and related metrics.
 
-Dropout off, label smoothing off, every KL with weight 1, noise on; summed over a part of the corpus
-in float64 and divided by its target tokens once.
+Dropout and label smoothing are off, every KL has weight 1, and latents are sampled. Terms are
+summed in float64 over a part of the corpus and divided by its target tokens once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from latentheads.alignment.aligner import AlignedTokens
-from latentheads.batch import Batch, with_places
+from latentheads.batch import Batch, with_indices
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.handlers import PlugIn, SharedSamples, evaluation_mode
-from latentheads.inference.bound import TAIL_DRAWS, Importance, Terms, terms
+from latentheads.inference.bound import MIN_TAIL_SAMPLES, Importance, Terms, terms
 from latentheads.inference.display import TRUE_BOUND, figures_to_html, figures_to_text
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, latent_of
@@ -32,56 +32,55 @@ from latentheads.noise import fixed_noise
 __all__ = [
     "Report",
     "Tasks",
-    "draw_terms",
+    "eval_no_grad",
     "evaluate",
-    "evaluating",
-    "plug_in_beside",
+    "plug_in_from_terms",
     "plug_in_log_likelihood",
+    "sample_terms",
 ]
 
-OF_SUMS = ("prior_entropy", "posterior_entropy", "information")
-"""Figures of the sums over all alignments."""
+ENTROPY_FIGURES = ("prior_entropy", "posterior_entropy", "information")
+"""Figures that are sums over all alignments."""
 
-OF_ALIGNMENTS = ("exact", "gap", *OF_SUMS)
-"""Figures of a model with alignments alone."""
+ALIGNMENT_FIGURES = ("exact", "gap", *ENTROPY_FIGURES)
+"""Figures of models with latent alignments only."""
 
 LEAK_ERRORS, LEAK_NATS = 4.0, 1e-4
-"""How far a mean bound may lie above the truth: in standard errors, and in nats a sentence."""
+"""Tolerance of a mean bound above the true log p: in standard errors, and in nats per sentence."""
 
 
 @dataclass
 class Report:
-    """The bound of a part of a corpus and its company, in nats a target token.
+    """The bound of a part of a corpus and related metrics, in nats per target token.
 
     Attributes:
-        elbo: The bound, a mean over the draws.
+        elbo: The bound, a mean over samples.
         log_likelihood: Its first term, E log p(y | z, x).
         kl: Its second term, the sum over sites.
-        iwae: The tighter bound IWAE_K.
+        iwae: The importance-weighted bound IWAE_K.
         iwae_k: K.
-        plug_in: Exact log-likelihood of the deterministic network: another model, no bound.
-        tokens: Target tokens.
-        effective_sample_size: Of the K importance weights, mean over sentences.
-        pareto_k: Share of sentences whose weights have a tail too heavy to trust (k > 0.7); None
-            for fewer than 25 draws.
-        pareto_unknown: Share of sentences whose weights tie so that their tail is not known: they
-            are neither trusted nor among those above.
+        plug_in: Log-likelihood of the plug-in network, with heads set to the prior mean: no bound.
+        tokens: Number of target tokens.
+        effective_sample_size: Of the K importance weights, a mean over sentences.
+        pareto_k: Share of sentences whose weights have a heavy tail (k > 0.7); None for fewer than
+            25 samples.
+        pareto_unknown: Share of sentences whose weights tie, so that the tail is unknown.
         kl_by_site: The KL of every site.
         how: How each site's KL was computed: tied or fixed (exactly 0), analytic, enumerated (of
             alignments) or sampled.
-        truth: The exact log p(y | x) of the sentences that it is known of; None if of none.
-        truth_elbo: The bound on these sentences alone, to be compared with it.
-        truth_sentences: How many they are.
-        leak: Names the figure that lies above the truth by more than sampling error, which no bound
-            does: then a target is read that is not paid for. None: there is none.
-        sentences: All sentences, or blocks of a running text.
-        exact: Log p(y | x) itself, summed over all alignments; None where other heads are drawn.
-        gap: What the bound lacks of it: the KL from the guide's posterior of alignments to the
-            exact one; with other heads that are drawn, a mean over them.
-        gap_by_site: That of every block of alignments.
-        prior_entropy: Of the alignments of a word, all heads together.
-        posterior_entropy: The same given the word, exact.
-        information: KL from the exact posterior to the prior: what a word says of its alignments.
+        truth: The true log p(y | x) of the sentences for which it is known; None if for none.
+        truth_elbo: The bound on these sentences only.
+        truth_sentences: Number of these sentences.
+        leak: Names the figure that exceeds the true log p by more than sampling error, which is
+            impossible for a bound: the model then uses the target. None: there is no leak.
+        sentences: Number of sentences, or of blocks of a running text.
+        exact: Log p(y | x) itself, summed over all alignments; None if other latents have noise.
+        gap: The KL from the guide's posterior of alignments to the exact one, in expectation over
+            other latents.
+        gap_by_site: The gap of every block of alignments.
+        prior_entropy: Entropy of a token's alignments, of all heads jointly.
+        posterior_entropy: Entropy of the exact posterior of a token's alignments.
+        information: KL from the exact posterior to the prior.
     """
 
     elbo: float
@@ -109,26 +108,26 @@ class Report:
     information: float | None = None
 
     def perplexities(self, tokens: int | None = None) -> dict[str, float]:
-        """Perplexity from the bound, from IWAE_K, from the plug-in network, and the exact one.
+        """Perplexities by name: from the bound, IWAE_K, the plug-in network, and the exact one.
 
-        Each has its name; the exact one is known of a model with alignments alone.
+        The exact one exists if alignments are the only latents with noise.
 
         Args:
-            tokens: Units of the text to divide by, such as its words; its tokens when not given.
+            tokens: Number of units to normalise by, such as words; default: target tokens.
         """
-        share = self.tokens / (tokens or self.tokens)
+        scale = self.tokens / (tokens or self.tokens)
         names = ("elbo", "iwae", "plug_in", *(("exact",) if self.exact is not None else ()))
-        return {name: math.exp(min(-share * getattr(self, name), 700.0)) for name in names}
+        return {name: math.exp(min(-scale * getattr(self, name), 700.0)) for name in names}
 
     def figures(self) -> dict[str, Any]:
-        """Everything but the sites, ready for JSON."""
-        left_out = ["kl_by_site", "how", "gap_by_site", "leak"]
-        left_out += [] if self.gap is not None else OF_ALIGNMENTS
-        return {k: v for k, v in asdict(self).items() if k not in left_out}
+        """All figures except those by site, ready for JSON."""
+        excluded = ["kl_by_site", "how", "gap_by_site", "leak"]
+        excluded += [] if self.gap is not None else ALIGNMENT_FIGURES
+        return {k: v for k, v in asdict(self).items() if k not in excluded}
 
     @property
     def faults(self) -> dict[str, str]:
-        """What is shown below its table."""
+        """Notes below the table."""
         return {} if self.leak is None else {TRUE_BOUND: self.leak}
 
     def __str__(self) -> str:
@@ -139,8 +138,8 @@ class Report:
 
 
 @contextmanager
-def evaluating(*modules: nn.Module) -> Iterator[None]:
-    """Puts modules in evaluation mode, gradients off, and back again."""
+def eval_no_grad(*modules: nn.Module) -> Iterator[None]:
+    """Context of evaluation mode without gradients; restores the modes of all modules."""
     with evaluation_mode(*modules), torch.no_grad():
         yield
 
@@ -153,29 +152,30 @@ def plug_in_log_likelihood(
     Args:
         model: The model.
         batch: The sentences.
-        guide: Whose likeliest selection of heads is used, where the model selects.
+        guide: Its guide: the most likely selection of heads is used, if the model selects.
     """
     with PlugIn(), WithSelection(guide):
-        law = model.law(batch)
-    if isinstance(law, AlignedTokens):
-        return law.summed(batch.scored).log_evidence.double()
-    return law.log_prob(batch.scored).double()
+        distribution = model.token_distribution(batch)
+    if isinstance(distribution, AlignedTokens):
+        return distribution.exact_inference(batch.scored).log_evidence.double()
+    return distribution.log_prob(batch.scored).double()
 
 
-def plug_in_beside(draw: Terms, model: HeadModel, batch: Batch, guide: ModelGuide) -> Tensor:
-    """Log-likelihood of every sentence under the plug-in network, beside a draw of the heads.
+def plug_in_from_terms(sample: Terms, model: HeadModel, batch: Batch, guide: ModelGuide) -> Tensor:
+    """Log-likelihood of every sentence under the plug-in network, without a pass if possible.
 
-    Where nothing but alignments has noise that network was drawn, and is not run again.
+    If only alignments have noise, the terms of any sample contain it.
 
     Args:
-        draw: The terms of the bound of the batch.
+        sample: The terms of the bound of the batch.
         model: The model.
         batch: The sentences.
         guide: Its guide.
     """
-    if draw.varying:
+    if sample.noisy_sites:
         return plug_in_log_likelihood(model, batch, guide)
-    return draw.log_likelihood if draw.summed is None else draw.summed.log_evidence.double()
+    enumeration = sample.enumeration
+    return sample.log_likelihood if enumeration is None else enumeration.log_evidence.double()
 
 
 def evaluate(
@@ -186,16 +186,17 @@ def evaluate(
     seed: int = 0,
     truth: Sequence[float] | None = None,
 ) -> Report:
-    """Computes the true bound, IWAE_K and the plug-in likelihood.
+    """Compute the evidence lower bound, IWAE_K and the plug-in likelihood.
 
     Args:
         model: The model.
         guide: Its guide.
         batches: A part of a corpus, or batches, each sentence once.
-        samples: Draws K of the latents for every sentence; a network without noise is run once.
-        seed: Of the noise; the same seed gives the same noise for the same batches.
-        truth: Exact log p(y | x) of every sentence of the part in nats, by its place; NaN where it
-            is not known. A part says its own.
+        samples: Number K of samples of the latents for every sentence. A network without noise is
+            run once.
+        seed: Seed of the noise; the same seed gives the same noise for the same batches.
+        truth: True log p(y | x) of every sentence in nats, by its index; NaN if unknown. Default:
+            that of the part.
 
     Example:
         >>> report = lh.evaluate(model, guide, corpus.test, samples=2)
@@ -212,69 +213,78 @@ def evaluate(
     device = model.device
     sums = _Sums()
     how: dict[str, str] = {}
-    tails: list[Tensor] = []
-    held = [SharedSamples() for _ in range(samples)]
+    tail_shapes: list[Tensor] = []
+    shared_samples = [SharedSamples() for _ in range(samples)]
     joint = torch.zeros(samples, dtype=torch.float64)
-    draws: list[Terms] = []
-    tasks, known_tasks = Tasks(), Tasks()
-    exact = None if truth is None else torch.tensor(truth, dtype=torch.float64)
-    with evaluating(model, guide), fixed_noise(seed, device):
-        for batch, places in with_places(iterate_batches(batches, "batches")):
-            here = batch.to(device)
-            draws, weights = draw_terms(model, guide, here, held)
-            how.update(draws[0].how)
+    sampled_terms: list[Terms] = []
+    tasks, tasks_with_truth = Tasks(), Tasks()
+    true_log_probs = None if truth is None else torch.tensor(truth, dtype=torch.float64)
+    with eval_no_grad(model, guide), fixed_noise(seed, device):
+        for batch, indices in with_indices(iterate_batches(batches, "batches")):
+            device_batch = batch.to(device)
+            sampled_terms, weights = sample_terms(model, guide, device_batch, shared_samples)
+            how.update(sampled_terms[0].how)
             tasks.note(batch)
-            tails.append(weights.pareto_k.cpu())
+            tail_shapes.append(weights.pareto_k.cpu())
             joint += weights.log_weights.sum(-1).cpu()
-            sums.add(draws, weights, plug_in_beside(draws[0], model, here, guide))
-            sums.add_alignments(draws)
-            if exact is not None:
-                known = _find_truth(exact, places)
-                known_tasks.note(batch, ~known.isnan())
-                sums.add_known(draws, known)
+            sums.add(
+                sampled_terms,
+                weights,
+                plug_in_from_terms(sampled_terms[0], model, device_batch, guide),
+            )
+            sums.add_alignments(sampled_terms)
+            if true_log_probs is not None:
+                batch_truth = _get_true_log_probs(true_log_probs, indices)
+                tasks_with_truth.note(batch, ~batch_truth.isnan())
+                sums.add_known(sampled_terms, batch_truth)
     if not sums.figures["tokens"]:
         raise ValueError("batches have no token to predict: there is nothing to evaluate")
-    if draws and draws[0].shared_kl:
-        sums.known["shared_kl"] = float(_mean(known_tasks.sum_of(draw.shared_kl) for draw in draws))
-        tails = [_share(draws, tasks, joint, sums)]
-    return _report(sums, how, torch.cat(tails), samples)
-
-
-def _find_truth(exact: Tensor, places: Tensor) -> Tensor:
-    """The exact log p of the sentences at some places, where it is known."""
-    if (needed := int(places.max()) + 1) > len(exact):
-        raise ValueError(
-            f"truth must have a number for every sentence, here {needed}, got {len(exact)}"
+    if sampled_terms and sampled_terms[0].shared_kl:
+        sums.truth_sums["shared_kl"] = float(
+            _mean(tasks_with_truth.sum_of(sample.shared_kl) for sample in sampled_terms)
         )
-    return exact[places]
+        tail_shapes = [_add_shared_terms(sampled_terms, tasks, joint, sums)]
+    return _report(sums, how, torch.cat(tail_shapes), samples)
 
 
-def draw_terms(
-    model: HeadModel, guide: ModelGuide, batch: Batch, held: Sequence[SharedSamples]
+def _get_true_log_probs(true_log_probs: Tensor, indices: Tensor) -> Tensor:
+    """The true log p of some sentences."""
+    if (num_sentences := int(indices.max()) + 1) > len(true_log_probs):
+        raise ValueError(
+            f"truth must have a number for every sentence, here {num_sentences}, "
+            f"got {len(true_log_probs)}"
+        )
+    return true_log_probs[indices]
+
+
+def sample_terms(
+    model: HeadModel, guide: ModelGuide, batch: Batch, shared_samples: Sequence[SharedSamples]
 ) -> tuple[list[Terms], Importance]:
-    """Draws the latents of a batch: the terms of its bound, and the weights of all draws.
+    """Sample the latents of a batch: the terms of its bound, and the weights of all samples.
 
-    A network without noise is run once; where alignments alone are drawn, they are drawn anew
-    without a pass.
+    A network without noise is run once. If only alignments have noise, they are resampled without a
+    pass of the network.
 
     Args:
         model: The model, in evaluation mode.
         guide: Its guide.
         batch: The sentences.
-        held: Of each draw, what all sentences share.
+        shared_samples: The latents that all sentences share, for each sample.
     """
-    once = _drawn(model, guide, batch, held[0])
-    further = held[1:] if once.varying else []
-    draws = [once, *(_drawn(model, guide, batch, keep) for keep in further)]
-    log_weights = torch.stack([draw.log_weight for draw in draws])
-    if once.summed is not None and not once.varying:
-        again = once.summed.log_weights(len(held) - 1)
-        log_weights = torch.cat([log_weights, again])
-    return draws, Importance(log_weights.expand(len(held), -1))
+    first = _sample_terms(model, guide, batch, shared_samples[0])
+    remaining = shared_samples[1:] if first.noisy_sites else []
+    sampled_terms = [first, *(_sample_terms(model, guide, batch, shared) for shared in remaining)]
+    log_weights = torch.stack([sample.log_weight for sample in sampled_terms])
+    if first.enumeration is not None and not first.noisy_sites:
+        resampled = first.enumeration.log_weights(len(shared_samples) - 1)
+        log_weights = torch.cat([log_weights, resampled])
+    return sampled_terms, Importance(log_weights.expand(len(shared_samples), -1))
 
 
-def _drawn(model: HeadModel, guide: ModelGuide, batch: Batch, held: SharedSamples) -> Terms:
-    with held:
+def _sample_terms(
+    model: HeadModel, guide: ModelGuide, batch: Batch, shared_samples: SharedSamples
+) -> Terms:
+    with shared_samples:
         return terms(model, guide, batch)
 
 
@@ -284,169 +294,179 @@ class Tasks:
     def __init__(self) -> None:
         self.seen: dict[str, set[int]] = {"encoder": set(), "decoder": set()}
 
-    def note(self, batch: Batch, chosen: Bool[Tensor, " sentence"] | None = None) -> None:
-        """Adds the tasks of a batch, or of some of its sentences."""
-        some = torch.ones(len(batch), dtype=torch.bool) if chosen is None else chosen
+    def note(self, batch: Batch, mask: Bool[Tensor, " sentence"] | None = None) -> None:
+        """Add the tasks of a batch, or of some of its sentences."""
+        selected = torch.ones(len(batch), dtype=torch.bool) if mask is None else mask
         for side, task in (("encoder", batch.source_task), ("decoder", batch.target_task)):
-            each = torch.zeros(len(batch)) if task is None else task.cpu()
-            self.seen[side].update(map(int, each[some].tolist()))
+            ids = torch.zeros(len(batch)) if task is None else task.cpu()
+            self.seen[side].update(map(int, ids[selected].tolist()))
 
     def sum_of(self, values: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        """The sum over sites of what all sentences share, of the tasks that occur."""
-        found = [self.total(site, each) for site, each in values.items()]
-        return torch.stack(found).sum() if found else torch.zeros((), dtype=torch.float64)
+        """Sum values of shared latents over sites and over the tasks that occur."""
+        totals = [self.total(site, value) for site, value in values.items()]
+        return torch.stack(totals).sum() if totals else torch.zeros((), dtype=torch.float64)
 
     def total(self, site: str, values: Tensor) -> Tensor:
-        """The sum over the tasks that occur; the sentences depend on no other."""
-        own = self.seen.get(site.split(".")[0])
-        for_all = latent_of(site) != SELECTION or values.shape[0] == 1
-        if for_all or own is None:
+        """Sum over the tasks that occur; the sentences do not depend on others."""
+        seen = self.seen.get(site.split(".")[0])
+        is_common = latent_of(site) != SELECTION or values.shape[0] == 1
+        if is_common or seen is None:
             return values.sum().cpu()
-        return values.cpu()[sorted(own)].sum()
+        return values.cpu()[sorted(seen)].sum()
 
 
 class _Totals(dict[str, float]):
-    """Totals by name; 0 of what was not met."""
+    """Totals by name; 0 by default."""
 
     def __missing__(self, name: str) -> float:
         return 0.0
 
     def add(self, name: str, values: Tensor) -> None:
-        """Adds what a batch gives, one number a sentence."""
+        """Add the values of a batch, one for each sentence."""
         self[name] += float(values.double().sum())
 
 
 @dataclass
 class _Sums:
-    """Everything that adds up over sentences.
+    """Sums over sentences.
 
     Attributes:
         figures: By their names in the report.
-        kl: Of every site.
-        gaps: Of every block of alignments.
-        known: Of the sentences whose exact log p(y | x) is known, by the names of the figures, and
-            the KL that these share.
-        excess: How far a figure lies above that, by the figure's name in words.
-        squares: The squares of the same.
-        varying: The sites that have noise, but for alignments that are summed.
+        kl: By site.
+        gaps: By block of alignments.
+        truth_sums: Figures of the sentences whose true log p(y | x) is known, by name, and their
+            shared KL.
+        excess: The excess of figures over the true log p, by the figure's title.
+        squares: Sums of squares of the excess.
+        noisy_sites: The sites with noise, except enumerated alignments.
     """
 
     figures: _Totals = field(default_factory=_Totals)
     kl: _Totals = field(default_factory=_Totals)
     gaps: _Totals = field(default_factory=_Totals)
-    known: _Totals = field(default_factory=_Totals)
+    truth_sums: _Totals = field(default_factory=_Totals)
     excess: _Totals = field(default_factory=_Totals)
     squares: _Totals = field(default_factory=_Totals)
-    varying: set[str] = field(default_factory=set)
+    noisy_sites: set[str] = field(default_factory=set)
 
-    def add(self, draws: list[Terms], weights: Importance, plug_in: Tensor) -> None:
-        """Adds the bound of a batch, a mean over its draws, and what stands beside it."""
-        self.varying |= draws[0].varying
+    def add(self, sampled_terms: list[Terms], weights: Importance, plug_in: Tensor) -> None:
+        """Add the bound of a batch, a mean over samples, and related metrics."""
+        self.noisy_sites |= sampled_terms[0].noisy_sites
         self.figures.add("sentences", torch.ones_like(plug_in))
-        self.figures.add("tokens", draws[0].tokens)
-        self.figures.add("log_likelihood", _mean(draw.log_likelihood for draw in draws))
+        self.figures.add("tokens", sampled_terms[0].tokens)
+        self.figures.add("log_likelihood", _mean(sample.log_likelihood for sample in sampled_terms))
         self.figures.add("iwae", weights.bound)
         self.figures.add("effective_sample_size", weights.effective_sample_size)
         self.figures.add("plug_in", plug_in)
-        for site in draws[0].kl:
-            self.kl.add(site, _mean(draw.kl[site] for draw in draws))
+        for site in sampled_terms[0].kl:
+            self.kl.add(site, _mean(sample.kl[site] for sample in sampled_terms))
 
-    def add_alignments(self, draws: list[Terms]) -> None:
-        """Adds the sums over alignments, each a mean over the draws of other heads."""
-        found = [draw.summed for draw in draws if draw.summed is not None]
-        if not found:
+    def add_alignments(self, sampled_terms: list[Terms]) -> None:
+        """Add the sums over alignments, each a mean over samples of other latents."""
+        enumerations = [
+            sample.enumeration for sample in sampled_terms if sample.enumeration is not None
+        ]
+        if not enumerations:
             return
-        self.figures.add("exact", _mean(each.log_evidence for each in found))
-        gaps = [each.gap() for each in found]
+        self.figures.add("exact", _mean(enumeration.log_evidence for enumeration in enumerations))
+        gaps = [enumeration.gap() for enumeration in enumerations]
         for site in gaps[0]:
             self.gaps.add(site, _mean(gap[site] for gap in gaps))
-        for name in OF_SUMS:
-            self.figures.add(name, _mean(getattr(each.summed, name) for each in found))
+        for name in ENTROPY_FIGURES:
+            self.figures.add(
+                name, _mean(getattr(enumeration.inference, name) for enumeration in enumerations)
+            )
 
-    def add_known(self, draws: list[Terms], truth: Tensor) -> None:
-        """Adds the sentences whose exact log p(y | x) is known."""
+    def add_known(self, sampled_terms: list[Terms], truth: Tensor) -> None:
+        """Add the sentences whose true log p(y | x) is known."""
         known = ~truth.isnan()
-        bounds = _mean(draw.elbo for draw in draws).cpu()
-        self.known.add("sentences", known)
-        self.known.add("tokens", draws[0].tokens.cpu()[known])
-        self.known.add("truth", truth[known])
-        self.known.add("elbo", bounds[known])
-        above = {"bound": bounds}
-        if draws[0].summed is not None and not draws[0].varying:
-            above["exact log p"] = draws[0].summed.log_evidence.double().cpu()
-        for name, nats in above.items():
+        bounds = _mean(sample.elbo for sample in sampled_terms).cpu()
+        self.truth_sums.add("sentences", known)
+        self.truth_sums.add("tokens", sampled_terms[0].tokens.cpu()[known])
+        self.truth_sums.add("truth", truth[known])
+        self.truth_sums.add("elbo", bounds[known])
+        log_probs = {"bound": bounds}
+        if sampled_terms[0].enumeration is not None and not sampled_terms[0].noisy_sites:
+            log_probs["exact log p"] = sampled_terms[0].enumeration.log_evidence.double().cpu()
+        for name, nats in log_probs.items():
             excess = (nats - truth)[known]
             self.excess.add(name, excess)
             self.squares.add(name, excess.square())
 
 
-def _mean(draws: Iterable[Tensor]) -> Tensor:
-    """The mean over draws, in float64."""
-    return torch.stack([*draws]).double().mean(0)
+def _mean(samples: Iterable[Tensor]) -> Tensor:
+    """The mean over samples, in float64."""
+    return torch.stack([*samples]).double().mean(0)
 
 
-def _share(draws: list[Terms], tasks: Tasks, joint: Tensor, sums: _Sums) -> Tensor:
-    """Adds the terms that all sentences share, once; their draws are weighed together."""
-    for site in draws[0].shared_kl:
-        sums.kl.add(site, _mean(tasks.total(site, draw.shared_kl[site]) for draw in draws))
-    ratios = torch.stack([tasks.sum_of(draw.shared_log_ratios) for draw in draws])
-    together = Importance((joint + ratios)[:, None])
-    alike = float(together.effective_sample_size) * sums.figures["sentences"]
-    sums.figures.update(iwae=float(together.bound), effective_sample_size=alike)
-    return together.pareto_k
+def _add_shared_terms(
+    sampled_terms: list[Terms], tasks: Tasks, joint_log_weights: Tensor, sums: _Sums
+) -> Tensor:
+    """Add the terms of shared latents once; sentences then have common importance weights."""
+    for site in sampled_terms[0].shared_kl:
+        sums.kl.add(
+            site, _mean(tasks.total(site, sample.shared_kl[site]) for sample in sampled_terms)
+        )
+    log_ratios = torch.stack([tasks.sum_of(sample.shared_log_ratios) for sample in sampled_terms])
+    importance = Importance((joint_log_weights + log_ratios)[:, None])
+    effective_sample_size = float(importance.effective_sample_size) * sums.figures["sentences"]
+    sums.figures.update(iwae=float(importance.bound), effective_sample_size=effective_sample_size)
+    return importance.pareto_k
 
 
-def _alignments(sums: _Sums) -> dict[str, Any]:
-    """The sums of alignments divided by the tokens, by the names of the report."""
+def _alignment_figures(sums: _Sums) -> dict[str, Any]:
+    """The figures of alignments per token, by their names in the report."""
     if not sums.gaps:
         return {}
-    a_token = {name: nats / sums.figures["tokens"] for name, nats in sums.figures.items()}
+    per_token = {name: nats / sums.figures["tokens"] for name, nats in sums.figures.items()}
     gaps = {site: nats / sums.figures["tokens"] for site, nats in sums.gaps.items()}
     return {
-        "exact": None if sums.varying else a_token["exact"],
+        "exact": None if sums.noisy_sites else per_token["exact"],
         "gap": sum(gaps.values()),
         "gap_by_site": gaps,
-        **{name: a_token[name] for name in OF_SUMS},
+        **{name: per_token[name] for name in ENTROPY_FIGURES},
     }
 
 
-def _truth(sums: _Sums) -> dict[str, Any]:
-    """The exact log p(y | x) a token, beside the bound on the same sentences."""
-    known = sums.known
-    if not (number := int(known["sentences"])):
+def _truth_figures(sums: _Sums) -> dict[str, Any]:
+    """The true log p(y | x) per token, and the bound on the same sentences."""
+    known = sums.truth_sums
+    if not (num_sentences := int(known["sentences"])):
         return {}
-    of_all = known["shared_kl"]
+    shared_kl = known["shared_kl"]
     return {
         "truth": known["truth"] / known["tokens"],
-        "truth_elbo": (known["elbo"] - of_all) / known["tokens"],
-        "truth_sentences": number,
-        "leak": _find_leak(sums, number, of_all),
+        "truth_elbo": (known["elbo"] - shared_kl) / known["tokens"],
+        "truth_sentences": num_sentences,
+        "leak": _describe_leak(sums, num_sentences, shared_kl),
     }
 
 
-def _find_leak(sums: _Sums, number: int, of_all: float) -> str | None:
-    """Says what lies above the truth by more than its standard error over sentences allows."""
-    if number < 2:
+def _describe_leak(sums: _Sums, num_sentences: int, shared_kl: float) -> str | None:
+    """Describe a figure that exceeds the true log p by more than its standard error allows."""
+    if num_sentences < 2:
         return None
     for name, excess in sums.excess.items():
-        mean = excess / number
-        spread = sums.squares[name] / number - mean**2
-        error = math.sqrt(max(0.0, spread) / (number - 1))
-        above = mean - of_all / number
-        if above > max(LEAK_NATS, LEAK_ERRORS * error):
+        mean = excess / num_sentences
+        variance = sums.squares[name] / num_sentences - mean**2
+        standard_error = math.sqrt(max(0.0, variance) / (num_sentences - 1))
+        margin = mean - shared_kl / num_sentences
+        if margin > max(LEAK_NATS, LEAK_ERRORS * standard_error):
             return (
-                f"the mean {name} lies {above:.4f} nats a sentence above the true log p, with a "
-                f"standard error of {error:.4f}: something reads what is predicted"
+                f"the mean {name} lies {margin:.4f} nats per sentence above the true log p, with a "
+                f"standard error of {standard_error:.4f}: something conditions on what is predicted"
             )
     return None
 
 
-def _report(sums: _Sums, how: dict[str, str], tails: Tensor, samples: int) -> Report:
+def _report(sums: _Sums, how: dict[str, str], tail_shapes: Tensor, samples: int) -> Report:
     figures, tokens = sums.figures, sums.figures["tokens"]
     kl_by_site = {site: sums.kl[site] / tokens for site in how}
     kl = sum(kl_by_site.values())
     log_likelihood = figures["log_likelihood"] / tokens
-    heavy, unknown = (float(found.double().mean()) for found in (tails > 0.7, tails.isnan()))
+    heavy, unknown = (
+        float(mask.double().mean()) for mask in (tail_shapes > 0.7, tail_shapes.isnan())
+    )
     return Report(
         elbo=log_likelihood - kl,
         log_likelihood=log_likelihood,
@@ -456,11 +476,11 @@ def _report(sums: _Sums, how: dict[str, str], tails: Tensor, samples: int) -> Re
         plug_in=figures["plug_in"] / tokens,
         tokens=int(tokens),
         effective_sample_size=figures["effective_sample_size"] / figures["sentences"],
-        pareto_k=None if samples < TAIL_DRAWS else heavy,
-        pareto_unknown=None if samples < TAIL_DRAWS else unknown,
+        pareto_k=None if samples < MIN_TAIL_SAMPLES else heavy,
+        pareto_unknown=None if samples < MIN_TAIL_SAMPLES else unknown,
         kl_by_site=kl_by_site,
         how=how,
         sentences=int(figures["sentences"]),
-        **_truth(sums),
-        **_alignments(sums),
+        **_truth_figures(sums),
+        **_alignment_figures(sums),
     )

@@ -24,9 +24,9 @@ from latentheads.alignment.options import Objective
 from latentheads.alignment.sampled import importance_bound, score_bound, wake_objective
 from latentheads.checks import check_least, check_words
 from latentheads.distributions import HeadVariable
-from latentheads.guide import TOLD, ModelGuide, check_own_model
+from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
 from latentheads.handlers import FromPrior
-from latentheads.inference.alignment_samples import draw_alignments, soft_log_prob, without_words
+from latentheads.inference.alignment_samples import kl_enumeration, sample_alignments, soft_log_prob
 from latentheads.inference.bound import check_sites, closed_form, traces
 from latentheads.inference.enumeration import enumerate_alignments
 from latentheads.names import SENTENCES, TARGET
@@ -98,7 +98,7 @@ class Head_ELBO(Trace_ELBO):
             with FromPrior():
                 return super()._get_trace(model, guide, args, kwargs)
         reader = poutine.unwrap(guide)
-        looks_back = isinstance(reader, ModelGuide) and reader.reads_trace
+        looks_back = isinstance(reader, ModelGuide) and reader.needs_trace
         if self._sampled or looks_back or not isinstance(reader, GuideMessenger):
             return traces(model, guide, *args, **kwargs)
         with _EagerKL(self._kl):
@@ -157,7 +157,7 @@ class Head_ELBO(Trace_ELBO):
         if self.objective == "bound":
             return summed.log_likelihood, summed.kl()
         # as a value log p(y | x), and as a gradient the guide's of its own bound besides
-        fixed = summed.of_fixed_model()
+        fixed = summed.detach_model()
         bound = fixed.log_likelihood - sum(fixed.kl().values())
         found = summed.log_evidence + bound - bound.detach()
         return found, {name: torch.zeros_like(found) for name in summed.sites}
@@ -166,11 +166,11 @@ class Head_ELBO(Trace_ELBO):
         self, model_trace: Trace, guide_trace: Trace
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Log-likelihood and KL of every block from draws; the weights of draws contain the KL."""
-        laws = without_words(model_trace, guide_trace)
+        laws = kl_enumeration(model_trace, guide_trace)
         if self.objective == "sampled":
-            drawn = draw_alignments(model_trace, guide_trace)
+            drawn = sample_alignments(model_trace, guide_trace)
             return score_bound(drawn, soft_log_prob(model_trace)), laws.kl()
-        drawn = draw_alignments(model_trace, guide_trace, self.objective_draws)
+        drawn = sample_alignments(model_trace, guide_trace, self.objective_draws)
         weigh = importance_bound if self.objective == "iwae" else wake_objective
         found = weigh(drawn)
         return found, {name: torch.zeros_like(found) for name in laws.sites}
@@ -274,7 +274,7 @@ class _EagerKL(Messenger):
         self.kl = kl
 
     def _pyro_post_sample(self, msg: Any) -> None:
-        told = msg.get(TOLD, msg["infer"])
+        told = msg.get(SAVED_INFER, msg["infer"])
         prior = told.get("prior")
         heads = isinstance(prior, HeadVariable) and isinstance(msg["fn"], HeadVariable)
         if msg["is_observed"] or not heads:
@@ -296,7 +296,7 @@ class _Dropped:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
             f"site {self.site!r}: its distributions were let go once its KL was known; set "
-            "reads_trace = True in a guide that looks back at them"
+            "needs_trace = True in a guide that looks back at them"
         )
 
 

@@ -90,12 +90,12 @@ class Alternatives(Head_ELBO):
 
     def _particle(self, model: Any, guide: Any, batch: Batch) -> Tensor:
         """The objective of one draw of all other noise."""
-        drawn = [m for m in model.selecting if m.block.key in guide.selections]  # else given
+        drawn = [m for m in model.selecting_blocks if m.block.key in guide.selections]  # else given
         laws = {m.block.site(SELECTION): guide.selections[m.block.key]() for m in drawn}
         self.check(list(laws.values()))
         kl = torch.zeros((), device=batch.target.device)
         for module, law in zip(drawn, laws.values(), strict=True):
-            prior = module.selector.prior(module.block.chain, law.logits)
+            prior = module.selector.prior(module.block.attention_type, law.logits)
             kl = kl + cast(Tensor, closed_form(law, prior)).sum()
         alternatives = self._alternatives(laws)
         with _same_noise(batch.target.device) as again:

@@ -1,4 +1,4 @@
-"""The bound of single sentences, beside what its draws are worth."""
+"""The bound of single sentences, with diagnostics of its importance weights."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.batch import Batch, with_places
+from latentheads.batch import Batch, with_indices
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import SharedSamples
-from latentheads.inference.evaluation import Tasks, draw_terms, evaluating, plug_in_beside
+from latentheads.inference.evaluation import Tasks, eval_no_grad, plug_in_from_terms, sample_terms
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 
@@ -25,21 +25,21 @@ __all__ = ["SentenceBounds", "part_bounds", "sentence_bounds"]
 
 @dataclass(frozen=True)
 class SentenceBounds:
-    """The bound of every sentence of a batch and its company, in nats a sentence.
+    """The bound of every sentence of a batch and related metrics, in nats per sentence.
 
     Attributes:
-        tokens: Target tokens.
-        elbo: The bound, a mean over the draws, given what all sentences share.
-        kl: Its second term, the same given.
-        shared_kl: The KL of what all sentences share, once for all of them, one number: with it
-            above 0 the bound of a sentence is none of log p(y | x). 0 where nothing is shared.
+        tokens: Number of target tokens.
+        elbo: The bound, a mean over samples, given shared latents.
+        kl: Its second term, given shared latents.
+        shared_kl: The KL of latents that all sentences share, one number for all of them. If it is
+            above 0, ``elbo`` of a sentence is no bound on log p(y | x). 0 if nothing is shared.
         plug_in: Log-likelihood of the plug-in network, no bound.
-        iwae: The tighter bound; None where all sentences share a latent: they are then weighed
-            together.
-        pareto_k: Shape of the tail of the weights; NaN where it is not known; None as above.
-        exact: Log p(y | x) itself; None where something besides alignments is drawn.
+        iwae: The importance-weighted bound; None if sentences share a latent, since they then have
+            common weights.
+        pareto_k: Shape of the tail of the weights; NaN if unknown; None like ``iwae``.
+        exact: Log p(y | x) itself; None if other latents than alignments have noise.
         how: How the KL of each site was computed.
-        varies: Whether something besides alignments has noise: two draws of the heads may differ.
+        varies: Whether other latents than alignments have noise.
     """
 
     tokens: Float[Tensor, " batch"]
@@ -55,10 +55,10 @@ class SentenceBounds:
 
     @property
     def nats(self) -> Float[Tensor, " batch"]:
-        """What is known of log p(y | x) of every sentence: itself, or its bound where that varies.
+        """Log p(y | x) of every sentence if it is exact, else its bound.
 
-        Of a KL that all sentences share each bears what its tokens are of all: the sum is the bound
-        on all of them together.
+        A shared KL is divided among sentences in proportion to their tokens, so that the sum is the
+        bound on all of them together.
         """
         if self.exact is not None:
             return self.exact
@@ -68,17 +68,17 @@ class SentenceBounds:
 def sentence_bounds(
     model: HeadModel, guide: ModelGuide, batch: Batch, samples: int, seed: int = 0
 ) -> SentenceBounds:
-    """Computes the bound of each sentence, as :func:`evaluate` does of a part.
+    """Compute the bound of each sentence of a batch.
 
     Args:
         model: The model.
         guide: Its guide.
         batch: The sentences.
-        samples: Draws K of the latents.
-        seed: Of the noise.
+        samples: Number K of samples of the latents.
+        seed: Seed of the noise.
     """
-    with _drawing(model, guide, samples, seed) as held:
-        return _draw_bounds(model, guide, batch.to(model.device), held, Tasks())
+    with _sampling_context(model, guide, samples, seed) as shared_samples:
+        return _compute_bounds(model, guide, batch.to(model.device), shared_samples, Tasks())
 
 
 def part_bounds(
@@ -88,86 +88,88 @@ def part_bounds(
     samples: int = 1,
     seed: int = 0,
 ) -> SentenceBounds:
-    """Computes the bound of each sentence of a part, in the part's order, on the processor.
+    """Compute the bound of each sentence of a part, in the part's order, on the CPU.
 
-    The draws are those of :func:`evaluate`: sums over the sentences are its figures, but that what
-    they share, which counts once, stands apart.
+    The samples are those of :func:`evaluate`, so that sums over sentences equal its figures, except
+    for the KL of shared latents, which is reported apart.
 
     Args:
         model: The model.
         guide: Its guide.
         batches: A part of a corpus, or batches, each sentence once.
-        samples: Draws K of the latents.
-        seed: Of the noise.
+        samples: Number K of samples of the latents.
+        seed: Seed of the noise.
 
     Example:
         >>> found = part_bounds(run.model, run.guide, run.corpus.test)
         >>> float(found.nats.sum() / found.tokens.sum())  # log p(y | x), or its bound
     """
-    found, places, tasks = [], [], Tasks()
-    with _drawing(model, guide, samples, seed) as held:
-        for batch, own in with_places(iterate_batches(batches, "batches")):
-            found.append(_draw_bounds(model, guide, batch.to(model.device), held, tasks))
-            places.append(own)
-    return _join(found, torch.cat(places).argsort(stable=True))
+    bounds, indices, tasks = [], [], Tasks()
+    with _sampling_context(model, guide, samples, seed) as shared_samples:
+        for batch, batch_indices in with_indices(iterate_batches(batches, "batches")):
+            bounds.append(
+                _compute_bounds(model, guide, batch.to(model.device), shared_samples, tasks)
+            )
+            indices.append(batch_indices)
+    return _join(bounds, torch.cat(indices).argsort(stable=True))
 
 
 @contextmanager
-def _drawing(
+def _sampling_context(
     model: HeadModel, guide: ModelGuide, samples: int, seed: int
 ) -> Iterator[list[SharedSamples]]:
-    """Checks a pair and draws from a seed; gives what all sentences share of every draw."""
+    """Check a pair and fix the seed; yields a store of shared latents for every sample."""
     check_pair(model, guide)
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
-    with evaluating(model, guide), fixed_noise(seed, model.device):
+    with eval_no_grad(model, guide), fixed_noise(seed, model.device):
         yield [SharedSamples() for _ in range(samples)]
 
 
-def _draw_bounds(
+def _compute_bounds(
     model: HeadModel,
     guide: ModelGuide,
     batch: Batch,
-    held: Sequence[SharedSamples],
+    shared_samples: Sequence[SharedSamples],
     tasks: Tasks,
 ) -> SentenceBounds:
     tasks.note(batch)
-    draws, weights = draw_terms(model, guide, batch, held)
-    plug_in = plug_in_beside(draws[0], model, batch, guide)
-    shared, known = bool(draws[0].shared_kl), draws[0].summed
-    varies = bool(draws[0].varying)
+    sampled_terms, weights = sample_terms(model, guide, batch, shared_samples)
+    plug_in = plug_in_from_terms(sampled_terms[0], model, batch, guide)
+    has_shared, enumeration = bool(sampled_terms[0].shared_kl), sampled_terms[0].enumeration
+    varies = bool(sampled_terms[0].noisy_sites)
     return SentenceBounds(
-        tokens=draws[0].tokens,
-        elbo=torch.stack([draw.elbo for draw in draws]).mean(0),
-        kl=torch.stack([draw.total_kl for draw in draws]).mean(0),
-        shared_kl=torch.stack([tasks.sum_of(draw.shared_kl) for draw in draws]).mean(0),
+        tokens=sampled_terms[0].tokens,
+        elbo=torch.stack([sample.elbo for sample in sampled_terms]).mean(0),
+        kl=torch.stack([sample.total_kl for sample in sampled_terms]).mean(0),
+        shared_kl=torch.stack([tasks.sum_of(sample.shared_kl) for sample in sampled_terms]).mean(0),
         plug_in=plug_in,
-        iwae=None if shared else weights.bound,
-        pareto_k=None if shared else weights.pareto_k,
-        exact=None if varies or known is None else known.log_evidence.double(),
-        how=draws[0].how,
+        iwae=None if has_shared else weights.bound,
+        pareto_k=None if has_shared else weights.pareto_k,
+        exact=None if varies or enumeration is None else enumeration.log_evidence.double(),
+        how=sampled_terms[0].how,
         varies=varies,
     )
 
 
-def _join(found: Sequence[SentenceBounds], order: Tensor) -> SentenceBounds:
-    """The bounds of all batches as those of one, its sentences in an order."""
+def _join(bounds: Sequence[SentenceBounds], order: Tensor) -> SentenceBounds:
+    """Concatenate the bounds of all batches, with sentences in a given order."""
 
-    def every(name: str) -> Tensor:
-        return torch.cat([getattr(each, name).cpu() for each in found])[order]
+    def concatenate(name: str) -> Tensor:
+        return torch.cat([getattr(batch_bounds, name).cpu() for batch_bounds in bounds])[order]
 
-    def known(name: str) -> Tensor | None:
-        return None if getattr(found[0], name) is None else every(name)
+    def concatenate_optional(name: str) -> Tensor | None:
+        return None if getattr(bounds[0], name) is None else concatenate(name)
 
     return SentenceBounds(
-        tokens=every("tokens"),
-        elbo=every("elbo"),
-        kl=every("kl"),
-        shared_kl=found[-1].shared_kl,  # of all tasks that occurred
-        plug_in=every("plug_in"),
-        iwae=known("iwae"),
-        pareto_k=known("pareto_k"),
-        exact=known("exact"),
-        how={site: how for each in found for site, how in each.how.items()},
-        varies=any(each.varies for each in found),
+        tokens=concatenate("tokens"),
+        elbo=concatenate("elbo"),
+        kl=concatenate("kl"),
+        shared_kl=bounds[-1].shared_kl,  # the last: of all tasks that occurred
+        plug_in=concatenate("plug_in"),
+        iwae=concatenate_optional("iwae"),
+        pareto_k=concatenate_optional("pareto_k"),
+        exact=concatenate_optional("exact"),
+        how={site: how for batch_bounds in bounds for site, how in batch_bounds.how.items()},
+        varies=any(batch_bounds.varies for batch_bounds in bounds),
     )

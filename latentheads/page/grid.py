@@ -37,7 +37,8 @@ Values = Mapping[str, Tensor]
 def list_blocks(run: Run) -> list[Block]:
     """The blocks of a run by attention type, bottom to top, alignment blocks last."""
     blocks = sorted(
-        Recording(run.model).blocks, key=lambda b: (ATTENTION_TYPES.index(b.chain), b.layer)
+        Recording(run.model).blocks,
+        key=lambda b: (ATTENTION_TYPES.index(b.attention_type), b.layer),
     )
     aligner = run.model.alignments
     return [*blocks, *([] if aligner is None else aligner.addresses)]
@@ -55,7 +56,7 @@ def gather_grid(run: Run, part: Part, divergences: Divergence) -> dict[str, Any]
         divergences: The divergence of heads on them.
     """
     blocks, model = list_blocks(run), run.model
-    attention_names = {block.name for block in blocks if block.chain == ALIGNMENT}
+    attention_names = {block.name for block in blocks if block.attention_type == ALIGNMENT}
     attention_names |= {block.name for block in Recording(model).attention_blocks}
     with WithSelection(run.guide):
         measures = measure(model, batches(part, PAIR_BATCH_TOKENS))
@@ -99,7 +100,12 @@ def measure_distances(run: Run, part: Part) -> Divergence:
 
 
 def _describe_block(block: Block, attends: bool) -> dict[str, Any]:
-    entry = {"name": block.name, "chain": block.chain, "layer": block.layer, "heads": block.heads}
+    entry = {
+        "name": block.name,
+        "chain": block.attention_type,
+        "layer": block.layer,
+        "heads": block.heads,
+    }
     return {**entry, "attends": attends}
 
 

@@ -94,7 +94,9 @@ def gather_map_tokens(
     target = name_tokens(run.target, token_ids)
     gold_links = [(word, key) for key, word in links]
     by_type = {}
-    for name in dict.fromkeys(block.chain for block in Recording(run.model).attention_blocks):
+    for name in dict.fromkeys(
+        block.attention_type for block in Recording(run.model).attention_blocks
+    ):
         rows, columns = name_queries_and_keys(batch, name, run.source, run.target, index)
         predicted = target if side_of(name) == "decoder" else []
         links_of_map = gold_links if name == ATTENTION_TYPES[2] else []
@@ -183,7 +185,9 @@ def _collect_weights(
         for block in heads.attention_blocks:
             weights = heads[block.name].weights
             for index, by_type in enumerate(tokens):
-                samples[index, block.name].append(by_type[block.chain].pool(weights[index]))
+                samples[index, block.name].append(
+                    by_type[block.attention_type].pool(weights[index])
+                )
     return {key: torch.stack(weights_of_block) for key, weights_of_block in samples.items()}
 
 

@@ -137,7 +137,7 @@ def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Fi
         bar = figure.colorbar(image, ax=column, location="top", aspect=12, shrink=0.95, pad=pad)
         bar.set_label(QUANTITIES[name], fontsize=8)
         column[-1].set_xlabel("head")
-    _label_rows(axes, [f"{blocks[0].chain}, {report.name}" for report, blocks, _ in rows])
+    _label_rows(axes, [f"{blocks[0].attention_type}, {report.name}" for report, blocks, _ in rows])
     write_title(figure, f"Measures of every head\n{title}")
     return figure
 

@@ -105,7 +105,7 @@ def gates(run: Run) -> Figure:
     """
     if not isinstance(run.model.selector, Gating):
         raise ValueError(f"{run.path} has no gates")
-    blocks = [module.block for module in run.model.selecting]
+    blocks = [module.block for module in run.model.selecting_blocks]
     posteriors = {block.name: run.guide.selections[block.key]() for block in blocks}
     modes = {name: posterior.mode[0].detach() for name, posterior in posteriors.items()}
     return draw_gates(modes, run.settings.title)

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from latentheads.inference.display import tell_known
-from latentheads.names import POINTING, attention_type_of, block_of, latent_of
+from latentheads.inference.display import truth_coverage
+from latentheads.names import ALIGNED_POSITION, attention_type_of, block_of, latent_of
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -104,7 +104,7 @@ def _negate(values: Iterable[float | None]) -> list[float]:
 
 def true_log_prob_label(figures: Mapping[str, Any]) -> str:
     """The label of the true log p, which may be known for some sentences only."""
-    return f"true log p {tell_known(figures)}".rstrip()
+    return f"true log p {truth_coverage(figures)}".rstrip()
 
 
 @in_style
@@ -249,4 +249,4 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
 
 def _label(site: str) -> str:
     """The block of a site of logits or alignments; the whole name of other sites."""
-    return block_of(site) if latent_of(site) in ("logits", POINTING) else site
+    return block_of(site) if latent_of(site) in ("logits", ALIGNED_POSITION) else site

@@ -107,16 +107,20 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
         chosen |= named
     chosen_blocks = [block for block in addresses if block.name in chosen]
     first_layers = {
-        b.chain: min(other.layer for other in chosen_blocks if other.chain == b.chain)
+        b.attention_type: min(
+            other.layer for other in chosen_blocks if other.attention_type == b.attention_type
+        )
         for b in chosen_blocks
     }
-    return [replace(block, begins=first_layers[block.chain]) for block in chosen_blocks]
+    return [
+        replace(block, first_layer=first_layers[block.attention_type]) for block in chosen_blocks
+    ]
 
 
 def _matches_block(item: str, block: Block) -> bool:
     layers = re.fullmatch(r"(\d+)(?:-(\d+))?", item)
     if layers is None:
-        return item in ("all", block.chain, block.name)
+        return item in ("all", block.attention_type, block.name)
     first, last = layers.groups()
     return int(first) <= block.layer <= int(last or first)
 

@@ -184,7 +184,7 @@ class AlignedDecoder:
         states = self.output.widen(label_likelihood.scored_positions(self._states))
         if self.past:
             target = self._all_real(self._states) if target is None else target
-            return self.aligner.look_back(states, label_likelihood.scored_positions(target))
+            return self.aligner.causal_states(states, label_likelihood.scored_positions(target))
         return self._states_with_source(states, source)
 
     def _states_with_source(
@@ -260,7 +260,7 @@ class AlignedDecoder:
         wide_states = self.output.widen(states)
         if self.past:
             valid = self._all_real(states) if call.valid is None else call.valid.bool()
-            hidden = self.aligner.look_back(wide_states, valid)
+            hidden = self.aligner.causal_states(wide_states, valid)
         else:
             hidden = self._states_with_source(wide_states, call.memory_valid)
         state = AlignmentState(self.aligner, hidden, MatrixOutput(self.output.weight))
@@ -322,7 +322,7 @@ def make_aligned(
         ValueError: The network cannot have alignments.
     """
     decoder_only = not network.config.is_encoder_decoder
-    settled_options = None if options is None else options.settle(decoder_only)
+    settled_options = None if options is None else options.with_default_blocks(decoder_only)
     if settled_options is None or not settled_options.blocks:
         return None
     network_name = type(network).__name__

@@ -34,7 +34,7 @@ class EncodedBatch(Batch):
             positions that some prediction depends on.
         decoder_latent: The decoder's positions that some prediction depends on; None: all real
             ones.
-        ends: The ids of tokens that only begin or end a sentence.
+        boundary_ids: The ids of tokens that only begin or end a sentence.
     """
 
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
@@ -43,15 +43,15 @@ class EncodedBatch(Batch):
     encoder_valid: Bool[Tensor, "batch source"] | None = None
     decoder_valid: Bool[Tensor, "batch input"] | None = None
     decoder_latent: Bool[Tensor, "batch input"] | None = None
-    ends: tuple[int, ...] = ()
+    boundary_ids: tuple[int, ...] = ()
 
     @property
-    def fed(self) -> Int[Tensor, "batch input"]:
+    def decoder_input(self) -> Int[Tensor, "batch input"]:
         """The input tokens of the decoder."""
-        return _require("fed", self.input_ids)
+        return _require("decoder_input", self.input_ids)
 
     @property
-    def counted(self) -> Bool[Tensor, "batch scored"]:
+    def scored_mask(self) -> Bool[Tensor, "batch scored"]:
         """True where a label is predicted: here 0 is an ordinary label."""
         assert self.scored_valid is not None
         return self.scored_valid
@@ -67,7 +67,7 @@ class EncodedBatch(Batch):
         return _require("target_valid", self.decoder_valid)
 
     @property
-    def target_drawn(self) -> Bool[Tensor, "batch input"]:
+    def target_latent(self) -> Bool[Tensor, "batch input"]:
         """True at the decoder's positions whose heads carry a latent."""
         return self.target_valid if self.decoder_latent is None else self.decoder_latent
 

@@ -109,13 +109,13 @@ class PretrainedBlock(HeadBlock):
     @property
     def side(self) -> str:
         """Encoder or decoder."""
-        return side_of(self.block.chain)
+        return side_of(self.block.attention_type)
 
     def record_states(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A pre-hook: holds the input states of the module until its heads are sampled."""
         query = args[0] if args else kwargs.get("hidden_states")
         memory = kwargs.get("key_value_states", kwargs.get("encoder_hidden_states"))
-        if memory is None and self.block.chain.endswith("self"):
+        if memory is None and self.block.attention_type.endswith("self"):
             memory = query if kwargs.get("past_key_values") is None else None
         self._states = BlockStates(query, memory)
 
@@ -187,7 +187,7 @@ class PretrainedBlock(HeadBlock):
     ) -> PairMask:
         """The mask of the pairs; blocks of an attention type with the same mask share it."""
         forward_pass, shape = self._holder.forward_pass, scores.shape
-        cached = forward_pass.masks.get(self.block.chain)
+        cached = forward_pass.masks.get(self.block.attention_type)
         if cached is not None and cached[0] is attention_mask and cached[1] == shape:
             return cached[2]
         batch, _, queries, keys = shape
@@ -201,7 +201,7 @@ class PretrainedBlock(HeadBlock):
                 f"positions, heads have {queries}: leave it out if it is of samples of sound"
             )
         mask = PairMask.build(readable, latent_queries, scores.dtype)
-        forward_pass.masks[self.block.chain] = attention_mask, shape, mask
+        forward_pass.masks[self.block.attention_type] = attention_mask, shape, mask
         return mask
 
     def _make_readable(
@@ -210,9 +210,9 @@ class PretrainedBlock(HeadBlock):
         """True at the keys that each query may attend to, the same for all heads."""
         queries, keys = scores.shape[-2:]
         if attention_mask is None:
-            is_causal = getattr(self.attention, "is_causal", False) and self.block.chain.endswith(
-                "self"
-            )
+            is_causal = getattr(
+                self.attention, "is_causal", False
+            ) and self.block.attention_type.endswith("self")
             all_readable = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
             return (causal(keys, scores.device, keys - queries) if is_causal else all_readable)[
                 None
@@ -224,8 +224,8 @@ class PretrainedBlock(HeadBlock):
 
     def _sample_logits(self, scores: Tensor, mask: PairMask) -> Tensor:
         """Samples the logits, and passes them to the block above."""
-        forward_pass, attention_type = self._holder.forward_pass, self.block.chain
-        below = None if self.block.first else forward_pass.below.get(attention_type)
+        forward_pass, attention_type = self._holder.forward_pass, self.block.attention_type
+        below = None if self.block.is_lowest else forward_pass.below.get(attention_type)
         states, self._states = self._states, None
         logits = self._sample_heads(HeadContext(scores, below, mask, self.block, None, states))
         if logits.shape != scores.shape:

@@ -77,9 +77,9 @@ class Pretrained(HeadModel):
     ) -> None:
         addresses = find_heads(network)
         chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
-        attention_types = {address.block.chain for address in addresses}
+        attention_types = {address.block.attention_type for address in addresses}
         _check_gates(gates, sorted(attention_types))
-        latent_types = {block.chain for block in chosen.values()}
+        latent_types = {block.attention_type for block in chosen.values()}
         super().__init__(sorted(attention_types), sorted(latent_types), selector=gates)
         self.network, self.label_likelihood, self.prior = network, likelihood, prior
         self.output = GivenLogits()
@@ -89,7 +89,9 @@ class Pretrained(HeadModel):
             self.alignments, self.output = aligner_and_output
             self._aligned_decoder = AlignedDecoder(network, *aligner_and_output)
         highest = {
-            attention_type: max(b.layer for b in chosen.values() if b.chain == attention_type)
+            attention_type: max(
+                b.layer for b in chosen.values() if b.attention_type == attention_type
+            )
             for attention_type in latent_types
         }
         addresses_and_blocks = [(a, chosen.get(a.block.name)) for a in addresses]
@@ -99,7 +101,7 @@ class Pretrained(HeadModel):
                 None if block is None else check_family("prior must make", prior(block)),
                 _selector_of_block(address.block, gates),
                 self._holder,
-                block is not None and block.layer == highest[block.chain],
+                block is not None and block.layer == highest[block.attention_type],
                 network.config,
             )
             for address, block in addresses_and_blocks
@@ -208,7 +210,7 @@ class Pretrained(HeadModel):
             corpus_size,
             inputs=inputs,
             scored_valid=valid,
-            ends=_boundary_ids(self.network.config),
+            boundary_ids=_boundary_ids(self.network.config),
         )
         return self._add_sides(batch, tokens, attention_valid)
 
@@ -309,7 +311,7 @@ class Pretrained(HeadModel):
                     f"the network was set to {implementation} attention, and no longer calls its "
                     f"latent heads: network.set_attn_implementation({NAME!r}) undoes it"
                 )
-        choices = self.choose(batch) if choices is None else choices
+        choices = self.select_heads(batch) if choices is None else choices
         options: dict[str, Any] = {"return_dict": True}
         if self._takes("use_cache"):
             options["use_cache"] = False
@@ -525,7 +527,7 @@ def _check_gates(gates: Selector | None, attention_types: Sequence[str]) -> None
 def _selector_of_block(block: Block, gates: Selector | None) -> Selector | None:
     return (
         gates.for_heads(block.heads)
-        if gates is not None and block.chain in gates.attention_types
+        if gates is not None and block.attention_type in gates.attention_types
         else None
     )
 

@@ -114,12 +114,12 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
 def _check_heads(settings: Settings, model: HeadModel) -> None:
     """Refuses options that would act on no head of the network."""
     selecting, gates = settings.selecting, settings.gates.gates
-    if selecting.select != "none" and not model.selecting:
+    if selecting.select != "none" and not model.selecting_blocks:
         raise ValueError(
             f"select {selecting.select}: this network has no heads in "
             f"select_chains {selecting.select_chains}"
         )
-    if gates != "none" and not model.selecting:
+    if gates != "none" and not model.selecting_blocks:
         raise ValueError(f"gates {gates}: this network has no heads in these chains")
     if settings.network.ngram_noise and not model.latent_outputs:
         raise ValueError("ngram_noise: no chain of latent has an ngram layer in this network")

@@ -132,7 +132,7 @@ class _HeadAnalysis:
         if not blocks:
             raise ValueError(f"{self.run.path} has no attention: there are no weights to analyse")
         positional, rare = PositionalDetector(options.positional), {}
-        types = {block.chain for block in blocks}
+        types = {block.attention_type for block in blocks}
         for attention_type in (name for name in ATTENTION_TYPES if name in types):
             ranks = _frequency_ranks(self.run.corpus, attention_type)
             rare_words = RareWordDetector(ranks, options.top, options.rare)
@@ -184,7 +184,7 @@ class _HeadAnalysis:
         """Finds syntactic heads; None without parses or without self-attention over them."""
         parses, options, model = self.parses, self.options, self.run.model
         attention_type = ATTENTION_TYPES[1 if self.part.sources is None else 0]
-        types = {block.chain for block in Recording(model).attention_blocks}
+        types = {block.attention_type for block in Recording(model).attention_blocks}
         if parses is None or attention_type not in types:
             return None
         detector = SyntacticDetector(parses.arcs, parses.words, margin=options.margin)

@@ -173,7 +173,9 @@ class Reporter:
         chosen, chances = chosen_heads(self.guide), selection_probabilities(self.guide)
         found: dict[str, Any] = {}
         for chain in ATTENTION_TYPES:
-            blocks = [m.block.name for m in self.model.selecting if m.block.chain == chain]
+            blocks = [
+                m.block.name for m in self.model.selecting_blocks if m.block.attention_type == chain
+            ]
             if selector is None or not set(blocks) & set(chosen):
                 continue
             names: tuple[str, ...] = ("",)

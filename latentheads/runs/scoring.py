@@ -11,7 +11,7 @@ from latentheads.corpora import Corpus
 from latentheads.decoding.translate import work_through
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.metrics.recognition import recognise
 from latentheads.metrics.translation import score
 from latentheads.model import HeadModel
@@ -38,7 +38,7 @@ def score_ctc(
         return {}
 
     def hear(batch: Batch) -> list[str]:
-        with evaluating(model), WithSelection(guide), PlugIn():
+        with eval_no_grad(model), WithSelection(guide), PlugIn():
             found = model.decode_ctc(batch.to(model.device))
         return [corpus.target.decode(tokens) for tokens in found]
 

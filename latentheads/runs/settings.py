@@ -152,7 +152,7 @@ class Settings:
                 )
         past = self.data.alone
         of_logits = not self.prior.find("prior").deterministic
-        object.__setattr__(self, "alignment", self.alignment.settle(past, of_logits))
+        object.__setattr__(self, "alignment", self.alignment.with_default_blocks(past, of_logits))
         self.alignment.check_window(past)
         _ = self.pair, self.chains, self.disagreement_term
         for kind in DEFAULTS:  # what no reader would take from a folder is not trained
@@ -162,7 +162,7 @@ class Settings:
     @cached_property
     def pair(self) -> ModelGuidePair:
         """The classes of prior and guide, with their options."""
-        return join_pair(self.prior, self.guide, self.alignment.drawn)
+        return join_pair(self.prior, self.guide, self.alignment.is_latent)
 
     @property
     def prior_name(self) -> str:
@@ -179,7 +179,7 @@ class Settings:
         """The name of the pair, and behind each + what is selected, gated or aligned besides."""
         select = self.selecting.select
         more = [*([select] if select != "none" else []), *(["gates"] if self.has_gates else [])]
-        if self.alignment.drawn:
+        if self.alignment.is_latent:
             return "+".join([self.pair.full_name, "alignments", *more])
         if self.alignment.blocks:
             more.append("soft")
@@ -188,7 +188,7 @@ class Settings:
     @property
     def laws(self) -> str:
         """What prior and guide are, in a line."""
-        if not self.alignment.drawn:
+        if not self.alignment.is_latent:
             return f"prior {self.prior_name}, guide {self.guide_name}"
         said = f"alignments with prior {self.alignment.alignment_prior}, guide {self.guide_name}"
         without = self.prior.find("prior").deterministic

@@ -23,7 +23,7 @@ from latentheads.corpora.from_options import make_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import print_message
 from latentheads.guide import ModelGuide
-from latentheads.handlers import own_parameters
+from latentheads.handlers import isolated_param_store
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.runs.build import (
@@ -438,7 +438,7 @@ class Trainer:
         self.checkpoint_manager.mend_folder()
         results = self._facts().to_json()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
-        with own_parameters():
+        with isolated_param_store():
             complete(results, reporter.sections(results), self.folder.write_results)
         self.folder.release()
         self.results = Results.read(results)

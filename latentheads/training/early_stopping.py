@@ -12,9 +12,9 @@ from torch import nn
 from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.guide import ModelGuide
-from latentheads.handlers import StrayParameters, own_parameters
+from latentheads.handlers import StrayParameters, isolated_param_store
 from latentheads.inference.bound import terms
-from latentheads.inference.evaluation import Report, evaluate, evaluating
+from latentheads.inference.evaluation import Report, eval_no_grad, evaluate
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 from latentheads.selection.sharing import selection_probabilities
@@ -95,10 +95,10 @@ def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: 
     """
     every = nn.ModuleList([model, guide])
     before, stray = set(map(id, every.parameters())), StrayParameters(every)
-    with evaluating(model, guide), fixed_noise(seed, model.device), own_parameters(), stray:
+    with eval_no_grad(model, guide), fixed_noise(seed, model.device), isolated_param_store(), stray:
         terms(model, guide, batch.to(model.device))
     late = [name for name, each in guide.named_parameters() if id(each) not in before]
-    if made := [*stray.found, *late]:
+    if made := [*stray.names, *late]:
         raise ValueError(
             f"parameter {made[0]!r} is made in a pass, where no optimiser finds it: make it in "
             "__init__, an nn.Parameter or a PyroParam, in the place of pyro.param"

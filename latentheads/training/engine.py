@@ -17,7 +17,7 @@ from latentheads.batch import Batch
 from latentheads.corpora import LoaderState, Part, PartLoader, Step, StepLoader
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
-from latentheads.handlers import own_parameters
+from latentheads.handlers import isolated_param_store
 from latentheads.inference.objective import Head_ELBO
 from latentheads.inference.selection_objectives import (
     Alternatives,
@@ -173,7 +173,7 @@ class Engine:
         self.optimizers.zero_grad()
         started = time.perf_counter()
         stream = closing(self.stream.prefetch(self.place))
-        with stream as updates, passes(), own_parameters(), self.noise.drawing():
+        with stream as updates, passes(), isolated_param_store(), self.noise.active():
             while self.running:
                 self.model.train()
                 self.guide.train()

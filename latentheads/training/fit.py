@@ -15,7 +15,7 @@ from latentheads.corpora import BatchLoader, Part, PartLoader, StepLoader
 from latentheads.corpora import batches as in_batches
 from latentheads.corpora.batches import TOKENS
 from latentheads.guide import ModelGuide, check_pair
-from latentheads.handlers import own_parameters
+from latentheads.handlers import isolated_param_store
 from latentheads.inference.display import figures_to_html, figures_to_text
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.model import HeadModel
@@ -170,7 +170,7 @@ def _find_valid(given: Any, valid: Any) -> Part | Sequence[Batch]:
         raise ValueError(f"valid must be a list of batches or a part of a corpus, got {got}")
     for batch in found:
         check_batch(batch, "valid")
-    if not any(batch.counted.any() for batch in found):
+    if not any(batch.scored_mask.any() for batch in found):
         raise ValueError(f"{'batches' if valid is None else 'valid'} has nothing to predict")
     return found
 
@@ -250,6 +250,6 @@ class _Fitting:
         engine.model.eval()
         engine.guide.eval()
         if samples != 1 or report is None:
-            with own_parameters():
+            with isolated_param_store():
                 report = evaluate(engine.model, engine.guide, self.valid, samples, self.seed)
         return Fitted(report, self.step, self.history)

@@ -176,7 +176,7 @@ class _InModel(Draws):
     @property
     def samples_selection(self) -> bool:
         """Whether some module draws which heads speak."""
-        return any(not isinstance(m.selector, StaticSelector) for m in self.model.selecting)
+        return any(not isinstance(m.selector, StaticSelector) for m in self.model.selecting_blocks)
 
     @property
     def samples_alignments(self) -> bool:

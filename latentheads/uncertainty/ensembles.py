@@ -32,7 +32,7 @@ from latentheads.distributions import DeltaHeads
 from latentheads.distributions.heads import standard_normal
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn, evaluation_mode
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.spec_augment import SpecAugment
 from latentheads.model import Decoder
@@ -113,7 +113,7 @@ class _NoiseAround(Messenger):
 def _log_laws(model: Decoder, batch: Batch) -> tuple[Tensor, Any]:
     """Log-probabilities of all tokens at every place of a target, and what decoding kept."""
     state = model.begin(batch)
-    logits = full_precision(model.step(batch.fed, state))
+    logits = full_precision(model.step(batch.decoder_input, state))
     return logits.log_softmax(-1), state
 
 
@@ -139,17 +139,17 @@ class SingleModel(Ensemble):
     def predict(self, batch: Batch) -> Prediction:
         """The network's law, and how far its laws given each position differ."""
         here = batch.to(self.model.device)
-        with evaluating(self.model), PlugIn(), WithSelection(self.guide):
+        with eval_no_grad(self.model), PlugIn(), WithSelection(self.guide):
             log_law, state = _log_laws(self.model, here)
             alignments = state.alignments
             if alignments is None or alignments.aligner.soft:
                 return Prediction.of_one(log_law, here.target)
-            data, mean_log, reverse = alignments.disagree(log_law.exp(), here.target)
+            data, mean_log, reverse = alignments.decompose_uncertainty(log_law.exp(), here.target)
         return Prediction(log_law, mean_log, data, reverse.clamp_min(0))
 
     def write(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
         """Searches for the likeliest sentences of the network."""
-        with evaluating(self.model), WithSelection(self.guide):
+        with eval_no_grad(self.model), WithSelection(self.guide):
             return search(self.model, batch.to(self.model.device), decoding, 0)
 
 
@@ -186,7 +186,7 @@ class SampledEnsemble(Ensemble):
     def predict(self, batch: Batch) -> Prediction:
         """The laws of all draws: the sentences stand behind each other, once for each."""
         here = batch.to(self.model.device)
-        with evaluating(self.model), self.selecting(self.members), self.drawing():
+        with eval_no_grad(self.model), self.selecting(self.members), self.drawing():
             log_laws, _ = _log_laws(self.model, here.repeated(self.members))
         members = log_laws.unflatten(0, (self.members, -1))
         return mix_distributions(list(members), here.target, self.held)
@@ -200,7 +200,7 @@ class SampledEnsemble(Ensemble):
         return self._write(batch, decoding, 1)
 
     def _write(self, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
-        with evaluating(self.model), self.selecting(draws), self.drawing():
+        with eval_no_grad(self.model), self.selecting(draws), self.drawing():
             return search(self.model, batch.to(self.model.device), decoding, draws)
 
 
@@ -333,7 +333,7 @@ class DeepEnsemble(Ensemble):
         members = []
         for model, guide in zip(self.models, self.guides, strict=True):
             here = batch.to(model.device)
-            with evaluating(model), PlugIn(), WithSelection(guide):
+            with eval_no_grad(model), PlugIn(), WithSelection(guide):
                 members.append(_log_laws(model, here)[0])
         return mix_distributions(members, batch.target.to(members[0].device))
 

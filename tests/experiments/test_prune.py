@@ -79,10 +79,10 @@ def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> No
     from latentheads.corpora.batches import TOKENS
     from latentheads.corpora.from_options import make_corpus
     from latentheads.inference.evaluation import evaluate
-    from latentheads.pruning import every_head
+    from latentheads.pruning import all_heads
 
     loaded = load(runs / "pruned" / "heads-3")
-    assert sum(map(len, every_head(loaded.model).values())) == 3
+    assert sum(map(len, all_heads(loaded.model).values())) == 3
     assert loaded.heads == curve(runs / "pruned")[2]["kept"]
     results = json.loads((loaded.path / "results.json").read_text())
     part = batches(make_corpus(loaded.settings.data).test, TOKENS)
@@ -109,14 +109,14 @@ def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     tiny_run: Path, tmp_path: Path
 ) -> None:
     from latentheads.experiments.pruning.networks import smaller, write_run
-    from latentheads.pruning import every_head
+    from latentheads.pruning import all_heads
 
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     whole = json.loads((folder / "results.json").read_text())
     by_task = {"tasks": {"velu": {"elbo": -1.0}}, "average": {"elbo": -1.0}}
     (folder / "results.json").write_text(json.dumps(whole | by_task | {"averaged": 9}))
     run = load(folder)
-    found = smaller(run, {name: heads[:1] for name, heads in every_head(run.model).items()})
+    found = smaller(run, {name: heads[:1] for name, heads in all_heads(run.model).items()})
     write_run(found, run, run.corpus, tmp_path / "small", "random")
     results = json.loads((tmp_path / "small" / "results.json").read_text())
     assert results["gap_by_site"].keys() == whole["gap_by_site"].keys()
@@ -193,12 +193,12 @@ def test_a_pruned_run_is_pruned_again(runs: Path, tmp_path: Path) -> None:
 
 
 def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
-    from latentheads.pruning import every_head
+    from latentheads.pruning import all_heads
 
     before, after = load(runs / "pruned" / "heads-7"), load(runs / "tuned")
     assert after.heads == before.heads
     assert {n: len(heads) for n, heads in before.heads.items()} == {
-        name: len(heads) for name, heads in every_head(after.model).items()
+        name: len(heads) for name, heads in all_heads(after.model).items()
     }
     mine, theirs = (weights(model=r.model, guide=r.guide) for r in (before, after))
     assert {n: t.shape for n, t in mine.items()} == {n: t.shape for n, t in theirs.items()}
@@ -278,7 +278,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
         ("--keep_heads=13", "keep_heads must lie between 0 and 12, got 13"),
         ("--keep_heads=5 --chains=decoder-self", "keep_heads must lie between 8 and 12, got 5"),
         ("--keep_heads=5,x", "keep_heads must be whole numbers with commas between, got '5,x'"),
-        ("--chains=encoder", "unknown chain 'encoder': choose from encoder-self"),
+        ("--chains=encoder", "unknown attention type 'encoder': choose from encoder-self"),
         ("--chains=none", "chains must name a chain: all, or some of encoder-self,"),
         ("--rounds=0", "rounds must be at least 1, got 0"),
         (

@@ -345,7 +345,10 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--steps -3", "steps must be at least 1, got -3"),
         ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
         ("--nonsense 3", "--nonsense"),
-        ("--recipe coda --latent encoder", "unknown chain 'encoder': choose from encoder-self"),
+        (
+            "--recipe coda --latent encoder",
+            "unknown attention type 'encoder': choose from encoder-self",
+        ),
         ("--prior delta --guide cascaded", "prior 'delta' has no noise: use --guide tied"),
         ("--guide missing:Guide", "No module named 'missing'; start in the folder of missing.py"),
         ("--guide.hiden 3", "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),

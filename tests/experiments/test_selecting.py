@@ -100,7 +100,10 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
         ("--guide group --candidates 6", "candidates must be a multiple of the 4 heads for group"),
         ("--guide subset --candidates 4", "candidates must be more than the 4 heads, got 4"),
         ("--recipe coda+static --tasks velu --families de", "unknown task 'de' of families"),
-        ("--guide group --select_chains self", "unknown chain 'self': choose from encoder-self"),
+        (
+            "--guide group --select_chains self",
+            "unknown attention type 'self': choose from encoder-self",
+        ),
         ("--guide group --select_chains none", "select_chains must name a chain"),
         ("--recipe group", "recipe 'group' is a law of selection alone: use --guide group"),
         (

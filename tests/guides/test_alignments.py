@@ -28,8 +28,8 @@ from latentheads.alignment.options import Objective
 from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES
 from latentheads.inference.bound import traces
-from latentheads.inference.evaluation import evaluate, evaluating, plug_in_log_likelihood
-from latentheads.posterior_lookup import conditioned
+from latentheads.inference.evaluation import eval_no_grad, evaluate, plug_in_log_likelihood
+from latentheads.posterior_lookup import with_parameters
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.alignment.memory import Largest
 from tests.latentheads.alignment.models import ALIGNED_KINDS, MIXTURE, SHAPES, SOFT, aligned
@@ -52,8 +52,8 @@ def test_a_bound_lacks_its_gap_of_the_exact_log_p(
     model = aligned(SHAPES[shape], kind=kind)
     guide = attach(name, model, reads)
     found = terms(model, guide, batch)
-    assert found.summed is not None
-    exact, gap = found.summed.log_evidence, sum(found.summed.gap().values())
+    assert found.enumeration is not None
+    exact, gap = found.enumeration.log_evidence, sum(found.enumeration.gap().values())
     assert torch.allclose(exact, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
     assert torch.allclose(found.elbo, exact - gap, rtol=0, atol=1e-10)
     assert (found.elbo <= exact + 1e-10).all()
@@ -123,8 +123,8 @@ def test_drawn_alignments_have_the_enumerated_bound_as_their_mean(shape: str, ba
     error = draws.std(0) / math.sqrt(len(draws))
     assert ((draws.mean(0) - known.elbo).abs() < 5 * error).all()
     iwae = draws.logsumexp(0) - math.log(len(draws))
-    assert known.summed is not None
-    assert ((known.elbo - 3 * error < iwae) & (iwae < known.summed.log_evidence + 0.5)).all()
+    assert known.enumeration is not None
+    assert ((known.elbo - 3 * error < iwae) & (iwae < known.enumeration.log_evidence + 0.5)).all()
 
 
 @every_kind
@@ -158,7 +158,9 @@ def test_what_a_guide_may_read(reads: str, kind: str, batch: Batch) -> None:
 
     def law(given: Batch) -> torch.Tensor:
         guide(given)
-        found: torch.Tensor = guide.trace.nodes["decoder.0.alignment.choice"]["fn"].pointing.scores
+        found: torch.Tensor = guide.trace.nodes["decoder.0.alignment.choice"][
+            "fn"
+        ].parameters.scores
         return found.log_softmax(-1).exp()
 
     later = batch.target.clone()
@@ -182,8 +184,8 @@ def test_every_parameter_is_trained(shape: str, marginal: bool, kind: str, batch
     loss.backward()
     assert all(p.grad is not None for p in (*model.parameters(), *guide.parameters()))
     known = terms(model, guide, batch)
-    assert known.summed is not None
-    wanted = known.summed.log_evidence if marginal else known.elbo
+    assert known.enumeration is not None
+    wanted = known.enumeration.log_evidence if marginal else known.elbo
     assert loss.item() == pytest.approx(-wanted.sum().item(), rel=1e-12)
 
 
@@ -232,7 +234,9 @@ def test_the_model_is_not_reached_through_the_guide(
     guide = attach(name, model)
     found = gradients(model, guide, "bound", batch)
     own = guide.alignment_posterior
-    guide.alignment_posterior = lambda prior: conditioned(prior, own(prior).pointing.detached())
+    guide.alignment_posterior = lambda prior: with_parameters(
+        prior, own(prior).parameters.detached()
+    )
     torch.testing.assert_close(found, gradients(model, guide, "bound", batch))
 
 
@@ -241,28 +245,34 @@ def test_the_model_is_not_reached_through_the_guide(
     [
         (
             lambda own: CategoricalParameters(own.scores),
-            r"decoder.1.alignment.choice': first must be 1, the number of the block's first",
+            r"decoder.1.alignment.choice': first_head must be 1, the number of the block's first",
         ),
         (
-            lambda own: CategoricalParameters(own.scores[..., 0, :], first=own.first),
+            lambda own: CategoricalParameters(own.scores[..., 0, :], first_head=own.first_head),
             r"decoder.0.alignment.choice': scores must be of sentences, words, heads and positions",
         ),
         (
             lambda own: CategoricalParameters(
-                own.scores[:1].expand(7, -1, -1, -1), first=own.first
+                own.scores[:1].expand(7, -1, -1, -1), first_head=own.first_head
             ),
             r"scores must be of sentences, words, heads and positions of shape \(3, .*got \(7, ",
         ),
         (
-            lambda own: replace(own, pairs={(1, 0): own.scores[..., :1, :]}) if own.first else own,
+            lambda own: (
+                replace(own, pairs={(1, 0): own.scores[..., :1, :]}) if own.first_head else own
+            ),
             r"decoder.1.*of words, or 1 for all, and pairs of positions of shape",
         ),
         (
-            lambda own: replace(own, pairs={(own.first, own.first + 1): own.scores[..., :1, :]}),
+            lambda own: replace(
+                own, pairs={(own.first_head, own.first_head + 1): own.scores[..., :1, :]}
+            ),
             r"pairs must be of a head of the block, of \[0\], and one below it, got \(0, 1\)",
         ),
         (
-            lambda own: replace(own, pairs={(own.first, own.first): own.scores[..., :1, :]}),
+            lambda own: replace(
+                own, pairs={(own.first_head, own.first_head): own.scores[..., :1, :]}
+            ),
             r"pairs must be of a head of the block, of \[0\], and one below it, got \(0, 0\)",
         ),
     ],
@@ -270,14 +280,14 @@ def test_the_model_is_not_reached_through_the_guide(
 def test_parameters_of_no_law_of_the_block_are_refused(wrong: Any, said: str, batch: Batch) -> None:
     model = aligned(SHAPES["two blocks"])
     guide = attach("tied", model)
-    guide.get_posterior = lambda name, prior: conditioned(prior, wrong(prior.pointing))
+    guide.get_posterior = lambda name, prior: with_parameters(prior, wrong(prior.parameters))
     with pytest.raises(ValueError, match=said):
         terms(model, guide, batch)
 
 
 def test_scores_alone_are_no_parameters(batch: Batch) -> None:
     prior = traces(aligned(SHAPES["one head"]), lambda batch: None, batch)[0]
-    pointing = prior.nodes["decoder.0.alignment.choice"]["fn"].pointing
+    pointing = prior.nodes["decoder.0.alignment.choice"]["fn"].parameters
     with pytest.raises(
         ValueError, match=r"^site 'z': parameters must be CategoricalParameters, .*got Tensor$"
     ):
@@ -296,15 +306,17 @@ def test_labels_are_smoothed_at_each_position_in_training_alone(
     again = terms(model, guide, batch)
     assert torch.equal(exact.elbo, again.elbo)
     model.training = True  # of the whole alone: nothing is dropped
-    law = model.law(batch)
-    words, summed = batch.scored, law.summed(batch.scored)
-    every = [law.summed(torch.full_like(words, v)).words for v in range(TARGET_TYPES)]
+    law = model.token_distribution(batch)
+    words, summed = batch.scored, law.exact_inference(batch.scored)
+    every = [law.exact_inference(torch.full_like(words, v)).emissions for v in range(TARGET_TYPES)]
     model.training = False
-    plain = model.law(batch)
-    known = [plain.summed(torch.full_like(words, v)).words for v in range(TARGET_TYPES)]
+    plain = model.token_distribution(batch)
+    known = [
+        plain.exact_inference(torch.full_like(words, v)).emissions for v in range(TARGET_TYPES)
+    ]
     mean = torch.stack(known).mean(0)
-    wanted = 0.7 * plain.summed(words).words + 0.3 * mean
-    assert torch.allclose(summed.words, wanted, rtol=1e-12, atol=1e-12)
+    wanted = 0.7 * plain.exact_inference(words).emissions + 0.3 * mean
+    assert torch.allclose(summed.emissions, wanted, rtol=1e-12, atol=1e-12)
     assert torch.allclose(torch.stack(every).mean(0), mean, rtol=1e-12, atol=1e-12)
 
 
@@ -354,7 +366,7 @@ def on_its_own(guide: Any) -> Any:
             for name, site in guide.trace.nodes.items():
                 if isinstance(site["fn"], Alignments):
                     law = site["fn"]
-                    value = pyro.sample(name, Alignments(law.pointing, law.valid, drawn))
+                    value = pyro.sample(name, Alignments(law.parameters, law.valid, drawn))
                     both = (value,) if drawn is None else torch.broadcast_tensors(drawn, value)
                     drawn = torch.cat(both, -1)
 
@@ -404,7 +416,7 @@ def test_stock_svi_trains_model_and_guide(batch: Batch) -> None:
     model, guide = aligned(SHAPES["one head"]), None
     guide = attach("cascaded", model)
     svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())
-    with evaluating(model, guide):
+    with eval_no_grad(model, guide):
         before = terms(model, guide, batch).elbo.sum()
     for _ in range(15):
         svi.step(batch)
@@ -428,7 +440,7 @@ def test_alignments_that_are_given_are_scored_by_the_prior_and_not_summed(
 
 
 def test_bayes_needs_alignments() -> None:
-    with pytest.raises(ValueError, match="guide exact needs alignments that are drawn"):
+    with pytest.raises(ValueError, match="guide exact needs latent alignments"):
         GUIDES["exact"](aligned(None))
 
 
@@ -454,11 +466,11 @@ def test_alignments_are_drawn_anew_without_a_pass(shape: str, batch: Batch) -> N
     """Weights of the guide's own draws: their mean is the bound, that of their powers log p."""
     model = aligned(SHAPES[shape])
     found = terms(model, attach("cascaded", model, size=0.05), batch)  # near the prior: light tails
-    assert found.summed is not None
-    weights = found.summed.log_weights(3000)
+    assert found.enumeration is not None
+    weights = found.enumeration.log_weights(3000)
     error = weights.std(0) / math.sqrt(len(weights))
     assert ((weights.mean(0) - found.elbo).abs() < 5 * error + 1e-9).all()
-    ratios = (weights - found.summed.log_evidence).exp()
+    ratios = (weights - found.enumeration.log_evidence).exp()
     assert ((ratios.mean(0) - 1).abs() < 5 * ratios.std(0) / math.sqrt(len(ratios)) + 1e-9).all()
 
 
@@ -489,11 +501,13 @@ def test_a_chain_explains_no_words_that_stand_apart(shape: str, batch: Batch) ->
     guide = attach("tied", model)
 
     def chain(name: str, prior: Any) -> Any:
-        own = prior.pointing
+        own = prior.parameters
         keys = own.scores.shape[-1]
-        return conditioned(
+        return with_parameters(
             prior,
-            ChainParameters(own.scores, steps=torch.zeros(*own.scores.shape[:-3], 1, keys, keys)),
+            ChainParameters(
+                own.scores, transition_scores=torch.zeros(*own.scores.shape[:-3], 1, keys, keys)
+            ),
         )
 
     guide.get_posterior = chain
@@ -519,9 +533,9 @@ def test_minus_infinity_masks_in_every_precision(dtype: torch.dtype, batch: Batc
     guide = attach("tied", model)
 
     def first(name: str, prior: Any) -> Any:
-        scores = torch.zeros(prior.pointing.scores.shape, dtype=dtype)
+        scores = torch.zeros(prior.parameters.scores.shape, dtype=dtype)
         scores[..., 1] = -math.inf
-        return conditioned(prior, CategoricalParameters(scores))
+        return with_parameters(prior, CategoricalParameters(scores))
 
     guide.get_posterior = first
     assert terms(model, guide, batch).elbo.isfinite().all()
@@ -534,13 +548,17 @@ def test_a_posterior_points_where_its_prior_may_whatever_its_scores(
     """Padding has no mass, whether a guide masks it by minus infinity or not at all."""
     model = aligned(SHAPES["one head"])
     guide = attach("tied", model)
-    scores = torch.randn_like(model.law(batch).summed(batch.scored).priors[0].scores)
+    scores = torch.randn_like(
+        model.token_distribution(batch).exact_inference(batch.scored).priors[0].scores
+    )
     posterior, found = scores.requires_grad_(), []
     for other in (NOWHERE, outside):
 
         def own(name: str, prior: Any, other: float = other) -> Any:
-            masked = prior.pointing.scores == NOWHERE
-            return conditioned(prior, CategoricalParameters(posterior.masked_fill(masked, other)))
+            masked = prior.parameters.scores == NOWHERE
+            return with_parameters(
+                prior, CategoricalParameters(posterior.masked_fill(masked, other))
+            )
 
         guide.get_posterior = own
         loss = Head_ELBO().differentiable_loss(model, guide, batch)
@@ -553,8 +571,8 @@ def test_a_posterior_points_where_its_prior_may_whatever_its_scores(
 def test_a_posterior_of_half_precision_is_widened(batch: Batch) -> None:
     model = aligned(SHAPES["one head"])
     guide = attach("tied", model)
-    guide.get_posterior = lambda name, prior: conditioned(
-        prior, CategoricalParameters(torch.zeros_like(prior.pointing.scores).half())
+    guide.get_posterior = lambda name, prior: with_parameters(
+        prior, CategoricalParameters(torch.zeros_like(prior.parameters.scores).half())
     )
     assert terms(model, guide, batch).elbo.isfinite().all()
 
@@ -564,9 +582,9 @@ def test_a_posterior_may_leave_out_by_minus_infinity_what_its_prior_does_not(bat
     guide = attach("tied", model)
 
     def first(name: str, prior: Any) -> Any:
-        scores = torch.full_like(prior.pointing.scores, -math.inf)
+        scores = torch.full_like(prior.parameters.scores, -math.inf)
         scores[..., 0] = 0.0
-        return conditioned(prior, CategoricalParameters(scores))
+        return with_parameters(prior, CategoricalParameters(scores))
 
     guide.get_posterior = first
     found = terms(model, guide, batch)
@@ -579,13 +597,13 @@ def test_a_posterior_that_leaves_a_word_no_position_is_refused(batch: Batch) -> 
     guide = attach("tied", model)
 
     def answer(name: str, prior: Any) -> Any:
-        return conditioned(
-            prior, CategoricalParameters(torch.full_like(prior.pointing.scores, -math.inf))
+        return with_parameters(
+            prior, CategoricalParameters(torch.full_like(prior.parameters.scores, -math.inf))
         )
 
     guide.get_posterior = answer
     site = "decoder.0.alignment.choice"
-    with pytest.raises(ValueError, match=f"^site '{site}': scores leave a word no position that"):
+    with pytest.raises(ValueError, match=f"^site '{site}': scores mask all positions of a word"):
         terms(model, guide, batch)
 
 
@@ -599,29 +617,31 @@ def test_given_what_it_reads_each_word_must_keep_a_position(
     guide = attach("tied", model)
 
     def answer(name: str, prior: Any) -> Any:
-        law = prior.pointing
+        law = prior.parameters
         keys = law.scores.shape[-1]
         back = torch.ones(keys, keys).tril(-1 if stays else 0).bool()
         read = torch.zeros(1, keys, keys, dtype=law.scores.dtype).masked_fill(back, NOWHERE)
         if shape == "chain":
-            return conditioned(prior, ChainParameters(law.scores, steps=read))
+            return with_parameters(prior, ChainParameters(law.scores, transition_scores=read))
         read = read.expand(*law.scores.shape[:-3], -1, -1, -1)
-        return conditioned(prior, CategoricalParameters(law.scores, {(1, 0): read}))
+        return with_parameters(prior, CategoricalParameters(law.scores, {(1, 0): read}))
 
     guide.get_posterior = answer
     if stays:
         found = terms(model, guide, batch)
         assert (found.elbo > -1e4).all()
     else:
-        with pytest.raises(ValueError, match="leave a word no position that it may point at"):
+        with pytest.raises(ValueError, match="mask all positions of a word"):
             terms(model, guide, batch)
 
 
 def test_a_chain_that_masks_nothing_is_checked_without_all_pairs_of_positions(batch: Batch) -> None:
-    prior = aligned(SHAPES["chain"]).law(batch).summed(batch.scored).priors[0]
-    law = Alignments(prior, batch.counted)
+    prior = (
+        aligned(SHAPES["chain"]).token_distribution(batch).exact_inference(batch.scored).priors[0]
+    )
+    law = Alignments(prior, batch.scored_mask)
     with Largest() as made:
-        conditioned(law, replace(prior, scores=prior.scores + 1))
+        with_parameters(law, replace(prior, scores=prior.scores + 1))
     assert made.size == prior.scores.numel()
 
 
@@ -631,23 +651,23 @@ def test_what_is_read_of_another_is_masked_by_a_finite_number(shape: str, batch:
     guide = attach("tied" if shape == "chain" else "cascaded", model)
 
     def answer(name: str, prior: Any, outside: float) -> Any:
-        law = prior.pointing
+        law = prior.parameters
         keys = law.scores.shape[-1]
         read = torch.linspace(-1, 1, keys**2, dtype=law.scores.dtype).view(1, keys, keys)
         read = read.masked_fill(torch.ones(keys, keys).triu(2).bool(), outside)
         if shape == "chain":
-            return conditioned(prior, ChainParameters(law.scores, steps=read))
+            return with_parameters(prior, ChainParameters(law.scores, transition_scores=read))
         read = read.expand(*law.scores.shape[:-3], -1, -1, -1)
         pairs = {(head, lower): read for head in law.heads for lower in range(head)}
-        return conditioned(prior, CategoricalParameters(law.scores, pairs, law.first))
+        return with_parameters(prior, CategoricalParameters(law.scores, pairs, law.first_head))
 
     guide.get_posterior = partial(answer, outside=NOWHERE)
     found = terms(model, guide, batch)
-    assert found.summed is not None
-    assert (found.elbo <= found.summed.log_evidence).all()
+    assert found.enumeration is not None
+    assert (found.elbo <= found.enumeration.log_evidence).all()
     assert found.elbo.isfinite().all()
     guide.get_posterior = partial(answer, outside=-math.inf)
-    with pytest.raises(ValueError, match="must be finite: mask it by NOWHERE, -1e"):
+    with pytest.raises(ValueError, match="must be finite: mask them by NOWHERE, -1e"):
         terms(model, guide, batch)
 
 
@@ -668,7 +688,7 @@ class CountsAll(ModelGuide):
         if not isinstance(prior, Alignments):
             return prior
         every = torch.ones_like(prior.valid)
-        return Alignments(prior.pointing.detached(), every, prior.below, prior.context)
+        return Alignments(prior.parameters.detached(), every, prior.below, prior.context)
 
 
 def test_a_posterior_that_counts_other_words_is_refused(batch: Batch) -> None:

@@ -23,7 +23,7 @@ def test_it_reads_its_own_chain_one_block_down(batch: Batch) -> None:
     for block in model.blocks:
         law = found.nodes[block.site()]["fn"]
         c, family = law.context, guide.families[block.key]
-        if block.first:
+        if block.is_lowest:
             assert law.location is c.scores
             continue
         stack, _, kind = block.name.split(".")

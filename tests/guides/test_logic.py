@@ -31,7 +31,7 @@ def explained(word: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> Any:
         for each in (block.query, *block.jumps.values(), block.contents):
             for parameter in each.parameters():
                 parameter.zero_()
-    monkeypatch.setattr(AlignmentPass, "word_embeddings", lambda *_: table(word))
+    monkeypatch.setattr(AlignmentPass, "emission_log_probs", lambda *_: table(word))
     return model
 
 
@@ -49,8 +49,8 @@ def trained(model: Any, name: str) -> tuple[float, float]:
 
     search.step(lost)
     known = terms(model, guide, batch)
-    assert known.summed is not None
-    exact = known.summed.log_evidence.item()
+    assert known.enumeration is not None
+    exact = known.enumeration.log_evidence.item()
     return exact - known.elbo.item(), exact
 
 

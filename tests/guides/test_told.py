@@ -94,7 +94,7 @@ def test_rows_are_moved_by_nothing_on_average_and_by_what_the_target_says(
     assert moved.abs().max() > 0.05
     assert torch.equal(moved * (1 - latent), torch.zeros_like(moved))
     torch.testing.assert_close(moved.sum(-1), torch.zeros_like(moved.sum(-1)), rtol=0, atol=1e-12)
-    with guide.told(wrong(batch)):
+    with guide.conditioned_on(wrong(batch)):
         law(model, guide, batch, TOP[kind])
     assert (seen[1] - moved).abs().max() > 0.01
 
@@ -109,13 +109,13 @@ def test_the_words_before_are_read_from_the_states_alone(
     tape.rewind()
     right = terms(model, guide, batch).elbo
     tape.rewind()
-    with guide.told(wrong(batch)):
+    with guide.conditioned_on(wrong(batch)):
         assert torch.equal(terms(model, guide, batch).elbo, right)
     whole = jiggle(Cascaded(model, reads="target").double(), 0.3)
     tape.rewind()
     right = terms(model, whole, batch).elbo
     tape.rewind()
-    with whole.told(wrong(batch)):
+    with whole.conditioned_on(wrong(batch)):
         assert not torch.allclose(terms(model, whole, batch).elbo, right)
 
 

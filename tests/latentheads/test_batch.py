@@ -22,7 +22,7 @@ def test_padding_comes_after_each_sentence() -> None:
 
 def test_decoder_reads_the_target_one_behind() -> None:
     batch = small_batch()
-    for fed, target in zip(batch.fed.tolist(), batch.target.tolist(), strict=True):
+    for fed, target in zip(batch.decoder_input.tolist(), batch.target.tolist(), strict=True):
         assert fed == [BOS, *target[:-1]]
 
 
@@ -100,16 +100,16 @@ def test_moving_keeps_everything() -> None:
 
 def test_decoder_reads_what_stands_before_in_place_of_bos() -> None:
     batch = replace(small_batch(), before=torch.tensor([4, BOS, 9]))
-    assert batch.fed[:, 0].tolist() == [4, BOS, 9]
-    assert torch.equal(batch.fed[:, 1:], small_batch().fed[:, 1:])
+    assert batch.decoder_input[:, 0].tolist() == [4, BOS, 9]
+    assert torch.equal(batch.decoder_input[:, 1:], small_batch().decoder_input[:, 1:])
 
 
 def test_a_context_is_read_and_neither_scored_nor_drawn() -> None:
     batch = replace(small_batch(), context=2)
-    assert torch.equal(batch.fed, small_batch().fed)
+    assert torch.equal(batch.decoder_input, small_batch().decoder_input)
     assert torch.equal(batch.target_valid, small_batch().target_valid)
     assert batch.scored.tolist() == [[7, 2], [0, 0], [2, 0]]
-    assert batch.target_drawn.tolist() == [
+    assert batch.target_latent.tolist() == [
         [False, False, True, True],
         [False] * 4,
         [False, False, True, False],
@@ -119,20 +119,20 @@ def test_a_context_is_read_and_neither_scored_nor_drawn() -> None:
 def test_without_a_context_everything_is_scored() -> None:
     batch = small_batch()
     assert torch.equal(batch.scored, batch.target)
-    assert torch.equal(batch.target_drawn, batch.target_valid)
+    assert torch.equal(batch.target_latent, batch.target_valid)
 
 
 def test_repeated_sentences_keep_what_stands_before_them() -> None:
     batch = replace(Batch.of([[5, 6, 2], [7, 2]]), before=torch.tensor([3, 4]), context=1)
     twice = batch.repeated(2)
-    assert twice.fed.tolist() == batch.fed.tolist() * 2
-    assert twice.counted.tolist() == batch.counted.tolist() * 2
+    assert twice.decoder_input.tolist() == batch.decoder_input.tolist() * 2
+    assert twice.scored_mask.tolist() == batch.scored_mask.tolist() * 2
 
 
 def test_a_decoder_is_fed_one_token_at_least() -> None:
     empty = Batch(target=torch.empty(3, 0, dtype=torch.long))
     with pytest.raises(ValueError, match=r"^target must have a token in one sentence at least"):
-        _ = empty.fed
+        _ = empty.decoder_input
 
 
 def make(**tensors: torch.Tensor) -> Batch:

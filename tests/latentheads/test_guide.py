@@ -307,7 +307,7 @@ def test_what_is_added_to_the_scores_of_the_first_block_is_read_off_its_embeddin
     model = build("language-model").eval()
     guide = jiggle(Amortised(model).double(), 0.3)
     kl = terms(model, guide, batch).kl["decoder.0.self.logits"]
-    shift = guide.reader(model.embedding(batch.fed))
+    shift = guide.reader(model.embedding(batch.decoder_input))
     latent = guide.seen["decoder.0.self"].mask.latent
     assert torch.allclose(kl, HEADS * 0.5 * (shift.square() * latent).sum((-1, -2)))
 
@@ -353,9 +353,9 @@ def test_while_decoding_a_memory_alone_is_told_as_keys(mixers: str, batch: Batch
 
     model = build(mixers=mixers).eval()
     for module in (m for m in model.modules() if isinstance(m, HeadBlock)):
-        if module.block.chain.startswith("decoder"):
+        if module.block.attention_type.startswith("decoder"):
             module.prior = Curious()
-    model.step(batch.fed[:, :1], model.begin(batch))
+    model.step(batch.decoder_input[:, :1], model.begin(batch))
     assert seen == {block: "cross" in block for block in seen}
     assert len(seen) == 4
 
@@ -412,7 +412,7 @@ def test_what_a_handler_draws_in_place_of_the_guide_has_no_bound(
     site = "decoder.0.self.logits"
     given = {"data": {site: torch.randn(3, HEADS, 4, 4)}} if handler is poutine.do else {}
     taken = site if given else "target"
-    said = rf"^site '{taken}' was drawn by a handler such as poutine.do or .* poutine.replay$"
+    said = rf"^site '{taken}' was sampled by a handler such as poutine.do or .* poutine.replay$"
     handled = handler(guide, **given)
     assert handled(batch)["target"].shape == batch.target.shape
     for bound in (terms, Head_ELBO().loss, Head_ELBO(analytic=True).loss, Trace_ELBO().loss):

@@ -81,7 +81,7 @@ def test_plug_in_of_what_is_discrete_is_its_likeliest_value(law: str) -> None:
     ],
 )
 def test_a_law_without_a_plug_in_value_is_named_in_one_line(law: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=f"the mean of what is not: {name} knows it not$"):
+    with pytest.raises(ValueError, match=f"the mean of others: {name} implements neither$"):
         plug_in_value(law)
 
 

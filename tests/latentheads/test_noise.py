@@ -20,7 +20,7 @@ def test_numbers_go_on_from_stretch_to_stretch_whatever_is_drawn_between() -> No
     stream, found = NoiseStream(CPU, 3), []
     for _ in range(2):
         before = torch.get_rng_state()
-        with stream.drawing():
+        with stream.active():
             found.append(torch.rand(5))
         assert torch.equal(torch.get_rng_state(), before)
         torch.rand(7)
@@ -29,13 +29,13 @@ def test_numbers_go_on_from_stretch_to_stretch_whatever_is_drawn_between() -> No
 
 def test_where_it_stands_is_told_within_and_between() -> None:
     stream = NoiseStream(CPU, 3)
-    with stream.drawing():
+    with stream.active():
         torch.rand(5)
         within = stream.states["cpu"]
     assert torch.equal(stream.states["cpu"], within)
     other = NoiseStream(CPU, 4)
     other.set(stream.states)
-    with other.drawing():
+    with other.active():
         assert torch.equal(torch.rand(2), expected(3, 7)[5:])
 
 
@@ -44,17 +44,17 @@ def test_what_is_broken_off_goes_on_too() -> None:
     before = torch.get_rng_state()
 
     def interrupt() -> None:
-        with stream.drawing():
+        with stream.active():
             torch.rand(5)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupt()
     assert torch.equal(torch.get_rng_state(), before)
-    with stream.drawing():
+    with stream.active():
         assert torch.equal(torch.rand(2), expected(3, 7)[5:])
     unchecked(NoiseStream.seed)(stream, np.int64(3))
-    with stream.drawing():
+    with stream.active():
         assert torch.equal(torch.rand(2), expected(3, 2))
 
 

@@ -20,7 +20,7 @@ from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
-from latentheads.pruning import every_head, most_important, remove_heads
+from latentheads.pruning import all_heads, most_important, remove_heads
 from latentheads.selection.strategies import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
@@ -99,7 +99,10 @@ def test_token_by_token_equals_whole_sentences(prior: str, batch: Batch) -> None
     with PlugIn():
         whole = model.predict(model.states(batch))
         state = model.begin(batch)
-        steps = [model.step(batch.fed[:, [t]], state) for t in range(batch.fed.shape[1])]
+        steps = [
+            model.step(batch.decoder_input[:, [t]], state)
+            for t in range(batch.decoder_input.shape[1])
+        ]
     assert torch.allclose(torch.cat(steps, 1), whole, rtol=0, atol=1e-10)
 
 
@@ -244,10 +247,10 @@ def test_heads_of_the_smaller_network_can_be_read(batch: Batch) -> None:
 )
 def test_a_head_that_is_not_there_is_refused(kept: dict[str, list[int]], message: str) -> None:
     model = build()
-    before = every_head(model)
+    before = all_heads(model)
     with pytest.raises(ValueError, match=message):
         remove_heads(model, kept)
-    assert every_head(model) == before
+    assert all_heads(model) == before
 
 
 @pytest.mark.parametrize("kept", [[1], [0, 2]])

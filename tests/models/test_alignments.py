@@ -43,10 +43,10 @@ def test_soft_heads_add_the_mean_word_vector_under_their_scores(batch: Batch) ->
     hidden, (block,) = model.hidden(batch), model.alignments.blocks
     memory = block.norm(hidden.memory)
     scores = block.query(hidden.states) @ block.key(memory).mT / math.sqrt(block.size)
-    weights = scores.masked_fill(~hidden.readable, -math.inf).softmax(-1)
+    weights = scores.masked_fill(~hidden.attn_mask, -math.inf).softmax(-1)
     law = model.output(hidden.states + weights @ block.lexicon(memory)).log_softmax(-1)
     wanted = law.gather(-1, batch.target[..., None])[..., 0] * batch.target_valid
-    assert torch.allclose(model.law(batch).log_prob(batch.scored), wanted.sum(-1))
+    assert torch.allclose(model.token_distribution(batch).log_prob(batch.scored), wanted.sum(-1))
 
 
 @every_kind
@@ -81,10 +81,10 @@ def test_whatever_lies_below_it_has_the_law_of_whole_sentences(
         found = word_by_word(model, batch)
     assert torch.allclose(found, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
     known = terms(model, attach("cascaded", model), batch)
-    assert known.summed is not None
+    assert known.enumeration is not None
     of_logits = sum(kl for site, kl in known.kl.items() if not site.endswith("choice"))
-    gap = sum(known.summed.gap().values())
-    assert torch.allclose(known.elbo, known.summed.log_evidence - gap - of_logits, atol=1e-10)
+    gap = sum(known.enumeration.gap().values())
+    assert torch.allclose(known.elbo, known.enumeration.log_evidence - gap - of_logits, atol=1e-10)
 
 
 def word_by_word(model: Any, batch: Batch, hypotheses: int = 0) -> Tensor:
@@ -92,7 +92,7 @@ def word_by_word(model: Any, batch: Batch, hypotheses: int = 0) -> Tensor:
     state = model.begin(batch)
     found = torch.zeros(len(batch))
     for place in range(batch.target.shape[1]):
-        fed = batch.fed[:, place, None]
+        fed = batch.decoder_input[:, place, None]
         fed = fed[:, None].expand(-1, hypotheses, -1) if hypotheses else fed
         scores = model.step(fed, state).log_softmax(-1)[..., 0, :]
         scores = scores[:, -1] if hypotheses else scores
@@ -106,8 +106,8 @@ def word_by_word(model: Any, batch: Batch, hypotheses: int = 0) -> Tensor:
 def test_a_prefix_may_be_fed_at_once(kind: str, shape: str, batch: Batch) -> None:
     model = aligned(ALL[shape], kind=kind)
     once, twice = model.begin(batch), model.begin(batch)
-    whole = model.step(batch.fed, once).log_softmax(-1)
-    parts = [model.step(part, twice) for part in batch.fed.split([1, 3], 1)]
+    whole = model.step(batch.decoder_input, once).log_softmax(-1)
+    parts = [model.step(part, twice) for part in batch.decoder_input.split([1, 3], 1)]
     assert torch.allclose(whole, torch.cat(parts, 1).log_softmax(-1), rtol=0, atol=1e-12)
 
 
@@ -125,9 +125,9 @@ def test_no_word_reads_a_later_one(shape: str, batch: Batch) -> None:
     model = aligned(ALL[shape])
 
     def words(given: Batch) -> Tensor:
-        law = model.law(given)
+        law = model.token_distribution(given)
         if isinstance(law, AlignedTokens):
-            return law.summed(given.scored).log_evidence_of_words
+            return law.exact_inference(given.scored).word_log_evidence
         return law.token_log_prob(given.scored)
 
     changed = batch.target.clone()
@@ -156,7 +156,7 @@ def test_a_language_model_of_a_corpus_takes_them_too() -> None:
     assert model.alignments is not None
     assert model.alignments.options == options
     (batch,) = batches(corpus.valid, 999)
-    assert isinstance(model.law(batch), AlignedTokens)
+    assert isinstance(model.token_distribution(batch), AlignedTokens)
 
 
 def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:

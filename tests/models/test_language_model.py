@@ -16,7 +16,7 @@ from tests.tiny import attach, build, latents, sizes
 def test_sites_and_blocks(batch: Batch) -> None:
     model = build("language-model")
     assert latents(model, batch) == [f"decoder.{layer}.self.logits" for layer in range(2)]
-    assert [block.chain for block in model.blocks] == ["decoder-self"] * 2
+    assert [block.attention_type for block in model.blocks] == ["decoder-self"] * 2
 
 
 def test_it_runs_without_a_source(batch: Batch) -> None:
@@ -31,7 +31,9 @@ def test_output_table_is_shared_as_asked(share: str) -> None:
 
 
 def test_a_chain_it_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"unknown chain 'encoder-self': choose from decoder-self"):
+    with pytest.raises(
+        ValueError, match=r"unknown attention type 'encoder-self': choose from decoder-self"
+    ):
         build("language-model", latent=("encoder-self",))
 
 

@@ -277,7 +277,7 @@ def test_token_by_token_is_the_whole(
     model = build(kind, prior=prior, **CHOICES[choice]).eval()
     with PlugIn():
         state, whole = model.begin(batch), model.predict(model.states(batch))
-        steps = [model.step(part, state) for part in batch.fed.split(parts, 1)]
+        steps = [model.step(part, state) for part in batch.decoder_input.split(parts, 1)]
     assert torch.allclose(torch.cat(steps, 1), whole, atol=1e-10)
 
 
@@ -308,13 +308,13 @@ def test_a_cache_holds_no_more_than_the_window(choice: str, batch: Batch) -> Non
     model = build(**CHOICES[choice]).eval()
     with PlugIn():
         state = model.begin(batch)
-        for token in batch.fed.split(1, 1):
+        for token in batch.decoder_input.split(1, 1):
             model.step(token, state)
     for mixing, layer in zip(model.decoder.layers, CHOICES[choice]["mixers"].split(",") * 3):
         cache = state.caches[mixing.inner.block.name]
         held = getattr(cache, "inputs", None) if layer == "ngram" else cache.keys
-        last = batch.fed.shape[1] if layer == "attention" else mixing.inner.band.before
-        assert held.shape[-2] == min(last, batch.fed.shape[1])
+        last = batch.decoder_input.shape[1] if layer == "attention" else mixing.inner.band.before
+        assert held.shape[-2] == min(last, batch.decoder_input.shape[1])
 
 
 @every_kind
@@ -337,7 +337,7 @@ def test_sites_keep_the_layer_of_the_stack(batch: Batch) -> None:
     sites = ["encoder.1.self.logits", "decoder.0.cross.logits", "decoder.1.cross.logits"]
     assert latents(model, batch) == sites
     first = model.blocks[0]
-    assert (first.first, first.layer, first.begins) == (True, 1, 1)
+    assert (first.is_lowest, first.layer, first.first_layer) == (True, 1, 1)
 
 
 @pytest.mark.parametrize("prior", ["cascaded", "released"])

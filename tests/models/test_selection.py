@@ -104,7 +104,7 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Strategy) ->
     model = jiggle(model, 0.7).double().eval()
     guide = jiggle(Tied(model).double(), 0.6)
     batch = replace(Batch.of(TARGETS, SOURCES), source_task=torch.tensor([0, 1, 0]))
-    (site,) = (name for name in guide._selecting)
+    (site,) = (name for name in guide._selection_keys)
     log_p, log_q, log_likelihood, bounds = [], [], [], []
     q, p = guide.selections["encoder_0_self"](), small.prior("encoder-self", torch.ones(1).double())
     for pair in product(choices(law, 2, number), repeat=2):
@@ -136,7 +136,7 @@ def cut(model: Any, batch: Batch, picked: dict[str, Choice], place: int) -> Tens
     plain = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes())
     plain = plain.double().eval()
     values = dict(model.state_dict())
-    for module in model.selecting:
+    for module in model.selecting_blocks:
         choice = picked[module.block.name]
         assert choice.index is not None
         rows = choice.index if choice.common else choice.index[place]
@@ -154,7 +154,7 @@ def cut(model: Any, batch: Batch, picked: dict[str, Choice], place: int) -> Tens
 def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law: Strategy) -> None:
     model, batch = make(law), two_tasks()
     with PlugIn(), WithSelection(jiggle(Tied(model).double(), 1.0)):
-        picked = model.choose(batch)
+        picked = model.select_heads(batch)
         mixed = model.states(batch)
         separate = [model.states(alone(batch, place)) for place in range(len(batch))]
     for place, single in enumerate(separate):
@@ -167,7 +167,7 @@ def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> N
     model, batch = make("selection"), alone(two_tasks(), 1)
     guide = jiggle(Tied(model).double(), 1.0)
     with PlugIn(), WithSelection(guide):
-        picked = model.choose(batch)
+        picked = model.select_heads(batch)
         fast = model.states(batch, picked)
         masks = {
             name: Choice(guide.selections[name.replace(".", "_")]().mode[task])
@@ -192,7 +192,7 @@ def test_a_candidate_that_is_not_computed_is_told_as_silent() -> None:
         told.append((heads, found))
     (fast, agreed), (slow, expected) = told
     torch.testing.assert_close(agreed, expected)
-    for module in model.selecting:
+    for module in model.selecting_blocks:
         mine, whole = (heads[module.block.name] for heads in (fast, slow))
         silent = ~mine.active
         assert 0 < silent.sum() < CANDIDATES
@@ -271,7 +271,7 @@ def test_every_guide_learns_logits_and_selection_together(law: Strategy, form: s
     found = terms(model, guide, two_tasks())
     kinds = {site.rsplit(".", 1)[1] for site in found.how}
     assert kinds == {"logits", "selection"}
-    assert len(found.shared_kl) == len(model.selecting) == 4
+    assert len(found.shared_kl) == len(model.selecting_blocks) == 4
     report = evaluate(model, guide, [two_tasks(), two_tasks()], samples=3)
     assert math.isfinite(report.elbo + report.iwae)
     assert report.kl == pytest.approx(sum(report.kl_by_site.values()))
@@ -314,7 +314,7 @@ def test_a_task_pays_for_its_own_selection_alone() -> None:
 
 def test_the_plug_in_network_asks_for_the_guide_that_selects() -> None:
     model = make("group")
-    with pytest.raises(ValueError, match=r"which heads speak is its guide's to say"), PlugIn():
+    with pytest.raises(ValueError, match=r"the selection of heads comes from the guide"), PlugIn():
         model.states(two_tasks())
 
 
@@ -418,10 +418,10 @@ def test_every_task_has_heads_of_its_own_law_in_every_draw(law: Strategy) -> Non
         order = (tasks + torch.arange(CANDIDATES)) % CANDIDATES
         family.weight.data = 50 * (order - 2.5) / family.gain
     with Recorder() as seen, WithSelection(guide, 3):
-        model.choose(two_tasks().repeated(3))
+        model.select_heads(two_tasks().repeated(3))
     assert len(seen.values) == 4
     for site, value in seen.values.items():
-        sure = guide.selections[guide._selecting[site]]().mode
+        sure = guide.selections[guide._selection_keys[site]]().mode
         assert not torch.equal(sure[0], sure[1])
         assert all(torch.equal(each, sure) for each in value.unflatten(0, (3, -1)))
 
@@ -465,7 +465,7 @@ def test_vectorised_particles_draw_selections_of_their_own() -> None:
     with pyro.validation_enabled(False):
         loss = elbo(guide.model, guide)(two_tasks())
     assert loss.isfinite()
-    assert len(model.selecting) == 4
+    assert len(model.selecting_blocks) == 4
 
 
 @pytest.mark.parametrize(
@@ -473,7 +473,7 @@ def test_vectorised_particles_draw_selections_of_their_own() -> None:
     [
         (("group", 3, 7), "candidates must be a multiple of the 3 heads for group, got 7"),
         (("subset", 3, 3), "candidates must be more than the 3 heads, got 3"),
-        (("group", 3, 6, ("self",)), "unknown chain 'self': choose from encoder-self"),
+        (("group", 3, 6, ("self",)), "unknown attention type 'self': choose from encoder-self"),
         (("group", 3, 6, ("encoder-self",), 0), "tasks must be at least 1, got 0"),
     ],
 )
@@ -485,5 +485,5 @@ def test_wrong_selectors_are_refused(options: tuple[Any, ...], message: str) -> 
 def test_blocks_outside_the_chains_keep_their_heads() -> None:
     model = make("group", attention_types=("decoder-cross",))
     blocks = attentions_of(model)
-    assert {m.block.chain for m in blocks if m.selector} == {"decoder-cross"}
+    assert {m.block.attention_type for m in blocks if m.selector} == {"decoder-cross"}
     assert {m.block.heads for m in blocks} == {HEADS}

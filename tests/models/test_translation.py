@@ -37,7 +37,10 @@ def test_cross_attention_is_passed_over_by_nobody(left_out: str, batch: Batch) -
     model = build()
     state = model.begin(batch)
     given = {"memory": state.memory, "memory_mask": state.memory_mask, left_out: None}
-    x, reach = model.target_embedding(batch.fed), model.reach(batch.target_drawn)
+    x, reach = (
+        model.target_embedding(batch.decoder_input),
+        model.attention_mask(batch.target_latent),
+    )
     with pytest.raises(ValueError, match=r"^cross-attention must be given memory and memory_mask$"):
         model.decoder(x, reach, **given)
 
@@ -52,7 +55,9 @@ def test_only_the_latent_chains_have_sites(latent: tuple[str, ...], batch: Batch
 
 
 def test_unknown_chain_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^unknown chain 'encoder': choose from encoder-self"):
+    with pytest.raises(
+        ValueError, match=r"^unknown attention type 'encoder': choose from encoder-self"
+    ):
         build(latent=("encoder",))
 
 
@@ -144,10 +149,10 @@ def test_selecting_a_decoding_state_selects_sentences(batch: Batch) -> None:
     model, order = build(prior="cascaded").eval(), [2, 0, 0]
     with PlugIn():
         state, expected = model.begin(batch), model.begin(rows(batch, order))
-        model.step(batch.fed[:, :2], state)
-        model.step(batch.fed[order, :2], expected)
+        model.step(batch.decoder_input[:, :2], state)
+        model.step(batch.decoder_input[order, :2], expected)
         state.select(torch.tensor(order))
-        last = batch.fed[order, 2:3]
+        last = batch.decoder_input[order, 2:3]
         assert torch.allclose(model.step(last, state), model.step(last, expected), atol=1e-12)
 
 

@@ -449,4 +449,4 @@ def test_guide_exact_is_refused_where_nothing_points(tmp_path: Path) -> None:
     words = ["--prior=independent", "--guide=exact", "--out", str(tmp_path / "run")]
     done = inside("run.py", *words)
     assert_one_line(done, "run.py")
-    assert "guide exact needs alignments that are drawn" in done.stderr
+    assert "guide exact needs latent alignments" in done.stderr

@@ -122,7 +122,7 @@ class Sentence:
         scores: Array = own.key @ own.query[t] / root
         if block.prior == "chain" and before is not None:
             scores = scores + self.jumps(block.jumps["before"], before[head])
-        for lower in range(block.first) if block.prior == "cascaded" else ():
+        for lower in range(block.first_head) if block.prior == "cascaded" else ():
             name, key = f"{head}_{lower}", self.heads[lower].key[taken[lower]]
             scores = scores + own.key @ (key @ numbers(block.contents[name])) / root
             scores = scores + self.jumps(block.jumps[name], taken[lower])
@@ -140,9 +140,9 @@ class Sentence:
 
         def scores(t: int, head: int, taken: Places, before: Places | None) -> Array:
             (law,) = (each for each in laws if head in each.heads)
-            found = numbers(law.scores)[self.place, t, head - law.first, : self.keys]
+            found = numbers(law.scores)[self.place, t, head - law.first_head, : self.keys]
             if isinstance(law, ChainParameters) and before is not None:
-                found = found + read(law.steps, t, before[head])
+                found = found + read(law.transition_scores, t, before[head])
             for (reader, lower), pair in law.pairs.items():
                 if reader == head:
                     found = found + read(pair, t, taken[lower])
@@ -171,7 +171,7 @@ class Sentence:
         """Log-probability of every alignment, block by block."""
         found = []
         for block in self.blocks:
-            heads = range(block.first, block.first + block.block.heads)
+            heads = range(block.first_head, block.first_head + block.block.heads)
             found.append(self.whole([self.word(scores, t, heads) for t in range(len(self.words))]))
         return found
 
@@ -193,7 +193,7 @@ class Sentence:
         each = law.reshape((self.keys,) * (heads * len(self.words)))
         found, below = [], np.zeros(())
         for block in self.blocks:
-            summed = block.first + block.block.heads
+            summed = block.first_head + block.block.heads
             above = tuple(axis for axis in range(each.ndim) if axis % heads >= summed)
             lowest = log_sum(each, above) if above else each
             found.append(np.broadcast_to(lowest - below, each.shape).reshape(law.shape))
@@ -243,10 +243,10 @@ class Sums:
 
 def computed(found: Terms, place: int) -> dict[str, float]:
     """The same of a sentence, as the library says it."""
-    assert found.summed is not None
-    summed, gap, kl = found.summed.summed, found.summed.gap(), found.kl
+    assert found.enumeration is not None
+    summed, gap, kl = found.enumeration.inference, found.enumeration.gap(), found.kl
     each = {
-        "exact": found.summed.log_evidence,
+        "exact": found.enumeration.log_evidence,
         "elbo": found.elbo,
         "gap": sum(gap.values()),
         "kl": found.total_kl,
@@ -254,7 +254,7 @@ def computed(found: Terms, place: int) -> dict[str, float]:
         "posterior_entropy": summed.posterior_entropy,
         "information": summed.information,
     }
-    for number, site in enumerate(found.summed.sites):
+    for number, site in enumerate(found.enumeration.sites):
         each |= {f"kl of block {number}": kl[site], f"gap of block {number}": gap[site]}
     return {name: float(value[place]) for name, value in each.items()}
 
@@ -262,8 +262,8 @@ def computed(found: Terms, place: int) -> dict[str, float]:
 def go_through(model: Any, guide: Any, batch: Batch) -> tuple[Terms, list[Sums]]:
     """What the library says of a batch, and the sums of its sentences."""
     found = terms(model, guide, batch)
-    assert found.summed is not None
-    laws = found.summed.posterior
+    assert found.enumeration is not None
+    laws = found.enumeration.posterior
     return found, [Sums(Sentence(model, batch, place), laws) for place in range(len(batch))]
 
 

@@ -40,7 +40,11 @@ def pointings(kind: str, reads: bool = True) -> list[CategoricalParameters]:
     """A random law of every block."""
     if kind == "chain":
         steps = pair(1)
-        return [ChainParameters(scores(1), steps=steps if reads else torch.zeros_like(steps))]
+        return [
+            ChainParameters(
+                scores(1), transition_scores=steps if reads else torch.zeros_like(steps)
+            )
+        ]
     blocks, heads = SHAPES[kind]
     if blocks == 1:
         return [
@@ -54,7 +58,7 @@ def pointings(kind: str, reads: bool = True) -> list[CategoricalParameters]:
 
 def chained(law: CategoricalParameters) -> CategoricalParameters:
     """A random law of a chain whose words read each other differently."""
-    return ChainParameters(law.scores, steps=pair())
+    return ChainParameters(law.scores, transition_scores=pair())
 
 
 def table(kind: str) -> Tensor:
@@ -77,18 +81,18 @@ def all_alignments(heads: int) -> Tensor:
 
 def laws(pointed: Sequence[CategoricalParameters], value: Tensor) -> list[Alignments]:
     """The law of each block where the blocks below took a value."""
-    return [Alignments(each, valid(), value[..., : each.first]) for each in pointed]
+    return [Alignments(each, valid(), value[..., : each.first_head]) for each in pointed]
 
 
 def whole(law: Alignments) -> Alignments:
     """The same law where no word is padding."""
-    return Alignments(law.pointing, torch.ones_like(law.valid), law.below)
+    return Alignments(law.parameters, torch.ones_like(law.valid), law.below)
 
 
 def log_prob(pointed: Sequence[CategoricalParameters], value: Tensor) -> Tensor:
     """Log-probability of all blocks' alignments, sentence by sentence."""
     parts = laws(pointed, value)
-    own = [value[..., each.first : each.first + len(each.heads)] for each in pointed]
+    own = [value[..., each.first_head : each.first_head + len(each.heads)] for each in pointed]
     return torch.stack([law.log_prob(z) for law, z in zip(parts, own, strict=True)]).sum(0)
 
 

@@ -38,5 +38,5 @@ def cut(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     """Keeps so many numbers in memory at a time, of few words of the vocabulary."""
     monkeypatch.setitem(output.CHUNK, "cpu", chunk)
     monkeypatch.setitem(output.STRIP, "cpu", chunk)
-    monkeypatch.setitem(emission.PAIRS, "cpu", chunk)
-    monkeypatch.setattr(emission, "FEWEST", 3)
+    monkeypatch.setitem(emission.PAIR_BUFFER_SIZE, "cpu", chunk)
+    monkeypatch.setattr(emission, "MIN_TOKENS", 3)

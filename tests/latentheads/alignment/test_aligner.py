@@ -11,13 +11,15 @@ from tests.latentheads.alignment.models import SHAPES, aligned
 def test_a_sum_is_made_once_for_its_tokens_and_anew_for_others_and_for_a_gradient(
     batch: Batch,
 ) -> None:
-    law, words = aligned(SHAPES["one head"]).law(batch), batch.scored.clone()
+    law, words = aligned(SHAPES["one head"]).token_distribution(batch), batch.scored.clone()
     with torch.no_grad():
-        known = law.summed(words)
-    found = law.summed(words)
-    assert found.words.requires_grad
-    assert not known.words.requires_grad
-    assert law.summed(words) is found
+        known = law.exact_inference(words)
+    found = law.exact_inference(words)
+    assert found.emissions.requires_grad
+    assert not known.emissions.requires_grad
+    assert law.exact_inference(words) is found
     words[0, 0] += 1  # the same tensor, with another word in it
-    assert torch.equal(law.summed(words).words, law.summed(words.clone()).words)
-    assert not torch.equal(law.summed(words).words, found.words)
+    assert torch.equal(
+        law.exact_inference(words).emissions, law.exact_inference(words.clone()).emissions
+    )
+    assert not torch.equal(law.exact_inference(words).emissions, found.emissions)

@@ -11,8 +11,8 @@ from torch import Tensor
 from latentheads.alignment import emission
 from latentheads.alignment.bands import (
     BandedNextTokenDistribution,
+    compute_emission_log_probs,
     make_next_token_distribution,
-    make_table,
 )
 from latentheads.alignment.emission import EmissionRequest
 from latentheads.alignment.next_token import NextTokenDistribution
@@ -53,7 +53,10 @@ def laws(output: AdaptiveOutput, states: Tensor, lexicons: list[Tensor]) -> Tens
 @pytest.mark.parametrize("words", WORDS)
 def test_table_and_gradients_are_those_of_every_sum(words: str, size: float, heads: int) -> None:
     output, states, lexicons, y = made(heads, size, *WORDS[words])
-    found, plain = make_table(output, states, lexicons, y), laws(output, states, lexicons)
+    found, plain = (
+        compute_emission_log_probs(output, states, lexicons, y),
+        laws(output, states, lexicons),
+    )
     plain = look_up(plain, y)
     assert torch.allclose(found, plain, rtol=1e-11, atol=1e-11)
     direction = torch.randn_like(plain)
@@ -85,7 +88,7 @@ def test_the_likely_gradient_is_that_of_the_whole_word(
         total = (law + table).flatten(2).logsumexp(-1) if summed else law.exp() * table
         return torch.autograd.grad(0.3 * total.sum(), given)
 
-    table = make_table(output, states, lexicons, y, asked)
+    table = compute_emission_log_probs(output, states, lexicons, y, asked)
     again = []
 
     def count(*given: Any) -> Any:
@@ -104,7 +107,7 @@ def test_the_likely_gradient_is_that_of_the_whole_word(
 def test_padding_that_fills_up_a_band_has_no_gradient_of_its_own(heads: int) -> None:
     output, states, lexicons, y = made(heads)
     y[:, 0], y[1:, 1:] = 12, 2  # the last band: a word of every sentence, more of the first
-    table = make_table(output, states, lexicons, y)
+    table = compute_emission_log_probs(output, states, lexicons, y)
     (found,) = torch.autograd.grad(table[1:, 1:].sum(), output.table.rows(2))
     assert not found.any()
 
@@ -113,19 +116,23 @@ def test_what_is_dropped_of_a_band_is_dropped_of_the_sum() -> None:
     """A position that takes the state away leaves the law of a state of zeros, whatever drops."""
     output, states, _, y = made(1, low=11)
     output.dropout_rate = 0.5
-    away = make_table(output.train(), states, [-states.detach()], y)
+    away = compute_emission_log_probs(output.train(), states, [-states.detach()], y)
     wanted = output.log_prob(torch.zeros_like(states), y)
     assert torch.allclose(away.diagonal(dim1=1, dim2=2), wanted, rtol=1e-12)
-    once, again = (make_table(output, states, [states.detach()], y) for _ in range(2))
+    once, again = (
+        compute_emission_log_probs(output, states, [states.detach()], y) for _ in range(2)
+    )
     assert not torch.allclose(once, again)
 
 
 def test_states_in_double_are_summed_under_autocast() -> None:
     output, states, lexicons, y = made(2)
     with torch.autocast("cpu", torch.bfloat16):
-        found = make_table(output, states, lexicons, y)
+        found = compute_emission_log_probs(output, states, lexicons, y)
     assert found.dtype == torch.float32
-    assert torch.allclose(found, make_table(output, states, lexicons, y).float(), atol=0.1)
+    assert torch.allclose(
+        found, compute_emission_log_probs(output, states, lexicons, y).float(), atol=0.1
+    )
 
 
 def test_another_output_layer_is_refused() -> None:
@@ -143,7 +150,7 @@ def test_another_output_layer_is_refused() -> None:
 
     _, states, lexicons, y = made(1)
     for made_of in (
-        lambda: make_table(Other(), states, lexicons, y),
+        lambda: compute_emission_log_probs(Other(), states, lexicons, y),
         lambda: make_next_token_distribution(Other(), lexicons),
     ):
         with pytest.raises(TypeError, match=r"not under Other$"):
@@ -177,7 +184,7 @@ def test_positions_come_go_and_change_places(heads: int) -> None:
     grown = BandedNextTokenDistribution([each[:, :2] for each in lexicons], output)
     grown.extend([each[:, 2:] for each in lexicons])
     kept, order = torch.tensor([0, 2, 6]), torch.tensor([2, 0, 0])
-    grown.keep(kept)
+    grown.keep_positions(kept)
     grown.select(order)
     own = BandedNextTokenDistribution([each[order][:, kept] for each in lexicons], output)
     prior = torch.randn(N, T, *[3] * heads).double()

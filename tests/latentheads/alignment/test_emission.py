@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from latentheads.alignment import emission
-from latentheads.alignment.emission import EmissionRequest, word_embeddings
+from latentheads.alignment.emission import EmissionRequest, emission_log_probs
 from tests.latentheads.alignment.memory import Largest, cut
 from tests.latentheads.alignment.tables import TYPES, N, S, T, inputs, look_up, naive
 
@@ -25,7 +25,7 @@ def test_table_and_gradients_are_those_of_every_softmax(
 ) -> None:
     cut(monkeypatch, chunk)
     states, lexicons, weight, words = inputs(heads, size)
-    found = word_embeddings(states, lexicons, weight, words, smoothing=smoothing)
+    found = emission_log_probs(states, lexicons, weight, words, smoothing=smoothing)
     plain = smoothed(naive(states, lexicons, weight), words, smoothing)
     assert torch.allclose(found, plain, rtol=1e-12, atol=1e-12)
     direction, given = torch.randn_like(plain), [states, weight, *lexicons]
@@ -55,7 +55,7 @@ def test_the_gradient_that_is_likely_is_made_beside_the_table(
         total = (each.flatten(2).sum(-1) if each.ndim > 2 else each) * valid
         return torch.autograd.grad(0.3 * total.sum(), given, retain_graph=True)
 
-    found = word_embeddings(
+    found = emission_log_probs(
         states, lexicons, weight, words, EmissionRequest(law, valid, summed), smoothing
     )
     direction = torch.randn_like(plain)
@@ -68,13 +68,13 @@ def test_the_gradient_that_is_likely_is_made_beside_the_table(
 
 def test_words_far_apart_are_summed_in_logarithms() -> None:
     states, lexicons, weight, words = inputs(1, 60.0)
-    _, low = emission._WordTable.apply(states, weight, words, None, 0.0, *lexicons)
+    _, low = emission._EmissionLogProbs.apply(states, weight, words, None, 0.0, *lexicons)
     assert low.any()
 
 
 def test_lexicons_of_zeros_leave_the_plain_network() -> None:
     states, lexicons, weight, words = inputs(1, 1.0)
-    table = word_embeddings(states, [torch.zeros_like(lexicons[0])], weight, words)
+    table = emission_log_probs(states, [torch.zeros_like(lexicons[0])], weight, words)
     plain = look_up((states @ weight.mT).log_softmax(-1), words)
     assert torch.allclose(table, plain[..., None].expand_as(table), rtol=1e-14, atol=1e-14)
 
@@ -82,7 +82,7 @@ def test_lexicons_of_zeros_leave_the_plain_network() -> None:
 def test_three_heads_are_refused() -> None:
     states, lexicons, weight, words = inputs(2, 1.0)
     with pytest.raises(ValueError, match="1 to 2 heads can be summed out, got 3"):
-        word_embeddings(states, [*lexicons, lexicons[0]], weight, words)
+        emission_log_probs(states, [*lexicons, lexicons[0]], weight, words)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -96,7 +96,7 @@ def test_scores_of_the_whole_batch_are_never_in_memory(
     law = torch.zeros(N, T, *[S] * heads)
     asked = EmissionRequest(law, torch.ones(N, T, dtype=torch.bool)) if foreseen else None
     with Largest(TYPES) as largest:
-        table = word_embeddings(states, lexicons, weight, words, asked, smoothing)
+        table = emission_log_probs(states, lexicons, weight, words, asked, smoothing)
         forward, largest.size = largest.size, 0
         (table.flatten(2).logsumexp(-1) if foreseen else table).sum().backward()
     of_a_sentence = (T + heads * S) * TYPES
@@ -108,11 +108,11 @@ def test_scores_of_the_whole_batch_are_never_in_memory(
 def test_under_autocast_only_products_with_the_table_are_narrow(heads: int) -> None:
     given = inputs(heads, 1.0)
     states, *lexicons, weight = (each.detach().float() for each in (given[0], *given[1], given[2]))
-    exact = word_embeddings(states, lexicons, weight, given[3])
+    exact = emission_log_probs(states, lexicons, weight, given[3])
     for tensor in (states, weight, *lexicons):
         tensor.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        found = word_embeddings(states, lexicons, weight, given[3])
+        found = emission_log_probs(states, lexicons, weight, given[3])
     assert found.dtype == torch.float32
     assert (found - exact).abs().max() < 0.05
     found.sum().backward()
@@ -131,17 +131,17 @@ def test_gradients_under_autocast_are_as_good_as_its_type(asks: bool, heads: int
     def gradients(law: Tensor, table: Tensor) -> tuple[Tensor, ...]:
         return torch.autograd.grad((law + table).flatten(2).logsumexp(-1).sum(), given)
 
-    table = word_embeddings(given[0], given[2:], given[1], words)
+    table = emission_log_probs(given[0], given[2:], given[1], words)
     law = torch.randn_like(table).flatten(2).log_softmax(-1).view_as(table)
     asked = EmissionRequest(law, torch.ones(words.shape, dtype=torch.bool)) if asks else None
     with torch.autocast("cpu", torch.bfloat16):
-        rough = word_embeddings(given[0], given[2:], given[1], words, asked)
+        rough = emission_log_probs(given[0], given[2:], given[1], words, asked)
     for mine, its in zip(gradients(law, rough), gradients(law, table), strict=True):
         assert (mine - its).norm() < 0.02 * its.norm()
 
 
 def test_a_second_derivative_is_refused() -> None:
     states, lexicons, weight, words = inputs(1, 1.0)
-    table = word_embeddings(states, lexicons, weight, words)
+    table = emission_log_probs(states, lexicons, weight, words)
     with pytest.raises(RuntimeError, match=r"^a network of heads has no second derivatives"):
         torch.autograd.grad(table.sum(), states, create_graph=True)

@@ -39,8 +39,8 @@ def test_evidence_is_the_sum_over_all_alignments(kind: str) -> None:
     exact = (prior + said).logsumexp(0) - times(kind).log()
     here = laws.summed(kind, priors, words)
     assert torch.allclose(here.log_evidence, exact, rtol=1e-12, atol=0)
-    assert torch.allclose(here.log_evidence_of_words.sum(-1), exact, rtol=1e-12, atol=0)
-    assert here.log_evidence_of_words[-1, -1] == 0
+    assert torch.allclose(here.word_log_evidence.sum(-1), exact, rtol=1e-12, atol=0)
+    assert here.word_log_evidence[-1, -1] == 0
 
 
 def test_posterior_is_bayes(kind: str) -> None:
@@ -71,7 +71,7 @@ def test_bound_kl_and_gap_are_means_over_all_alignments(kind: str, form: str) ->
     expected = counted(kind, q * said)
     kl = counted(kind, q * (log_q - prior))
     assert torch.allclose(counted(kind, q), torch.ones(2, dtype=torch.float64))
-    assert torch.allclose(here.expected(guide), expected, rtol=1e-10, atol=1e-12)
+    assert torch.allclose(here.expected_log_likelihood(guide), expected, rtol=1e-10, atol=1e-12)
     assert torch.allclose(sum(here.kl(guide)), kl, rtol=1e-10, atol=1e-10)
     gap = here.log_evidence - (expected - kl)
     assert torch.allclose(sum(here.gap(guide)), gap, rtol=1e-10, atol=1e-10)
@@ -98,7 +98,7 @@ def test_a_chain_of_one_word_is_that_word_alone_and_one_of_none_is_nothing() -> 
     torch.manual_seed(0)
     scores, words = torch.randn(2, 1, 1, 3), torch.randn(2, 1, 3)
     valid = torch.tensor([[True], [False]])
-    law = ChainParameters(scores, steps=torch.randn(2, 1, 3, 3))
+    law = ChainParameters(scores, transition_scores=torch.randn(2, 1, 3, 3))
     chain, alone = (
         ChainInference([law], words, valid),
         IndependentWords([CategoricalParameters(scores)], words, valid),
@@ -123,7 +123,7 @@ def test_blocks_have_a_kl_each(shape: str, which: int) -> None:
     guide = list(priors)
     moved = guide[which]
     guide[which] = CategoricalParameters(
-        moved.scores + laws.pair()[..., :1, :], moved.pairs, moved.first
+        moved.scores + laws.pair()[..., :1, :], moved.pairs, moved.first_head
     )
     each = laws.summed(shape, priors, laws.table(shape)).kl(guide)
     assert [bool((kl > 0).all()) for kl in each] == [place == which for place in range(len(priors))]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from latentheads import Batch
 from latentheads.alignment import aligner
-from latentheads.alignment.block import JumpsBehindNull
+from latentheads.alignment.block import JumpsAfterNull
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
@@ -29,7 +29,7 @@ def model_of(shape: str, kind: str = "language-model") -> Any:
     return aligned({**EXACT, **SOFT}[shape], kind=kind)
 
 
-def jump(jumps: JumpsBehindNull, reach: int, before: int, key: int) -> Tensor:
+def jump(jumps: JumpsAfterNull, reach: int, before: int, key: int) -> Tensor:
     """What one key says of another; key 0 is null."""
     if not key:
         return jumps.null[0 if not before else 1]
@@ -74,7 +74,7 @@ class PlainTransformer:
             score = query @ self.key(head, s) / block.size**0.5
             if block.prior == "chain" and before is not None:
                 score = score + jump(block.jumps["before"], self.reach, before, s)
-            for lower in range(block.first) if block.prior == "cascaded" else ():
+            for lower in range(block.first_head) if block.prior == "cascaded" else ():
                 content = self.key(lower, drawn[lower]) @ block.contents[f"{head}_{lower}"]
                 score = score + content @ self.key(head, s) / block.size**0.5
                 jumps = block.jumps[f"{head}_{lower}"]
@@ -136,12 +136,14 @@ def test_no_prior_and_no_word_reads_a_later_token(shape: str) -> None:
     model, place = model_of(shape), 2
     changed = TEXT.clone()
     changed[0, place] = 9
-    one, other = (model.law(Batch(each)).summed(each) for each in (TEXT, changed))
+    one, other = (
+        model.token_distribution(Batch(each)).exact_inference(each) for each in (TEXT, changed)
+    )
     for mine, its in zip(one.priors, other.priors, strict=True):
         laws = [each.scores.log_softmax(-1).exp()[:, :, 0] for each in (mine, its)]
         assert torch.allclose(laws[0][:, : place + 1], laws[1][:, : place + 1], rtol=0, atol=1e-13)
         assert not torch.allclose(laws[0][:, place + 1], laws[1][:, place + 1])
-    words = [each.log_evidence_of_words[0] for each in (one, other)]
+    words = [each.word_log_evidence[0] for each in (one, other)]
     assert torch.allclose(words[0][:place], words[1][:place], rtol=1e-13, atol=0)
     assert not torch.isclose(words[0][place], words[1][place])
 
@@ -149,32 +151,32 @@ def test_no_prior_and_no_word_reads_a_later_token(shape: str) -> None:
 @pytest.mark.parametrize("shape", [name for name in EXACT if "chain" not in name])
 def test_what_is_read_and_not_scored_may_be_pointed_at(shape: str) -> None:
     model = model_of(shape)
-    whole = model.law(Batch(TEXT)).summed(TEXT).log_evidence_of_words
+    whole = model.token_distribution(Batch(TEXT)).exact_inference(TEXT).word_log_evidence
     window = Batch(TEXT, context=2)
-    law = model.law(window)
+    law = model.token_distribution(window)
     assert torch.allclose(
-        law.summed(window.scored).log_evidence_of_words, whole[:, 2:], rtol=1e-12, atol=0
+        law.exact_inference(window.scored).word_log_evidence, whole[:, 2:], rtol=1e-12, atol=0
     )
-    assert law.aligned.priors[0].scores.shape[1:] == (2, EXACT[shape].alignment_heads, WORDS)
+    assert law.alignment_pass.priors[0].scores.shape[1:] == (2, EXACT[shape].alignment_heads, WORDS)
 
 
 def test_a_chain_begins_at_the_first_word_that_is_scored() -> None:
     window = Batch(TEXT, context=2)
     model = model_of("chain")
-    found = model.law(window).summed(window.scored)
-    own = model.law(Batch(TEXT)).summed(TEXT)
-    first = own.words[:, 2] + own.priors[0].scores[:, 2, 0].log_softmax(-1)
-    assert torch.allclose(found.log_evidence_of_words[:, 0], first.logsumexp(-1), rtol=1e-12)
+    found = model.token_distribution(window).exact_inference(window.scored)
+    own = model.token_distribution(Batch(TEXT)).exact_inference(TEXT)
+    first = own.emissions[:, 2] + own.priors[0].scores[:, 2, 0].log_softmax(-1)
+    assert torch.allclose(found.word_log_evidence[:, 0], first.logsumexp(-1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("shape", WINDOWED)
 def test_token_by_token_a_window_is_the_same(shape: str) -> None:
     model, text = model_of(shape), Batch(torch.tensor([[5, 6, 7, 8, 9, 2]]))
-    wanted = model.law(text).summed(text.target).log_evidence_of_words
+    wanted = model.token_distribution(text).exact_inference(text.target).word_log_evidence
     state = model.begin(text)
-    parts = [model.step(part, state) for part in text.fed.split([1, 2, 1, 1, 1], 1)]
+    parts = [model.step(part, state) for part in text.decoder_input.split([1, 2, 1, 1, 1], 1)]
     window = model.alignments.options.alignment_window
-    assert state.alignments._texts.hidden.memory.shape[1] == 1 + window + 1 + 1
+    assert state.alignments._state.hidden.memory.shape[1] == 1 + window + 1 + 1
     found = torch.cat(parts, 1).log_softmax(-1).gather(-1, text.target[..., None])[..., 0]
     assert torch.allclose(found, wanted, rtol=1e-12, atol=0)
 
@@ -183,12 +185,12 @@ def test_token_by_token_a_window_is_the_same(shape: str) -> None:
 def test_what_words_say_is_seldom_moved_while_a_text_grows() -> None:
     model, text = model_of("one head"), Batch(torch.randint(4, 13, (2, 60)))
     state, where = model.begin(text), set()
-    for token in text.fed.split(1, 1):
+    for token in text.decoder_input.split(1, 1):
         model.step(token, state)
-        (side,) = state.alignments._texts.dictionary.sides
-        where.add(side.space.data_ptr())
+        (side,) = state.alignments._state.next_token.exponentials
+        where.add(side.storage.data_ptr())
         state.select(None)
-        assert state.alignments._texts.dictionary.sides[0] is side
+        assert state.alignments._state.next_token.exponentials[0] is side
     assert len(where) < 20
 
 
@@ -196,7 +198,7 @@ def test_what_words_say_is_seldom_moved_while_a_text_grows() -> None:
 def test_a_short_window_costs_no_more_than_it_reaches(
     context: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, whole = [], aligner.make_table
+    seen, whole = [], aligner.compute_emission_log_probs
 
     def noted(
         output: Any, states: Tensor, lexicons: Any, words: Tensor, smoothing: float
@@ -204,9 +206,9 @@ def test_a_short_window_costs_no_more_than_it_reaches(
         seen.append((states.shape[1], *(rows.shape[1] for rows in lexicons)))
         return whole(output, states, lexicons, words, smoothing=smoothing)
 
-    monkeypatch.setattr(aligner, "make_table", noted)
+    monkeypatch.setattr(aligner, "compute_emission_log_probs", noted)
     text = Batch(torch.randint(4, 13, (2, 8)), context=context)
-    model_of("window of two heads").law(text).summed(text.scored)
+    model_of("window of two heads").token_distribution(text).exact_inference(text.scored)
     # two words at a time: their own two windows overlap in all but one key, and null
     assert seen[-1] == ((2, 4, 4) if not context else (1, 3, 3))
     assert sum(words for words, *_ in seen) == 8 - context
@@ -214,32 +216,39 @@ def test_a_short_window_costs_no_more_than_it_reaches(
 
 def test_labels_are_smoothed_in_a_window_too() -> None:
     model, text = model_of("window of two heads"), Batch(TEXT)
-    each = [model.law(text).summed(torch.full_like(TEXT, v)).words for v in range(TARGET_TYPES)]
-    wanted = 0.7 * model.law(text).summed(TEXT).words + 0.3 * torch.stack(each).mean(0)
+    each = [
+        model.token_distribution(text).exact_inference(torch.full_like(TEXT, v)).emissions
+        for v in range(TARGET_TYPES)
+    ]
+    wanted = 0.7 * model.token_distribution(text).exact_inference(
+        TEXT
+    ).emissions + 0.3 * torch.stack(each).mean(0)
     model.label_smoothing, model.training = 0.3, True
-    assert torch.allclose(model.law(text).summed(TEXT).words, wanted, rtol=1e-12, atol=0)
+    assert torch.allclose(
+        model.token_distribution(text).exact_inference(TEXT).emissions, wanted, rtol=1e-12, atol=0
+    )
 
 
 def test_nothing_points_at_padding_wherever_it_stands() -> None:
     model, valid = model_of("one head"), torch.tensor([[True, False, True, True]])
-    readable = model.alignments.look_back(torch.randn(1, 4, 6), valid).readable
+    readable = model.alignments.causal_states(torch.randn(1, 4, 6), valid).attn_mask
     assert readable[0, 3].tolist() == [True, True, False, True]
 
 
 def test_padding_points_at_null_alone(batch: Batch) -> None:
     model = model_of("one head")
-    hidden = model.alignments.look_back(model.states(batch), batch.target_valid)
+    hidden = model.alignments.causal_states(model.states(batch), batch.target_valid)
     wanted = torch.ones(4, 4, dtype=torch.bool).tril().repeat(3, 1, 1)
     wanted &= batch.target_valid[..., None]
     wanted[..., 0] = True
-    assert torch.equal(hidden.readable, wanted)
-    assert not hidden.readable[1, 2:, 1:].any()
+    assert torch.equal(hidden.attn_mask, wanted)
+    assert not hidden.attn_mask[1, 2:, 1:].any()
 
 
 def test_null_adds_nothing_and_its_key_is_learned(batch: Batch) -> None:
     model = model_of("two blocks")
-    memory = model.alignments.lead_by_null(model.states(batch))
+    memory = model.alignments.prepend_null(model.states(batch))
     assert all((rows[:, 0] == 0).all() for rows in model.alignments.vectors(memory))
-    model.law(batch).summed(batch.scored).log_evidence.sum().backward()
+    model.token_distribution(batch).exact_inference(batch.scored).log_evidence.sum().backward()
     assert (model.alignments.null.grad != 0).any()
     assert (model.alignments.blocks[1].jumps["1_0"].null.grad != 0).all()

@@ -15,7 +15,7 @@ from tests.latentheads.alignment.models import SHAPES, aligned
 
 @torch.no_grad()
 def test_a_head_is_told_where_the_one_below_explains_the_word() -> None:
-    pair = _PairScores(2, told=True)
+    pair = _PairScores(2, target_conditioned=True)
     assert pair.explained is not None
     pair.explained.fill_(0.7)
     lower, own = torch.randn(2, 1, 5, 3).unbind()
@@ -29,7 +29,7 @@ def test_each_head_has_a_weight_of_its_own_for_what_positions_say(shape: str, ba
     guide: Any = attach("mean-field", aligned(SHAPES[shape]))
     guide(batch)
     sites = guide.trace.nodes.items()
-    laws = [site["fn"].pointing for name, site in sites if name.endswith("choice")]
+    laws = [site["fn"].parameters for name, site in sites if name.endswith("choice")]
     (weight,) = (each for name, each in guide.named_parameters() if name.endswith("lexical"))
     heads = [scores for law in laws for scores in law.scores.unbind(-2)]
     for head, scores in enumerate(heads):

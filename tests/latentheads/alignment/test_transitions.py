@@ -20,7 +20,7 @@ def chain(words: int = 1, far: float = 1.0, seed: int = 0) -> ChainParameters:
     scores = far * torch.randn(SENTENCES, WORDS, 1, KEYS, dtype=torch.float64)
     scores[0, ..., -1] = NOWHERE
     steps = far * torch.randn(SENTENCES, words, KEYS, KEYS, dtype=torch.float64)
-    return ChainParameters(scores.requires_grad_(), steps=steps.requires_grad_())
+    return ChainParameters(scores.requires_grad_(), transition_scores=steps.requires_grad_())
 
 
 def summed(
@@ -37,15 +37,18 @@ def summed(
 @pytest.mark.parametrize("far", [1.0, 30.0])
 def test_both_forms_have_the_same_figures_and_gradients(far: float) -> None:
     one, other = chain(far=far), chain(far=far)
-    other = ChainParameters(other.scores.detach() + 1, steps=other.steps.detach() * 0.5)
+    other = ChainParameters(
+        other.scores.detach() + 1, transition_scores=other.transition_scores.detach() * 0.5
+    )
 
     def figures(form: type[SharedTransitions] | type[WordTransitions]) -> list[Tensor]:
         words = 1 if form is SharedTransitions else WORDS
         mine, its = (
-            form(law.scores[..., 0, :], law.steps.expand(-1, words, -1, -1)) for law in (one, other)
+            form(law.scores[..., 0, :], law.transition_scores.expand(-1, words, -1, -1))
+            for law in (one, other)
         )
         found = [mine.marginals, mine.entropy, mine.kl(its)]
-        return [*found, *torch.autograd.grad(found[-1].sum(), [one.scores, one.steps])]
+        return [*found, *torch.autograd.grad(found[-1].sum(), [one.scores, one.transition_scores])]
 
     pairs = zip(figures(SharedTransitions), figures(WordTransitions), strict=True)
     for mine, its in pairs:
@@ -60,16 +63,18 @@ def test_positions_that_are_nearly_impossible_have_finite_figures_and_gradients(
         here = summed(prior, far=far)
         found = [*here.kl([guide]), *here.gap([guide]), here.information, here.log_evidence]
         torch.stack(found).sum().backward()
-        for each in (*found, prior.scores.grad, prior.steps.grad, guide.scores.grad):
+        for each in (*found, prior.scores.grad, prior.transition_scores.grad, guide.scores.grad):
             assert each is not None
             assert each.isfinite().all(), seed
 
 
 def test_what_a_row_of_steps_has_in_common_cancels() -> None:
     prior = chain()
-    scores, steps = prior.scores.detach(), prior.steps.detach()
+    scores, steps = prior.scores.detach(), prior.transition_scores.detach()
     far = torch.tensor([0.0, -1e3, 500.0]).repeat(KEYS)[:KEYS, None]
-    one, other = (summed(ChainParameters(scores, steps=each)) for each in (steps, steps + far))
+    one, other = (
+        summed(ChainParameters(scores, transition_scores=each)) for each in (steps, steps + far)
+    )
     for name in ("log_evidence", "information", "prior_entropy", "posterior_entropy"):
         torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-9)
 
@@ -80,7 +85,9 @@ def test_single_precision_keeps_the_sum_over_a_long_text() -> None:
     words = (torch.randn(1, length, keys) * 5 - 5).float()
     scores = (torch.randn(1, length, 1, keys) * 3).float()
     steps = torch.randn(1, keys, keys).float()
-    here = ChainInference([ChainParameters(scores, steps=steps)], words, torch.ones(1, length) > 0)
+    here = ChainInference(
+        [ChainParameters(scores, transition_scores=steps)], words, torch.ones(1, length) > 0
+    )
     law = scores[0, 0, 0].double().log_softmax(-1) + words[0, 0]
     for own, word in zip(scores[0, 1:, 0].double(), words[0, 1:], strict=True):
         law = (law[:, None] + (own + steps[0]).log_softmax(-1)).logsumexp(0) + word
@@ -92,30 +99,51 @@ def test_single_precision_keeps_the_sum_over_a_long_text() -> None:
 @pytest.mark.parametrize("words", [1, WORDS])
 def test_autocast_narrows_nothing(words: int) -> None:
     law, other = chain(words), chain(words, far=0.5)
-    guide = ChainParameters(law.scores.detach().float(), steps=law.steps.detach().float())
+    guide = ChainParameters(
+        law.scores.detach().float(), transition_scores=law.transition_scores.detach().float()
+    )
     prior = ChainParameters(
-        other.scores.detach().float(), steps=other.steps[:, :1].detach().float()
+        other.scores.detach().float(),
+        transition_scores=other.transition_scores[:, :1].detach().float(),
     )
     here = summed(prior, torch.float32)
-    wanted = [here.log_evidence, here.expected([guide]), *here.kl([guide]), *here.gap([guide])]
+    wanted = [
+        here.log_evidence,
+        here.expected_log_likelihood([guide]),
+        *here.kl([guide]),
+        *here.gap([guide]),
+    ]
     with torch.autocast("cpu", torch.bfloat16):
         here = summed(prior, torch.float32)
-        found = [here.log_evidence, here.expected([guide]), *here.kl([guide]), *here.gap([guide])]
+        found = [
+            here.log_evidence,
+            here.expected_log_likelihood([guide]),
+            *here.kl([guide]),
+            *here.gap([guide]),
+        ]
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_a_matrix_for_every_word_is_refused_of_a_prior() -> None:
-    with pytest.raises(ValueError, match=r"^steps of a prior must be one matrix .*, got 7$"):
+    with pytest.raises(
+        ValueError, match=r"^transition_scores of a prior must be one matrix .*, got 7$"
+    ):
         summed(chain(words=WORDS))
 
 
 def test_a_shared_matrix_is_copied_for_no_word() -> None:
     own = chain()
-    prior = ChainParameters(own.scores, steps=own.steps[0].detach().requires_grad_())
+    prior = ChainParameters(
+        own.scores, transition_scores=own.transition_scores[0].detach().requires_grad_()
+    )
     drawn = torch.zeros(SENTENCES, WORDS, 1, dtype=torch.long)
     with Largest() as made:
         here = summed(prior)
         found = here.log_evidence + here.information + here.posterior_entropy
-        found = found + here.expected(here.posterior()) + prior.word_log_prob(drawn).sum(-1)
+        found = (
+            found
+            + here.expected_log_likelihood(here.posterior())
+            + prior.word_log_prob(drawn).sum(-1)
+        )
         found.sum().backward()
     assert made.size == SENTENCES * KEYS * KEYS

@@ -30,7 +30,7 @@ def grammar(size: int = 120, seed: int = 3) -> tuple[list[Sentence], Words, Batc
 
 def heads_of(batch: Batch, aims: Sequence[Aim], block: Block, noise: int = 0) -> Heads:
     """Random heads that point where they are told, but for their noise."""
-    known = attention_tokens(batch, block.chain)
+    known = attention_tokens(batch, block.attention_type)
     (size, queries), keys = known.queries.shape, known.keys.shape[1]
     generator = torch.Generator().manual_seed(noise)
     logits = torch.randn(size, len(aims), queries, keys, generator=generator)
@@ -41,7 +41,7 @@ def heads_of(batch: Batch, aims: Sequence[Aim], block: Block, noise: int = 0) ->
                 if key is not None and 0 <= key < keys:
                     logits[row, head, query, key] = SURE
     readable = known.valid_keys[:, None].expand(-1, queries, -1)
-    if block.chain == "decoder-self":
+    if block.attention_type == "decoder-self":
         readable = readable & causal(queries)
     bias = torch.zeros(readable.shape).masked_fill(~readable, -torch.inf)[:, None]
     return Heads(block, torch.zeros(size, queries, len(aims)), (logits, bias))

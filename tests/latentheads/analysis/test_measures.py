@@ -68,8 +68,8 @@ def test_the_sides_of_a_chain() -> None:
     batch = small_batch()
     assert batch.source is not None
     inner = attention_tokens(batch, "decoder-self")
-    assert inner.queries.equal(batch.fed)
-    assert not (inner.counted_queries() & (batch.fed == BOS)).any()
+    assert inner.queries.equal(batch.decoder_input)
+    assert not (inner.counted_queries() & (batch.decoder_input == BOS)).any()
     assert inner.counted_queries("key").equal(batch.target_valid)
     cross = attention_tokens(batch, "decoder-cross")
     assert cross.keys.equal(batch.source)

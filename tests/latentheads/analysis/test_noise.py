@@ -9,7 +9,7 @@ import torch
 
 import latentheads as lh
 from latentheads.analysis import NoisyHeads, learn_noise, noise_cost
-from latentheads.inference.evaluation import evaluating
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.models import make_prior
 from latentheads.noise import fixed_noise
 from tests.latentheads.pretrained.networks import NETWORKS, inputs_of, labels_of, network
@@ -68,7 +68,7 @@ def test_the_cost_of_noise_is_a_difference_of_likelihoods_a_sentence() -> None:
         for name, head in noisy:
             scales[name][head] = 1.3
         guide.set_scales(scales)
-        with evaluating(model, guide), fixed_noise(5, torch.device("cpu")):
+        with eval_no_grad(model, guide), fixed_noise(5, torch.device("cpu")):
             return sum(float(lh.terms(model, guide, b).log_likelihood.sum()) for b in parts) / 3
 
     for place in (("encoder.0.self", 0), ("decoder.1.cross", 2)):

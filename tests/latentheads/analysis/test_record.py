@@ -97,13 +97,13 @@ def test_decoding_records_a_pass_a_token_and_each_is_a_row_of_the_whole(kind: st
     with PlugIn(), Recording(model) as heads:
         state = model.begin(batch)
         for t in range(length):
-            model.step(batch.fed[:, t : t + 1], state)
+            model.step(batch.decoder_input[:, t : t + 1], state)
     for block in model.blocks:
         passes, expected = heads.passes(block.name), whole[block.name]
-        assert len(passes) == (1 if block.chain == "encoder-self" else length)
-        if block.chain != "encoder-self":
+        assert len(passes) == (1 if block.attention_type == "encoder-self" else length)
+        if block.attention_type != "encoder-self":
             for t, step in enumerate(passes):
-                keys = t + 1 if block.chain == "decoder-self" else None
+                keys = t + 1 if block.attention_type == "decoder-self" else None
                 real = batch.target_valid[:, t]
                 row = expected.weights[real, :, t : t + 1, :keys]
                 assert torch.allclose(step.weights[real], row, atol=1e-12)
@@ -186,10 +186,10 @@ def test_a_labelled_array_says_layer_head_query_and_key(kind: str) -> None:
     model, batch = build(kind), small_batch()
     heads = plugged(model, batch)
     tree = to_datatree(heads)
-    assert set(tree.children) == {block.chain for block in model.blocks}
+    assert set(tree.children) == {block.attention_type for block in model.blocks}
     for block in model.blocks:
         for name in ("weights", "logits"):
-            array = tree[block.chain][name]
+            array = tree[block.attention_type][name]
             assert array.dims == ("sentence", "layer", "head", "query", "key")
             values = array.sel(layer=block.layer).values
             assert np.array_equal(values, getattr(heads[block.name], name).numpy())
@@ -256,6 +256,6 @@ def test_a_labelled_array_is_of_one_pass() -> None:
     with Recording(model) as heads:
         state = model.begin(batch)
         for t in range(3):
-            model.step(batch.fed[:, t : t + 1], state)
+            model.step(batch.decoder_input[:, t : t + 1], state)
     with pytest.raises(ValueError, match=r"one pass, got 3 of decoder.0.self"):
         to_datatree(heads)

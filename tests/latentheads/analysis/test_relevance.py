@@ -204,7 +204,7 @@ def by_loops(model: Any, batch: Batch, place: int, rule: Rule) -> tuple[Tensor, 
         state = model.states(batch)[0, place]
     recorded = heads["decoder.0.self"]
     weights, o = recorded.weights[0, :, place], recorded.joined[0, place]
-    x = model.embedding(batch.fed)[0]
+    x = model.embedding(batch.decoder_input)[0]
     read = first(x) if pre else x
     sum1 = x[place] + own.out(o)
     y = sum1 if pre else first(sum1)

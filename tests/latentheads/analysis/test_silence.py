@@ -30,7 +30,7 @@ from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
-from latentheads.pruning import every_head, fold_gates, remove_heads
+from latentheads.pruning import all_heads, fold_gates, remove_heads
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.selector import Selector
 from latentheads.selection.strategies import STRATEGIES, make_selector
@@ -167,7 +167,7 @@ def test_a_closed_gate_reads_as_a_head_that_is_not_there(prior: str) -> None:
     fold_gates(*settled)
     fold_gates(*small)
     remove_heads(small[0], kept, small[1])
-    assert sum(map(len, every_head(small[0]).values())) < 3 * HEADS
+    assert sum(map(len, all_heads(small[0]).values())) < 3 * HEADS
     parts = [batch_of(EVERY)]
     networks = ((model, guide), settled, small)
     gated, shut, cut = (dict(measures(*each, parts)) for each in networks)

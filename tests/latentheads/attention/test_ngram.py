@@ -31,7 +31,7 @@ from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.mask import AttentionMask
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
-from latentheads.pruning import every_head, fold_gates, remove_heads
+from latentheads.pruning import all_heads, fold_gates, remove_heads
 from latentheads.selection.hard_gates import GateController, Gating
 from latentheads.selection.selector import Choice
 from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
@@ -101,7 +101,7 @@ def test_the_prior_is_noise_around_what_a_head_computes(batch: Batch) -> None:
     model = noisy("language-model")
     found = poutine.trace(model).get_trace(batch).nodes["decoder.0.self.outputs"]
     module = model.decoder.layers[0].inner
-    x, reach = model.embedding(batch.fed), model.reach(batch.target_drawn)
+    x, reach = model.embedding(batch.decoder_input), model.attention_mask(batch.target_latent)
     assert torch.equal(found["fn"].location, module._compute_heads(x, reach, None, None))
     law = Normal(found["fn"].location, NOISE)
     each = law.log_prob(found["value"]).sum((-3, -1))
@@ -190,7 +190,7 @@ def test_a_context_is_drawn_from_the_prior_and_costs_nothing(
     for module in (m for m in ngrams(model) if "decoder" in m.site):
         node = guide.trace.nodes[module.site]
         q, p, value = node["fn"], node["infer"]["prior"], node["value"]
-        assert torch.equal(p.context.mask.latent[..., 0] > 0, behind.target_drawn)
+        assert torch.equal(p.context.mask.latent[..., 0] > 0, behind.target_latent)
         tape.rewind(site=sites.index(module.site))
         of_prior = p.rsample()
         assert torch.equal(value[:, :, :2], of_prior[:, :, :2])
@@ -199,7 +199,7 @@ def test_a_context_is_drawn_from_the_prior_and_costs_nothing(
         elsewhere[:, :, :2] += 1
         assert torch.allclose(q.log_prob(elsewhere), q.log_prob(value), atol=1e-10)
         counted = Normal(q.location, q.scale), Normal(p.location, NOISE)
-        each = torch.distributions.kl_divergence(*counted).sum((-3, -1)) * behind.target_drawn
+        each = torch.distributions.kl_divergence(*counted).sum((-3, -1)) * behind.target_latent
         assert torch.allclose(found.kl[module.site], each.sum(-1), atol=1e-10)
 
 
@@ -293,13 +293,16 @@ def test_token_by_token_is_the_whole(
     if plugged:
         with PlugIn():
             whole, state = model.predict(model.states(batch)), model.begin(batch)
-            steps = [model.step(batch.fed[:, [t]], state) for t in range(batch.fed.shape[1])]
+            steps = [
+                model.step(batch.decoder_input[:, [t]], state)
+                for t in range(batch.decoder_input.shape[1])
+            ]
     else:
         whole, state = model.predict(model.states(batch)), model.begin(batch)
         steps = []
-        for t in range(batch.fed.shape[1]):
+        for t in range(batch.decoder_input.shape[1]):
             tape.rewind(query=t)
-            steps.append(model.step(batch.fed[:, [t]], state))
+            steps.append(model.step(batch.decoder_input[:, [t]], state))
     valid = batch.target_valid
     assert torch.allclose(torch.cat(steps, 1)[valid], whole[valid], atol=1e-10)
 
@@ -334,7 +337,7 @@ def test_what_heads_say_is_drawn_in_float32_at_least(batch: Batch) -> None:
     module = noisy("language-model").decoder.layers[0].inner.bfloat16()
     x = torch.randn(3, 4, 6, dtype=torch.bfloat16)
     with poutine.trace() as found:
-        said = module(x, AttentionMask(batch.target_drawn))
+        said = module(x, AttentionMask(batch.target_latent))
     node = found.trace.nodes["decoder.0.self.outputs"]
     assert node["fn"].context.scores.dtype == node["value"].dtype == torch.float32
     assert said.dtype == torch.bfloat16
@@ -386,7 +389,7 @@ def test_every_head_has_one_gate_that_is_counted_once(kind: str, choice: str, ba
     model = gated(kind, choice)
     guide = spread(model, "cascaded")
     found = terms(model, guide, batch)
-    sites = {f"{name}.selection": len(heads) for name, heads in every_head(model).items()}
+    sites = {f"{name}.selection": len(heads) for name, heads in all_heads(model).items()}
     assert set(found.shared_kl) == set(sites)
     for site, heads in sites.items():
         family = guide.selections[site.removesuffix(".selection").replace(".", "_")]
@@ -401,7 +404,7 @@ def test_every_head_has_one_gate_that_is_counted_once(kind: str, choice: str, ba
 def test_pressure_is_one_for_all_blocks(batch: Batch) -> None:
     model = gated(choice="mixed").train()
     guide = FORMS["tied"](model).double()
-    assert len({id(module.selector.l0_penalty) for module in model.selecting}) == 1
+    assert len({id(module.selector.l0_penalty) for module in model.selecting_blocks}) == 1
     slopes = []
     for pressure in (0.0, 40.0):
         model.pressure.value.fill_(pressure)
@@ -415,7 +418,7 @@ def test_pressure_is_one_for_all_blocks(batch: Batch) -> None:
         expected = Gating.gain * 40.0 * opened * (1 - opened)
         assert torch.allclose(slopes[1][key] - slopes[0][key], expected, atol=1e-9)
     closing = GateController(model, guide, 3, 10, 0.1, 10)
-    assert closing.gated == sum(map(len, every_head(model).values()))
+    assert closing.gated == sum(map(len, all_heads(model).values()))
 
 
 def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
@@ -423,11 +426,11 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
     guide = spread(model)
     value = guide.selections["decoder_0_self"]().mode[0].detach()
     module = model.decoder.layers[0].inner
-    x, reach = model.embedding(batch.fed), model.reach(batch.target_drawn)
+    x, reach = model.embedding(batch.decoder_input), model.attention_mask(batch.target_latent)
     heads = module._compute_heads(x, reach, None, None) * value[:, None, None]
     expected = module.out(heads.transpose(-2, -3).flatten(-2))
     with PlugIn(), WithSelection(guide):
-        found = module(x, reach, None, model.choose(batch)["decoder.0.self"])
+        found = module(x, reach, None, model.select_heads(batch)["decoder.0.self"])
     assert torch.allclose(found, expected, atol=1e-12)
     assert 0 < float(value[-1]) < 1
 
@@ -461,8 +464,8 @@ def test_closed_gates_are_removed_with_equal_outputs(
     laws = fold_gates(small, cut)
     kept = {name: law.mode[0].nonzero().flatten().tolist() for name, law in laws.items()}
     remove_heads(small, kept, cut)
-    assert every_head(small).keys() == every_head(model).keys()
-    assert all(len(h) == len(every_head(model)[n]) - 1 for n, h in every_head(small).items())
+    assert all_heads(small).keys() == all_heads(model).keys()
+    assert all(len(h) == len(all_heads(model)[n]) - 1 for n, h in all_heads(small).items())
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
     with WithSelection(guide):
@@ -478,7 +481,7 @@ def test_closed_gates_are_removed_with_equal_outputs(
 def test_behind_closed_gates_it_says_the_bias(kind: str, batch: Batch) -> None:
     model = build(kind, **NGRAMS).eval()
     module = model.decoder.layers[0].inner
-    x, reach = torch.randn(3, 4, 6), model.reach(batch.target_drawn)
+    x, reach = torch.randn(3, 4, 6), model.attention_mask(batch.target_latent)
     found = module(x, reach, choice=Choice(torch.zeros(HEADS)))
     assert torch.allclose(found, module.out.bias)
     assert not torch.allclose(module(x, reach), module.out.bias)
@@ -514,7 +517,7 @@ def test_candidates_fill_the_places_of_every_task(
             alone = plug_in_log_likelihood(model, one, guide)
             assert torch.allclose(alone[row], together[row], atol=1e-10)
     found = terms(model, guide, several)
-    selecting = {module.block.name for module in model.selecting}
+    selecting = {module.block.name for module in model.selecting_blocks}
     assert {module.block.name for module in ngrams(model)} <= selecting
     expected = set() if law == "static" else {f"{name}.selection" for name in selecting}
     assert set(found.shared_kl) == expected
@@ -548,7 +551,7 @@ def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
         tensor.copy_(picked)
     value = torch.zeros(1, 6).index_fill(1, chosen, 1.0)
     drawn = {f"decoder.{layer}.self.selection": value for layer in range(2)}
-    found = model.states(batch, model.choose(batch, drawn))
+    found = model.states(batch, model.select_heads(batch, drawn))
     assert torch.allclose(found, plain.states(batch), atol=1e-12)
 
 
@@ -559,7 +562,9 @@ def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
         LanguageModel(13, make_prior("delta"), network, selector=selector)
     mixed = sizes(mixers="encoder=ngram", ngram_heads=2)
     model = Translation(11, 13, make_prior("delta"), mixed, selector=selector)
-    assert {module.block.chain for module in model.selecting} == {ATTENTION_TYPES[1]}
+    assert {module.block.attention_type for module in model.selecting_blocks} == {
+        ATTENTION_TYPES[1]
+    }
 
 
 # Removed.
@@ -604,7 +609,10 @@ def test_the_smaller_network_decodes_token_by_token(choice: str, batch: Batch) -
     remove_heads(model, {**kept_of(model, KEPT), "decoder.1.self": [1]})
     with PlugIn():
         whole, state = model.predict(model.states(batch)), model.begin(batch)
-        steps = [model.step(batch.fed[:, [t]], state) for t in range(batch.fed.shape[1])]
+        steps = [
+            model.step(batch.decoder_input[:, [t]], state)
+            for t in range(batch.decoder_input.shape[1])
+        ]
     assert torch.allclose(torch.cat(steps, 1), whole, atol=1e-10)
 
 
@@ -702,7 +710,7 @@ def test_the_smaller_network_is_saved_and_rebuilt(
 def test_importance_is_the_gradient_of_a_mask(kind: str, choice: str, batch: Batch) -> None:
     model = noisy(kind, choice)
     found = gradient_importance(model, [batch], normalise=False)
-    assert found.keys() == every_head(model).keys()
+    assert found.keys() == all_heads(model).keys()
     module = ngrams(model)[0]
     expected = torch.zeros(HEADS)
     for sentence in range(3):
@@ -771,7 +779,7 @@ def test_relevance_passes_through_what_is_drawn(choice: str, batch: Batch) -> No
     plain.load_state_dict(model.state_dict())
     mine, theirs = propagate(model, batch), propagate(plain, batch)
     assert torch.allclose(mine.inputs, theirs.inputs, atol=1e-10)
-    assert set(mine.heads) == set(every_head(model))
+    assert set(mine.heads) == set(all_heads(model))
     assert torch.allclose(mine.inputs[mine.valid], mine.logit[mine.valid], atol=1e-5)
 
 

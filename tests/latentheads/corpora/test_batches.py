@@ -95,8 +95,8 @@ def test_a_block_is_read_behind_the_token_that_stands_before_it() -> None:
     )
     assert batch.sentences.tolist() == [3, 0, 1, 2]
     assert torch.equal(batch.target, in_memory.target)
-    assert torch.equal(batch.fed, in_memory.fed)
-    rows = zip(batch.fed.tolist(), batch.target_valid.tolist(), strict=True)
+    assert torch.equal(batch.decoder_input, in_memory.decoder_input)
+    rows = zip(batch.decoder_input.tolist(), batch.target_valid.tolist(), strict=True)
     fed = [[token for token, real in zip(*row, strict=True) if real] for row in rows]
     assert [token for row in (*fed[1:], fed[0]) for token in row] == [BOS, *text[:-1]]
     assert (batch.size, batch.context, batch.source) == (4, 0, None)

@@ -73,7 +73,7 @@ def test_kept_ids_are_mapped_and_make_batches(tmp_path: Path, maker: Callable[[]
     assert not corpus.train.targets.tokens.flags.writeable
     both = [next(batches(c.train, 64, seed=1)) for c in (maker(), corpus)]
     assert both[0].target.tolist() == both[1].target.tolist()
-    assert both[0].fed.tolist() == both[1].fed.tolist()
+    assert both[0].decoder_input.tolist() == both[1].decoder_input.tolist()
 
 
 def test_kept_text_makes_windows(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_kept_text_makes_windows(tmp_path: Path) -> None:
     both = [list(windows(c.train, 2, 7)) for c in (story(block=3), cached(tmp_path, "k", never))]
     for one, other in zip(*both, strict=True):
         assert one.target.tolist() == other.target.tolist()
-        assert one.fed.tolist() == other.fed.tolist()
+        assert one.decoder_input.tolist() == other.decoder_input.tolist()
 
 
 def test_keys_do_not_share_a_place(tmp_path: Path) -> None:

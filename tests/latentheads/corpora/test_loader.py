@@ -80,7 +80,7 @@ def test_nothing_to_train_on_is_refused(part: Part) -> None:
 
 
 def fed(update: object) -> list[list[list[int]]]:
-    return [batch.fed.tolist() for batch, weight in update.micro_batches if weight]
+    return [batch.decoder_input.tolist() for batch, weight in update.micro_batches if weight]
 
 
 def test_a_stream_of_blocks_goes_on_from_any_place() -> None:
@@ -107,7 +107,9 @@ def test_two_processes_share_the_blocks_with_what_stands_before_each() -> None:
         found = {
             place: token
             for half in halves
-            for place, token in zip(half.sentences.tolist(), half.fed[:, 0].tolist(), strict=True)
+            for place, token in zip(
+                half.sentences.tolist(), half.decoder_input[:, 0].tolist(), strict=True
+            )
         }
         assert found == expected
         assert sum(len(half) for half in halves) == len(batch)

@@ -182,7 +182,7 @@ def test_a_long_prompt_is_read_in_parts_as_in_one(monkeypatch: pytest.MonkeyPatc
 DRAWS = 10_000
 
 
-def softened(logits: Tensor, temperature: float, top_k: int) -> Tensor:
+def soft_states(logits: Tensor, temperature: float, top_k: int) -> Tensor:
     """The law written out, by sorting."""
     scores = without_specials(logits)
     if top_k:
@@ -206,15 +206,15 @@ def test_tokens_come_as_often_as_they_are_likely(
 ) -> None:
     model = small(cutoffs=cutoffs)
     found = sample_text(model, [[5, 7]] * DRAWS, 1, temperature, top_k)
-    law = softened(anew(model, [5, 7]), temperature, top_k if top_k < TYPES else 0)
+    law = soft_states(anew(model, [5, 7]), temperature, top_k if top_k < TYPES else 0)
     assert agree([token for (token,) in found], dict(enumerate(law.tolist()))) > 1e-4
 
 
 def test_a_token_depends_on_the_one_drawn_before_it() -> None:
     model = small()
     found = sample_text(model, [[4]] * DRAWS, 2, 1.5, stop=False)
-    first = softened(anew(model, [4]), 1.5, 0).tolist()
-    second = [softened(anew(model, [4, token]), 1.5, 0).tolist() for token in range(TYPES)]
+    first = soft_states(anew(model, [4]), 1.5, 0).tolist()
+    second = [soft_states(anew(model, [4, token]), 1.5, 0).tolist() for token in range(TYPES)]
     pairs = product(range(TYPES), repeat=2)
     assert agree([tuple(p) for p in found], {(a, b): first[a] * second[a][b] for a, b in pairs}) > (
         1e-4
@@ -228,7 +228,7 @@ def test_drawn_heads_give_the_mean_of_their_laws() -> None:
     many = torch.tensor([[BOS, 5, 7]]).expand(10 * DRAWS, 3)
     logits = model.step(many, model.begin(small_batch()))[:, -1]
     mean = without_specials(logits).softmax(-1).mean(0)
-    plugged = softened(anew(model, [5, 7]), 1.0, 0)
+    plugged = soft_states(anew(model, [5, 7]), 1.0, 0)
     assert agree(found, dict(enumerate(mean.tolist()))) > 1e-4
     assert agree(found, dict(enumerate(plugged.tolist()))) < 1e-8
 

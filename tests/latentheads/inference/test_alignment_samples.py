@@ -22,7 +22,7 @@ from latentheads.alignment.sampled import (
 from latentheads.guides import GUIDES
 from latentheads.handlers import SharedSamples
 from latentheads.inference import alignment_samples
-from latentheads.inference.alignment_samples import draw_alignments, soft_log_prob, without_words
+from latentheads.inference.alignment_samples import kl_enumeration, sample_alignments, soft_log_prob
 from latentheads.inference.bound import traces
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.alignment.models import SHAPES, SOFT, aligned, telling
@@ -105,8 +105,8 @@ class Everything:
 def test_one_draw_has_the_gradient_of_the_guides_bound_on_average(shape: str, name: str) -> None:
     here = Everything(shape, name)
     pair = here.go_through()
-    drawn = draw_alignments(*pair)
-    found = score_bound(drawn, soft_log_prob(pair[0])) - sum(without_words(*pair).kl().values())
+    drawn = sample_alignments(*pair)
+    found = score_bound(drawn, soft_log_prob(pair[0])) - sum(kl_enumeration(*pair).kl().values())
     chance = drawn.log_guide.sum(-1)[0].exp().detach()
     assert chance.sum().item() == pytest.approx(1, rel=1e-12)
     bound = -Head_ELBO(analytic=True).differentiable_loss(here.model, here.guide, here.batch)
@@ -133,14 +133,14 @@ def test_one_draw_is_measured_against_soft_attention(
     elbo = Head_ELBO(objective="sampled")
     elbo.differentiable_loss(model, attach("cascaded", model), batch)
     (baseline,) = seen
-    assert torch.allclose(baseline, soft.law(batch).token_log_prob(batch.scored))
+    assert torch.allclose(baseline, soft.token_distribution(batch).token_log_prob(batch.scored))
 
 
 def two_of_each(
     here: Everything, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[AlignmentSamples, Tensor, AlignmentSamples]:
     """All pairs of draws, the probability of each, and single draws."""
-    single = draw_alignments(*here.go_through())
+    single = sample_alignments(*here.go_through())
     number = len(here.places)
     first, second = torch.cartesian_prod(*[torch.arange(number)] * 2).unbind(1)
     here.places = here.places[first]  # the pass has as many copies of the sentence as pairs
@@ -151,7 +151,7 @@ def two_of_each(
         ]
     )
     monkeypatch.setattr(alignment_samples, "sample_blocks", lambda laws, valid, count: both)
-    drawn = draw_alignments(*here.go_through(), 2)
+    drawn = sample_alignments(*here.go_through(), 2)
     chance = single.log_guide.sum(-1)[0].exp().detach()
     return drawn, chance[first] * chance[second], single
 
@@ -192,13 +192,13 @@ def test_two_draws_bound_more_than_one_and_no_more_than_log_p(
     """Means over all pairs of alignments: of a whole sentence of two words, and of words apart."""
     for source, target in SENTENCES:
         here = Everything(shape, name, reads, source, target)
-        single = draw_alignments(*here.go_through())
+        single = sample_alignments(*here.go_through())
         whole = replace(single, chained=True)  # one weight a sentence, as a report has it
         pairs = [exact_bound(each, each.log_guide).item() for each in (whole, single)]
         joint = whole.log_weights + whole.log_guide.sum(-1, keepdim=True)
         known = terms(here.model, here.guide, here.batch)
-        assert known.summed is not None
-        exact = known.summed.log_evidence.item()
+        assert known.enumeration is not None
+        exact = known.enumeration.log_evidence.item()
         assert joint.logsumexp(1).item() == pytest.approx(exact, rel=1e-12)
         rises = [after - before for before, after in pairwise([known.elbo.item(), *pairs, exact])]
         assert min(rises) > -1e-10
@@ -246,7 +246,7 @@ def test_what_is_trained_by_draws_has_a_bound_as_its_value(
     assert found[0] == found[1]
     assert all(p.grad is not None for p in (*model.parameters(), *guide.parameters()))
     known = terms(model, guide, batch)
-    exact = known.summed.log_evidence.sum().item()
+    exact = known.enumeration.log_evidence.sum().item()
     assert known.elbo.sum().item() - 15 < -found[0] < exact + 8
 
 
@@ -256,7 +256,7 @@ def test_many_draws_come_near_the_exact_log_p(batch: Batch) -> None:
     with torch.no_grad():
         elbo = Head_ELBO(objective="iwae", objective_draws=400)
         found = -elbo.differentiable_loss(model, guide, batch).item()
-    exact = terms(model, guide, batch).summed.log_evidence.sum().item()
+    exact = terms(model, guide, batch).enumeration.log_evidence.sum().item()
     assert found == pytest.approx(exact, abs=0.3)
 
 

@@ -37,7 +37,7 @@ from latentheads.guides import GUIDES, Cascaded, Guide, Tied
 from latentheads.inference.bound import traces
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
-from latentheads.posterior_lookup import conditioned
+from latentheads.posterior_lookup import with_parameters
 from latentheads.selection.hard_gates import Gating
 from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import (
@@ -110,7 +110,7 @@ def test_cascaded_divergence_is_half_the_squared_cascade_and_the_price_of_the_sc
         family = guide.families[block.key]
         s = family.scale()
         r = torch.zeros_like(law.location)
-        if not block.first:
+        if not block.is_lowest:
             r = family.location.fusion(law.context.below)
             assert r.abs().max() > 0.1
         pairs = 0.5 * (r**2 + s**2 - 1 - 2 * s.log())
@@ -186,7 +186,7 @@ def test_a_handler_around_the_model_is_not_passed_over(batch: Batch) -> None:
     guide = attach("cascaded", model)
     scaled = poutine.scale(model, scale=2.0)
     for ask in (terms, Head_ELBO().loss):
-        with pytest.raises(ValueError, match=r"poutine.condition stand around the call"):
+        with pytest.raises(ValueError, match=r"poutine.condition go around the call"):
             ask(scaled, guide, batch)
 
 
@@ -249,12 +249,12 @@ def test_a_guide_of_another_model_is_refused(batch: Batch) -> None:
 
 def test_a_guide_in_the_place_of_its_model_is_refused(batch: Batch) -> None:
     model = build("language-model").eval()
-    with pytest.raises(ValueError, match=r"^model and guide are the wrong way round"):
+    with pytest.raises(ValueError, match=r"^model and guide are swapped"):
         terms(attach("cascaded", model), model, batch)
     for validation in (True, False):
         with (
             pyro.validation_enabled(validation),
-            pytest.raises(ValueError, match=r"^model and guide are the wrong way round"),
+            pytest.raises(ValueError, match=r"^model and guide are swapped"),
         ):
             Head_ELBO().differentiable_loss(attach("cascaded", model), model, batch)
 
@@ -288,7 +288,7 @@ def test_one_latent_a_sentence_is_demanded(batch: Batch) -> None:
             two_for_each(1.0)
         model(batch)
 
-    with pytest.raises(ValueError, match=r"site 'twice' must have one latent a sentence"):
+    with pytest.raises(ValueError, match=r"site 'twice' must have one latent for each sentence"):
         terms(model_of_two, lambda batch: two_for_each(2.0), batch)
 
 
@@ -456,7 +456,7 @@ def test_terms_that_a_handler_scales_or_masks_are_refused(batch: Batch) -> None:
     weights = torch.rand(len(batch)) + 0.5
     scaled, weighed = poutine.scale(scale=0.5), poutine.scale(scale=weights)
     for around in (scaled, weighed, poutine.mask(mask=False)):
-        with around, pytest.raises(ValueError, match="is scaled or masked, and terms are of the"):
+        with around, pytest.raises(ValueError, match="is scaled or masked, but terms"):
             terms(model, guide, batch)
     with poutine.mask(mask=True):
         assert terms(model, guide, replace(batch, corpus_size=700)).elbo.isfinite().all()
@@ -490,8 +490,10 @@ class DropsOut(Cascaded):
     """A guide of alignments with dropout of its own."""
 
     def alignment_posterior(self, prior: Alignments) -> Alignments:
-        own = super().alignment_posterior(prior).pointing
-        return conditioned(prior, replace(own, scores=F.dropout(own.scores, 0.5, self.training)))
+        own = super().alignment_posterior(prior).parameters
+        return with_parameters(
+            prior, replace(own, scores=F.dropout(own.scores, 0.5, self.training))
+        )
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -502,9 +504,9 @@ def test_dropout_within_a_guide_makes_no_untrue_bound(shape: str, batch: Batch) 
     for one, other in pairwise(found):
         assert not torch.equal(one.elbo, other.elbo)  # each is of the guide as it was drawn
     for draw in found:
-        gaps = draw.summed.gap()
-        assert (draw.elbo < draw.summed.log_evidence).all()
-        torch.testing.assert_close(draw.elbo + sum(gaps.values()), draw.summed.log_evidence)
+        gaps = draw.enumeration.gap()
+        assert (draw.elbo < draw.enumeration.log_evidence).all()
+        torch.testing.assert_close(draw.elbo + sum(gaps.values()), draw.enumeration.log_evidence)
     assert evaluate(model, guide.train(), [batch]) == evaluate(model, guide.eval(), [batch])
 
 

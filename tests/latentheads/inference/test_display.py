@@ -13,7 +13,7 @@ from latentheads.metrics.scores import SCORES
 from latentheads.runs.results import Figures, Results
 
 FIGURES: dict[str, Any] = {"elbo": -1.5, "kl": 0.25, "iwae": -1.4375, "iwae_k": 3}
-NO_BOUND = "another model, without noise: no bound"
+NO_BOUND = "heads set to the prior mean: no bound"
 
 
 def rows_of(table: str) -> dict[str, list[str]]:
@@ -26,11 +26,15 @@ def rows_of(table: str) -> dict[str, list[str]]:
 def test_a_figure_stands_beside_what_it_is_and_one_that_nobody_knows_is_left_out() -> None:
     rows = rows_of(figures_to_html({"valid": {**FIGURES, "plug_in": -1.25}, "test": FIGURES}))
     assert list(rows) == [
-        *("nats a target token", "bound (ELBO)", "KL, all sites", "bound (IWAE_3)"),
+        *("nats per target token", "bound (ELBO)", "KL, all sites", "bound (IWAE_3)"),
         "plug-in network",
     ]
-    assert rows["nats a target token"] == ["valid", "test", ""]
-    assert rows["bound (IWAE_3)"] == ["-1.4375", "-1.4375", "tighter; a mean of 3 weighed draws"]
+    assert rows["nats per target token"] == ["valid", "test", ""]
+    assert rows["bound (IWAE_3)"] == [
+        "-1.4375",
+        "-1.4375",
+        "importance-weighted bound of 3 samples: tighter",
+    ]
     assert rows["plug-in network"] == ["-1.2500", "", NO_BOUND]
 
 
@@ -75,7 +79,7 @@ def test_iwae_of_one_draw_says_nothing_new() -> None:
 def test_a_truth_of_some_sentences_stands_beside_their_bound() -> None:
     known = {**FIGURES, "truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 11}
     of_all, of_some = known | {"sentences": 11}, known | {"sentences": 1200}
-    corpus = "of the corpus itself, not of the model"
+    corpus = "of the process that generated the corpus, not of the model"
     rows = rows_of(figures_to_html({"valid": of_all, "test": of_all}))
     assert rows["true log p"] == ["-1.0000", "-1.0000", corpus]
     assert not any("these sentences" in name for name in rows)

@@ -20,7 +20,7 @@ from latentheads.corpora import batches, windows
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded, Exact, Tied
 from latentheads.handlers import evaluation_mode
-from latentheads.inference.evaluation import Report, evaluate, evaluating, plug_in_log_likelihood
+from latentheads.inference.evaluation import Report, eval_no_grad, evaluate, plug_in_log_likelihood
 from latentheads.inference.sentences import part_bounds, sentence_bounds
 from latentheads.model import HeadModel
 from latentheads.models import LanguageModel, make_prior
@@ -143,7 +143,7 @@ def test_truth_and_its_bound_are_of_the_sentences_that_it_is_known_of() -> None:
     first, last = (small_batch(index=places, corpus_size=6) for places in ([5, 0, 3], [4, 1, 2]))
     truth = [-1.0, math.nan, -2.0, math.nan, math.nan, math.nan]
     report = evaluate(model, guide, [first, last], samples=2, truth=truth)
-    with fixed_noise(0, torch.device("cpu")), evaluating(model, guide):
+    with fixed_noise(0, torch.device("cpu")), eval_no_grad(model, guide):
         drawn = [torch.stack([terms(model, guide, b).elbo for _ in "12"]) for b in (first, last)]
     nats = drawn[0].mean(0)[1] + drawn[1].mean(0)[2]
     assert (report.truth_sentences, report.sentences) == (2, 6)
@@ -192,11 +192,11 @@ def test_a_bound_above_the_truth_raises_the_alarm() -> None:
     assert report.kl == 0
     assert report.leak is not None
     assert report.leak.startswith("the mean bound lies ")
-    assert report.leak.endswith("something reads what is predicted")
+    assert report.leak.endswith("something conditions on what is predicted")
     assert "leak" not in report.figures()
     assert str(report).endswith(f"\nlacks a true bound: {report.leak}")
     above = batch.target_valid.sum() * (report.elbo - report.truth)
-    assert f"lies {above / len(batch):.4f} nats a sentence above" in report.leak
+    assert f"lies {above / len(batch):.4f} nats per sentence above" in report.leak
 
 
 @pytest.mark.parametrize("guide", [Tied, Exact])
@@ -213,7 +213,7 @@ def test_an_exact_log_p_above_the_truth_raises_the_alarm_whatever_the_guide() ->
     model, guide, batch, truth = aligned_pair(Tied)
     report = evaluate(model, guide, [batch], truth=(truth - 2e-4).tolist())
     assert report.truth_elbo < report.truth
-    assert report.leak.startswith("the mean exact log p lies 0.0002 nats a sentence above")
+    assert report.leak.startswith("the mean exact log p lies 0.0002 nats per sentence above")
 
 
 def test_the_alarm_is_raised_beyond_four_standard_errors() -> None:
@@ -230,10 +230,10 @@ def test_the_alarm_is_raised_beyond_four_standard_errors() -> None:
 def test_log_p_given_a_draw_of_other_heads_raises_no_alarm() -> None:
     model = aligned(SHAPES["one head"], prior="independent", latent=("decoder-self",))
     guide, batch = Tied(model), small_batch()
-    with fixed_noise(0, torch.device("cpu")), evaluating(model, guide):
+    with fixed_noise(0, torch.device("cpu")), eval_no_grad(model, guide):
         drawn = terms(model, guide, batch)
-    assert drawn.summed is not None
-    truth = drawn.summed.log_evidence - 0.01
+    assert drawn.enumeration is not None
+    truth = drawn.enumeration.log_evidence - 0.01
     assert drawn.elbo.mean() < truth.mean()
     assert evaluate(model, guide, [batch], truth=truth.tolist()).leak is None
 
@@ -259,8 +259,8 @@ def test_figures_of_alignments_are_means_over_the_draws_of_other_heads() -> None
     model = aligned(SHAPES["two blocks"], prior="independent", latent=("decoder-self",))
     guide = jiggle(Cascaded(model).double(), 0.3)
     report = evaluate(model, guide, [small_batch()], samples=3, seed=5)
-    with fixed_noise(5, torch.device("cpu")), evaluating(model, guide):
-        drawn = [terms(model, guide, small_batch()).summed for _ in range(3)]
+    with fixed_noise(5, torch.device("cpu")), eval_no_grad(model, guide):
+        drawn = [terms(model, guide, small_batch()).enumeration for _ in range(3)]
 
     def a_token(nats: Callable[[Any], Tensor]) -> Any:
         mean = sum(float(nats(each).sum()) for each in drawn) / 3
@@ -272,7 +272,7 @@ def test_figures_of_alignments_are_means_over_the_draws_of_other_heads() -> None
         assert gap == a_token(lambda each, site=site: each.gap()[site])
     assert report.gap == a_token(lambda each: sum(each.gap().values()))
     for name in ("prior_entropy", "posterior_entropy", "information"):
-        assert getattr(report, name) == a_token(lambda each, of=name: getattr(each.summed, of))
+        assert getattr(report, name) == a_token(lambda each, of=name: getattr(each.inference, of))
 
 
 def test_evaluating_restores_the_mode_after_an_error() -> None:
@@ -280,7 +280,7 @@ def test_evaluating_restores_the_mode_after_an_error() -> None:
     guide.eval()
 
     def broken() -> None:
-        with evaluating(model, guide):
+        with eval_no_grad(model, guide):
             assert not model.training
             raise RuntimeError
 
@@ -299,9 +299,9 @@ def test_no_samples_are_refused_in_one_line() -> None:
 def test_what_is_no_model_and_its_guide_is_refused_in_one_line() -> None:
     model, guide = pair()
     for given, said in (
-        ((guide, model), "model and guide are the wrong way round: say the model first"),
+        ((guide, model), "model and guide are swapped: give the model first"),
         ((model, None), r"guide must be one such as Cascaded\(model\), got NoneType"),
-        ((pair()[0], guide), "guide must be one of this model: it reads another"),
+        ((pair()[0], guide), "guide must be one of this model: it belongs to another"),
     ):
         with pytest.raises(ValueError, match=f"^{said}$"):
             unchecked(evaluate)(*given, [small_batch()])

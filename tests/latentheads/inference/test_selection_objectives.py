@@ -59,14 +59,14 @@ def joint(model: Any, guide: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]
             found = model.likelihood(model.states(batch), batch)
         values.append(found.log_prob(batch.scored))
         log_q.append(law.log_prob(drawn))
-    (module,) = model.selecting
+    (module,) = model.selecting_blocks
     kl = closed_form(law, module.selector.prior("encoder-self", law.logits))
     assert kl is not None
     return torch.stack(values), torch.stack(log_q), kl.sum()
 
 
 def gradients(guide: Any, model: Any, loss: Tensor) -> list[Tensor]:
-    block = model.selecting[0].attention.in_weight
+    block = model.selecting_blocks[0].attention.in_weight
     weight = guide.selections["encoder_0_self"].weight
     return list(
         torch.autograd.grad(loss, [weight, block], retain_graph=True, materialize_grads=True)
@@ -110,7 +110,7 @@ def test_scores_of_two_draws_have_the_exact_gradient_on_average(law: Strategy) -
 @pytest.mark.parametrize("objective", [Enumerated_ELBO, ScoreFunction_ELBO])
 def test_a_further_latent_of_all_sentences_is_paid_for_once(objective: Any) -> None:
     model, _ = pair("group")
-    draw_heads = model.choose
+    draw_heads = model.select_heads
 
     def choose(*given: Any) -> Any:
         pyro.sample("mood", dist.Normal(torch.zeros(()).double(), 1.0))
@@ -122,7 +122,7 @@ def test_a_further_latent_of_all_sentences_is_paid_for_once(objective: Any) -> N
         def get_posterior(self, name: str, prior: Any) -> Any:
             return dist.Normal(self.mean, 1.0) if name == "mood" else prior
 
-    model.choose = choose
+    model.select_heads = choose
     guide = Moody(model).double()
 
     def loss(mean: float) -> Tensor:
@@ -156,7 +156,7 @@ def test_latent_logits_are_drawn_alike_for_every_choice(form: str, analytic: boo
     batch = Batch.of(TARGETS, SOURCES, corpus_size=30)
     options: dict[str, Any] = {"analytic": analytic, "kl_weight": 0.5}
     law = guide.selections["encoder_0_self"]()
-    prior = model.selecting[0].selector.prior("encoder-self", law.logits)
+    prior = model.selecting_blocks[0].selector.prior("encoder-self", law.logits)
     kl = closed_form(law, prior)
     assert kl is not None
     expected = 0.5 * kl.sum()

@@ -89,7 +89,7 @@ def test_a_guide_is_told_for_a_while(batch: Batch) -> None:
     guide, other = guide_of("exact", model), Batch(batch.target.flip(0), batch.source)
     seen = []
     guide.get_posterior = lambda name, prior: seen.append(guide.batch) or prior
-    with guide.told(other):
+    with guide.conditioned_on(other):
         guide(batch)
     guide(batch)
     assert [each is other for each in seen] == [True, False]

@@ -18,7 +18,7 @@ from latentheads.alignment.options import AlignmentOptions
 from latentheads.families import Family, Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
 from latentheads.inference.evaluation import evaluate
-from latentheads.posterior_lookup import conditioned
+from latentheads.posterior_lookup import with_parameters
 from tests.latentheads.alignment.models import aligned
 from tests.tiny import build, rows
 
@@ -30,9 +30,11 @@ class Apart(Guide):
         return Gaussian(Identity(), HeadScale(block.heads, 0.5))
 
     def alignment_posterior(self, prior: Alignments) -> Alignments:
-        scores = prior.pointing.scores
+        scores = prior.parameters.scores
         ramp = torch.arange(scores.shape[-1]).to(scores)
-        return conditioned(prior, CategoricalParameters(scores + ramp, first=prior.pointing.first))
+        return with_parameters(
+            prior, CategoricalParameters(scores + ramp, first_head=prior.parameters.first_head)
+        )
 
 
 def pointing(blocks: int, heads: int, **own: Any) -> Any:

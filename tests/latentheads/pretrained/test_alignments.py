@@ -53,8 +53,8 @@ def build(name: str, form: str = "one", size: float = 0.0, **options: Any) -> tu
 
 def evidence(model: Any, batch: Any) -> Tensor:
     """Log-probability of every sentence, all alignments summed."""
-    law = model.law(batch)
-    summed = getattr(law, "summed", None)
+    law = model.token_distribution(batch)
+    summed = getattr(law, "exact_inference", None)
     return law.log_prob(batch.scored) if summed is None else summed(batch.scored).log_evidence
 
 
@@ -67,7 +67,7 @@ def test_at_the_start_the_likelihood_is_that_of_the_network(name: str) -> None:
     logits = made(**batch.inputs).logits
     logits = logits if made.config.is_encoder_decoder else logits[:, :-1]
     words = logits.log_softmax(-1).gather(-1, batch.scored[..., None])[..., 0]
-    torch.testing.assert_close(found, (words * batch.counted).sum(-1), rtol=0, atol=1e-12)
+    torch.testing.assert_close(found, (words * batch.scored_mask).sum(-1), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("form", OPTIONS)
@@ -111,7 +111,7 @@ def test_the_sum_is_over_every_place_that_a_head_may_point_at(name: str) -> None
         moved[:, :, 0] = states
     law = (moved @ table.T).softmax(-1)
     words = (prior[..., None] * law).sum(2).gather(-1, batch.scored[..., None])[..., 0]
-    want = (words.log() * batch.counted).sum(-1)
+    want = (words.log() * batch.scored_mask).sum(-1)
     torch.testing.assert_close(evidence(model, batch), want)
 
 
@@ -123,7 +123,7 @@ def test_the_network_itself_speaks_with_all_alignments(name: str) -> None:
     labels = batch.scored
     if not model.network.config.is_encoder_decoder:
         logits = logits[:, :-1]
-    words = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0] * batch.counted
+    words = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0] * batch.scored_mask
     torch.testing.assert_close(words.sum(-1), evidence(model, batch))
     if FORMS[name] != "soft" and not hasattr(model.network, "final_logits_bias"):
         torch.testing.assert_close(logits.logsumexp(-1), torch.zeros_like(logits[..., 0]))
@@ -154,7 +154,7 @@ def test_a_text_is_written_by_the_sum(name: str, beams: int) -> None:
 def test_a_mixture_points_at_nothing_and_takes_a_cache(name: str) -> None:
     model, batch = build(name, "mixture", 0.5)
     logits = model.network(**batch.inputs).logits[:, : batch.scored.shape[1]]
-    words = logits.log_softmax(-1).gather(-1, batch.scored[..., None])[..., 0] * batch.counted
+    words = logits.log_softmax(-1).gather(-1, batch.scored[..., None])[..., 0] * batch.scored_mask
     torch.testing.assert_close(words.sum(-1), evidence(model, batch))
     options = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False}
     side = {"input_ids": IDS[:1], "attention_mask": REAL[:1]}
@@ -187,8 +187,8 @@ def test_a_guide_stands_above_a_network_in_half_precision(reads: str) -> None:
     model, batch = build("gpt2", "two", 0.5)
     model.bfloat16()
     bound = lh.terms(model, jiggle(Cascaded(model, reads=reads), 0.1).eval(), batch)
-    gap = sum(bound.summed.gap().values())
-    torch.testing.assert_close(bound.elbo + gap, bound.summed.log_evidence, check_dtype=False)
+    gap = sum(bound.enumeration.gap().values())
+    torch.testing.assert_close(bound.elbo + gap, bound.enumeration.log_evidence, check_dtype=False)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "marian"])
@@ -206,7 +206,7 @@ def test_padding_changes_neither_the_sum_nor_a_bound(name: str) -> None:
         left = {"input_ids": IDS.clone(), "attention_mask": REAL.flip(-1)}
         left["input_ids"][1, -2:] = IDS[1, :2]
         turned = evidence(model, model.batch(left))
-        torch.testing.assert_close(turned[1:2], short.summed.log_evidence)
+        torch.testing.assert_close(turned[1:2], short.enumeration.log_evidence)
         logits = model.network(**left, position_ids=torch.tensor([[0, 0, 0, 0, 1]] * 3)).logits
         words = logits[1, 3].log_softmax(-1)[left["input_ids"][1, 4]]
         torch.testing.assert_close(words[None], turned[1:2])
@@ -253,11 +253,17 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     refuse(lambda: lh.latent(network("bart"), alignments=window), "alignment_window")
     capped = grouped("Gemma2", final_logit_softcapping=0.1, head_dim=2).eval()
     model = lh.latent(jiggle(capped, 0.5), alignments=one)
-    refuse(lambda: model.law(model.batch({"input_ids": IDS})), "Gemma2ForCausalLM", "softcap")
+    refuse(
+        lambda: model.token_distribution(model.batch({"input_ids": IDS})),
+        "Gemma2ForCausalLM",
+        "softcap",
+    )
     chained, _ = build("gpt2", "chain")
     left = {"input_ids": IDS, "attention_mask": REAL.flip(-1)}
     unknown = chained.batch({"input_ids": IDS}, IDS + 3)
-    refuse(lambda: chained.law(unknown), "labels must lie between 0 and 12", "got 14")
+    refuse(
+        lambda: chained.token_distribution(unknown), "labels must lie between 0 and 12", "got 14"
+    )
     refuse(lambda: chained.batch(left), "pad on the right")
     refuse(lambda: chained.network(**left), "pad on the right")
     embeds = chained.network.transformer.wte(IDS)
@@ -289,5 +295,5 @@ def test_logits_below_are_told_a_text_too(name: str, reads: str) -> None:
         own = lh.terms(model, guide, batch).elbo
         other = replace(batch, target=(batch.target + 3) % TYPES)
         torch.manual_seed(0)
-        with guide.told(other):
+        with guide.conditioned_on(other):
             assert not torch.equal(lh.terms(model, guide, batch).elbo, own)

@@ -25,7 +25,7 @@ def plain_model(**changes: Any) -> Any:
 @pytest.mark.parametrize("share", ["decoder", "none"])
 @torch.no_grad()
 def test_both_forms_say_the_same_there_and_back(share: str, tmp_path: Path) -> None:
-    model, fed = plain_model(share=share), small_batch().fed
+    model, fed = plain_model(share=share), small_batch().decoder_input
     want = model.predict(model.states(small_batch()))
     made = to_gpt2(model, length=9)
     torch.testing.assert_close(made(fed).logits, want)

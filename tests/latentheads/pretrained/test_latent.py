@@ -187,12 +187,13 @@ def test_padding_changes_no_bound(name: str, tape: NoiseTape) -> None:
 def test_a_text_padded_on_the_left_is_the_same_text(name: str) -> None:
     model = lh.latent(network(name), "delta")
     left = {"input_ids": IDS[1:2, :2], "attention_mask": REAL[1:2, :2]}
-    found = model.law(model.batch(left)), model.batch(left)
+    found = model.token_distribution(model.batch(left)), model.batch(left)
     turned = {"input_ids": IDS[:2].flip(-1), "attention_mask": REAL[:2].flip(-1)}
     turned["input_ids"][1, -2:] = IDS[1, :2]
     padded = model.batch(turned)
     torch.testing.assert_close(
-        model.law(padded).log_prob(padded.scored)[1:], found[0].log_prob(found[1].scored)
+        model.token_distribution(padded).log_prob(padded.scored)[1:],
+        found[0].log_prob(found[1].scored),
     )
 
 
@@ -219,7 +220,7 @@ def test_the_likelihood_is_the_loss_of_the_network() -> None:
         if labels is None:
             labels = IDS.masked_fill(REAL == 0, -100)
         loss = model.network(**inputs, labels=labels).loss
-        law = model.law(batch)
+        law = model.token_distribution(batch)
         mean = -law.log_prob(batch.scored).sum() / law.valid.sum()
         torch.testing.assert_close(mean, loss.double())
 
@@ -273,7 +274,7 @@ def test_a_call_of_the_network_itself_draws_heads_too() -> None:
 def test_a_draw_of_every_prior_moves_a_chain_of_some_blocks(prior: str) -> None:
     made = gpt2(n_layer=4)
     model = lh.latent(made.eval(), prior, blocks="1,3")
-    assert [(b.layer, b.begins) for b in model.blocks] == [(1, 1), (3, 1)]
+    assert [(b.layer, b.first_layer) for b in model.blocks] == [(1, 1), (3, 1)]
     nodes = poutine.trace(model).get_trace(model.batch({"input_ids": IDS})).nodes
     below = nodes["decoder.3.self.logits"]["fn"].context.below
     assert below is nodes["decoder.1.self.logits"]["value"]
@@ -296,7 +297,11 @@ def test_states_are_there_for_an_amortised_guide() -> None:
             return make_prior("independent")(block)
 
         def posterior(self, block: lh.Block, context: Any) -> Any:
-            seen[block.name] = context.query.shape, context.key.shape, context.batch.fed.shape
+            seen[block.name] = (
+                context.query.shape,
+                context.key.shape,
+                context.batch.decoder_input.shape,
+            )
             return super().posterior(block, context)
 
     seen: dict[str, Any] = {}
@@ -374,7 +379,7 @@ def test_padding_changes_no_importance_of_a_query(name: str) -> None:
 def test_what_is_no_word_is_what_the_network_says() -> None:
     model = lh.latent(gpt2(eos_token_id=[1, 9]).eval(), "delta")
     batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
-    assert batch.ends == (0, 1, 9)
+    assert batch.boundary_ids == (0, 1, 9)
     assert (
         attention_tokens(batch, "decoder-self")
         .counted_keys()
@@ -383,7 +388,7 @@ def test_what_is_no_word_is_what_the_network_says() -> None:
     two, both = made_latent("bart")
     assert (
         attention_tokens(both, "decoder-cross").counted_queries()
-        == (both.target_valid & (both.fed != 1))
+        == (both.target_valid & (both.decoder_input != 1))
     ).all()
     assert (
         attention_tokens(made_latent("bert")[1], "encoder-self")
@@ -533,12 +538,16 @@ def test_a_network_without_a_likelihood_says_so_where_it_needs_one() -> None:
 )
 def test_labels_that_are_not_scored_are_refused(name: str, labels: Tensor, said: str) -> None:
     model = lh.latent(network(name), "delta")
-    refuse(lambda: model.law(model.batch(inputs_of(model.network), labels)), said)
+    refuse(lambda: model.token_distribution(model.batch(inputs_of(model.network), labels)), said)
 
 
 def test_labels_that_a_function_does_not_score_are_refused() -> None:
     model = lh.latent(network("bert"), likelihood=lambda said, _: said.logits)
-    refuse(lambda: model.law(model.batch({"input_ids": IDS}, IDS[:, 0])), "(3, 1)", "(3, 5)")
+    refuse(
+        lambda: model.token_distribution(model.batch({"input_ids": IDS}, IDS[:, 0])),
+        "(3, 1)",
+        "(3, 5)",
+    )
 
 
 def test_a_network_of_another_type_than_the_usual_has_priors_of_its_own() -> None:

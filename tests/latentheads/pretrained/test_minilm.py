@@ -37,4 +37,4 @@ def test_a_trained_network_is_latent_plain_and_smaller() -> None:
         assert bound.total_kl.tolist() == [0, 0]
         assert len(bound.how) == 6
         remove_heads(model, {"encoder.5.self": [0, 11]})
-        assert model.law(batch).log_prob(batch.scored).isfinite().all()
+        assert model.token_distribution(batch).log_prob(batch.scored).isfinite().all()

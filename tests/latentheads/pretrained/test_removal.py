@@ -15,7 +15,7 @@ from latentheads.analysis import gradient_importance
 from latentheads.guides import Cascaded, Tied
 from latentheads.models.priors import Independent
 from latentheads.pretrained import from_pretrained
-from latentheads.pruning import every_head, fold_gates, most_important, remove_heads
+from latentheads.pruning import all_heads, fold_gates, most_important, remove_heads
 from latentheads.selection.hard_gates import Gating
 from tests.latentheads.pretrained.networks import (
     IDS,
@@ -53,23 +53,23 @@ def test_a_smaller_network_says_the_same_and_is_kept_in_a_folder(name: str, tmp_
     model = lh.latent(network(name), "delta")
     batch = model.batch(inputs_of(model.network), labels_of(name))
     silence(model, KEPT[name])
-    law, size = model.law(batch), sum(p.numel() for p in model.network.parameters())
-    want, whole = law.log_prob(batch.scored), every_head(model)
+    law, size = model.token_distribution(batch), sum(p.numel() for p in model.network.parameters())
+    want, whole = law.log_prob(batch.scored), all_heads(model)
     remove_heads(model, KEPT[name])
     assert sum(p.numel() for p in model.network.parameters()) < size
-    assert {n: len(h) for n, h in every_head(model).items()} == {
+    assert {n: len(h) for n, h in all_heads(model).items()} == {
         n: len(KEPT[name].get(n, h)) for n, h in whole.items()
     }
-    torch.testing.assert_close(model.law(batch).log_prob(batch.scored), want)
+    torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), want)
     made = lh.plain(model)
     made.save_pretrained(tmp_path)
     opened = from_pretrained(tmp_path).double().eval()
     assert type(opened) is type(made)
     assert opened.config.kept_heads == KEPT[name]
     again = lh.latent(opened, "delta")
-    left = {n: len(h) or 1 for n, h in every_head(model).items()}  # one is silent where all went
-    assert {n: len(h) for n, h in every_head(again).items()} == left
-    torch.testing.assert_close(again.law(batch).log_prob(batch.scored), want)
+    left = {n: len(h) or 1 for n, h in all_heads(model).items()}  # one is silent where all went
+    assert {n: len(h) for n, h in all_heads(again).items()} == left
+    torch.testing.assert_close(again.token_distribution(batch).log_prob(batch.scored), want)
 
 
 def test_heads_removed_twice_are_known_by_the_places_they_began_with(tmp_path: Path) -> None:
@@ -95,14 +95,14 @@ def test_heads_of_an_opened_network_are_removed_too(name: str, block: str, tmp_p
     again = lh.latent(from_pretrained(tmp_path / "once").double().eval(), "delta")
     batch = again.batch(inputs_of(again.network), labels_of(name))
     silence(again, {block: [1]})
-    want = again.law(batch).log_prob(batch.scored)
+    want = again.token_distribution(batch).log_prob(batch.scored)
     remove_heads(again, {block: [1]})
     lh.plain(again).save_pretrained(tmp_path / "twice")
     opened = from_pretrained(tmp_path / "twice").double().eval()
     assert opened.config.kept_heads == {**KEPT[name], block: KEPT[name][block][1:]}
     smaller = lh.latent(opened, "delta")
-    assert every_head(smaller)[block] == [0]
-    torch.testing.assert_close(smaller.law(batch).log_prob(batch.scored), want)
+    assert all_heads(smaller)[block] == [0]
+    torch.testing.assert_close(smaller.token_distribution(batch).log_prob(batch.scored), want)
 
 
 def test_a_whole_network_whose_heads_nobody_finds_is_opened_too(tmp_path: Path) -> None:
@@ -149,14 +149,14 @@ def test_gates_are_pressed_and_folded_into_the_network() -> None:
         for family, start in zip(guide.selection_families, starts, strict=True):
             family.weight.copy_(torch.tensor([start]) / family.gain)
     with torch.no_grad(), lh.PlugIn(), lh.WithSelection(guide):
-        want = model.law(batch).log_prob(batch.scored)
+        want = model.token_distribution(batch).log_prob(batch.scored)
         written = model.network.generate(IDS, max_new_tokens=3, do_sample=False)
     bound = lh.terms(model, guide, batch)
     assert set(bound.shared_kl) == {"decoder.0.self.selection", "decoder.1.self.selection"}
     fold_gates(model, guide)
     remove_heads(model, {"decoder.0.self": [1, 2], "decoder.1.self": [0, 2]}, guide)
     with torch.no_grad():
-        torch.testing.assert_close(model.law(batch).log_prob(batch.scored), want)
+        torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), want)
         made = lh.plain(model)
         assert torch.equal(made.generate(IDS, max_new_tokens=3, do_sample=False), written)
 
@@ -167,16 +167,16 @@ def test_the_least_important_heads_go_first() -> None:
     found = gradient_importance(model, [batch])
     kept = most_important(found, 5)
     remove_heads(model, kept)
-    assert sum(map(len, every_head(model).values())) == 5
+    assert sum(map(len, all_heads(model).values())) == 5
 
 
 def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing() -> None:
     def refuse(model: Any, kept: dict[str, list[int]], *said: str, guide: Any = None) -> None:
-        before = every_head(model)
+        before = all_heads(model)
         with pytest.raises(ValueError) as refused:
             remove_heads(model, kept, guide)
         assert all(words in str(refused.value) for words in said)
-        assert every_head(model) == before
+        assert all_heads(model) == before
 
     shared = lh.latent(grouped(), "delta")
     refuse(shared, {"decoder.0.self": [0], "decoder.1.self": [0, 1, 2]}, "decoder.1.self", "groups")

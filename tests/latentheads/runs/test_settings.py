@@ -87,7 +87,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"seed": -1}, "seed must lie between 0 and 2^63, got -1"),
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"train": "adapters"}, "train adapters needs adapters WIDTH and start RUN"),
-        ({"latent": "encoder"}, "unknown chain 'encoder': choose from encoder-self"),
+        ({"latent": "encoder"}, "unknown attention type 'encoder': choose from encoder-self"),
         ({"guide": "cascadid"}, "unknown guide 'cascadid': choose from tied, mean-field"),
         (
             {"guide": "cascadid"},

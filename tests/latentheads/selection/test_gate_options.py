@@ -116,7 +116,7 @@ def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -
     pruned = json.loads((out / "heads-2" / "results.json").read_text())
     assert (pruned["gates"], pruned["selection"]) == (None, {})
     loaded = load(out / "heads-2")
-    assert not loaded.model.selecting
+    assert not loaded.model.selecting_blocks
     assert loaded.model.pressure is None
 
 
@@ -166,7 +166,7 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--gates=encoder", "unknown chain 'encoder'"),
+        ("--gates=encoder", "unknown attention type 'encoder'"),
         ("--gates=all --gate_penalty=-1", "gate_penalty must be at least 0, got -1"),
         ("--gates=all --kl=sampled", "closed form of their KL: use --kl analytic"),
         ("--gates=all --select=group", "either selected or gated"),

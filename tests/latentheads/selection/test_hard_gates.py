@@ -20,7 +20,7 @@ from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.priors import Prior
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.noise import fixed_noise
-from latentheads.pruning import every_head, fold_gates, remove_heads
+from latentheads.pruning import all_heads, fold_gates, remove_heads
 from latentheads.selection.hard_gates import GateController, Gating
 from tests.tiny import FORMS, HEADS, KINDS, attach, attentions_of, jiggle, sizes
 
@@ -68,7 +68,7 @@ def test_one_draw_serves_all_sentences_and_its_divergence_is_exact(form: str, ba
     guide = spread(model, form)
     found = terms(model, guide, batch)
     shared = {name for name in found.shared_kl if name.endswith("selection")}
-    assert shared == {f"{name}.selection" for name in every_head(model)}
+    assert shared == {f"{name}.selection" for name in all_heads(model)}
     for name in shared:
         law = guide.selections[name.removesuffix(".selection").replace(".", "_")]()
         expected = (
@@ -94,7 +94,7 @@ def test_what_the_gates_cost_is_shared_by_all_sentences_before_a_leak_is_found(
     )
     assert honest.leak is None
     assert leaking.leak is not None
-    assert leaking.leak.startswith("the mean bound lies 0.0010 nats a sentence above")
+    assert leaking.leak.startswith("the mean bound lies 0.0010 nats per sentence above")
 
 
 @pytest.mark.parametrize("draws", [0, 3])
@@ -118,10 +118,10 @@ def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batc
     small, cut = copy.deepcopy((model, guide))
     kept = {name: law.nonzero().flatten().tolist() for name, law in modes(guide).items()}
     opened = fold_gates(small, cut)
-    assert opened.keys() == every_head(model).keys()
+    assert opened.keys() == all_heads(model).keys()
     remove_heads(small, kept, cut)
-    assert sum(map(len, every_head(small).values())) < sum(map(len, every_head(model).values()))
-    assert not small.selecting
+    assert sum(map(len, all_heads(small).values())) < sum(map(len, all_heads(model).values()))
+    assert not small.selecting_blocks
     assert "pressure.value" not in small.state_dict()
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
@@ -144,7 +144,7 @@ class OnlyAbove(Prior):
     deterministic = True
 
     def __call__(self, block: Block) -> Family:
-        return Point(Identity() if block.first else RunningSum())
+        return Point(Identity() if block.is_lowest else RunningSum())
 
 
 def test_closed_heads_that_a_block_above_looks_at_are_computed(batch: Batch) -> None:

@@ -225,7 +225,7 @@ def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
     refuse("unknown option 'stepz': did you mean steps", model, guide, some(), stepz=3)
     refuse("average is of a run folder: train with lh.Trainer", model, guide, some(), average=2)
     refuse("tokens cuts a part of a corpus", model, guide, some(), tokens=99)
-    refuse("it reads another", pair()[0], guide, some())
+    refuse("it belongs to another", pair()[0], guide, some())
     refuse("batches must be a list", model, guide, iter(some()), some())
     refuse("valid must be a list of batches or a part", model, guide, lambda epoch: some())
     refuse("batches must return those of epoch 0, got None", model, guide, lambda _: None, some())

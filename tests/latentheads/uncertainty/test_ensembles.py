@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from latentheads.alignment.chain import ChainParameters
-from latentheads.alignment.exact import block_tables, sum_of
+from latentheads.alignment.exact import block_log_probs, broadcast_sum
 from latentheads.batch import BOS, EOS, PAD, Batch
 from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.translate import Decoding, search
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.handlers import PlugIn
-from latentheads.inference.evaluation import evaluating, plug_in_log_likelihood
+from latentheads.inference.evaluation import eval_no_grad, plug_in_log_likelihood
 from latentheads.models import Translation, make_prior
 from latentheads.noise import fixed_noise
 from latentheads.selection.hard_gates import Gating
@@ -50,24 +50,24 @@ def assert_same(one: Prediction, other: Prediction, valid: Tensor) -> None:
 def positions_of(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     """Log-probabilities of all alignments of a word, and of all words given each: one by one."""
     with torch.no_grad(), PlugIn():
-        known = model.law(batch).aligned
+        known = model.token_distribution(batch).alignment_pass
         heads = len(known.vectors)
         places = torch.cartesian_prod(*[torch.arange(known.vectors[0].shape[-2])] * heads)
         shape = (*batch.target.shape, heads)
-        states = [known.moved(place.expand(shape)) for place in places.view(-1, heads)]
+        states = [known.aligned_states(place.expand(shape)) for place in places.view(-1, heads)]
         laws = torch.stack([model.output(each).log_softmax(-1) for each in states])
     if isinstance(known.priors[0], ChainParameters):
         return walk(known.priors[0], laws, batch.target), laws
-    return sum_of(block_tables(known.priors)).flatten(2).movedim(-1, 0), laws
+    return broadcast_sum(block_log_probs(known.priors)).flatten(2).movedim(-1, 0), laws
 
 
 def walk(prior: ChainParameters, laws: Tensor, words: Tensor) -> Tensor:
     """Where each word of a chain may point, given the words before it."""
     place = words.expand(len(laws), -1, -1)[..., None]
     came = laws.gather(-1, place)[..., 0].exp()
-    law = prior.start.exp()
+    law = prior.initial_log_probs.exp()
     found = [law]
-    steps_of_words = (prior.scores[:, 1:, 0, None, :] + prior.steps).softmax(-1)
+    steps_of_words = (prior.scores[:, 1:, 0, None, :] + prior.transition_scores).softmax(-1)
     for word, steps in enumerate(steps_of_words.unbind(1)):
         law = law * came[:, :, word].T
         law = ((law / law.sum(-1, keepdim=True))[:, :, None] * steps).sum(1)
@@ -244,7 +244,7 @@ def choosing(surely: float = 1.0) -> tuple[Any, Any]:
 def test_every_committee_has_the_likeliest_heads_of_its_guide() -> None:
     (model, guide), batch = choosing(), small_batch()
     wanted = plug_in_log_likelihood(model, batch, guide).detach()
-    with evaluating(model), WithSelection(guide):
+    with eval_no_grad(model), WithSelection(guide):
         best = search(model, batch, LONG, 0)
     for committee in (
         SingleModel(model, guide),
@@ -263,7 +263,7 @@ def test_with_draws_of_the_heads_go_draws_of_which_are_open() -> None:
     batch = small_batch()
     written = []
     for draws in (4, 1):
-        with fixed_noise(3, CPU), evaluating(model), WithSelection(guide, draws):
+        with fixed_noise(3, CPU), eval_no_grad(model), WithSelection(guide, draws):
             written.append(search(model, batch, LONG, draws))
     committee = HeadSamples(model, guide, members=4)
     with fixed_noise(3, CPU):
@@ -305,5 +305,9 @@ def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:
     assert float(found.knowledge[batch.target_valid].max()) > 1e-6
     with fixed_noise(3, CPU), WithSelection(guide, 4), torch.no_grad():
         every = batch.repeated(4)
-        laws = model.step(every.fed, model.begin(every)).log_softmax(-1).unflatten(0, (4, -1))
+        laws = (
+            model.step(every.decoder_input, model.begin(every))
+            .log_softmax(-1)
+            .unflatten(0, (4, -1))
+        )
     assert_same(found, mix_distributions(list(laws), batch.target, held=True), batch.target_valid)

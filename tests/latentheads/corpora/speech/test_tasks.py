@@ -57,7 +57,7 @@ def test_a_language_is_a_tag_that_is_read_and_not_scored(folder: Path, cache: st
     batch = collate(again.test, [0, 1])
     assert batch.before is not None
     assert batch.before.tolist() == [target.tag("<2de>"), target.tag("<2fr>")]
-    assert batch.fed[:, 0].tolist() == batch.before.tolist()
+    assert batch.decoder_input[:, 0].tolist() == batch.before.tolist()
     assert batch.target.shape[1] == len("eins") + 1
     assert batch.source_task is not None
     assert batch.target_task is not None
@@ -156,7 +156,7 @@ def test_heads_are_selected_for_each_speaker(folder: Path, select: str) -> None:
     batch = collate(corpus.test, [0, 1, 2])
     assert torch.isfinite(terms(model, guide, batch).elbo).all()
     with WithSelection(guide):
-        assert set(model.choose(batch)) == {"encoder.0.self", "decoder.0.self"}
+        assert set(model.select_heads(batch)) == {"encoder.0.self", "decoder.0.self"}
 
 
 @pytest.mark.parametrize("part", ["train", "valid", "test"])
