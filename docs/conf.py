@@ -46,7 +46,7 @@ highlight_language = "none"
 myst_heading_anchors = 4
 nb_execution_mode = "off"
 
-TWICE = ("importance", "reading.relevance", "report", "terms")
+TWICE = ("importance", "analysis.relevance", "report", "terms")
 """Functions whose names are those of classes but for the case, which some file systems ignore."""
 autosummary_filename_map = {f"latentheads.{name}": f"latentheads.{name}-of" for name in TWICE}
 

@@ -15,6 +15,8 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from jsonargparse import Namespace
 
+from latentheads.analysis.alignments import samples_alignments
+from latentheads.analysis.head_report import HeadReport
 from latentheads.experiments.analysis.record import to_json
 from latentheads.experiments.analysis.tables import (
     caption,
@@ -31,8 +33,6 @@ from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader
 from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.files import write_text
-from latentheads.reading.alignments import samples_alignments
-from latentheads.reading.head_report import HeadReport
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
 from latentheads.runs.sampling_checks import check_is_stochastic
 
@@ -127,9 +127,9 @@ def draw(
 ) -> None:
     """Draws all figures; those of single runs share one scale."""
     from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save
-    from latentheads.plot.canvas import largest  # matplotlib takes long to load
+    from latentheads.plot.canvas import largest_value  # matplotlib takes long to load
 
-    top = largest(
+    top = largest_value(
         matrix for head_report in head_reports for matrix in head_report.divergence.summed.values()
     )
     for text, head_report in zip(texts, head_reports, strict=True):

@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from latentheads import analysis as analysis
     from latentheads import data as data
     from latentheads import guides as guides
     from latentheads import models as models
     from latentheads import plot as plot
     from latentheads import pretrained as pretrained
     from latentheads import pruning as pruning
-    from latentheads import reading as reading
     from latentheads import uncertainty as uncertainty
     from latentheads.alignment.options import AlignmentOptions as AlignmentOptions
     from latentheads.batch import Batch as Batch
@@ -90,7 +90,16 @@ PLACES = {
     "terms": "inference.bound",
 }
 """The module of every public name."""
-FOLDERS = ("data", "guides", "models", "plot", "pretrained", "pruning", "reading", "uncertainty")
+FOLDERS = (
+    "analysis",
+    "data",
+    "guides",
+    "models",
+    "plot",
+    "pretrained",
+    "pruning",
+    "uncertainty",
+)
 """Parts of the library that are public as a whole."""
 
 __all__ = [*PLACES, *FOLDERS]

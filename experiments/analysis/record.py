@@ -11,12 +11,12 @@ from typing import Any
 
 from jsonargparse import Namespace
 
+from latentheads.analysis.divergence import pair_mean
+from latentheads.analysis.head_report import HeadReport
 from latentheads.corpora import Rows
 from latentheads.experiments.analysis.tables import head_figures, link_rows, summary
 from latentheads.experiments.analysis.texts import Text
 from latentheads.names import Block
-from latentheads.reading.divergence import pair_mean
-from latentheads.reading.head_report import HeadReport
 from latentheads.values import finite
 
 __all__ = ["to_json"]

@@ -11,13 +11,13 @@ import torch
 from jsonargparse import Namespace
 from torch import Tensor
 
+from latentheads.analysis import SyntacticHeads, role_map
+from latentheads.analysis.alignments import UNION
+from latentheads.analysis.divergence import Divergence, pair_mean
+from latentheads.analysis.head_report import HeadReport, off_diagonal_mean
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.tables import markdown
 from latentheads.names import ATTENTION_TYPES, Block
-from latentheads.reading import Syntactic, role_map
-from latentheads.reading.alignments import UNION
-from latentheads.reading.divergence import Divergence, pair_mean
-from latentheads.reading.head_report import HeadReport, others
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,13 +42,13 @@ def summary(text: Text, head_report: HeadReport) -> dict[str, Any]:
         "recipe": text.run.settings.recipe,
         "corpus": text.corpus.name,
         text.part.unit: len(text.part),
-        **_averages("jsd", head_report.divergence, head_report.chains),
-        **_averages("jsd_per_query", head_report.normalised, head_report.chains),
+        **_averages("jsd", head_report.divergence, head_report.attention_types),
+        **_averages("jsd_per_query", head_report.divergence_per_query, head_report.attention_types),
         "entropy": _mean(head_report.measures.entropy),
         "confidence": _mean(head_report.measures.confidence),
         "cosine": pair_mean(*head_report.measures.cosine.values()),
-        "heads": sum(len(head_report.speaking(block)) for block in head_report.blocks),
-        "silent": head_report.silent,
+        "heads": sum(len(head_report.active_heads(block)) for block in head_report.blocks),
+        "silent": head_report.inactive_heads,
         "positional": _heads(head_report, "positional"),
         "syntactic": None if head_report.syntactic is None else _heads(head_report, "syntactic"),
         "rare_word": _heads(head_report, "rare-word") if _has_rare_words(head_report) else None,
@@ -113,9 +113,9 @@ def head_table(texts: Sequence[Text], head_reports: Sequence[HeadReport]) -> pd.
 def _head_rows(text: Text, head_report: HeadReport, block: Block) -> Iterator[dict[str, Any]]:
     roles = role_map(head_report.roles).get(block.name, {})
     figures = {
-        "divergence": others(head_report.divergence.summed[block.site()]),
-        "divergence_per_query": others(head_report.divergence.normalised[block.site()]),
-        "cosine": others(head_report.measures.cosine[block.name]),
+        "divergence": off_diagonal_mean(head_report.divergence.summed[block.site()]),
+        "divergence_per_query": off_diagonal_mean(head_report.divergence.normalised[block.site()]),
+        "cosine": off_diagonal_mean(head_report.measures.cosine[block.name]),
         **head_figures(head_report, block),
     }
     for head in range(block.heads):
@@ -132,7 +132,7 @@ def _head_rows(text: Text, head_report: HeadReport, block: Block) -> Iterator[di
         }
 
 
-def _best_relation(syntactic: Syntactic | None, block: str, head: int) -> dict[str, Any]:
+def _best_relation(syntactic: SyntacticHeads | None, block: str, head: int) -> dict[str, Any]:
     """The relation in which a head exceeds the baseline most."""
     if syntactic is None or block not in syntactic.accuracy:
         return {}
@@ -184,7 +184,7 @@ def link_rows(head_report: HeadReport) -> list[dict[str, Any]]:
     return [
         {
             "run": head_report.name,
-            "links": score.law,
+            "links": score.distribution,
             "head": score.head,
             **{name: getattr(score.counts, name) for name in RATES},
             **asdict(score.counts),
@@ -256,9 +256,9 @@ def notes(
         if text.parses is not None and head_report.syntactic is not None
     )
     inactive = [
-        f"Inactive heads of {each.name}, which are excluded: {each.silent}."
+        f"Inactive heads of {each.name}, which are excluded: {each.inactive_heads}."
         for each in head_reports
-        if each.silent
+        if each.inactive_heads
     ]
     return [*lines, *inactive, *parsed, *(f"{note}." for note in gaps(head_reports))]
 
@@ -266,7 +266,7 @@ def notes(
 def _active_heads(head_reports: Sequence[HeadReport]) -> list[int]:
     """The number of active heads of each run; one number if it is the same."""
     sizes = [
-        sum(len(head_report.speaking(block)) for block in head_report.blocks)
+        sum(len(head_report.active_heads(block)) for block in head_report.blocks)
         for head_report in head_reports
     ]
     return sizes if len(set(sizes)) > 1 else sizes[:1]
@@ -309,7 +309,8 @@ def gaps(head_reports: Sequence[HeadReport]) -> list[str]:
 
 def _within(head_report: HeadReport) -> bool:
     """Whether heads attend within the parsed text: the source, or a language model's own text."""
-    return head_report.chains == ["decoder-self"] or "encoder-self" in head_report.chains
+    types = head_report.attention_types
+    return types == ["decoder-self"] or "encoder-self" in types
 
 
 def _has_rare_words(head_report: HeadReport) -> bool:

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 from jsonargparse import Namespace
 
+from latentheads.analysis import read_conllu
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
 from latentheads.data import Data
 from latentheads.experiments.cli.options import open_run
 from latentheads.metrics.alignment import Links
-from latentheads.reading import read_conllu
 from latentheads.runs.folder import distinct_names
 from latentheads.runs.parses import Parses, grammar_parses, parsed_part
 from latentheads.runs.run import Run, check_own_corpus

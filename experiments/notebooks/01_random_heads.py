@@ -128,12 +128,12 @@ lh.plot.heads(run, sources[place], draws=DRAWS, **known)
 # one score stands far above the others a head points at one word in every draw. Where two are close
 # the weights waver between them, often between the true word and one of the same kind.
 #
-# `lh.reading.drawn_weights` has the numbers of all blocks: here the mean of the largest weight of a
-# row, and how much it varies.
+# `lh.analysis.sample_weights` has the numbers of all blocks: here the mean of the largest weight of
+# a row, and how much it varies.
 
 # %%
 pair = run.read_sentence(sources[place], known["target"])
-drawn = lh.reading.drawn_weights(run.model, run.guide, pair, draws=DRAWS)
+drawn = lh.analysis.sample_weights(run.model, run.guide, pair, draws=DRAWS)
 rows = {}
 for name, each in drawn.items():
     best = each.mean.argmax(-1, keepdim=True)

@@ -120,7 +120,7 @@ assert abs(before.plug_in - after.plug_in) < 1e-12
 # %%
 whole = lh.load_run("runs/plain")
 batches = list(lh.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048))
-rankings = {"importance": lh.reading.gradient_importance(whole.model, batches)}
+rankings = {"importance": lh.analysis.gradient_importance(whole.model, batches)}
 for seed in (0, 1, 2):
     noise = torch.Generator().manual_seed(seed)
     everything = lh.pruning.all_heads(whole.model).items()

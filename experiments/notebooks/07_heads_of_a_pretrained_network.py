@@ -25,10 +25,10 @@ import torch
 import transformers
 
 import latentheads as lh
+from latentheads.analysis import NoisyHeads
 from latentheads.corpora import Part
 from latentheads.guides import Exact, Tied
 from latentheads.models import make_prior
-from latentheads.reading import NoisyHeads
 
 torch.manual_seed(0)
 matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
@@ -107,7 +107,7 @@ with torch.no_grad():
 # N(c, s²) with a scale s for each head: `NoisyHeads`. Only those few numbers are trained. With the
 # weight 1 of the KL the objective is the bound; with less, that is the price at which noise is
 # bought. What is printed is the true bound in every row. Where the scales alone are wanted,
-# `lh.reading.learn_noise(model, batches, price)` learns them in one call.
+# `lh.analysis.learn_noise(model, batches, kl_weight)` learns them in one call.
 
 # %%
 PRICES = (1.0, 0.01, 0.003, 0.001)[: 2 if SMOKE else 4]
@@ -137,7 +137,7 @@ pd.DataFrame(rows).astype(float).round(3)
 
 # %%
 plain = lh.latent(lh.plain(model), "delta")
-gradient = lh.reading.gradient_importance(plain, train[:20], normalise=False)
+gradient = lh.analysis.gradient_importance(plain, train[:20], normalise=False)
 names = [block.name for block in plain.blocks]
 shown = {
     f"noise that a head bears (price {PRICES[-2]:g})": scales[PRICES[-2]],

@@ -9,13 +9,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from latentheads.analysis import gradient_importance
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, make_pruned, pruned_folder, write_run
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of
 from latentheads.pruning import all_heads, most_important, random_importance
-from latentheads.reading import gradient_importance
 from latentheads.runs.run import Run
 from latentheads.selection.hard_concrete import HardConcrete
 

@@ -67,7 +67,7 @@ def _draw_single_runs(results: EvaluationResults, out: Path) -> None:
 
 def _draw_averages(results: EvaluationResults, out: Path) -> None:
     """Draws the measures that are averaged over the runs of a system."""
-    from latentheads.plot import draw_figures, save
+    from latentheads.plot import draw_metrics, save
 
     texts = results.texts
     sentences = f"{len(texts.test)} sentences of test, {texts.name}"
@@ -95,4 +95,4 @@ def _draw_averages(results: EvaluationResults, out: Path) -> None:
         ("quality", quality, "Detection of bad translations"),
         ("others", areas, "Detection of out-of-domain texts, area under the ROC curve"),
     ):
-        save(draw_figures(figures, groups, f"{heading}\n{title}"), out / f"{file}.png")
+        save(draw_metrics(figures, groups, f"{heading}\n{title}"), out / f"{file}.png")

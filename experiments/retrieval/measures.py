@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentheads import Head_ELBO, reading, terms
+from latentheads import Head_ELBO, analysis, terms
 from latentheads.experiments.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.retrieval.paraphrases import Pairs
 from latentheads.experiments.retrieval.task import Task
@@ -48,7 +48,7 @@ def learn_noise(task: Task, price: float, prior: float, steps: int) -> Heads:
         steps: Updates.
     """
     with task.latent_under(Independent(prior)) as model:
-        return reading.learn_noise(model, [*task.updates(model, steps)], price, seed=task.seed)
+        return analysis.learn_noise(model, [*task.updates(model, steps)], price, seed=task.seed)
 
 
 def under_noise(task: Task, scales: Mapping[str, Tensor], prior: float) -> dict[str, float]:
@@ -61,8 +61,8 @@ def under_noise(task: Task, scales: Mapping[str, Tensor], prior: float) -> dict[
     """
     sums = dict.fromkeys(("log_likelihood", "kl", "hits"), 0.0)
     with task.latent_under(Independent(prior)) as model:
-        guide = reading.NoisyHeads(model)
-        guide.take(scales)
+        guide = analysis.NoisyHeads(model)
+        guide.set_scales(scales)
         with eval_no_grad(model, guide), fixed_noise(task.seed, task.answers.device):
             for batch in task.batches(model):
                 bound = terms(model, guide, batch)
@@ -82,13 +82,13 @@ def bear_alone(task: Task, scale: float) -> Heads:
         scale: Of the noise.
     """
     with task.latent_under(Independent(scale)) as model:
-        return reading.noise_cost(model, task.batches(model), scale, task.seed)
+        return analysis.noise_cost(model, task.batches(model), scale, task.seed)
 
 
 def rank_by_gradient(task: Task) -> Heads:
     """The importance of every head by the gradient of the loss, comparable between blocks."""
     with task.latent_under("delta") as model:
-        return reading.gradient_importance(model, task.batches(model), normalise=False)
+        return analysis.gradient_importance(model, task.batches(model), normalise=False)
 
 
 def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:

@@ -1,7 +1,7 @@
-"""The report page of finished runs: one file of HTML that a browser opens without a network.
+"""The report page of finished runs: one HTML file that works offline.
 
-``report(runs)`` gathers what there is to show and puts it in a page. A module gathers one thing;
-``browser/`` holds what a browser runs.
+``report(runs)`` makes the page. Each module gathers one kind of content; ``browser/`` has the
+scripts and styles.
 """
 
 from latentheads.page.assembly import ReportPage, report

@@ -1,4 +1,4 @@
-"""The page of some runs: gathered, kept within its size, and shown or written."""
+"""Gathers the content of runs, limits its size, and makes the report page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from latentheads.page.calibration import gather_calibration
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import find_revision, gather_facts, list_scores
 from latentheads.page.grid import gather_grid, gather_pairs, list_blocks, measure_distances
-from latentheads.page.maps import Maps, Side, gather_alignments, gather_maps, gather_sides
+from latentheads.page.maps import (
+    HeadMaps,
+    MapTokens,
+    gather_alignments,
+    gather_map_tokens,
+    gather_maps,
+)
 from latentheads.page.packing import pack_maps
 from latentheads.page.sentences import choose_sentences, gather_texts
 from latentheads.page.template import fill_page
@@ -31,14 +37,14 @@ from latentheads.values import shown
 
 __all__ = ["ReportPage", "report"]
 
-LARGEST = 2_500_000
-"""Bytes of a page, where it can be so small: a message can carry it."""
+MAX_BYTES = 2_500_000
+"""Maximum size of a page, unless its smallest form is larger: it can be mailed."""
 
-KEPT = 8
-"""Draws that are kept one by one, where the page has room for them."""
+MAX_SAMPLES = 8
+"""Maximum number of single samples in the page, if they fit."""
 
-TOKENS = 512
-"""Tokens of the sentences that are read together: their draws are all in memory."""
+BATCH_TOKENS = 512
+"""Tokens per batch: all samples of a batch are in memory."""
 
 HEIGHT = 820
 """Height of the frame in a notebook, in pixels."""
@@ -46,51 +52,51 @@ HEIGHT = 820
 
 @dataclass(frozen=True)
 class _Sentence:
-    """A sentence of a run: its text, and the maps of its heads."""
+    """A sentence of a run: its text and the maps of its heads."""
 
     text: dict[str, Any]
-    sides: dict[str, Side]
-    maps: list[Maps]
-    alignments: list[Maps]
+    tokens: dict[str, MapTokens]
+    maps: list[HeadMaps]
+    alignments: list[HeadMaps]
 
     def to_json(self, draws: int) -> dict[str, Any]:
-        every = [*self.maps, *self.alignments]
+        all_maps = [*self.maps, *self.alignments]
         return {
             **self.text,
-            "sides": {chain: side.to_json() for chain, side in self.sides.items()},
-            "maps": [each.to_json(draws) for each in self.maps],
-            "alignments": [each.to_json(draws) for each in self.alignments],
-            "bytes": pack_maps(array for each in every for array in each.arrays(draws)),
+            "sides": {name: tokens.to_json() for name, tokens in self.tokens.items()},
+            "maps": [maps.to_json(draws) for maps in self.maps],
+            "alignments": [maps.to_json(draws) for maps in self.alignments],
+            "bytes": pack_maps(array for maps in all_maps for array in maps.arrays(draws)),
         }
 
 
 @dataclass(frozen=True)
-class _Gathered:
-    """All that a page says of a run."""
+class _RunContent:
+    """The content of the page for one run."""
 
     facts: dict[str, Any]
     sentences: list[_Sentence]
 
-    def to_json(self, shown: int, draws: int) -> dict[str, Any]:
-        sentences = [each.to_json(draws) for each in self.sentences[:shown]]
+    def to_json(self, count: int, draws: int) -> dict[str, Any]:
+        sentences = [sentence.to_json(draws) for sentence in self.sentences[:count]]
         return {**self.facts, "sentences": sentences}
 
 
 @dataclass(frozen=True)
 class ReportPage:
-    """A page of HTML that needs nothing but a browser; a notebook shows it in a frame.
+    """A self-contained HTML page; a notebook displays it in a frame.
 
     Attributes:
         html: The whole page.
-        unread: Runs whose text could not be read, and why: of these the page says what their
-            folders do.
+        unread: Runs whose text could not be loaded, and why: for these the page shows only the
+            content of their folders.
     """
 
     html: str
     unread: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
-        """Writes the page whole or not at all.
+        """Writes the page atomically.
 
         Raises:
             OSError: It cannot be written.
@@ -118,58 +124,58 @@ def report(
     draws: int = 32,
     seed: int = 0,
 ) -> ReportPage:
-    """Makes one page of what runs are, what they reported, and what their heads do.
+    """Makes one page of the settings, reports and heads of finished runs.
 
-    A page has at most 2.5 million bytes where it can: where it would be larger, fewer draws, and
-    then fewer sentences, at least one of each run, stand in it, and it says so.
+    A page has at most 2.5 million bytes if possible: a larger one first gets fewer samples, then
+    fewer sentences, but at least one per run, and says so.
 
     Args:
         runs: A finished run or several, or their folders.
-        path: Where to write the page too.
-        part: Where the sentences are from: train, valid or test.
-        sentences: Sentences that are read, or blocks of running text: what every head is measured
-            on.
-        shown: Sentences whose heads are shown one by one.
-        draws: Draws of the heads of each that is shown; from 25 on it is known how heavy the tail
-            of their weights is.
-        seed: Of the draws.
+        path: Where to save the page.
+        part: Part of the corpus: train, valid or test.
+        sentences: Number of sentences, or blocks of running text, for the measures of heads.
+        shown: Number of sentences whose maps are shown.
+        draws: Number of samples of the heads of each shown sentence; from 25 on the page has the
+            Pareto k-hat of its importance weights.
+        seed: Seed of the samples.
 
     Raises:
-        ValueError: An option is out of range, or a folder holds no run.
+        ValueError: An option is out of range, or a folder has no run.
         OSError: The page cannot be written.
     """
-    asked = {"sentences": sentences, "shown": shown, "draws": draws}
-    check_least(asked, sentences=1, shown=1, draws=2)
+    counts = {"sentences": sentences, "shown": shown, "draws": draws}
+    check_least(counts, sentences=1, shown=1, draws=2)
     check_seed(seed)
     check_choice("part", part, PARTS)
     opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
-    found = []
+    contents = []
     for name, run in zip(distinct_names([run.path for run in opened]), opened, strict=True):
-        found.append(_gather_run(run, name, part, sentences, shown, draws, seed))
-    unread = {each.facts["name"]: each.facts["unread"] for each in found if "unread" in each.facts}
-    page = ReportPage(_fit_page(found, shown, draws), unread)
+        contents.append(_gather_run(run, name, part, sentences, shown, draws, seed))
+    facts = [content.facts for content in contents]
+    unread = {fact["name"]: fact["unread"] for fact in facts if "unread" in fact}
+    page = ReportPage(_fit_page(contents, shown, draws), unread)
     if path is not None:
         page.save(path)
     return page
 
 
 def _open_runs(runs: Sequence[Named]) -> list[Run]:
-    """The runs, each corpus made once."""
+    """Opens the runs; runs with the same data share one corpus."""
     if not isinstance(runs, Iterable):
         raise ValueError(f"runs must be a run, its folder, or a list of such, got {shown(runs)}")
     opened = [open_run(run) for run in runs]
     if not opened:
         raise ValueError("runs must be at least one")
-    makers: dict[Data, Run] = {}
+    first_runs: dict[Data, Run] = {}
     for run in opened:
-        first = makers.setdefault(run.settings.data, run)
+        first = first_runs.setdefault(run.settings.data, run)
         if first is not run and run.given is None and not run.settings.in_memory:
             run.given = _share_corpus(first, run)
     return opened
 
 
 def _share_corpus(first: Run, run: Run) -> Corpus | None:
-    """The corpus of another run of the same options; None where it cannot be made."""
+    """The corpus of another run with the same options; None if it cannot be made."""
     try:
         check_own_corpus(run, first.corpus)
     except (OSError, ValueError):
@@ -179,48 +185,49 @@ def _share_corpus(first: Run, run: Run) -> Corpus | None:
 
 def _gather_run(
     run: Run, name: str, part: str, sentences: int, shown: int, draws: int, seed: int
-) -> _Gathered:
-    """All that is known of a run; without its text, what its folder says."""
+) -> _RunContent:
+    """Gathers the content of a run; without its text, only that of its folder."""
     facts = gather_facts(run, name) | {"curves": gather_curves(run.metrics)}
     facts["selection"] = dict(run.results.selection) if run.results else {}
     try:
         text: Part = getattr(run.corpus, part)
     except (OSError, ValueError) as reason:
-        return _Gathered({**facts, "unread": one_line_message(reason)}, [])
-    some = text.first(sentences)
-    facts["read"] = {"part": part, "unit": text.unit, "measured": len(some), "draws": draws}
+        return _RunContent({**facts, "unread": one_line_message(reason)}, [])
+    analysed = text.first(sentences)
+    facts["read"] = {"part": part, "unit": text.unit, "measured": len(analysed), "draws": draws}
     if list_blocks(run):
-        apart = measure_distances(run, some)
-        facts["grid"], facts["pairs"] = gather_grid(run, some, apart), gather_pairs(apart)
-    facts["calibration"] = gather_calibration(run, some)
-    chosen = choose_sentences(text, shown)
-    return _Gathered(facts, _gather_sentences(run, chosen, draws, seed))
+        divergences = measure_distances(run, analysed)
+        facts["grid"] = gather_grid(run, analysed, divergences)
+        facts["pairs"] = gather_pairs(divergences)
+    facts["calibration"] = gather_calibration(run, analysed)
+    shown_part = choose_sentences(text, shown)
+    return _RunContent(facts, _gather_sentences(run, shown_part, draws, seed))
 
 
 def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sentence]:
-    """The sentences of a part with their bounds and maps, in its order."""
-    found: dict[int, _Sentence] = {}
-    for batch in batches(part, TOKENS):
-        places = batch.sentences.tolist()
+    """Gathers the sentences of a part with their bounds and maps, in order."""
+    by_index: dict[int, _Sentence] = {}
+    for batch in batches(part, BATCH_TOKENS):
+        indices = batch.sentences.tolist()
         bounds = sentence_bounds(run.model, run.guide, batch, draws, seed)
-        texts = gather_texts(run, part.take(places), bounds)
-        links = [part.links[place] if part.links else frozenset() for place in places]
-        sides = [gather_sides(run, batch, row, each) for row, each in enumerate(links)]
-        number = draws if bounds.varies else 2
-        maps = gather_maps(run, batch, sides, number, KEPT, seed)
-        laws = gather_alignments(run, batch, sides)
-        for row, place in enumerate(places):
-            found[place] = _Sentence(texts[row], sides[row], maps[row], laws[row])
-    return [found[place] for place in sorted(found)]
+        texts = gather_texts(run, part.take(indices), bounds)
+        links = [part.links[index] if part.links else frozenset() for index in indices]
+        tokens = [gather_map_tokens(run, batch, row, gold) for row, gold in enumerate(links)]
+        samples = draws if bounds.varies else 2
+        maps = gather_maps(run, batch, tokens, samples, MAX_SAMPLES, seed)
+        alignments = gather_alignments(run, batch, tokens)
+        for row, index in enumerate(indices):
+            by_index[index] = _Sentence(texts[row], tokens[row], maps[row], alignments[row])
+    return [by_index[index] for index in sorted(by_index)]
 
 
-def _fit_page(found: Sequence[_Gathered], asked: int, draws: int) -> str:
-    """The page with as many draws, and then as many sentences, as it has room for."""
-    kept, shown = min(KEPT, draws), asked
+def _fit_page(contents: Sequence[_RunContent], requested: int, draws: int) -> str:
+    """Makes the page with as many samples, and then as many sentences, as fit."""
+    samples, count = min(MAX_SAMPLES, draws), requested
     while True:
-        runs = [each.to_json(shown, kept) for each in found]
-        said = {"made": find_revision(), "scores": list_scores(), "asked": asked}
-        page = fill_page({**said, "kept": kept, "runs": runs})
-        if len(page.encode()) <= LARGEST or (kept, shown) == (0, 1):
+        runs = [content.to_json(count, samples) for content in contents]
+        header = {"made": find_revision(), "scores": list_scores(), "asked": requested}
+        page = fill_page({**header, "kept": samples, "runs": runs})
+        if len(page.encode()) <= MAX_BYTES or (samples, count) == (0, 1):
             return page
-        kept, shown = (kept // 2, shown) if kept else (kept, shown - 1)
+        samples, count = (samples // 2, count) if samples else (samples, count - 1)

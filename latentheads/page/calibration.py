@@ -1,4 +1,4 @@
-"""Calibration on the page: how often tokens of some probability are right."""
+"""Calibration data of the page: accuracy of tokens by predicted probability."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["gather_calibration"]
 
 
 def gather_calibration(run: Run, part: Part) -> dict[str, Any]:
-    """The likeliest token of every place by its probability, ends of sentences apart.
+    """Bins the most likely token of every position by its probability, EOS excluded.
 
-    Heads stand at their prior's location, and alignments are summed.
+    Heads are set to their prior's location, and alignments are summed over.
 
     Args:
         run: The run.
         part: The sentences.
 
     Returns:
-        ``bins`` with ``tokens``, the mean probability that was ``said`` and the share that is
-        ``right``, ``error`` and ``overconfidence``; nothing of a language model.
+        ``bins`` with ``tokens``, their number, ``said``, the mean probability, and ``right``, the
+        accuracy; ``error`` and ``excess``. Empty for a language model.
     """
     if run.source is None:
         return {}
@@ -34,8 +34,8 @@ def gather_calibration(run: Run, part: Part) -> dict[str, Any]:
         return {}
     columns = (bins.count.tolist(), bins.confidence.tolist(), bins.accuracy.tolist())
     rows = [
-        {"tokens": int(tokens), "said": said, "right": right}
-        for tokens, said, right in zip(*columns, strict=True)
+        {"tokens": int(tokens), "said": confidence, "right": accuracy}
+        for tokens, confidence, accuracy in zip(*columns, strict=True)
         if tokens
     ]
     return {"bins": rows, "error": bins.error, "excess": bins.overconfidence}

@@ -1,4 +1,4 @@
-"""The metrics of a training, as lines over its updates."""
+"""The metrics of training, as curves over optimiser steps."""
 
 from __future__ import annotations
 
@@ -9,75 +9,77 @@ from latentheads.names import SELECTION, attention_type_of, latent_of
 
 __all__ = ["gather_curves"]
 
-MOST = 300
-"""Evaluations that a line shows: of more, some are left out."""
+MAX_POINTS = 300
+"""Maximum number of evaluations in a line; of more, evenly spaced ones are kept."""
 
 Record = Mapping[str, Any]
 
 
 def gather_curves(records: Sequence[Record]) -> dict[str, Any]:
-    """The bound and its company, the KL of each chain, and how many heads are expected to speak.
+    """Gathers the bound and related metrics, the KL per attention type, and expected active heads.
 
     Args:
         records: Those of ``metrics.jsonl``.
 
     Returns:
-        ``steps``, and lines of as many values by their names; nothing where nothing was noted.
+        ``steps``, and curves of the same length by name; empty without records.
     """
     if not records:
         return {}
-    shown = _thin_out(records)
-    found = {
-        "steps": [record["step"] for record in shown],
-        "bound": _read_bounds(shown),
-        "kl": _sum_chains([record.get("kl_by_site") or {} for record in shown]),
-        "speaking": _sum_chains([_count_speaking(record) for record in shown]),
-        **_read_truth(shown[-1]["valid"]),
+    kept = _thin_out(records)
+    curves = {
+        "steps": [record["step"] for record in kept],
+        "bound": _read_bounds(kept),
+        "kl": _sum_by_type([record.get("kl_by_site") or {} for record in kept]),
+        "speaking": _sum_by_type([_count_active(record) for record in kept]),
+        **_read_true_log_prob(kept[-1]["valid"]),
     }
-    return {name: value for name, value in found.items() if value not in ({}, None)}
+    return {name: value for name, value in curves.items() if value not in ({}, None)}
 
 
 def _thin_out(records: Sequence[Record]) -> list[Record]:
-    """Evenly spaced records, the last among them."""
-    stride = -(-len(records) // MOST)
+    """Keeps evenly spaced records, including the last."""
+    stride = -(-len(records) // MAX_POINTS)
     return list(records[::-1][::stride])[::-1]
 
 
 def _read_bounds(records: Sequence[Record]) -> dict[str, list[float | None]]:
-    """The bound, what it is made of, and the exact value, or the plug-in network's where not known.
+    """The ELBO, its terms, and the exact log p, or the plug-in value if that is unknown.
 
-    Beside an exact log p the plug-in network, which is then the same, says nothing.
+    Beside an exact log p the plug-in value is left out, because it is the same.
     """
     valid = [record["valid"] for record in records]
-    exact = any(each.get("exact") is not None for each in valid)
-    names = ("elbo", "log_likelihood", "exact" if exact else "plug_in")
-    found = {name: [each.get(name) for each in valid] for name in names}
-    return {**found, "objective": [record["objective"] for record in records]}
+    has_exact = any(metrics.get("exact") is not None for metrics in valid)
+    names = ("elbo", "log_likelihood", "exact" if has_exact else "plug_in")
+    curves = {name: [metrics.get(name) for metrics in valid] for name in names}
+    return {**curves, "objective": [record["objective"] for record in records]}
 
 
-def _read_truth(valid: Record) -> dict[str, Any]:
-    """The log p of the corpus; where it is not known of every sentence, of how many of them."""
-    known, every = valid.get("truth_sentences"), valid.get("sentences")
-    some = None if known in (None, every) else [known, every]
-    return {"truth": valid.get("truth"), "truth_of": some}
+def _read_true_log_prob(valid: Record) -> dict[str, Any]:
+    """The true log p of the corpus and, if it is known for some sentences only, their number."""
+    known, total = valid.get("truth_sentences"), valid.get("sentences")
+    counts = None if known in (None, total) else [known, total]
+    return {"truth": valid.get("truth"), "truth_of": counts}
 
 
-def _count_speaking(record: Record) -> dict[str, float]:
-    """How many heads of a block are expected to speak, a mean over its tasks."""
+def _count_active(record: Record) -> dict[str, float]:
+    """The expected number of active heads of a block, averaged over tasks."""
     blocks = record.get("selection") or {}
     return {name: sum(map(sum, rows)) / len(rows) for name, rows in blocks.items()}
 
 
-def _sum_chains(records: Iterable[Mapping[str, float | None]]) -> dict[str, list[float]]:
-    """The sums over the blocks of each chain, for each record."""
+def _sum_by_type(records: Iterable[Mapping[str, float | None]]) -> dict[str, list[float]]:
+    """Sums over the blocks of each attention type, for each record."""
     rows = list(records)
-    chains = dict.fromkeys(_name_chain(name) for row in rows for name in row)
+    groups = dict.fromkeys(_group_of(name) for row in rows for name in row)
     return {
-        chain: [sum(v or 0.0 for n, v in row.items() if _name_chain(n) == chain) for row in rows]
-        for chain in chains
+        group: [
+            sum(v or 0.0 for name, v in row.items() if _group_of(name) == group) for row in rows
+        ]
+        for group in groups
     }
 
 
-def _name_chain(name: str) -> str:
-    """The chain of a block or of what is drawn there; which heads speak stands apart."""
+def _group_of(name: str) -> str:
+    """The attention type of a block or site; sites of the selection are a group of their own."""
     return SELECTION if latent_of(name) == SELECTION else attention_type_of(name)

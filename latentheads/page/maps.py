@@ -1,4 +1,4 @@
-"""Where the heads of a sentence look: maps under the guide, beside the prior's, and alignments."""
+"""Attention maps of a sentence under the guide and under the prior, and alignments."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from latentheads.batch import Batch
-from latentheads.guide import WithSelection
-from latentheads.metrics.alignment import Links
-from latentheads.names import ALIGNMENT, ATTENTION_TYPES, side_of
-from latentheads.page.packing import code_weights, find_stride, pool_weights
-from latentheads.reading.alignments import (
+from latentheads.analysis.alignments import (
     DISTRIBUTIONS,
     AlignmentDistributions,
     alignment_distributions,
     samples_alignments,
 )
-from latentheads.reading.labels import name_positions, name_sides, name_tokens
-from latentheads.reading.record import Recording, readings
-from latentheads.reading.samples import NO_NOISE, prior_readings, summarise_draws
+from latentheads.analysis.labels import name_positions, name_queries_and_keys, name_tokens
+from latentheads.analysis.record import Recording, record_heads
+from latentheads.analysis.samples import NO_NOISE, record_prior_heads, summarise_samples
+from latentheads.batch import Batch
+from latentheads.guide import WithSelection
+from latentheads.metrics.alignment import Links
+from latentheads.names import ALIGNMENT, ATTENTION_TYPES, side_of
+from latentheads.page.packing import pool_weights, pooling_stride, quantise_weights
 from latentheads.runs.run import Run
 
-__all__ = ["Maps", "Side", "gather_alignments", "gather_maps", "gather_sides"]
+__all__ = ["HeadMaps", "MapTokens", "gather_alignments", "gather_map_tokens", "gather_maps"]
 
 Weights = Float[Tensor, "draw head row column"]
 
 
 @dataclass(frozen=True)
-class Side:
-    """The tokens at the rows and columns of the maps of a chain, in one sentence.
+class MapTokens:
+    """The tokens at the rows and columns of the maps of an attention type, in one sentence.
 
     Attributes:
-        rows: A token each.
-        columns: The same.
-        predicts: The token that each row predicts; none where it predicts nothing.
+        rows: Label of the token at each row.
+        columns: Label of the token at each column.
+        predicts: The token that each row predicts; empty for an encoder.
         links: Gold links, as rows and columns.
     """
 
@@ -52,11 +52,11 @@ class Side:
 
     @property
     def stride(self) -> tuple[int, int]:
-        """How many tokens share a row of a map, and a column."""
-        return find_stride(len(self.rows), len(self.columns))
+        """The number of tokens that share a row of a map, and a column."""
+        return pooling_stride(len(self.rows), len(self.columns))
 
-    def cut(self, weights: Float[Tensor, "head query key"]) -> Float[Tensor, "head row column"]:
-        """A sentence's part of the weights of a batch, neighbours pooled in long ones."""
+    def pool(self, weights: Float[Tensor, "head query key"]) -> Float[Tensor, "head row column"]:
+        """A sentence's part of a batch's weights; neighbours are pooled in long sentences."""
         return pool_weights(weights[:, : len(self.rows), : len(self.columns)], self.stride)
 
     def to_json(self) -> dict[str, Any]:
@@ -72,47 +72,53 @@ class Side:
 
 
 def _pool_names(names: Sequence[str], stride: int) -> list[str]:
-    """A name for each cell of a map: of tokens that share one, the first and the last."""
+    """The label of each cell: if tokens share it, the first and the last."""
     if stride == 1:
         return list(names)
     cells = (names[start : start + stride] for start in range(0, len(names), stride))
     return [cell[0] if len(cell) == 1 else f"{cell[0]} … {cell[-1]}" for cell in cells]
 
 
-def gather_sides(run: Run, batch: Batch, place: int, links: Links = frozenset()) -> dict[str, Side]:
-    """The tokens at the rows and columns of each chain.
+def gather_map_tokens(
+    run: Run, batch: Batch, index: int, links: Links = frozenset()
+) -> dict[str, MapTokens]:
+    """Labels the rows and columns of the maps of each attention type.
 
     Args:
         run: The run.
         batch: Its sentences.
-        place: Which of them.
+        index: Index of the sentence.
         links: Gold links between source and target tokens.
     """
-    real = batch.target[place][batch.target_valid[place]].tolist()
-    target = name_tokens(run.target, real)
-    gold = [(word, key) for key, word in links]
-    found = {}
-    for chain in dict.fromkeys(block.attention_type for block in Recording(run.model).attending):
-        rows, columns = name_sides(batch, chain, run.source, run.target, place)
-        decodes, crosses = side_of(chain) == "decoder", chain == ATTENTION_TYPES[2]
-        found[chain] = Side(rows, columns, target if decodes else [], gold if crosses else [])
+    token_ids = batch.target[index][batch.target_valid[index]].tolist()
+    target = name_tokens(run.target, token_ids)
+    gold_links = [(word, key) for key, word in links]
+    by_type = {}
+    for name in dict.fromkeys(
+        block.attention_type for block in Recording(run.model).attention_blocks
+    ):
+        rows, columns = name_queries_and_keys(batch, name, run.source, run.target, index)
+        predicted = target if side_of(name) == "decoder" else []
+        links_of_map = gold_links if name == ATTENTION_TYPES[2] else []
+        by_type[name] = MapTokens(rows, columns, predicted, links_of_map)
     if samples_alignments(run.model):
-        keys = name_positions(batch, run.source, run.target, place)
-        found[ALIGNMENT] = Side(target, keys, [], gold)
-    return found
+        keys = name_positions(batch, run.source, run.target, index)
+        by_type[ALIGNMENT] = MapTokens(target, keys, [], gold_links)
+    return by_type
 
 
 @dataclass(frozen=True)
-class Maps:
-    """The maps of some heads in one sentence, coded in bytes.
+class HeadMaps:
+    """The maps of a block's heads in one sentence, quantised to bytes.
 
     Attributes:
-        name: Of the block.
-        heads: What the heads are called.
-        silent: The heads that say nothing in this sentence.
-        parts: ``mean`` under the guide; where heads vary also ``deviation``, ``low`` and ``high``;
-            where those of the prior differ also ``prior``, its mean. Of alignments the laws.
-        draws: Some draws of the guide; none where heads do not vary.
+        name: Name of the block.
+        heads: Labels of the heads.
+        silent: The heads that are inactive in this sentence.
+        parts: ``mean`` under the guide; for heads with noise also ``deviation``, ``low`` and
+            ``high``; if the prior differs also its mean, ``prior``. For alignments the
+            distributions.
+        draws: Some samples from the guide; none without noise.
     """
 
     name: str
@@ -122,7 +128,7 @@ class Maps:
     draws: NDArray[np.uint8]
 
     def to_json(self, draws: int) -> dict[str, Any]:
-        """A description by which the page finds the maps in the bytes."""
+        """The description by which the page locates the maps in the bytes."""
         return {
             "name": self.name,
             "heads": self.heads,
@@ -137,87 +143,98 @@ class Maps:
 
 
 def gather_maps(
-    run: Run, batch: Batch, sides: Sequence[dict[str, Side]], draws: int, kept: int, seed: int
-) -> list[list[Maps]]:
-    """Reads the heads of every block under draws of the guide, and of the prior.
+    run: Run, batch: Batch, tokens: Sequence[dict[str, MapTokens]], draws: int, kept: int, seed: int
+) -> list[list[HeadMaps]]:
+    """Samples the attention weights of every block from the guide and from the prior.
 
-    Selections of heads stand at their likeliest.
+    Selections of heads are set to their mode.
 
     Args:
         run: The run.
         batch: Its sentences.
-        sides: What stands at rows and columns in each.
-        draws: Number of draws.
-        kept: How many of them are kept one by one.
-        seed: Of the noise.
+        tokens: The tokens of each sentence, by attention type.
+        draws: Number of samples.
+        kept: Number of samples that are kept one by one.
+        seed: Seed of the noise.
 
     Returns:
-        For each sentence, those of each block that attends.
+        For each sentence, the maps of each attention block.
     """
     model, guide = run.model, run.guide
     with WithSelection(guide):
-        guided = (heads for _, heads in readings(model, [batch] * draws, guide, seed))
-        posterior = _collect_draws(guided, sides)
-    prior = _collect_draws(prior_readings(model, guide, batch, draws, seed), sides)
+        recordings = (heads for _, heads in record_heads(model, [batch] * draws, guide, seed))
+        posterior = _collect_weights(recordings, tokens)
+    prior = _collect_weights(record_prior_heads(model, guide, batch, draws, seed), tokens)
     return [
         [
             _summarise_block(
-                block.name, posterior[place, block.name], prior[place, block.name], kept
+                block.name, posterior[index, block.name], prior[index, block.name], kept
             )
-            for block in Recording(model).attending
+            for block in Recording(model).attention_blocks
         ]
-        for place in range(len(batch))
+        for index in range(len(batch))
     ]
 
 
-def _collect_draws(
-    passes: Iterable[Recording], sides: Sequence[dict[str, Side]]
+def _collect_weights(
+    passes: Iterable[Recording], tokens: Sequence[dict[str, MapTokens]]
 ) -> dict[tuple[int, str], Weights]:
-    """The weights of all draws, by sentence and block; only what a map shows is kept of each."""
-    found: dict[tuple[int, str], list[Tensor]] = defaultdict(list)
+    """Collects the weights of all samples by sentence and block, pooled to the size of a map."""
+    samples: dict[tuple[int, str], list[Tensor]] = defaultdict(list)
     for heads in passes:
-        for block in heads.attending:
+        for block in heads.attention_blocks:
             weights = heads[block.name].weights
-            for place, side in enumerate(sides):
-                found[place, block.name].append(side[block.attention_type].cut(weights[place]))
-    return {key: torch.stack(each) for key, each in found.items()}
+            for index, by_type in enumerate(tokens):
+                samples[index, block.name].append(
+                    by_type[block.attention_type].pool(weights[index])
+                )
+    return {key: torch.stack(weights_of_block) for key, weights_of_block in samples.items()}
 
 
-def _summarise_block(name: str, posterior: Weights, prior: Weights, kept: int) -> Maps:
-    drawn = summarise_draws(posterior)
-    parts = {"mean": drawn.mean}
-    varies = bool((drawn.deviation > NO_NOISE).any())
+def _summarise_block(name: str, posterior: Weights, prior: Weights, kept: int) -> HeadMaps:
+    statistics = summarise_samples(posterior)
+    parts = {"mean": statistics.mean}
+    varies = bool((statistics.deviation > NO_NOISE).any())
     if varies:
-        parts |= {"deviation": drawn.deviation, "low": drawn.low, "high": drawn.high}
+        parts |= {"deviation": statistics.deviation, "low": statistics.low, "high": statistics.high}
     if not torch.equal(posterior.nan_to_num(), prior.nan_to_num()):
-        parts["prior"] = summarise_draws(prior).mean
-    return Maps(
+        parts["prior"] = summarise_samples(prior).mean
+    return HeadMaps(
         name,
         [str(head) for head in range(posterior.shape[1])],
         posterior[0].isnan().all(-1).all(-1).tolist(),
-        {part: code_weights(values) for part, values in parts.items()},
-        code_weights(posterior[: kept if varies else 0]),
+        {part: quantise_weights(values) for part, values in parts.items()},
+        quantise_weights(posterior[: kept if varies else 0]),
     )
 
 
-def gather_alignments(run: Run, batch: Batch, sides: Sequence[dict[str, Side]]) -> list[list[Maps]]:
-    """Where the words of each sentence point under prior, guide and exact posterior.
+def gather_alignments(
+    run: Run, batch: Batch, tokens: Sequence[dict[str, MapTokens]]
+) -> list[list[HeadMaps]]:
+    """Computes prior, guide and exact posterior of the alignment of each sentence.
 
     Args:
         run: The run.
         batch: Its sentences.
-        sides: What stands at rows and columns in each.
+        tokens: The tokens of each sentence, by attention type.
 
     Returns:
-        One for each sentence; none of a run that draws no alignments.
+        The maps of each sentence; empty for a run without latent alignments.
     """
     if not samples_alignments(run.model):
-        return [[] for _ in sides]
-    laws = alignment_distributions(run.model, run.guide, batch)
-    return [[_read_laws(laws, place, side[ALIGNMENT])] for place, side in enumerate(sides)]
+        return [[] for _ in tokens]
+    distributions = alignment_distributions(run.model, run.guide, batch)
+    return [
+        [_make_alignment_maps(distributions, index, by_type[ALIGNMENT])]
+        for index, by_type in enumerate(tokens)
+    ]
 
 
-def _read_laws(laws: AlignmentDistributions, place: int, side: Side) -> Maps:
-    parts = {law: code_weights(side.cut(getattr(laws, law)[place])) for law in DISTRIBUTIONS}
-    none = np.zeros((0, *parts[DISTRIBUTIONS[0]].shape), np.uint8)
-    return Maps(ALIGNMENT, list(laws.heads), [False] * len(laws.heads), parts, none)
+def _make_alignment_maps(
+    distributions: AlignmentDistributions, index: int, tokens: MapTokens
+) -> HeadMaps:
+    weights = {name: getattr(distributions, name)[index] for name in DISTRIBUTIONS}
+    parts = {name: quantise_weights(tokens.pool(values)) for name, values in weights.items()}
+    no_samples = np.zeros((0, *parts[DISTRIBUTIONS[0]].shape), np.uint8)
+    heads = list(distributions.heads)
+    return HeadMaps(ALIGNMENT, heads, [False] * len(heads), parts, no_samples)

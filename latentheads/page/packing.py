@@ -1,4 +1,4 @@
-"""Maps of weights as text: coded in a byte each, deflated, in base64."""
+"""Packs attention maps as text: quantised to bytes, deflated, in base64."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["CELLS", "SIDE", "code_weights", "find_stride", "pack_maps", "pool_weights"]
+__all__ = [
+    "MAX_CELLS",
+    "MAX_SIDE",
+    "pack_maps",
+    "pool_weights",
+    "pooling_stride",
+    "quantise_weights",
+]
 
-CELLS, SIDE = 256 * 64, 256
-"""Cells of a map, and cells along one of its sides, at most."""
+MAX_CELLS, MAX_SIDE = 256 * 64, 256
+"""Maximum number of cells of a map, and of cells along one side."""
 
 Bytes = NDArray[np.uint8]
 
 
-def find_stride(queries: int, keys: int) -> tuple[int, int]:
-    """How many queries, and how many keys, share a cell, so that a map is not too large."""
-    stride = [max(1, math.ceil(queries / SIDE)), max(1, math.ceil(keys / SIDE))]
-    while math.ceil(queries / stride[0]) * math.ceil(keys / stride[1]) > CELLS:
+def pooling_stride(queries: int, keys: int) -> tuple[int, int]:
+    """The number of queries and of keys that share a cell, so that a map is not too large."""
+    stride = [max(1, math.ceil(queries / MAX_SIDE)), max(1, math.ceil(keys / MAX_SIDE))]
+    while math.ceil(queries / stride[0]) * math.ceil(keys / stride[1]) > MAX_CELLS:
         longer = queries / stride[0] < keys / stride[1]
         stride[longer] += 1
     return stride[0], stride[1]
@@ -33,7 +40,7 @@ def find_stride(queries: int, keys: int) -> tuple[int, int]:
 def pool_weights(
     weights: Float[Tensor, "*batch query key"], stride: tuple[int, int]
 ) -> Float[Tensor, "*batch row column"]:
-    """Means over neighbouring queries, sums over neighbouring keys: rows still sum to 1."""
+    """Averages over neighbouring queries and sums over neighbouring keys; rows still sum to 1."""
     queries, keys = stride
     if queries > 1:
         weights = torch.stack([part.mean(-2) for part in weights.split(queries, -2)], -2)
@@ -42,16 +49,16 @@ def pool_weights(
     return weights
 
 
-def code_weights(weights: Tensor) -> Bytes:
-    """Numbers in 0 ... 1 as bytes: 255 times the square root, which tells small ones apart.
+def quantise_weights(weights: Tensor) -> Bytes:
+    """Quantises numbers in [0, 1] to bytes: 255 times the square root, finer for small numbers.
 
-    NaN, as of a silent head, becomes 0.
+    NaN, as of an inactive head, becomes 0.
     """
     values = weights.double().nan_to_num().clamp(0, 1).sqrt() * 255
     return np.asarray(values.round().to(torch.uint8).cpu().numpy())
 
 
 def pack_maps(maps: Iterable[Bytes]) -> str:
-    """Maps behind each other, deflated as a browser inflates, in base64."""
-    raw = b"".join(each.tobytes() for each in maps)
+    """Concatenates maps, deflates them, and encodes them in base64."""
+    raw = b"".join(values.tobytes() for values in maps)
     return base64.b64encode(zlib.compress(raw, 9)).decode("ascii")

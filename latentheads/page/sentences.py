@@ -1,4 +1,4 @@
-"""The sentences that a page shows: which they are, their text and their bounds."""
+"""The sentences that a page shows, with their text and bounds."""
 
 from __future__ import annotations
 
@@ -18,73 +18,73 @@ from latentheads.runs.run import Run
 
 __all__ = ["choose_sentences", "gather_texts"]
 
-LENGTH = 12
-"""Tokens of a sentence that is seen at a glance."""
+PREFERRED_LENGTH = 12
+"""Tokens of a sentence whose maps are easy to read."""
 
 BOUNDS = ("elbo", "kl", "iwae", "exact", "plug_in")
 
 
 def choose_sentences(part: Part, number: int) -> Part:
-    """The sentences whose longer side is nearest to a length that the eye takes in, in order."""
-    nearest = np.argsort(np.abs(part.lengths - LENGTH), kind="stable")[:number]
+    """Selects the sentences whose longer side is closest to the preferred length, in order."""
+    nearest = np.argsort(np.abs(part.lengths - PREFERRED_LENGTH), kind="stable")[:number]
     return part.take(np.sort(nearest))
 
 
 def gather_texts(run: Run, part: Part, bounds: SentenceBounds) -> list[dict[str, Any]]:
-    """Each sentence beside the run's own translation and its bound.
+    """Gathers each sentence with the run's own translation and its bounds.
 
     Args:
         run: The run.
         part: The sentences.
         bounds: Their bounds.
     """
-    written = _translate(run, part)
+    translations = _translate(run, part)
     return [
         {
-            **_read_text(run, part, place),
-            "hypothesis": written[place],
-            "bounds": _read_bounds(bounds, place),
+            **_read_text(run, part, index),
+            "hypothesis": translations[index],
+            "bounds": _read_bounds(bounds, index),
         }
-        for place in range(len(part))
+        for index in range(len(part))
     ]
 
 
 def _translate(run: Run, part: Part) -> Sequence[str | None]:
-    """The run's own translations; None of each sentence of a language model."""
+    """The run's own translations; None for each sentence of a language model."""
     if run.source is None:
         return [None] * len(part)
     with fixed_noise(run.settings.seed, run.model.device):
         return translate_part(run.model, run.guide, run.target, part, run.settings.decode)
 
 
-def _read_text(run: Run, part: Part, place: int) -> dict[str, str | None]:
-    found: dict[str, str | None] = dict.fromkeys(("source", "task"))
-    found["reference"] = decode_text(run.target, part.targets[place].tolist()).strip()
+def _read_text(run: Run, part: Part, index: int) -> dict[str, str | None]:
+    texts: dict[str, str | None] = dict.fromkeys(("source", "task"))
+    texts["reference"] = decode_text(run.target, part.targets[index].tolist()).strip()
     if part.references:
-        found["reference"] = part.references[place]
+        texts["reference"] = part.references[index]
     if run.source is not None and part.sources is not None:
-        found["source"] = run.source.decode(part.sources[place].tolist())
+        texts["source"] = run.source.decode(part.sources[index].tolist())
     if part.task is not None and part.mixture is not None:
-        found["task"] = part.mixture.names[part.task[place]]
-    return found
+        texts["task"] = part.mixture.names[part.task[index]]
+    return texts
 
 
-def _read_bounds(bounds: SentenceBounds, place: int) -> dict[str, float | str | None]:
-    """The figures of a sentence in nats a token, k-hat, and in nats what all sentences share."""
-    tokens = float(bounds.tokens[place])
-    nats = {name: _pick(getattr(bounds, name), place) for name in BOUNDS}
-    found = {name: None if value is None else value / tokens for name, value in nats.items()}
-    tail, shared = _pick_tail(bounds.pareto_k, place), float(bounds.shared_kl)
-    return {**found, "tokens": tokens, "pareto_k": tail, "shared_kl": shared}
+def _read_bounds(bounds: SentenceBounds, index: int) -> dict[str, float | str | None]:
+    """The bounds of a sentence in nats per token, the Pareto k-hat, and the shared KL in nats."""
+    tokens = float(bounds.tokens[index])
+    nats = {name: _finite_or_none(getattr(bounds, name), index) for name in BOUNDS}
+    per_token = {name: None if v is None else v / tokens for name, v in nats.items()}
+    tail, shared = _pareto_k(bounds.pareto_k, index), float(bounds.shared_kl)
+    return {**per_token, "tokens": tokens, "pareto_k": tail, "shared_kl": shared}
 
 
-def _pick_tail(values: Tensor | None, place: int) -> float | str | None:
-    """The shape of a tail; ``none`` where the largest weights are equal."""
-    equal = values is not None and float(values[place]) == -math.inf
-    return "none" if equal else _pick(values, place)
+def _pareto_k(values: Tensor | None, index: int) -> float | str | None:
+    """The shape of the tail; ``none`` if the largest weights are equal."""
+    is_equal = values is not None and float(values[index]) == -math.inf
+    return "none" if is_equal else _finite_or_none(values, index)
 
 
-def _pick(values: Tensor | None, place: int) -> float | None:
-    """A number; None where it is not known."""
-    value = math.nan if values is None else float(values[place])
+def _finite_or_none(values: Tensor | None, index: int) -> float | None:
+    """A number; None if it is unknown or not finite."""
+    value = math.nan if values is None else float(values[index])
     return value if math.isfinite(value) else None

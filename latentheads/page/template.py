@@ -1,4 +1,4 @@
-"""Style, script and data in one file; no token in the data can become script."""
+"""Fills styles, scripts and data into one file; no text in the data can become a script."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ SCRIPTS = (
     "view_sentences",
     "page",
 )
-"""The scripts that the page runs, in this order."""
+"""The scripts of the page, in this order."""
 
 DIGITS = 6
-"""Digits of a figure in the page."""
+"""Significant digits of numbers in the page."""
 
 
 def fill_page(data: Mapping[str, Any]) -> str:
-    """Makes a page that reads nothing but itself.
+    """Makes a self-contained page.
 
     Args:
-        data: What it shows; null stands for what is no number.
+        data: Its data; null stands for numbers that are not finite.
     """
     names = ", ".join(run["name"] for run in data["runs"])
-    said = json.dumps(_shorten(finite(dict(data))), ensure_ascii=False, separators=(",", ":"))
+    encoded = json.dumps(_round(finite(dict(data))), ensure_ascii=False, separators=(",", ":"))
     parts = {
         "title": html.escape(f"latentheads: {names}"),
         "style": _read_file("page.css"),
         "script": "\n".join(_read_file(f"{name}.js") for name in SCRIPTS),
-        "data": said.replace("<", "\\u003c"),  # so that no text can end the element it stands in
+        "data": encoded.replace("<", "\\u003c"),  # so that no text can close the script element
     }
-    page = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read_file("page.html"))
-    return page.encode(errors="replace").decode()  # a folder may have a name that is no UTF-8
+    page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read_file("page.html"))
+    return page.encode(errors="replace").decode()  # the name of a folder may be invalid UTF-8
 
 
 def _read_file(name: str) -> str:
     return (files("latentheads.page") / "browser" / name).read_text(encoding="utf-8")
 
 
-def _shorten(value: Any) -> Any:
-    """A value with fewer digits."""
+def _round(value: Any) -> Any:
+    """Rounds all floats of a value to the significant digits of the page."""
     if isinstance(value, dict):
-        return {str(name): _shorten(each) for name, each in value.items()}
+        return {str(name): _round(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_shorten(each) for each in value]
+        return [_round(item) for item in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

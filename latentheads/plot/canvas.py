@@ -1,4 +1,4 @@
-"""The canvas of every picture, and how it is written."""
+"""The figure class of all plots, helpers to draw on it, and how it is saved."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ from torch import Tensor
 from latentheads.files import atomic_write
 from latentheads.metrics.alignment import Link
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
-from latentheads.plot.style import GOLD, GREY, MEANS, styled
+from latentheads.plot.style import GOLD, GREY, MEAN_CMAP, styled
 from latentheads.values import shown
 
 __all__ = [
     "WIDTH",
     "Picture",
     "add_legend",
-    "by_chain",
     "draw_map",
     "escape",
+    "format_number",
     "frame_links",
-    "largest",
-    "number_of",
+    "group_by_attention_type",
+    "largest_value",
     "pad_rows",
-    "read_spread",
     "save",
-    "say_nothing",
     "scale_by_log",
     "scale_negated_by_log",
+    "values_with_intervals",
+    "write_notice",
     "write_title",
 ]
 
 WIDTH = 7.5
-"""Inches of a figure that a page shows as it is, at most."""
+"""Width of a figure in inches, which pages show without scaling."""
 
-LETTERS = 12
-"""Letters of a title in an inch."""
+CHARACTERS_PER_INCH = 12
+"""Characters of a title per inch."""
 
-LACKING = r"Glyph (\d+) .* missing from"
-"""How matplotlib tells that no font has a letter, by its number."""
+MISSING_GLYPH = r"Glyph (\d+) .* missing from"
+"""The warning of matplotlib for a character that no font has."""
 
 
 class Picture(Figure):
-    """A figure in the style of the library; no window and no backend belongs to it.
+    """A matplotlib figure in the style of the library, without a window or a backend.
 
-    A notebook shows it by itself. What is drawn on it by hand is in that style too after
+    A notebook displays it. To use the style for what you draw on it, call
     ``matplotlib.style.use(lh.plot.STYLE)``.
 
     Args:
@@ -70,20 +70,20 @@ class Picture(Figure):
             super().__init__(figsize=(width, height), layout="constrained")
 
     def draw(self, renderer: Any) -> None:
-        """Draws it: some of what stands on an axis is made only now."""
+        """Draws the figure; matplotlib creates some artists, such as tick labels, only now."""
         with styled():
             super().draw(renderer)
 
     def savefig(self, *args: Any, **kwargs: Any) -> None:
-        """Writes it, and tells once of all letters that no font has."""
-        with styled(), _collect_lacking() as letters:
+        """Saves the figure, with one warning for all characters that no font has."""
+        with styled(), _collect_missing_glyphs() as missing:
             super().savefig(*args, **kwargs)
-        if letters:
-            some = ", ".join(f"{letter} (U+{ord(letter):04X})" for letter in letters[:3])
+        if missing:
+            examples = ", ".join(f"{c} (U+{ord(c):04X})" for c in missing[:3])
             warnings.warn(
-                f"no font of a picture has {len(letters)} of its letters, as {some}: name one that "
-                'has them, as matplotlib.rcParams["font.family"] or in a matplotlibrc, and draw '
-                "the picture anew",
+                f"{len(missing)} characters of a figure are in no font, such as {examples}: set a "
+                'font that has them as matplotlib.rcParams["font.family"] or in a matplotlibrc, '
+                "and draw the figure again",
                 stacklevel=2,
             )
 
@@ -94,87 +94,89 @@ class Picture(Figure):
 
 
 @contextmanager
-def _collect_lacking() -> Iterator[list[str]]:
-    """Collects the letters that no font has, of which matplotlib tells one by one, at each drawing.
+def _collect_missing_glyphs() -> Iterator[list[str]]:
+    """Collects the characters that no font has; matplotlib warns of each one at each drawing.
 
-    All other warnings are told. As all that catches warnings it is of one thread.
+    All other warnings are shown. Like all that catches warnings it is not thread-safe.
     """
-    letters: list[str] = []
+    missing: list[str] = []
     caught: list[warnings.WarningMessage] = []
     try:
         with warnings.catch_warnings(record=True) as caught:
-            warnings.filterwarnings("always", LACKING)
-            yield letters
+            warnings.filterwarnings("always", MISSING_GLYPH)
+            yield missing
     finally:
-        for each in caught:
-            if not (found := re.match(LACKING, str(each.message))):
-                warnings.showwarning(each.message, each.category, each.filename, each.lineno)
-            elif chr(int(found[1])) not in letters:
-                letters.append(chr(int(found[1])))
+        for warning in caught:
+            if not (match := re.match(MISSING_GLYPH, str(warning.message))):
+                warnings.showwarning(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
+            elif chr(int(match[1])) not in missing:
+                missing.append(chr(int(match[1])))
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Writes a figure whole or not at all; the ending of the name says how.
+    """Saves a figure atomically; the file extension determines the format.
 
     Raises:
         OSError: It cannot be written.
     """
     path = Path(path)
-    with atomic_write(path) as partial, styled():  # it may be no picture of this library
+    with atomic_write(path) as partial, styled():  # it may be a figure of another library
         figure.savefig(partial, format=path.suffix[1:] or "png")
 
 
-def by_chain(sites: Iterable[str]) -> dict[str, list[str]]:
-    """Sorts sites into chains, bottom to top."""
-    chains: dict[str, list[str]] = defaultdict(list)
+def group_by_attention_type(sites: Iterable[str]) -> dict[str, list[str]]:
+    """Groups sites by attention type, bottom to top."""
+    groups: dict[str, list[str]] = defaultdict(list)
     for site in sites:
-        chains[attention_type_of(site)].append(site)
-    order = [chain for chain in (*ATTENTION_TYPES, ALIGNMENT) if chain in chains]
-    return {chain: sorted(chains[chain], key=layer_of) for chain in order}
+        groups[attention_type_of(site)].append(site)
+    present = [name for name in (*ATTENTION_TYPES, ALIGNMENT) if name in groups]
+    return {name: sorted(groups[name], key=layer_of) for name in present}
 
 
-def largest(values: Iterable[Tensor]) -> float:
-    """The end of a colour scale from 0 for several tensors; silent heads are NaN in them."""
-    return max([1e-9, *(float(each.nan_to_num().max()) for each in values)])
+def largest_value(values: Iterable[Tensor]) -> float:
+    """The upper limit of a colour scale for several tensors, NaN left out."""
+    return max([1e-9, *(float(tensor.nan_to_num().max()) for tensor in values)])
 
 
-def check_some(name: str, given: Collection[Any]) -> None:
-    """Refuses nothing at all, of which there is no picture.
+def check_not_empty(name: str, values: Collection[Any]) -> None:
+    """Raises a ValueError if there is nothing to draw.
 
     Args:
-        name: What it is called, for the error.
-        given: What is drawn.
+        name: Name of the argument, for the message.
+        values: What is drawn.
     """
-    if not len(given):
+    if not len(values):
         raise ValueError(f"{name} must be at least one, got none")
 
 
-def label_of(name: str) -> str:
-    """The label of a line; one that begins with "_" would be left out of the legend."""
+def legend_label(name: str) -> str:
+    """A label for the legend; matplotlib leaves out labels that begin with "_"."""
     return f" {name}" if name.startswith("_") else name
 
 
 def escape(name: str) -> str:
-    """A name as a picture says it: between two dollars would stand a formula."""
+    """Escapes dollar signs, between which matplotlib would typeset a formula."""
     return name.replace("$", r"\$")
 
 
 def draw_map(axis: Any, values: Any, **options: Any) -> Any:
-    """Draws numbers as colours, within a frame; white where there are none.
+    """Draws an array as an image within a frame; NaN is white.
 
     Args:
-        axis: Where.
-        values: Rows of them.
-        **options: Of ``imshow``.
+        axis: The axes.
+        values: The array.
+        **options: Options of ``imshow``.
     """
     for side in axis.spines.values():
         side.set_visible(True)
     axis.tick_params(length=2)
-    return axis.imshow(values, **{"cmap": MEANS, "aspect": "auto", **options})
+    return axis.imshow(values, **{"cmap": MEAN_CMAP, "aspect": "auto", **options})
 
 
 def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
-    """Rows of numbers one below the other; NaN where one is shorter than another."""
+    """Stacks rows of numbers, padded with NaN."""
     rows = list(rows)
     padded = np.full((len(rows), max(map(len, rows))), np.nan)
     for cells, row in zip(padded, rows):
@@ -183,83 +185,80 @@ def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
 
 
 def frame_links(axis: Any, links: Collection[Link]) -> None:
-    """Frames the cells of gold links, keys to the right and queries downwards.
+    """Frames the cells of gold links, with keys on the x axis and queries on the y axis.
 
     Raises:
-        ValueError: A link is none of the map's cells.
+        ValueError: A link lies outside the map.
     """
     queries, keys = axis.images[-1].get_array().shape[:2]
     for link in links:
         if not (isinstance(link, tuple | list) and len(link) == 2):
-            raise ValueError(f"links must be pairs of places, got {shown(link)}")
+            raise ValueError(f"links must be pairs of indices, got {shown(link)}")
     for key, query in sorted(links):
         if not (0 <= key < keys and 0 <= query < queries):
             raise ValueError(
-                f"links must be pairs of places, of {keys} and of {queries}, got {key, query}"
+                f"links must be pairs of indices below {keys} and {queries}, got {key, query}"
             )
         corner = key - 0.5, query - 0.5
         axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.8))
 
 
-def read_spread(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]:
-    """A figure of every row, and how far its interval reaches down and up.
+def values_with_intervals(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]:
+    """Returns a value of every row, and its distances to the ends of its interval.
 
     Args:
         rows: Each may have ``NAME``, ``NAME_low`` and ``NAME_high``.
         name: The name.
     """
-    ends = (name, f"{name}_low", f"{name}_high")
-    middle, least, most = (
-        np.array([row.get(end, np.nan) for row in rows], dtype=float) for end in ends
+    columns = (name, f"{name}_low", f"{name}_high")
+    values, low, high = (
+        np.array([row.get(column, np.nan) for row in rows], dtype=float) for column in columns
     )
-    return middle, np.stack([middle - least, most - middle]).clip(0)  # NaN is not drawn
+    return values, np.stack([values - low, high - values]).clip(0)  # NaN is not drawn
 
 
-def say_nothing(axis: Any, text: str) -> None:
-    """Says in the middle of an axis why nothing is drawn there."""
+def write_notice(axis: Any, text: str) -> None:
+    """Writes on empty axes why nothing is drawn."""
     axis.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axis.transAxes)
 
 
 def add_legend(figure: Figure, columns: int = 3, **options: Any) -> None:
-    """Tells below a figure what its lines are, each once, whichever panel it is in."""
-    found: dict[str, Any] = {}
+    """Adds one legend below the figure, with each label of all panels once."""
+    handles: dict[str, Any] = {}
     for axis in figure.axes:
         for handle, name in zip(*axis.get_legend_handles_labels()):
-            found.setdefault(name, handle)
-    if found:
-        ncols = min(columns, len(found))
-        place = {"loc": "outside lower center", "ncols": ncols, **options}
-        figure.legend(list(found.values()), list(map(escape, found)), **place)
+            handles.setdefault(name, handle)
+    if handles:
+        columns = min(columns, len(handles))
+        options = {"loc": "outside lower center", "ncols": columns, **options}
+        figure.legend(list(handles.values()), list(map(escape, handles)), **options)
 
 
 def scale_by_log(axis: Any) -> None:
-    """Makes the y axis logarithmic, with plain numbers: few over decades and some within one."""
+    """Makes the y axis logarithmic, with plain numbers as tick labels."""
     axis.set_yscale("log")
     low, high = axis.get_ylim()
-    wide = high > 10 * low
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(6))
+    spans_decade = high > 10 * low
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if spans_decade else MaxNLocator(6))
     axis.yaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_minor_locator(NullLocator())
 
 
 def scale_negated_by_log(axis: Any) -> None:
-    """The same of values that are drawn negated: the least is on top, and numbers have their sign.
-
-    So what is higher is better.
-    """
+    """Scales negated values logarithmically, with their original sign: higher is better."""
     scale_by_log(axis)
     axis.yaxis.set_major_formatter("\N{MINUS SIGN}{x:g}")
     axis.invert_yaxis()
 
 
-def number_of(value: float | None, digits: int = 2) -> str:
-    """A number for a title."""
+def format_number(value: float | None, digits: int = 2) -> str:
+    """Formats a number for a title."""
     return "none" if value is None else f"{value:.{digits}f}"
 
 
 def write_title(figure: Figure, text: str) -> None:
-    """Writes lines above a figure, as they are, broken where they would be wider."""
-    letters = int(LETTERS * figure.get_figwidth())
-    cut = textwrap.TextWrapper(letters, break_on_hyphens=False).wrap
-    lines = [part for line in text.splitlines() for part in cut(line)]
+    """Sets the title above a figure and wraps its lines to the figure's width."""
+    width = int(CHARACTERS_PER_INCH * figure.get_figwidth())
+    wrap = textwrap.TextWrapper(width, break_on_hyphens=False).wrap
+    lines = [part for paragraph in text.splitlines() for part in wrap(paragraph)]
     figure.suptitle(escape("\n".join(lines)))

@@ -1,7 +1,8 @@
-"""Several networks side by side: recipes, numbers of heads, what is left of a pruned one."""
+"""Plots that compare networks: recipes, gaps of guides, numbers of heads, pruning curves."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,10 +14,10 @@ from latentheads.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
-    check_some,
+    check_not_empty,
     escape,
-    label_of,
-    read_spread,
+    legend_label,
+    values_with_intervals,
     write_title,
 )
 from latentheads.plot.style import (
@@ -25,12 +26,12 @@ from latentheads.plot.style import (
     GREY,
     MARKERS,
     RED,
-    TRUTH,
+    REFERENCE_LINE,
     VIOLET,
-    colours_of,
+    cycle_colours,
     in_style,
 )
-from latentheads.plot.training import truth_label
+from latentheads.plot.training import true_log_prob_label
 
 __all__ = ["draw_gaps", "draw_pruning", "draw_recipes", "draw_sweep"]
 
@@ -41,63 +42,67 @@ TERMS = (
     ("log_likelihood", "log-likelihood term", "|", RED),
     ("plug_in", "plug-in (no bound)", "x", GREY),
 )
-"""The figures that are drawn of a recipe: key in a row, title, mark and colour."""
+"""The values drawn for a recipe: key in a row, label, marker and colour."""
+
+DIGIT = 0.07
+"""Width in inches of a digit of a tick label."""
 
 
 @in_style
 def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
-    """Draws the bound of every recipe with its terms and intervals, a row a recipe.
+    """Draws the bound of every recipe with its terms and intervals, one row per recipe.
 
     Args:
-        rows: One dictionary a recipe with ``recipe`` and ``NAME``, ``NAME_low``, ``NAME_high`` for
-            elbo, iwae, exact, log_likelihood and plug_in; any of them may be missing, and
-            ``truth``, with ``truth_sentences`` of ``sentences`` whose truth it is.
-        title: What was trained.
+        rows: One dictionary per recipe with ``recipe``; with ``NAME``, ``NAME_low``, ``NAME_high``
+            for elbo, iwae, exact, log_likelihood and plug_in, any of which may be missing; and with
+            ``truth``, the true log p of ``truth_sentences`` of ``sentences``.
+        title: Second line of the title.
     """
-    check_some("rows", rows)
+    check_not_empty("rows", rows)
     terms = [term for term in TERMS if any(row.get(term[0]) is not None for row in rows)]
     half = 0.07 * len(terms)
     figure = Picture(WIDTH, 1.8 + (0.25 + 0.13 * len(terms)) * len(rows))
     axis = figure.subplots()
-    places = np.arange(len(rows))
-    for shift, (name, label, mark, colour) in zip(np.linspace(-half, half, len(terms)), terms):
-        middle, spread = read_spread(rows, name)
-        dots: dict[str, Any] = {"fmt": mark, "color": colour, "markersize": 6, "linewidth": 1.2}
-        axis.errorbar(middle, places + shift, xerr=spread, label=label, **dots)
-    for place in places[1:]:
-        axis.axhline(place - 0.5, color="0.9", linewidth=0.8, zorder=0)
+    positions = np.arange(len(rows))
+    for shift, (name, label, marker, colour) in zip(np.linspace(-half, half, len(terms)), terms):
+        values, intervals = values_with_intervals(rows, name)
+        style: dict[str, Any] = {"fmt": marker, "color": colour, "markersize": 6, "linewidth": 1.2}
+        axis.errorbar(values, positions + shift, xerr=intervals, label=label, **style)
+    for position in positions[1:]:
+        axis.axhline(position - 0.5, color="0.9", linewidth=0.8, zorder=0)
     if rows[0].get("truth") is not None:
-        axis.axvline(rows[0]["truth"], label=truth_label(rows[0]), **TRUTH)
-    axis.set_yticks(places, [escape(row["recipe"]) for row in rows])
+        axis.axvline(rows[0]["truth"], label=true_log_prob_label(rows[0]), **REFERENCE_LINE)
+    axis.set_yticks(positions, [escape(row["recipe"]) for row in rows])
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.set_xlabel("nats per target token (test): further right is better")
     axis.grid(axis="x")
     add_legend(figure)
-    write_title(figure, f"Bounds on log p, and what is none\n{title}")
+    write_title(figure, f"Bounds on log p, and values that are no bound\n{title}")
     return figure
 
 
 @in_style
 def draw_gaps(models: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "") -> Figure:
-    """Draws what each guide lacks of the exact posterior, a bar a guide and a panel a model.
+    """Draws the gap of each guide to the exact posterior, a bar per guide and a panel per model.
 
     Args:
-        models: The guides of every model, by what the model is: each with ``recipe``, ``gap``,
-            ``gap_low`` and ``gap_high``; the interval may be missing.
-        title: What the text is.
+        models: The rows of the guides of every model, by name of the model, each with ``recipe``,
+            ``gap``, ``gap_low`` and ``gap_high``; the interval may be missing.
+        title: Second line of the title.
     """
-    check_some("models", models)
+    check_not_empty("models", models)
     heights = [len(rows) for rows in models.values()]
     figure = Picture(WIDTH, 1.3 + 0.5 * len(models) + 0.27 * sum(heights))
     axes = figure.subplots(
         len(models), sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )
     for axis, (model, rows) in zip(axes.flat, models.items(), strict=True):
-        middle, spread = read_spread(rows, "gap")
-        reach = {"error_kw": {"elinewidth": 1.2, "capsize": 3}}
-        bars = axis.barh(range(len(rows)), middle, xerr=spread, height=0.6, color=BLUE, **reach)
-        axis.bar_label(bars, labels=[f"{gap:.4f}" for gap in middle], padding=6)
+        gaps, intervals = values_with_intervals(rows, "gap")
+        style: dict[str, Any] = {"height": 0.6, "color": BLUE}
+        style["error_kw"] = {"elinewidth": 1.2, "capsize": 3}
+        bars = axis.barh(range(len(rows)), gaps, xerr=intervals, **style)
+        axis.bar_label(bars, labels=[f"{gap:.4f}" for gap in gaps], padding=6)
         axis.set_yticks(range(len(rows)), [escape(row["recipe"]) for row in rows])
         axis.invert_yaxis()
         axis.tick_params(axis="y", length=0)
@@ -105,27 +110,27 @@ def draw_gaps(models: Mapping[str, Sequence[Mapping[str, Any]]], title: str = ""
         axis.set_title(escape(model), loc="left")
         axis.grid(axis="x")
     axes[-1, 0].set_xlabel("nats per target token (0: the exact posterior)")
-    write_title(figure, f"What each guide lacks of the exact posterior\n{title}")
+    write_title(figure, f"Gap of each guide to the exact posterior\n{title}")
     return figure
 
 
 @in_style
 def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
-    """Draws what is left of a run against the heads that are left: quality, size and speed.
+    """Draws quality, size and speed of a pruned run against the number of heads left.
 
     Args:
-        points: Those of a curve, the whole network first.
-        title: What was pruned.
+        points: Those of a pruning curve, the whole network first.
+        title: Second line of the title.
     """
     heads = [point["heads"] for point in points]
-    score = primary_score(points[0]["test"])
+    metric = primary_score(points[0]["test"])
     figure = Picture(WIDTH, 3.3)
-    axes = figure.subplots(1, 2 if score is None else 3, squeeze=False)
+    axes = figure.subplots(1, 2 if metric is None else 3, squeeze=False)
     *quality, cost = axes.flat
-    if score is not None:
-        values = [point["test"][score] for point in points]
-        quality[0].plot(heads, values, "D-", color=VIOLET, label=SCORES[score])
-        quality[0].set_ylabel(f"{SCORES[score]} (test)")
+    if metric is not None:
+        values = [point["test"][metric] for point in points]
+        quality[0].plot(heads, values, "D-", color=VIOLET, label=SCORES[metric])
+        quality[0].set_ylabel(f"{SCORES[metric]} (test)")
         quality[0].set_ylim(bottom=0)
     for name, label, line, colour in (
         ("elbo", "bound (ELBO)", "o-", BLUE),
@@ -143,20 +148,20 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
         axis.set_xlabel("heads left")
         axis.grid()
     add_legend(figure, columns=5)
-    write_title(figure, f"What is left when heads are removed\n{title}")
+    write_title(figure, f"Pruning: quality, size and speed by number of heads\n{title}")
     return figure
 
 
 @in_style
 def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
-    """Draws quality against the number of heads, a line a recipe, as the paper's figure 3.
+    """Draws quality against the number of heads, one line per recipe, as figure 3 of the paper.
 
     Args:
-        rows: One dictionary a recipe and number of heads, with intervals, as a sweep writes them.
-        title: What was trained.
+        rows: One dictionary per recipe and number of heads, with intervals, as a sweep writes them.
+        title: Second line of the title.
     """
-    check_some("rows", rows)
-    shown = [
+    check_not_empty("rows", rows)
+    panels = [
         (name, label)
         for name, label in (
             *((name, f"{SCORES[name]} (test)") for name in PRIMARY_SCORES),
@@ -167,28 +172,43 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
         )
         if any(name in row for row in rows)
     ]
-    columns = 2 if len(shown) > 1 else 1
-    lines = -(-len(shown) // columns)
+    columns = 2 if len(panels) > 1 else 1
+    lines = -(-len(panels) // columns)
     figure = Picture(WIDTH, 1.0 + 2.4 * lines)
     axes = figure.subplots(lines, columns, squeeze=False)
-    for axis in axes.flat[len(shown) :]:
+    for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
     recipes = list(dict.fromkeys(row["recipe"] for row in rows))
-    marks = dict(zip(recipes, zip(colours_of(len(recipes)), MARKERS * len(recipes))))
+    styles = dict(zip(recipes, zip(cycle_colours(len(recipes)), MARKERS * len(recipes))))
     ticks = sorted({row["heads"] for row in rows})
-    for axis, (name, label) in zip(axes.flat, shown):
-        for recipe, (colour, mark) in marks.items():
-            mine = [row for row in rows if row["recipe"] == recipe]
-            middle, spread = read_spread(mine, name)
-            heads = [row["heads"] for row in mine]
+    labelled = _space_ticks(ticks, 0.85 * (WIDTH / columns - 1))
+    for axis, (name, label) in zip(axes.flat, panels):
+        for recipe, (colour, marker) in styles.items():
+            recipe_rows = [row for row in rows if row["recipe"] == recipe]
+            values, intervals = values_with_intervals(recipe_rows, name)
+            heads = [row["heads"] for row in recipe_rows]
             axis.errorbar(
-                heads, middle, spread, fmt=f"{mark}-", color=colour, label=label_of(recipe)
+                heads, values, intervals, fmt=f"{marker}-", color=colour, label=legend_label(recipe)
             )
         axis.set_xscale("log", base=2)
-        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.set_xticks(labelled, [str(tick) for tick in labelled])
+        axis.set_xticks(ticks, [], minor=True)
+        if name == "parameters":
+            axis.yaxis.set_major_formatter("{x:,.0f}")
         axis.set_xlabel("heads of every block")
         axis.set_ylabel(label)
         axis.grid()
     add_legend(figure, columns=4)
     write_title(figure, f"Number of heads at constant width\n{title}")
     return figure
+
+
+def _space_ticks(ticks: Sequence[int], inches: float) -> list[int]:
+    """Selects the ticks of a logarithmic axis whose labels do not overlap, from the last on."""
+    octave = inches / max(1e-9, math.log2(ticks[-1] / ticks[0]))
+    kept = [ticks[-1]]
+    for tick in reversed(ticks[:-1]):
+        label_width = DIGIT * (len(str(tick)) + len(str(kept[0])) + 1) / 2
+        if octave * math.log2(kept[0] / tick) >= label_width:
+            kept.insert(0, tick)
+    return kept

@@ -1,7 +1,8 @@
-"""Pictures of the heads of several runs on one scale: divergence by layer, maps, roles."""
+"""Plots the heads of several runs on one scale: divergence by layer, maps of measures, roles."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,42 +14,44 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
+from latentheads.analysis import Role, role_map
+from latentheads.analysis.divergence import Divergence, pair_mean
+from latentheads.analysis.head_report import HeadReport
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
-    check_some,
+    check_not_empty,
     draw_map,
     escape,
-    label_of,
+    legend_label,
     pad_rows,
     write_title,
 )
-from latentheads.plot.style import ABOVE_ALL, MARKERS, MEANS, colours_of, in_style
-from latentheads.reading import Role, role_map
-from latentheads.reading.divergence import Divergence, pair_mean
-from latentheads.reading.head_report import HeadReport
-from latentheads.values import shown as said
+from latentheads.plot.style import DIVERGING_CMAP, GREY, MARKERS, MEAN_CMAP, cycle_colours, in_style
+from latentheads.values import shown
 
 __all__ = ["draw_averages", "draw_maps", "draw_roles"]
 
-LAYERS = 6
-"""Layers that an axis names all, at most."""
-CELLS = 12
-"""Heads side by side in a role map of several chains, at most."""
-LETTERS = 48
-"""Letters of a row's name, at most: the layout makes room for it beside the panels."""
+MAX_LAYERS = 6
+"""Maximum number of layers that all get a tick label."""
+MAX_COLUMNS = 12
+"""Maximum number of heads side by side in a role map of several attention types."""
+MAX_NAME = 48
+"""Maximum length of a row's name."""
 LINE = 0.2
-"""Inches of a line of a title; a figure has room for a heading and one line below it."""
+"""Height in inches of each line of a title after the second."""
 QUANTITIES = {
     "confidence": "confidence\nmean largest weight",
     "entropy": "entropy\nnats",
-    "importance": "importance\nhow much L feels it",
+    "importance": "importance\ngradient of the loss",
     "relevance": "relevance\nshare of the block",
-    "cosine": "likeness (cosine)\nof what heads say",
+    "cosine": "cosine to other\nheads' outputs",
 }
-NOBODY = "no head plays a role"
+OFFSET = "no role: most frequent offset, share of queries"
+WIDE_CELL = 0.38
+"""Minimum width in inches of a cell that has the share, too."""
 KINDS = {"positional": "#9ecae1", "syntactic": "#fdae6b", "rare-word": "#8fd0b9"}
 
 
@@ -58,91 +61,92 @@ def _ticks(number: int) -> range:
 
 @in_style
 def draw_averages(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Figure:
-    """Draws the average divergence of every layer, a line a run: summed above, a query below.
+    """Draws the average JSD of every layer, one line per run: per sentence above, per query below.
 
     Args:
-        head_reports: What is known of the heads of a run, or of each of several.
-        title: Below the heading.
+        head_reports: The analysis of the heads of a run, or of each of several runs.
+        title: Second line of the title.
     """
     head_reports = _list_reports(head_reports)
-    chains = _chains(head_reports)
+    attention_types = _attention_types(head_reports)
     figure = Picture(WIDTH, 5.2)
-    axes = figure.subplots(2, len(chains), squeeze=False, sharex="col", sharey="row")
-    for place, head_report in enumerate(head_reports):
-        for axis, chain in _each(axes[0], chains, head_report):
-            _line(axis, head_report.divergence, head_report.chain(chain), place, head_report.name)
-        for axis, chain in _each(axes[1], chains, head_report):
-            _line(axis, head_report.normalised, head_report.chain(chain), place, head_report.name)
-    for (upper, lower), chain in zip(axes.T, chains):
-        blocks = [block for each in head_reports for block in each.chain(chain)]
-        layers = sorted({block.layer for block in blocks})
-        upper.set_title(chain)
-        lower.set_xticks(layers if len(layers) <= LAYERS else _ticks(layers[-1] + 1))
+    axes = figure.subplots(2, len(attention_types), squeeze=False, sharex="col", sharey="row")
+    for index, head_report in enumerate(head_reports):
+        per_sentence, per_query = head_report.divergence, head_report.divergence_per_query
+        for row, divergence in zip(axes, (per_sentence, per_query)):
+            for axis, attention_type in _panels(row, attention_types, head_report):
+                blocks = head_report.blocks_of(attention_type)
+                _draw_line(axis, divergence, blocks, index, head_report.name)
+    for (upper, lower), attention_type in zip(axes.T, attention_types):
+        blocks_of_runs = [report.blocks_of(attention_type) for report in head_reports]
+        layers = sorted({block.layer for blocks in blocks_of_runs for block in blocks})
+        upper.set_title(attention_type)
+        lower.set_xticks(layers if len(layers) <= MAX_LAYERS else _ticks(layers[-1] + 1))
         lower.set_xlabel("layer")
         upper.grid(True)
         lower.grid(True)
-    labels = ("nats a sentence\n(summed over queries)", "nats a query\n(at most ln 2 = 0.693)")
+    labels = ("nats per sentence\n(summed over queries)", "nats per query\n(at most ln 2 = 0.693)")
     for row, label in zip(axes, labels):
         row[0].set_ylabel(f"average JSD of head pairs\n{label}")
-        tops = [axis.dataLim.y1 for axis in row if np.isfinite(axis.dataLim.y1)]
-        row[0].set_ylim(0, 1.08 * max(tops, default=1.0))
+        maxima = [axis.dataLim.y1 for axis in row if np.isfinite(axis.dataLim.y1)]
+        row[0].set_ylim(0, 1.08 * max(maxima, default=1.0))
     add_legend(figure)
-    write_title(figure, f"How far apart the heads of each layer are\n{title}")
+    write_title(figure, f"Divergence between the heads of each layer\n{title}")
     return figure
 
 
-def _line(axis: Any, found: Divergence, blocks: Sequence[Block], place: int, name: str) -> None:
-    heights = [pair_mean(found.summed[block.site()]) for block in blocks]
-    values = [np.nan if height is None else height for height in heights]
+def _draw_line(
+    axis: Any, divergence: Divergence, blocks: Sequence[Block], index: int, name: str
+) -> None:
+    means = [pair_mean(divergence.summed[block.site()]) for block in blocks]
+    values = [np.nan if mean is None else mean for mean in means]
     layers = [block.layer for block in blocks]
-    colour, marker = colours_of(place + 1)[place], MARKERS[place % len(MARKERS)]
-    axis.plot(layers, values, marker=marker, color=colour, label=label_of(name))
+    colour, marker = cycle_colours(index + 1)[index], MARKERS[index % len(MARKERS)]
+    axis.plot(layers, values, marker=marker, color=colour, label=legend_label(name))
 
 
 @in_style
 def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Figure:
-    """Draws layer-by-head maps, a column a quantity, for each chain a row a run.
+    """Draws layer-by-head maps, one column per measure and one row per attention type and run.
 
     Args:
-        head_reports: What is known of the heads of a run, or of each of several.
-        title: Below the heading.
+        head_reports: The analysis of the heads of a run, or of each of several runs.
+        title: Second line of the title.
     """
     head_reports = _list_reports(head_reports)
-    found = [head_report.maps for head_report in head_reports]
-    names = [name for name in QUANTITIES if any(name in maps for maps in found)]
-    lines = [
-        (chain, head_report, maps)
-        for chain in _chains(head_reports)
-        for head_report, maps in zip(head_reports, found)
-        if chain in head_report.chains
+    maps_of_runs = [head_report.maps for head_report in head_reports]
+    names = [name for name in QUANTITIES if any(name in maps for maps in maps_of_runs)]
+    rows = [
+        (head_report, head_report.blocks_of(attention_type), maps)
+        for attention_type in _attention_types(head_reports)
+        for head_report, maps in zip(head_reports, maps_of_runs)
+        if attention_type in head_report.attention_types
     ]
-    heights = [
-        0.22 + max(0.5, 0.15 * len(head_report.chain(chain))) for chain, head_report, _ in lines
-    ]
+    heights = [0.22 + max(0.5, 0.15 * len(blocks)) for _, blocks, _ in rows]
     figure = Picture(WIDTH, 1.5 + sum(heights))
-    axes = figure.subplots(len(lines), len(names), height_ratios=heights, squeeze=False)
+    axes = figure.subplots(len(rows), len(names), height_ratios=heights, squeeze=False)
     for column, name in zip(axes.T, names):
-        scale = _scale([maps[name] for maps in found if name in maps])
+        scale = _scale([maps[name] for maps in maps_of_runs if name in maps])
         image = ScalarMappable()
-        for axis, (chain, head_report, maps) in zip(column, lines):
+        for axis, (_, blocks, maps) in zip(column, rows):
             if name in maps:
-                image = _map(axis, head_report.chain(chain), maps[name], scale)
+                image = _draw_map(axis, blocks, maps[name], scale)
             else:
                 axis.set_axis_off()
         pad = 0.1 / sum(heights)
         bar = figure.colorbar(image, ax=column, location="top", aspect=12, shrink=0.95, pad=pad)
         bar.set_label(QUANTITIES[name], fontsize=8)
         column[-1].set_xlabel("head")
-    _label_rows(axes, [f"{chain}, {head_report.name}" for chain, head_report, _ in lines])
-    write_title(figure, f"What every head is like\n{title}")
+    _label_rows(axes, [f"{blocks[0].attention_type}, {report.name}" for report, blocks, _ in rows])
+    write_title(figure, f"Measures of every head\n{title}")
     return figure
 
 
 def _label_rows(axes: Any, names: Sequence[str]) -> None:
-    """Names every row, and its layers once."""
+    """Labels every row, and its layers once."""
     for row, name in zip(axes, names):
         row[0].set_ylabel("layer")
-        row[0].set_title(_cut(name), loc="left", pad=3)
+        row[0].set_title(_shorten(name), loc="left", pad=3)
         for axis in row[1:]:
             axis.tick_params(labelleft=False)
     for row, below in pairwise(axes):
@@ -150,147 +154,161 @@ def _label_rows(axes: Any, names: Sequence[str]) -> None:
             axis.tick_params(labelbottom=axis.get_xlim() != next_axis.get_xlim())
 
 
-def _cut(name: str) -> str:
-    """A name that is not too long for a row, as a picture says it."""
-    return escape(name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…")
+def _shorten(name: str) -> str:
+    """Shortens a name to the length that fits above a row."""
+    return escape(name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…")
 
 
 def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
-    """Colours for all values together: from 0, or around it where some are negative."""
-    values = torch.cat([each.flatten() for blocks in maps for each in blocks.values()])
+    """The colour scale for all values: from 0, or symmetric around 0 if some are negative."""
+    values = torch.cat([tensor.flatten() for blocks in maps for tensor in blocks.values()])
     values = values[values.isfinite()]
-    top = max(1e-9, float(values.abs().max())) if len(values) else 1.0
+    limit = max(1e-9, float(values.abs().max())) if len(values) else 1.0
     if (values < 0).any():
-        return {"vmin": -top, "vmax": top, "cmap": ABOVE_ALL}
-    return {"vmin": 0, "vmax": top, "cmap": MEANS}
+        return {"vmin": -limit, "vmax": limit, "cmap": DIVERGING_CMAP}
+    return {"vmin": 0, "vmax": limit, "cmap": MEAN_CMAP}
 
 
-def _map(
+def _draw_map(
     axis: Any, blocks: Sequence[Block], values: dict[str, Tensor], scale: dict[str, Any]
 ) -> Any:
-    """Draws layers by heads; nothing where a block has fewer heads than others."""
+    """Draws layers by heads, padded with white."""
     grid = pad_rows(values[block.name].tolist() for block in blocks)
     image = draw_map(axis, grid, origin="lower", **scale)
     axis.set_xticks(_ticks(grid.shape[1]))
-    _name_layers(axis, blocks, _ticks(len(blocks)))
+    _label_layers(axis, blocks, _ticks(len(blocks)))
     return image
 
 
-def _name_layers(axis: Any, blocks: Sequence[Block], rows: Sequence[int]) -> None:
-    """Names some rows by their layers: one whose heads do not attend has no row."""
+def _label_layers(axis: Any, blocks: Sequence[Block], rows: Sequence[int]) -> None:
+    """Labels some rows with their layers; layers without attention have no row."""
     axis.set_yticks(rows, [str(blocks[row].layer) for row in rows])
 
 
 @in_style
 def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Figure:
-    """Draws which head plays which role, a row a run, chains side by side where they fit.
+    """Draws the roles of all heads, one row per run, attention types side by side where they fit.
+
+    Of a head without a role it shows the most frequent offset and its share of queries.
 
     Args:
-        head_reports: What is known of the heads of a run, or of each of several.
-        title: Below the heading.
+        head_reports: The analysis of the heads of a run, or of each of several runs.
+        title: Second line of the title.
     """
     head_reports = _list_reports(head_reports)
-    chains = _chains(head_reports)
-    most = max(block.heads for head_report in head_reports for block in head_report.blocks)
-    beside = len(chains) if most * len(chains) <= CELLS else 1
-    lines = [
-        (head_report, chains[start : start + beside])
-        for head_report in head_reports
-        for start in range(0, len(chains), beside)
-        if any(chain in head_report.chains for chain in chains[start : start + beside])
+    attention_types = _attention_types(head_reports)
+    max_heads = max(block.heads for head_report in head_reports for block in head_report.blocks)
+    columns = len(attention_types) if max_heads * len(attention_types) <= MAX_COLUMNS else 1
+    groups = [
+        attention_types[start : start + columns]
+        for start in range(0, len(attention_types), columns)
     ]
-    heights = [_role_height(head_report, shown) for head_report, shown in lines]
+    rows = [
+        (head_report, types)
+        for head_report in head_reports
+        for types in groups
+        if set(types) & set(head_report.attention_types)
+    ]
+    heights = [_role_height(head_report, types) for head_report, types in rows]
     figure = Picture(WIDTH, 1.4 + sum(heights))
-    axes = figure.subplots(len(lines), beside, height_ratios=heights, squeeze=False)
-    width = (WIDTH - 0.8) / (beside * most)
-    for row, (head_report, shown) in zip(axes, lines):
+    axes = figure.subplots(len(rows), columns, height_ratios=heights, squeeze=False)
+    width = (WIDTH - 0.8) / (columns * max_heads)
+    for row, (head_report, types) in zip(axes, rows):
         for axis in row:
             axis.set_axis_off()
-        if not _plays(head_report, shown):
-            row[0].set_title(f"{_cut(head_report.name)}: {NOBODY}", loc="left")
-            continue
-        for axis, chain in _each(row, shown, head_report):
-            _roles(axis, head_report, chain, width)
+        for axis, attention_type in _panels(row, types, head_report):
+            _draw_roles(axis, head_report, attention_type, width)
         row[0].set_ylabel("layer")
-        own = row[0].get_title(loc="left")
-        row[0].set_title(f"{_cut(head_report.name)}\n{own}", loc="left")
+        type_title = row[0].get_title(loc="left")
+        row[0].set_title(f"{_shorten(head_report.name)}\n{type_title}", loc="left")
     for axis in axes[-1]:
         axis.set_xlabel("head")
-    figure.legend(
-        handles=[Patch(color=colour, label=label) for label, colour in _kinds()],
-        loc="outside lower center",
-        ncols=2,
-    )
-    write_title(figure, f"Which head plays which role\n{title}")
-    further = max(0, figure.get_suptitle().count("\n") - 1)
-    figure.set_figheight(figure.get_figheight() + LINE * further)
+    figure.legend(handles=_legend_entries(head_reports), loc="outside lower center", ncols=2)
+    write_title(figure, f"Roles of heads\n{title}")
+    extra_lines = max(0, figure.get_suptitle().count("\n") - 1)
+    figure.set_figheight(figure.get_figheight() + LINE * extra_lines)
     return figure
 
 
-def _list_reports(given: HeadReport | Sequence[HeadReport]) -> Sequence[HeadReport]:
-    """Of one run a list of one.
+def _list_reports(head_reports: HeadReport | Sequence[HeadReport]) -> Sequence[HeadReport]:
+    """Makes a list of one report or several.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The list is empty.
     """
-    reports = [given] if isinstance(given, HeadReport) else given
-    if not isinstance(reports, Sequence) or not all(isinstance(e, HeadReport) for e in reports):
-        raise ValueError(f"head_reports must be those of run.read_heads(), got {said(given)}")
-    check_some("head_reports", reports)
+    reports = [head_reports] if isinstance(head_reports, HeadReport) else head_reports
+    if not isinstance(reports, Sequence) or not all(isinstance(r, HeadReport) for r in reports):
+        raise ValueError(f"head_reports must be those of run.read_heads(), got {shown(reports)}")
+    check_not_empty("head_reports", reports)
     return reports
 
 
-def _plays(head_report: HeadReport, chains: Sequence[str]) -> bool:
-    """Whether a head of these chains plays a role."""
-    names = {block.name for chain in chains for block in head_report.chain(chain)}
+def _has_role(head_report: HeadReport, attention_types: Sequence[str]) -> bool:
+    """Whether a head of these attention types has a role."""
+    blocks_of_types = [head_report.blocks_of(name) for name in attention_types]
+    names = {block.name for blocks in blocks_of_types for block in blocks}
     return any(role.block in names for role in head_report.roles)
 
 
-def _role_height(head_report: HeadReport, chains: Sequence[str]) -> float:
-    """Inches of a run's maps; of one none of whose heads plays a role, those of a line."""
-    if not _plays(head_report, chains):
-        return 0.3
-    return 0.75 + 0.3 * max(len(head_report.chain(chain)) for chain in chains)
+def _role_height(head_report: HeadReport, attention_types: Sequence[str]) -> float:
+    """Height of a run's maps in inches; rows with roles are higher than those with offsets only."""
+    row = 0.3 if _has_role(head_report, attention_types) else 0.2
+    return 0.75 + row * max(len(head_report.blocks_of(name)) for name in attention_types)
 
 
-def _kinds() -> Iterator[tuple[str, str]]:
-    notes = ("key less query", "↓ to the dependent, ↑ to the governor", "one of the two rarest")
-    for (kind, colour), note in zip(KINDS.items(), notes):
-        yield f"{kind} ({note})", colour
+def _legend_entries(head_reports: Sequence[HeadReport]) -> list[Patch]:
+    """The kinds of roles that heads have, and what grey numbers are."""
+    notes = (
+        "key minus query position",
+        "↓ to the dependent, ↑ to the governor",
+        "one of the two rarest words",
+    )
+    present = {role.role for head_report in head_reports for role in head_report.roles}
+    entries = [
+        Patch(color=KINDS[kind], label=f"{kind} ({note})")
+        for kind, note in zip(KINDS, notes)
+        if kind in present
+    ]
+    return [*entries, Patch(facecolor="white", edgecolor=GREY, label=OFFSET)]
 
 
-def _roles(axis: Any, head_report: HeadReport, chain: str, width: float) -> None:
-    blocks = head_report.chain(chain)
+def _draw_roles(axis: Any, head_report: HeadReport, attention_type: str, width: float) -> None:
+    blocks = head_report.blocks_of(attention_type)
     heads = max(block.heads for block in blocks)
     axis.set_axis_on()
     axis.set(xlim=(-0.5, heads - 0.5), ylim=(-0.5, len(blocks) - 0.5))
-    axis.set_title(chain if _plays(head_report, [chain]) else f"{chain}: no role", loc="left")
+    suffix = "" if _has_role(head_report, [attention_type]) else ": no role"
+    axis.set_title(f"{attention_type}{suffix}", loc="left")
     axis.set_xticks(range(heads) if heads <= 16 else _ticks(heads))
-    _name_layers(axis, blocks, range(len(blocks)))
+    _label_layers(axis, blocks, range(len(blocks)))
     axis.set_xticks(np.arange(heads - 1) + 0.5, minor=True)
     axis.set_yticks(np.arange(len(blocks) - 1) + 0.5, minor=True)
     axis.grid(which="minor")
     axis.tick_params(which="minor", length=0)
-    found = role_map(head_report.roles)
+    roles_of_blocks = role_map(head_report.roles)
     for row, block in enumerate(blocks):
-        for head, roles in found.get(block.name, {}).items():
-            _cell(axis, head, row, roles, width)
+        roles_of_heads = roles_of_blocks.get(block.name, {})
+        for head in range(block.heads):
+            if head in roles_of_heads:
+                _draw_cell(axis, head, row, roles_of_heads[head], width)
+            else:
+                _draw_offset(axis, head, row, _describe_offset(head_report, block, head, width))
 
 
-def _cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -> None:
-    """Bands for the kinds of roles that a head plays, one above the other.
+def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -> None:
+    """Draws one band for each kind of role of a head.
 
     Args:
-        axis: Where to draw.
+        axis: The axes.
         head: The cell's column.
         row: The cell's row.
-        roles: What the head plays.
-        width: Of the cell, in inches; letters get the size that fits.
+        roles: The roles of the head.
+        width: Width of the cell in inches, which determines the font size.
     """
     kinds = [kind for kind in KINDS if any(role.role == kind for role in roles)]
-    for place, kind in enumerate(kinds):
+    for index, kind in enumerate(kinds):
         height = 1 / len(kinds)
-        bottom = row + 0.5 - (place + 1) * height
+        bottom = row + 0.5 - (index + 1) * height
         axis.add_patch(Rectangle((head - 0.5, bottom), 1, height, color=KINDS[kind], lw=0))
         label = _label([role for role in roles if role.role == kind], width > 0.7)
         size = min(8.0, 16 * height, 115 * width / len(label))
@@ -298,12 +316,35 @@ def _cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -
         axis.text(head, middle, label, ha="center", va="center_baseline", fontsize=size)
 
 
-def _label(roles: Sequence[Role], long: bool) -> str:
-    """The role in a few characters; of several relations the one furthest above its baseline.
+def _draw_offset(axis: Any, head: int, row: int, label: str) -> None:
+    """Writes the most frequent offset of a head without a role."""
+    axis.text(head, row, label, ha="center", va="center_baseline", fontsize=7, color=GREY)
+
+
+def _describe_offset(head_report: HeadReport, block: Block, head: int, width: float) -> str:
+    """The most frequent offset of a head and, in a wide cell, its share; of inactive heads nothing.
 
     Args:
-        roles: Of one kind.
-        long: Say how many more there are.
+        head_report: The analysis of the heads.
+        block: The block.
+        head: Index of the head.
+        width: Width of the cell in inches.
+    """
+    offset, share = (
+        float(values[block.name][head])
+        for values in (head_report.positional.offset, head_report.positional.share)
+    )
+    if math.isnan(share):
+        return ""
+    return f"{offset:+.0f}, {share:.0%}" if width > WIDE_CELL else f"{offset:+.0f}"
+
+
+def _label(roles: Sequence[Role], with_count: bool) -> str:
+    """A short label of roles; of several relations the one furthest above its baseline.
+
+    Args:
+        roles: Roles of one kind.
+        with_count: Append the number of further roles.
     """
     best = max(roles, key=lambda role: role.score - (role.baseline or 0))
     if best.role == "positional":
@@ -311,16 +352,18 @@ def _label(roles: Sequence[Role], long: bool) -> str:
     if best.role == "rare-word":
         return "rare"
     relation, direction = best.detail.split(" to ")
-    more = f" +{len(roles) - 1}" if long and len(roles) > 1 else ""
-    return f"{relation}{'↓' if direction == 'dependent' else '↑'}{more}"
+    suffix = f" +{len(roles) - 1}" if with_count and len(roles) > 1 else ""
+    return f"{relation}{'↓' if direction == 'dependent' else '↑'}{suffix}"
 
 
-def _chains(head_reports: Sequence[HeadReport]) -> list[str]:
-    return [
-        chain for chain in ATTENTION_TYPES if any(chain in each.chains for each in head_reports)
-    ]
+def _attention_types(head_reports: Sequence[HeadReport]) -> list[str]:
+    present = {name for head_report in head_reports for name in head_report.attention_types}
+    return [name for name in ATTENTION_TYPES if name in present]
 
 
-def _each(row: Any, chains: Sequence[str], head_report: HeadReport) -> Iterator[tuple[Any, str]]:
-    """The axes of the chains that a run has."""
-    return ((axis, chain) for axis, chain in zip(row, chains) if chain in head_report.chains)
+def _panels(
+    row: Any, attention_types: Sequence[str], head_report: HeadReport
+) -> Iterator[tuple[Any, str]]:
+    """Pairs of axes and attention type, for the types that a run has."""
+    panels = zip(row, attention_types)
+    return ((axis, name) for axis, name in panels if name in head_report.attention_types)

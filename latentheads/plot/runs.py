@@ -1,4 +1,4 @@
-"""The pictures of a finished run, as a notebook asks for them."""
+"""Plots of a finished run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from matplotlib.figure import Figure
 
+from latentheads.analysis.alignments import alignment_distributions, samples_alignments
+from latentheads.analysis.divergence import PAIR_BATCH_TOKENS
+from latentheads.analysis.divergence import divergence as measure_divergence
+from latentheads.analysis.labels import name_positions, name_queries_and_keys, name_tokens
+from latentheads.analysis.samples import sample_weights
 from latentheads.batch import Batch
 from latentheads.checks import check_choice, check_least
 from latentheads.corpora.batches import batches
@@ -19,15 +24,10 @@ from latentheads.metrics.alignment import Link
 from latentheads.names import attention_type_of
 from latentheads.plot.alignments import draw_alignments
 from latentheads.plot.attention import draw_weights
+from latentheads.plot.audio import draw_audio
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
-from latentheads.plot.sound import draw_sound
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
-from latentheads.reading.alignments import alignment_distributions, samples_alignments
-from latentheads.reading.divergence import PAIRED
-from latentheads.reading.divergence import divergence as measure_divergence
-from latentheads.reading.labels import name_positions, name_sides, name_tokens
-from latentheads.reading.samples import drawn_weights
 from latentheads.selection.hard_gates import Gating
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "alignments",
+    "audio",
     "batch_alignments",
     "bound",
     "divergence",
@@ -45,29 +46,28 @@ __all__ = [
     "kl_history",
     "selection",
     "selection_history",
-    "sound",
 ]
 
-Given = ParamSpec("Given")
+P = ParamSpec("P")
 
 
-def _of_a_run(
-    draw: Callable[Concatenate[Run, Given], Figure],
-) -> Callable[Concatenate[Run | str | Path, Given], Figure]:
-    """Makes a picture of a run one of its folder too."""
+def _accepts_folder(
+    draw: Callable[Concatenate[Run, P], Figure],
+) -> Callable[Concatenate[Run | str | Path, P], Figure]:
+    """Makes a plot of a run accept the run's folder too."""
 
     @wraps(draw)
-    def drawn(run: Run | str | Path, *given: Given.args, **named: Given.kwargs) -> Figure:
+    def wrapped(run: Run | str | Path, *args: P.args, **kwargs: P.kwargs) -> Figure:
         from latentheads.runs.loading import open_run  # takes long to load
 
-        return draw(open_run(run), *given, **named)
+        return draw(open_run(run), *args, **kwargs)
 
-    return drawn  # type: ignore[return-value]  # a run may be given by its name, too
+    return wrapped  # type: ignore[return-value]  # it accepts a run's name, too
 
 
-@_of_a_run
+@_accepts_folder
 def bound(run: Run) -> Figure:
-    """Draws the true bound on validation, and what stands beside it, over training.
+    """Draws the ELBO on validation and related values over training.
 
     Args:
         run: A finished run, or its folder.
@@ -75,7 +75,7 @@ def bound(run: Run) -> Figure:
     return draw_bound(_read_metrics(run), run.settings.title)
 
 
-@_of_a_run
+@_accepts_folder
 def kl(run: Run) -> Figure:
     """Draws the KL of every block on the test part.
 
@@ -86,7 +86,7 @@ def kl(run: Run) -> Figure:
     return draw_kl(results.kl_by_site, results.kl_how, run.settings.title)
 
 
-@_of_a_run
+@_accepts_folder
 def kl_history(run: Run) -> Figure:
     """Draws the KL of every block on validation over training.
 
@@ -96,7 +96,7 @@ def kl_history(run: Run) -> Figure:
     return draw_kl_history(_read_metrics(run), run.settings.title)
 
 
-@_of_a_run
+@_accepts_folder
 def gates(run: Run) -> Figure:
     """Draws the gate of every head at test time.
 
@@ -105,64 +105,65 @@ def gates(run: Run) -> Figure:
     """
     if not isinstance(run.model.selector, Gating):
         raise ValueError(f"{run.path} has no gates")
-    laws = {each: run.guide.selections[each.block.key]() for each in run.model.selecting_blocks}
-    gates = {module.block.name: law.mode[0].detach() for module, law in laws.items()}
-    return draw_gates(gates, run.settings.title)
+    blocks = [module.block for module in run.model.selecting_blocks]
+    posteriors = {block.name: run.guide.selections[block.key]() for block in blocks}
+    modes = {name: posterior.mode[0].detach() for name, posterior in posteriors.items()}
+    return draw_gates(modes, run.settings.title)
 
 
-@_of_a_run
+@_accepts_folder
 def selection(run: Run) -> Figure:
-    """Draws which heads every task speaks with, and how many two tasks share.
+    """Draws the heads that every task selects, and the overlap between tasks.
 
     Args:
-        run: A finished run that selects its heads, or its folder.
+        run: A finished run with a selection of heads, or its folder.
     """
     return draw_selection(_read_selection(run), run.settings.title)
 
 
-@_of_a_run
+@_accepts_folder
 def selection_history(run: Run) -> Figure:
     """Draws the posterior probability of every candidate over training.
 
     Args:
-        run: A finished run that selects its heads, or its folder.
+        run: A finished run with a selection of heads, or its folder.
     """
     title = run.settings.title
     return draw_selection_history(_read_metrics(run), _read_selection(run), title)
 
 
-@_of_a_run
+@_accepts_folder
 def divergence(
     run: Run,
     part: Part | None = None,
     sentences: int = 500,
-    drawn: bool = False,
-    top: float | None = None,
+    sampled: bool = False,
+    vmax: float | None = None,
 ) -> Figure:
-    """Draws how far apart the heads of every block are, a heat-map a block.
+    """Draws the divergence between the heads of every block, one heat map per block.
 
     Args:
         run: A finished run, or its folder.
-        part: What heads are read on; when not given, the validation part of the run's corpus.
-        sentences: How many of the first sentences of the part, or blocks of a running text.
-        drawn: Draw the heads from the guide, instead of setting them to their prior's location.
-        top: End of the colour scale, where several figures are to share one.
+        part: The text; by default the validation part of the run's corpus.
+        sentences: Number of sentences, or blocks of a running text, from the first.
+        sampled: Sample the heads from the guide instead of setting them to their prior's location.
+        vmax: Upper limit of the colour scale, to share it between figures.
     """
     check_least({"sentences": sentences}, sentences=1)
     if part is None:
         part = run.corpus.valid
     check_part(part)
-    shown = part.first(sentences)
+    text = part.first(sentences)
     with WithSelection(run.guide):
-        found = measure_divergence(
-            run.model, batches(shown, PAIRED), run.guide if drawn else None, latent=False
-        )
-    what = "heads drawn from the guide" if drawn else "heads at their prior's location"
-    title = f"{run.settings.title}: {what}, {len(shown):,} {shown.unit}"
-    return draw_divergence(found, title, top)
+        guide = run.guide if sampled else None
+        text_batches = batches(text, PAIR_BATCH_TOKENS)
+        measured = measure_divergence(run.model, text_batches, guide, latent=False)
+    heads_label = "heads sampled from the guide" if sampled else "heads at their prior's location"
+    title = f"{run.settings.title}: {heads_label}, {len(text):,} {text.unit}"
+    return draw_divergence(measured, title, vmax)
 
 
-@_of_a_run
+@_accepts_folder
 def heads(
     run: Run,
     sentence: str,
@@ -175,44 +176,43 @@ def heads(
     seed: int = 0,
     links: Collection[Link] = (),
 ) -> Figure:
-    """Draws the mean attention of a block beside its standard deviation, bands on one row.
+    """Draws the mean attention of a block beside its standard deviation, and bands on one row.
 
-    Where heads are selected or gated, those are shown that are likeliest to speak.
+    Selected or gated heads are those of the posterior's mode.
 
     Args:
         run: A finished run, or its folder.
-        sentence: What is read: a source sentence, a file of sound, or a language model's own text.
-        draws: Draws of the heads from the guide.
-        block: The block, as ``decoder.1.cross``; when not given, the uppermost that reads the
-            source, or a language model's uppermost.
-        row: The place of the query that is shown with bands; when not given, the one least sure.
-        target: The translation that the decoder reads; when not given, the run's own. A language
-            model has none.
-        direction: Which task of a run with several, as ``en-de``.
-        heads: The heads; when not given, the first eight at most.
-        seed: Of the draws.
-        links: Gold links between source and target tokens, which are framed where a block reads the
-            source: at the row that predicts the target token.
+        sentence: A source sentence, an audio file, or the text of a language model.
+        draws: Number of samples of the heads from the guide.
+        block: Name of the block, such as ``decoder.1.cross``; by default the uppermost
+            cross-attention, or the uppermost block of a language model.
+        row: Index of the query shown with bands; by default the least certain one.
+        target: The translation; by default the run's own. A language model has none.
+        direction: The task of a run with several, such as ``en-de``.
+        heads: Indices of the heads; by default the first eight.
+        seed: Seed of the samples.
+        links: Gold links between source and target tokens, framed in cross-attention at the row
+            that predicts the target token.
     """
     batch = run.read_sentence(sentence, target, direction=direction, seed=seed)
-    found = drawn_weights(run.model, run.guide, batch, draws, seed)
-    name = _find_block(list(found), block)
+    weights = sample_weights(run.model, run.guide, batch, draws, seed)
+    name = _select_block(list(weights), block)
     if links and not name.endswith(".cross"):
-        raise ValueError(f"links are of a block that reads the source, and {name} does not")
-    queries, keys = name_sides(batch, attention_type_of(name), run.source, run.target)
+        raise ValueError(f"links need a cross-attention block, and {name} is none")
+    queries, keys = name_queries_and_keys(batch, attention_type_of(name), run.source, run.target)
     return draw_weights(
-        found[name],
+        weights[name],
         queries,
         keys,
         row,
         heads,
-        f"{run.settings.title}: attention in {name}, {draws} draws from the guide",
+        f"{run.settings.title}: attention in {name}, {draws} samples of the guide",
         links,
     )
 
 
-@_of_a_run
-def sound(
+@_accepts_folder
+def audio(
     run: Run,
     file: str | Path,
     draws: int = 64,
@@ -223,34 +223,35 @@ def sound(
     direction: str | None = None,
     seed: int = 0,
 ) -> Figure:
-    """Draws a file of sound above where a block looks in it for each token, bands on one row.
+    """Draws an audio file above the attention of a block over it, and bands on one row.
 
-    Where heads are selected or gated, those are shown that are likeliest to speak.
+    Selected or gated heads are those of the posterior's mode.
 
     Args:
-        run: A finished run of speech, or its folder.
-        file: The file.
-        draws: Draws of the heads from the guide.
-        block: The block, as ``decoder.1.cross``; when not given, the uppermost that reads sound.
-        head: Which; when not given, the surest.
-        row: The place of the token that is shown with bands; when not given, the one least sure.
-        target: What is said; when not given, what the run writes.
-        direction: Which task of a run with several, as ``de``.
-        seed: Of the draws.
+        run: A finished run with audio input, or its folder.
+        file: The audio file.
+        draws: Number of samples of the heads from the guide.
+        block: Name of the block, such as ``decoder.1.cross``; by default the uppermost
+            cross-attention.
+        head: Index of the head; by default the one with the most concentrated mean weights.
+        row: Index of the query shown with bands; by default the least certain one.
+        target: The transcript; by default the run's own.
+        direction: The task of a run with several, such as ``de``.
+        seed: Seed of the samples.
     """
     if not isinstance(run.source, Positions):
-        raise ValueError(f"{run.path} hears no speech: there is no sound to show")
+        raise ValueError(f"{run.path} has no audio input: there is nothing to plot")
     batch = run.read_sentence(str(file), target, direction=direction, seed=seed)
     assert batch.frames is not None
-    found = drawn_weights(run.model, run.guide, batch, draws, seed)
-    name = _find_block([each for each in found if each.endswith(".cross")], block)
-    written = name_tokens(run.target, batch.target[0].tolist())
-    title = f"{run.settings.title}: {Path(file).name}\n{name}, {draws} draws from the guide"
+    weights = sample_weights(run.model, run.guide, batch, draws, seed)
+    name = _select_block([name for name in weights if name.endswith(".cross")], block)
+    tokens = name_tokens(run.target, batch.target[0].tolist())
+    title = f"{run.settings.title}: {Path(file).name}\n{name}, {draws} samples of the guide"
     frames = batch.frames[0].double().cpu().numpy()
-    return draw_sound(frames, found[name], written, head, row, title)
+    return draw_audio(frames, weights[name], tokens, head, row, title)
 
 
-@_of_a_run
+@_accepts_folder
 def alignments(
     run: Run,
     sentence: str,
@@ -258,77 +259,78 @@ def alignments(
     direction: str | None = None,
     links: Collection[Link] = (),
 ) -> Figure:
-    """Draws where words point: prior, guide and exact posterior side by side.
+    """Draws the distribution over positions: prior, guide and exact posterior side by side.
 
-    Those of a translation point at its source, those of a language model at the words before, or
-    at null. Where the run hears, the frames of sound stand above them in the same time.
+    Positions are the words of the source, or of a language model the earlier words and null. For
+    audio input the frames are drawn above, on the same time axis.
 
     Args:
-        run: A finished run with alignments, or its folder.
-        sentence: A source sentence, a file of sound where the run hears, or a language model's own
-            text.
-        target: Its translation; when not given, the run's own.
-        direction: Which task of a run with several, as ``en-de``.
-        links: Gold links between source and target tokens, which are framed.
+        run: A finished run with latent alignments, or its folder.
+        sentence: A source sentence, an audio file, or the text of a language model.
+        target: The translation; by default the run's own.
+        direction: The task of a run with several, such as ``en-de``.
+        links: Gold links between source and target tokens, framed.
     """
     if not samples_alignments(run.model):
-        raise ValueError(f"{run.path} draws no alignments: there is nothing to show")
+        raise ValueError(f"{run.path} has no latent alignments: there is nothing to plot")
     return batch_alignments(run, run.read_sentence(sentence, target, direction=direction), links)
 
 
 def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Figure:
-    """Draws where the words of a batch's first sentence point; see :func:`alignments`.
+    """Draws the alignment of a batch's first sentence; see :func:`alignments`.
 
     Args:
-        run: A finished run with alignments.
+        run: A finished run with latent alignments.
         batch: The sentence, with its translation.
         links: As for :func:`alignments`.
     """
-    heard = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
-    what = "the words of a translation point" if run.source is not None else "words point back"
-    if heard is not None:
-        what = "each written token points in the sound"
+    frames = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
+    positions = "source words" if run.source is not None else "earlier words"
+    if frames is not None:
+        positions = "audio"
     return draw_alignments(
         alignment_distributions(run.model, run.guide, batch),
         name_positions(batch, run.source, run.target),
         name_tokens(run.target, batch.target[0].tolist()),
         links,
         _name_guide(run),
-        f"Where {what}\n{run.settings.title}",
-        heard,
-        "source word" if run.source is not None else "null, or a word before",
+        f"Alignment of target tokens with {positions}\n{run.settings.title}",
+        frames,
+        "source word" if run.source is not None else "null or earlier word",
     )
 
 
 def _name_guide(run: Run) -> str:
-    """The name of the guide, and what its posterior of alignments reads."""
+    """The name of the guide, and what its posterior over alignments is conditioned on."""
     name = run.settings.guide_name
-    return name if run.guide.alignments is None else f"{name}, reads {run.guide.reads}"
+    return name if run.guide.alignments is None else f"{name}, conditioned on {run.guide.reads}"
 
 
-def _find_block(names: Sequence[str], asked: str) -> str:
-    """The block that is asked for, or the uppermost of the most telling chain."""
+def _select_block(names: Sequence[str], block: str) -> str:
+    """The given block, or by default the uppermost cross-attention, else the uppermost block."""
     if not names:
-        raise ValueError("no block attends: there are no weights to draw")
-    if asked:
-        check_choice("block", asked, names)
-    return asked or next((n for n in reversed(names) if n.endswith(".cross")), names[-1])
+        raise ValueError("the model has no attention: there are no weights to plot")
+    if block:
+        check_choice("block", block, names)
+    return block or next((name for name in reversed(names) if name.endswith(".cross")), names[-1])
 
 
 def _read_results(run: Run) -> Results:
     if run.results is None:
-        raise ValueError(f"{run.path} is no finished run: it has no results.json that is whole")
+        raise ValueError(f"{run.path} is no finished run: it has no complete results.json")
     return run.results
 
 
 def _read_selection(run: Run) -> Mapping[str, Any]:
-    found = _read_results(run).selection
-    if not found:
-        raise ValueError(f"{run.path} selects no heads")
-    return found
+    by_type = _read_results(run).selection
+    if not by_type:
+        raise ValueError(f"{run.path} has no selection of heads")
+    return by_type
 
 
 def _read_metrics(run: Run) -> list[dict[str, Any]]:
     if not run.metrics:
-        raise ValueError(f"{run.path} has no metrics: nothing was trained, or they are lost")
+        raise ValueError(
+            f"{run.path} has no metrics: it was not trained, or its metrics file is lost"
+        )
     return run.metrics

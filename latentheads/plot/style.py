@@ -1,8 +1,7 @@
-"""The style of every figure, and what its colours stand for.
+"""The style of all figures, and the meaning of its colours.
 
-The file beside this one holds the style: sizes, a white card that is not see-through, and the
-colours of Okabe and Ito, which can be told apart without seeing red or green
-(https://jfly.uni-koeln.de/color/). A figure of one's own takes it by
+The style sheet beside this module sets sizes, an opaque white background, and the colour-blind safe
+palette of Okabe and Ito (https://jfly.uni-koeln.de/color/). For other figures call
 ``matplotlib.style.use(lh.plot.STYLE)``.
 """
 
@@ -20,60 +19,59 @@ from matplotlib import rc_context, rc_params_from_file, rcParams
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES
 
 __all__ = [
-    "ABOVE_ALL",
+    "ATTENTION_COLOURS",
     "BLUE",
-    "CHAIN_COLOURS",
-    "DEVIATIONS",
+    "DIVERGING_CMAP",
     "GOLD",
     "GREEN",
     "GREY",
     "LINES",
     "MARKERS",
-    "MEANS",
+    "MEAN_CMAP",
     "ORANGE",
     "PALETTE",
     "RED",
+    "REFERENCE_LINE",
+    "STD_CMAP",
     "STYLE",
-    "TRUTH",
-    "colours_of",
+    "cycle_colours",
     "in_style",
     "styled",
 ]
 
 STYLE = Path(__file__).with_name("latentheads.mplstyle")
-"""The file of the style, as ``matplotlib.style.use`` reads it."""
+"""The style sheet, for ``matplotlib.style.use``."""
 
 _SETTINGS = rc_params_from_file(STYLE, use_default_template=False)
 PALETTE = tuple(_SETTINGS["axes.prop_cycle"].by_key()["color"])
 BLUE, RED, GREEN, PINK, ORANGE, SKY, VIOLET, BROWN = PALETTE
 GREY = "#888888"
-"""Of what is shown for comparison: another model, chance."""
+"""Colour of comparisons: another model, chance."""
 
 GOLD = ORANGE
-"""Of links that are known to be true."""
+"""Colour of gold links."""
 
-TRUTH: dict[str, Any] = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.0}
-"""The line of what is known to be true."""
+REFERENCE_LINE: dict[str, Any] = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.0}
+"""The line style of a known reference value, such as the true log p."""
 
-MEANS, DEVIATIONS, ABOVE_ALL = "Blues", "Oranges", "PuOr_r"
-"""Colours of a map: of a probability, of its standard deviation, and of what lies on both sides
-of 0."""
+MEAN_CMAP, STD_CMAP, DIVERGING_CMAP = "Blues", "Oranges", "PuOr_r"
+"""Colour maps of probabilities, of standard deviations, and of values on both sides of 0."""
 
-CHAIN_COLOURS = dict(zip((*ATTENTION_TYPES, ALIGNMENT), (BLUE, RED, GREEN, VIOLET)))
-"""Of every chain of blocks."""
+ATTENTION_COLOURS = dict(zip((*ATTENTION_TYPES, ALIGNMENT), (BLUE, RED, GREEN, VIOLET)))
+"""Colours of the attention types."""
 
 MARKERS, LINES = "os^Dv<>PX*", ("-", "--", "-.", ":")
-"""Marks and dashes that tell lines apart beside their colours."""
+"""Markers and dashes that distinguish lines beside their colours."""
 
-Given = ParamSpec("Given")
-Drawn = TypeVar("Drawn")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draws in the style of the library, and leaves the reader's own as it was.
+    """Activates the style of the library, and restores the previous one afterwards.
 
-    Letters that the style's font lacks, as those of Chinese, are taken from the reader's fonts:
+    Characters that the style's font lacks, such as Chinese ones, are taken from the fonts in
     ``matplotlib.rcParams["font.family"]``.
     """
     fonts = dict.fromkeys([*_SETTINGS["font.family"], *rcParams["font.family"]])
@@ -81,17 +79,17 @@ def styled() -> Iterator[None]:
         yield
 
 
-def in_style(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+def in_style(draw: Callable[P, T]) -> Callable[P, T]:
     """Makes a function draw in the style of the library."""
 
     @wraps(draw)
-    def drawn(*given: Given.args, **named: Given.kwargs) -> Drawn:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
         with styled():
-            return draw(*given, **named)
+            return draw(*args, **kwargs)
 
-    return drawn
+    return wrapped
 
 
-def colours_of(number: int) -> list[str]:
-    """As many colours, the first again behind the last."""
+def cycle_colours(number: int) -> list[str]:
+    """Returns a number of colours, cycling through the palette."""
     return list(islice(cycle(PALETTE), number))

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from latentheads.batch import Batch
-from latentheads.decoding.translate import OnSkip
-from latentheads.metrics.alignment import Link, Links
-from latentheads.reading.alignments import (
+from latentheads.analysis.alignments import (
     alignment_distributions,
     likeliest_links,
     samples_alignments,
 )
+from latentheads.batch import Batch
+from latentheads.decoding.translate import OnSkip
+from latentheads.metrics.alignment import Link, Links
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 
 if TYPE_CHECKING:

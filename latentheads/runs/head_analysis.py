@@ -1,4 +1,4 @@
-"""Reads the heads of a run in every way."""
+"""Computes all measures of the heads of a run."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from latentheads.batch import Batch
-from latentheads.checks import check_choices, check_least, check_seed
-from latentheads.corpora import Corpus, Part, batches
-from latentheads.guide import ModelGuide, WithSelection
-from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
-from latentheads.names import ATTENTION_TYPES
-from latentheads.reading import (
+from latentheads.analysis import (
     EXCLUDE,
     LinkScore,
-    Positions,
-    Rarity,
+    PositionalDetector,
+    RareWordDetector,
     Recording,
-    Relations,
     Relevance,
-    Syntactic,
-    best_attention,
+    SyntacticDetector,
+    SyntacticHeads,
     detect,
     frequency_ranks,
     gradient_importance,
     measure,
     relevance,
     score_alignments,
+    score_best_attention,
 )
-from latentheads.reading.alignments import points_at_text, samples_alignments
-from latentheads.reading.divergence import PAIRED, divergence
-from latentheads.reading.head_report import HeadReport
-from latentheads.reading.sides import Exclude
+from latentheads.analysis.alignments import aligns_with_text, samples_alignments
+from latentheads.analysis.divergence import PAIR_BATCH_TOKENS, divergence
+from latentheads.analysis.head_report import HeadReport
+from latentheads.analysis.tokens import Exclude
+from latentheads.batch import Batch
+from latentheads.checks import check_choices, check_least, check_seed
+from latentheads.corpora import Corpus, Part, batches
+from latentheads.guide import ModelGuide, WithSelection
+from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
+from latentheads.names import ATTENTION_TYPES
 from latentheads.runs.parses import Parses
 
 if TYPE_CHECKING:
@@ -47,20 +47,22 @@ __all__ = ["AnalysisOptions", "analyse_heads"]
 
 @dataclass(frozen=True)
 class AnalysisOptions:
-    """How heads are read, and when one plays a role.
+    """Options of the head analysis, with the thresholds of roles.
 
     Attributes:
-        sentences: How many are read, the first ones; of running text blocks.
-        relevance: How many are read for the relevance, which costs a pass a target token; 0: it is
-            left out; when not given, as many as ``sentences``.
-        draws: Draws of every head from the guide, all figures averaged over them; 0: heads at their
-            prior's location. Relevance is of the plug-in heads all the same.
+        sentences: Number of sentences that are analysed, from the first; of running text, blocks.
+        relevance: Number of sentences for relevance, which needs one pass per target token; 0: skip
+            relevance; by default equal to ``sentences``.
+        draws: Number of samples of every head from the guide, over which all measures are averaged;
+            0: heads at their prior's location. Relevance always uses the plug-in heads.
         exclude: Where BOS and EOS do not count for the confidence.
-        positional: Share of its queries in which a positional head points to one relative position.
-        margin: How much better a syntactic head is than the best fixed offset.
-        rare: Share of its queries in which a rare-word head points to one of the two rarest words.
-        top: How many of the most frequent types are not rare.
-        seed: Of the draws.
+        positional: Minimum share of queries for which a positional head attends to one relative
+            position.
+        margin: Minimum difference of a syntactic head to the best fixed offset.
+        rare: Minimum share of queries for which a rare-word head attends to one of the two rarest
+            words.
+        top: Number of most frequent tokens that are not rare.
+        seed: Seed of the samples.
     """
 
     sentences: int = 500
@@ -83,116 +85,117 @@ class AnalysisOptions:
 
 
 def analyse_heads(
-    run: Run, part: Part, how: AnalysisOptions, parses: Parses | None = None, name: str = ""
+    run: Run, part: Part, options: AnalysisOptions, parses: Parses | None = None, name: str = ""
 ) -> HeadReport:
-    """Reads the heads of a run in every way, with the heads that its guide selects.
+    """Computes all measures of the heads of a run, with the heads that its guide selects.
 
     Args:
         run: The run.
-        part: The sentences that are read.
-        how: How.
+        part: The sentences that are analysed.
+        options: Options of the analysis.
         parses: Parsed sentences, for syntactic roles.
-        name: What the run is called in figures; its folder's name when not given.
+        name: Name of the run in figures; by default its folder's name.
     """
     with WithSelection(run.guide):
-        return _Reader(run, part, how, parses, name or run.path.name).report()
+        return _HeadAnalysis(run, part, options, parses, name or run.path.name).report()
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """What is read, and how; see :func:`analyse_heads`."""
+class _HeadAnalysis:
+    """The arguments of :func:`analyse_heads`, with one method per group of measures."""
 
     run: Run
     part: Part
-    how: AnalysisOptions
+    options: AnalysisOptions
     parses: Parses | None
     name: str
 
     @property
     def guide(self) -> ModelGuide | None:
-        """Whose draws are read; None where heads stand at their prior's location."""
-        return self.run.guide if self.how.draws else None
+        """The guide that samples the heads; None for heads at their prior's location."""
+        return self.run.guide if self.options.draws else None
 
-    def watched(
-        self, stage: str, part: Part | None = None, times: int | None = None
+    def batches(
+        self, stage: str, part: Part | None = None, repeats: int | None = None
     ) -> Iterable[Batch]:
-        """The batches of a part, which a bar counts; once for every draw."""
-        known = list(batches(self.part if part is None else part, PAIRED))
-        parts = known * (max(1, self.how.draws) if times is None else times)
-        line = f"{self.name}, {stage}"
-        return tqdm(parts, line, unit="batch", leave=False, dynamic_ncols=True, disable=None)
+        """The batches of a part, repeated for every sample, with a progress bar."""
+        once = list(batches(self.part if part is None else part, PAIR_BATCH_TOKENS))
+        repeated = once * (max(1, self.options.draws) if repeats is None else repeats)
+        label = f"{self.name}, {stage}"
+        return tqdm(repeated, label, unit="batch", leave=False, dynamic_ncols=True, disable=None)
 
     def report(self) -> HeadReport:
-        """Everything that is read."""
-        model, guide, how = self.run.model, self.guide, self.how
-        recorded = Recording(model)
-        blocks = tuple(recorded.attending)
+        """Computes all measures."""
+        model, guide, options = self.run.model, self.guide, self.options
+        recording = Recording(model)
+        blocks = tuple(recording.attention_blocks)
         if not blocks:
-            raise ValueError(
-                f"{self.run.path} has no heads that attend: there are no weights to read"
-            )
-        positions, rare = Positions(how.positional), {}
-        for chain in (
-            name for name in ATTENTION_TYPES if name in {block.attention_type for block in blocks}
-        ):
-            rarity = Rarity(_rank(self.run.corpus, chain), how.top, how.rare)
-            shown = self.watched(f"roles of {chain}")
-            detect(model, shown, [positions, rarity], chain, guide, how.seed)
-            rare[chain] = rarity.result()
+            raise ValueError(f"{self.run.path} has no attention: there are no weights to analyse")
+        positional, rare = PositionalDetector(options.positional), {}
+        types = {block.attention_type for block in blocks}
+        for attention_type in (name for name in ATTENTION_TYPES if name in types):
+            ranks = _frequency_ranks(self.run.corpus, attention_type)
+            rare_words = RareWordDetector(ranks, options.top, options.rare)
+            text = self.batches(f"roles of {attention_type}")
+            detect(model, text, [positional, rare_words], attention_type, guide, options.seed)
+            rare[attention_type] = rare_words.result()
         return HeadReport(
             name=self.name,
             blocks=blocks,
-            ngrams=tuple(block for block in recorded.blocks if block not in blocks),
-            divergence=divergence(model, self.watched("divergence"), guide, how.seed, latent=False),
-            measures=measure(model, self.watched("measures"), guide, how.seed, how.exclude),
-            importance=gradient_importance(model, self.watched("importance"), guide, how.seed),
-            relevance=self.read_relevance(),
-            positional=positions.result(),
+            ngrams=tuple(block for block in recording.blocks if block not in blocks),
+            divergence=divergence(
+                model, self.batches("divergence"), guide, options.seed, latent=False
+            ),
+            measures=measure(model, self.batches("measures"), guide, options.seed, options.exclude),
+            importance=gradient_importance(model, self.batches("importance"), guide, options.seed),
+            relevance=self.relevance(),
+            positional=positional.result(),
             rare=rare,
-            syntactic=self.read_dependencies(),
+            syntactic=self.syntactic_heads(),
             links=self.score_links(),
             shuffled=self.shuffle_targets(),
         )
 
     def score_links(self) -> tuple[LinkScore, ...]:
-        """The scores of all links, where gold ones are known."""
+        """Scores alignments and the best cross-attention; empty without gold links."""
         if not self.part.links:
             return ()
-        run, valid = self.run, self.run.corpus.valid.first(self.how.sentences)
-        points = points_at_text(run.model)
-        own = score_alignments(run.model, run.guide, self.part) if points else []
-        return (*own, *best_attention(run.model, valid, self.part, run.guide))
+        run, valid = self.run, self.run.corpus.valid.first(self.options.sentences)
+        aligned = aligns_with_text(run.model)
+        alignments = score_alignments(run.model, run.guide, self.part) if aligned else []
+        return (*alignments, *score_best_attention(run.model, valid, self.part, run.guide))
 
     def shuffle_targets(self) -> ShuffledTarget | None:
-        """The loss of the guide's bound when it is told other targets; None without any."""
+        """Computes the loss of the bound if the guide is conditioned on shuffled targets."""
         model, guide = self.run.model, self.run.guide
         if len(self.part) < 2 or not (samples_alignments(model) or guide.is_target_conditioned):
             return None
-        return shuffled_target(model, guide, self.part, self.how.seed)
+        return shuffled_target(model, guide, self.part, self.options.seed)
 
-    def read_relevance(self) -> Relevance | None:
-        """The relevance; None where it is left out."""
-        asked = self.how.relevance
-        number = self.how.sentences if asked is None else asked
-        if not number:
+    def relevance(self) -> Relevance | None:
+        """Computes the relevance; None if it is skipped."""
+        options = self.options
+        sentences = options.sentences if options.relevance is None else options.relevance
+        if not sentences:
             return None
-        return relevance(self.run.model, self.watched("relevance", self.part.first(number), 1))
+        return relevance(self.run.model, self.batches("relevance", self.part.first(sentences), 1))
 
-    def read_dependencies(self) -> Syntactic | None:
-        """Dependencies that heads follow; None where no parse is known, or no head attends."""
-        parses, how, model = self.parses, self.how, self.run.model
-        parsed = ATTENTION_TYPES[1 if self.part.sources is None else 0]
-        if parses is None or parsed not in {b.attention_type for b in Recording(model).attending}:
+    def syntactic_heads(self) -> SyntacticHeads | None:
+        """Finds syntactic heads; None without parses or without self-attention over them."""
+        parses, options, model = self.parses, self.options, self.run.model
+        attention_type = ATTENTION_TYPES[1 if self.part.sources is None else 0]
+        types = {block.attention_type for block in Recording(model).attention_blocks}
+        if parses is None or attention_type not in types:
             return None
-        relations = Relations(parses.arcs, parses.words, margin=how.margin)
-        shown = self.watched("dependencies", parses.part)
-        detect(model, shown, [relations], parsed, self.guide, how.seed)
-        return relations.result()
+        detector = SyntacticDetector(parses.arcs, parses.words, margin=options.margin)
+        text = self.batches("dependencies", parses.part)
+        detect(model, text, [detector], attention_type, self.guide, options.seed)
+        return detector.result()
 
 
-def _rank(corpus: Corpus, chain: str) -> Tensor:
-    """Places by frequency in training of the types that a chain points at."""
+def _frequency_ranks(corpus: Corpus, attention_type: str) -> Tensor:
+    """Ranks the tokens at the keys of an attention type by their frequency in training."""
     train, source = corpus.train, corpus.source
-    if chain == "decoder-self" or source is None or train.sources is None:
+    if attention_type == "decoder-self" or source is None or train.sources is None:
         return frequency_ranks(torch.tensor(train.targets.tokens), len(corpus.target))
     return frequency_ranks(torch.tensor(train.sources.tokens), len(source))

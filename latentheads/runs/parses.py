@@ -1,4 +1,4 @@
-"""Sentences whose dependencies are known: of the grammar, or of a file in CoNLL-U."""
+"""Parsed sentences: of the built-in grammar, or of a CoNLL-U file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from latentheads.analysis import ParsedSentence, encode_parsed, grammar_arcs
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.grammar import ENGLISH, Arc
 from latentheads.corpora.vocabulary import Tagged
-from latentheads.reading import Parsed, encode_parsed, grammar_arcs
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run
@@ -22,13 +22,13 @@ __all__ = ["Parses", "grammar_parses", "parsed_part"]
 
 @dataclass(frozen=True)
 class Parses:
-    """Sentences whose dependencies are known.
+    """Encoded sentences with their dependencies.
 
     Attributes:
         part: The sentences.
-        arcs: Dependencies of each.
-        words: The word of each token; None where every token is a word.
-        origin: Who parsed them.
+        arcs: The dependencies of each sentence.
+        words: The word index of each token; None if every token is a word.
+        origin: Where the parses come from.
     """
 
     part: Part
@@ -38,37 +38,37 @@ class Parses:
 
 
 def grammar_parses(part: Part, corpus: Corpus) -> Parses | None:
-    """Parses the English-like side; a sentence with an unknown word has no parse."""
-    rows, words = part.sources, corpus.source
-    if rows is None or words is None:
-        rows, words = part.targets, corpus.target
+    """Parses the English-like sentences of a part; skips those with unknown words."""
+    rows, vocabulary = part.sources, corpus.source
+    if rows is None or vocabulary is None:
+        rows, vocabulary = part.targets, corpus.target
     english = [task.source == ENGLISH for task in corpus.tasks]
-    own = [True] * len(rows) if part.task is None else [english[task] for task in part.task]
-    known = [place for place, row in enumerate(rows) if own[place] and UNK not in row]
-    if not known:
+    is_english = [True] * len(rows) if part.task is None else [english[task] for task in part.task]
+    indices = [index for index, row in enumerate(rows) if is_english[index] and UNK not in row]
+    if not indices:
         return None
-    arcs = grammar_arcs(words.decode(rows[place].tolist()) for place in known)
-    if isinstance(words, Tagged):
-        arcs = [tuple(Arc(a.relation, a.head + 1, a.dependent + 1) for a in each) for each in arcs]
-    return Parses(part.take(known), arcs, None, "the grammar")
+    arcs = grammar_arcs(vocabulary.decode(rows[index].tolist()) for index in indices)
+    if isinstance(vocabulary, Tagged):  # the tag is the first token
+        arcs = [tuple(Arc(a.relation, a.head + 1, a.dependent + 1) for a in row) for row in arcs]
+    return Parses(part.take(indices), arcs, None, "the grammar")
 
 
-def parsed_part(parsed: Sequence[Parsed], run: Run, name: str) -> Parses:
-    """Encodes the sentences of a file; a translation model is given empty targets."""
+def parsed_part(parsed: Sequence[ParsedSentence], run: Run, name: str) -> Parses:
+    """Encodes the sentences of a CoNLL-U file, with empty targets for a translation model."""
     vocabulary = run.source or run.target
     if isinstance(vocabulary, Tagged):
         raise ValueError(f"{run.path} has several target languages: --conllu is for one alone")
     if run.settings.data.lowercase:
-        parsed = [replace(each, words=tuple(map(str.lower, each.words))) for each in parsed]
+        parsed = [replace(s, words=tuple(map(str.lower, s.words))) for s in parsed]
     try:
         rows, words = encode_parsed(parsed, vocabulary, vocabulary.tokenised)
     except ValueError as reason:
         raise ValueError(f"{name}, {reason}") from reason
-    most = run.settings.data.max_line or int(rows.lengths.max(initial=0))
-    for place in np.flatnonzero(rows.lengths > most).tolist():
-        tokens = f"{rows.lengths[place]:,} tokens, more than max_line {most:,}"
-        raise ValueError(f"{name}, sentence {place + 1}: {tokens}")
-    arcs = [each.arcs for each in parsed]
+    max_length = run.settings.data.max_line or int(rows.lengths.max(initial=0))
+    for index in np.flatnonzero(rows.lengths > max_length).tolist():
+        tokens = f"{rows.lengths[index]:,} tokens, more than max_line {max_length:,}"
+        raise ValueError(f"{name}, sentence {index + 1}: {tokens}")
+    arcs = [sentence.arcs for sentence in parsed]
     if run.source is None:
         return Parses(Part(rows, None), arcs, words, name)
     return Parses(Part(Rows.of([[EOS]] * len(rows)), rows), arcs, words, name)

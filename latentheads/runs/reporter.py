@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from latentheads.analysis.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, Words, batches, windows
 from latentheads.corpora.batches import TOKENS
@@ -24,7 +25,6 @@ from latentheads.metrics.scores import SCORES
 from latentheads.model import Decoder
 from latentheads.names import ATTENTION_TYPES, side_of
 from latentheads.noise import fixed_noise
-from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.runs.folder import Folder
 from latentheads.runs.scoring import score_ctc, score_outputs
 from latentheads.runs.sections import Section
@@ -226,7 +226,7 @@ class Reporter:
         """How far apart the heads are, and the plot of it."""
         from latentheads.plot import draw_divergence  # matplotlib loads when it draws
 
-        shown = batches(self.corpus.valid, PAIRED)
+        shown = batches(self.corpus.valid, PAIR_BATCH_TOKENS)
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
         with WithSelection(self.guide):
             heads = divergence(self.model, islice(shown, blocks))

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from latentheads.analysis.head_report import HeadReport
 from latentheads.batch import Batch
 from latentheads.checks import check_choice, check_least, check_seed
 from latentheads.corpora import Corpus, Part, Rows, Vocabulary
@@ -20,7 +21,6 @@ from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.alignment import Link
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
-from latentheads.reading.head_report import HeadReport
 from latentheads.runs.alignment import align_lines, check_alignments
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results

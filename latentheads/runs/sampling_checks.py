@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
-from latentheads.reading.alignments import samples_alignments
+from latentheads.analysis.alignments import samples_alignments
 
 if TYPE_CHECKING:
     from latentheads.runs.run import Run

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from latentheads.analysis.alignments import alignment_distributions
 from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.corpora.multi_task import tag_of
@@ -23,7 +24,6 @@ from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.errors import UnfinishedError, one_line_message
 from latentheads.layers.subsampler import FACTOR
-from latentheads.reading.alignments import alignment_distributions
 from latentheads.runs.generation import EncodedInputs
 from latentheads.values import shown
 

@@ -32,7 +32,7 @@ SHOWN = {
     "docs/comparing.md": 1,
     "docs/guides.md": 5,
     "docs/pretrained.md": 6,
-    "docs/reading.md": 3,
+    "docs/analysis.md": 3,
     "docs/report.md": 1,
 }
 """Blocks of Python on every page; each is run below, that of the API by the examples."""
@@ -55,7 +55,7 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     guide, notebook, loss, *_ = snippets("docs/guides.md")
-    reading, *_ = snippets("docs/reading.md")
+    reading, *_ = snippets("docs/analysis.md")
     names: dict[str, Any] = {}
     run(guide, names)
     run(notebook, names)
@@ -118,16 +118,16 @@ def test_a_notebook_trains_opens_and_reads_a_run(
     run(script, {})
     assert "exact log p" in capsys.readouterr().out
     assert (tmp_path / "runs" / "mine" / "results.json").is_file()
-    _, every_way, heads = snippets("docs/reading.md")
+    _, every_way, heads = snippets("docs/analysis.md")
     names: dict[str, Any] = {"lh": lh}
     assert 'f"runs/{name}-seed0"' in every_way
     run(every_way.replace('f"runs/{name}-seed0"', '"runs/mine"'), names)
-    assert [each.name for each in names["found"]] == ["mine", "mine"]
+    assert [each.name for each in names["reports"]] == ["mine", "mine"]
     for said, here in (("head", "mine"), ("53", "3"), ("400", "2"), ("row=5", "row=1")):
         assert said in heads
         heads = heads.replace(said, here, 1)
     run(heads, names)
-    assert "decoder.1.cross, 2 draws" in names["figure"].get_suptitle()
+    assert "decoder.1.cross, 2 samples" in names["figure"].get_suptitle()
 
 
 def test_the_amortised_guide_reads_the_states_of_queries() -> None:
@@ -157,7 +157,7 @@ def test_links_of_a_run_are_scored() -> None:
     names: dict[str, Any] = {"run": opened, "batch": next(batches(corpus.test, 64))}
     with torch.no_grad():
         run(script, names)
-    assert {"prior", "guide", "posterior"} <= {score.law for score in names["scores"]}
+    assert {"prior", "guide", "posterior"} <= {score.distribution for score in names["scores"]}
     assert names["heads"]
 
 

@@ -22,7 +22,7 @@ CONTEXT.set_forkserver_preload(
         __name__,
         "latentheads.experiments.run",
         "latentheads.plot",
-        "latentheads.reading",
+        "latentheads.analysis",
         "torch._dynamo",  # an optimiser loads it, and what it needs
         "torch.distributed.launcher.api",
     ]

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from latentheads import load_run
+from latentheads.analysis import score_alignments, score_best_attention
 from latentheads.metrics.alignment import read_pharaoh
-from latentheads.reading import best_attention, score_alignments
 from tests.experiments.programs import assert_one_line, inside
 
 SMALL = (
@@ -179,7 +179,7 @@ def test_links_are_scored_beside_those_of_the_best_attention(
     part, valid = (each.first(5) for each in (run.corpus.test, run.corpus.valid))
     wanted = [
         *score_alignments(run.model, run.guide, part),
-        *best_attention(run.model, valid, part),
+        *score_best_attention(run.model, valid, part),
     ]
     for row, score in zip(aligned["links"], wanted, strict=True):
         assert (row["head"], row["aer"]) == (score.head, score.counts.aer)

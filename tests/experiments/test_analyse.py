@@ -13,17 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from latentheads.corpora.data import Data
 
 import latentheads as lh
-from latentheads.batch import EOS, UNK
-from latentheads.corpora import Part, Rows, batches
-from latentheads.experiments.analysis.tables import summary
-from latentheads.names import ATTENTION_TYPES
-from latentheads.reading import (
-    Positions,
-    Rarity,
-    Relations,
+from latentheads.analysis import (
+    PositionalDetector,
+    RareWordDetector,
+    SyntacticDetector,
     detect,
     frequency_ranks,
     gradient_importance,
@@ -31,7 +26,12 @@ from latentheads.reading import (
     measure,
     relevance,
 )
-from latentheads.reading.divergence import divergence
+from latentheads.analysis.divergence import divergence
+from latentheads.batch import EOS, UNK
+from latentheads.corpora import Part, Rows, batches
+from latentheads.data import Data
+from latentheads.experiments.analysis.tables import summary
+from latentheads.names import ATTENTION_TYPES
 from tests.experiments.programs import SHORT, TINY, inside
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.plot.drawn import head_report as make_head_report
@@ -117,13 +117,13 @@ def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, place: in
     blocks = {block["block"]: block for block in written["blocks"]}
     apart, measures = divergence(model, parts), measure(model, parts)
     importance, propagated = gradient_importance(model, parts), relevance(model, parts)
-    positions = Positions()
+    positions = PositionalDetector()
     for chain, side, words in (
         ("encoder-self", corpus.train.sources, corpus.source),
         ("decoder-self", corpus.train.targets, corpus.target),
         ("decoder-cross", corpus.train.sources, corpus.source),
     ):
-        rarity = Rarity(frequency_ranks(torch.tensor(side.tokens), len(words)), TOP)
+        rarity = RareWordDetector(frequency_ranks(torch.tensor(side.tokens), len(words)), TOP)
         detect(model, parts, [positions, rarity], chain)
         rare = rarity.result()
         for name in rare.two:
@@ -157,7 +157,7 @@ def test_dependencies_of_the_grammar_are_known(runs: list[str], analysed: Path) 
     known = [row for row in text.part.sources if UNK not in row]
     lines = [text.corpus.source.decode(row.tolist()) for row in known]
     assert 0 < len(known) == len(text.parses.part)
-    relations = Relations(grammar_arcs(lines))
+    relations = SyntacticDetector(grammar_arcs(lines))
     shown = batches(Part(Rows.of([[EOS]] * len(known)), Rows.of(known)), 4096)
     detect(text.run.model, shown, [relations], "encoder-self")
     written = json.loads((analysed / "analysis.json").read_text())["runs"][0]["syntactic"]

@@ -112,15 +112,15 @@ def test_every_transcript_of_a_number_has_its_line(folder: Path, tmp_path: Path)
 def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
     opened, file = lh.load_run(run), folder / "sound" / "test-1.wav"
     with unpainted():
-        figure = lh.plot.sound(opened, file, draws=2, target="two")
+        figure = lh.plot.audio(opened, file, draws=2, target="two")
         heads = lh.plot.heads(opened, str(file), draws=2, target="two")
         law = lh.plot.alignments(opened, str(file), target="two")
     assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == [*"two", "<eos>"]
     for other in (heads, law):
         shown = [label.get_text() for axis in other.axes for label in axis.get_xticklabels()]
         assert "0.24 s" in shown
-    with pytest.raises(ValueError, match="hears no speech"):
-        lh.plot.sound(replace(opened, source=Words([])), file)
+    with pytest.raises(ValueError, match="has no audio input"):
+        lh.plot.audio(replace(opened, source=Words([])), file)
 
 
 def test_the_heads_of_a_run_are_analysed(run: Path, tmp_path: Path) -> None:

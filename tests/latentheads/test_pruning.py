@@ -12,6 +12,7 @@ import torch
 from pyro import poutine
 
 from latentheads import Batch, PlugIn
+from latentheads.analysis import Recording, gradient_importance
 from latentheads.attention.disagreement import Disagreement
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import Cascaded
@@ -20,7 +21,6 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, most_important, remove_heads
-from latentheads.reading import Recording, gradient_importance
 from latentheads.selection.strategies import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights

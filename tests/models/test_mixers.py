@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads import Batch, PlugIn, terms
+from latentheads.analysis import Recording
+from latentheads.analysis.divergence import divergence
 from latentheads.attention.band import Band, BandMask
 from latentheads.attention.disagreement import KINDS as KINDS_OF_DISAGREEMENT
 from latentheads.attention.disagreement import Disagreement
@@ -21,8 +23,6 @@ from latentheads.mask import AttentionMask
 from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.models.mixers import LocalAttention, SelfAttention
 from latentheads.names import Block
-from latentheads.reading import Recording
-from latentheads.reading.divergence import divergence
 from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from tests.crossing import pairwise
 from tests.tiny import (

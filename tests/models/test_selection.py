@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
+from latentheads.analysis import Recording
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guide import WithSelection
@@ -23,7 +24,6 @@ from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import evaluate
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.noise import fixed_noise
-from latentheads.reading import Recording
 from latentheads.selection.selector import Choice, Selector
 from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from tests.crossing import in_turn
@@ -194,9 +194,9 @@ def test_a_candidate_that_is_not_computed_is_told_as_silent() -> None:
     torch.testing.assert_close(agreed, expected)
     for module in model.selecting_blocks:
         mine, whole = (heads[module.block.name] for heads in (fast, slow))
-        silent = ~mine.speaks
+        silent = ~mine.active
         assert 0 < silent.sum() < CANDIDATES
-        assert torch.equal(mine.speaks, whole.speaks)
+        assert torch.equal(mine.active, whole.active)
         torch.testing.assert_close(mine.outputs, whole.outputs)
         torch.testing.assert_close(mine.logits[~silent], whole.logits[~silent])
         assert not mine.logits[silent].any()

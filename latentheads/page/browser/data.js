@@ -1,5 +1,5 @@
 "use strict";
-// What the page shows: figures as JSON, and the maps of each sentence as deflated bytes.
+// The data of the page: JSON, with the maps of each sentence as deflated bytes.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
@@ -12,49 +12,49 @@ async function inflate(text) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// "decoder.1.cross" is of the chain "decoder-cross"; alignments have the name of their chain.
-function chainOf(name) {
+// The attention type of "decoder.1.cross" is "decoder-cross"; that of alignments is their name.
+function attentionTypeOf(name) {
   const [stack, , kind] = name.split(".");
   return kind ? `${stack}-${kind}` : name;
 }
 
-// Finds the maps of a sentence in its bytes: part by part, then draw by draw, head by head.
+// Locates the maps of a sentence in its bytes: by part, then by sample, then by head.
 function layOut(sentence, bytes) {
-  let at = 0;
-  const found = (maps) => {
-    const side = sentence.sides[chainOf(maps.name)];
+  let offset = 0;
+  const locate = (maps) => {
+    const side = sentence.sides[attentionTypeOf(maps.name)];
     const cells = side.rows.length * side.columns.length;
-    const heads = () => maps.heads.map(() => bytes.subarray(at, (at += cells)));
+    const heads = () => maps.heads.map(() => bytes.subarray(offset, (offset += cells)));
     const parts = {};
     for (const part of maps.parts) parts[part] = heads();
     return { ...maps, side, parts, draws: Array.from({ length: maps.draws }, heads) };
   };
-  return { maps: sentence.maps.map(found), alignments: sentence.alignments.map(found) };
+  return { maps: sentence.maps.map(locate), alignments: sentence.alignments.map(locate) };
 }
 
-// Opened when it is first looked at, and kept.
+// Unpacks the maps of a sentence at its first use.
 function openSentence(sentence) {
   sentence.opened ??= inflate(sentence.bytes).then((bytes) => layOut(sentence, bytes));
   return sentence.opened;
 }
 
-// The numbers of a row of a map.
+// The weights of a row of a map.
 function readRow(map, side, row) {
   const width = side.columns.length;
   return Array.from(map.subarray(row * width, (row + 1) * width), (byte) => NUMBER[byte]);
 }
 
-// The end of a colour scale: but one in two hundred of the numbers that are not 0 lie below it.
-function topOf(maps) {
+// The upper limit of a colour scale: the 99.5 % quantile of the non-zero weights.
+function colourLimitOf(maps) {
   const counts = new Array(256).fill(0);
   for (const map of maps) for (const byte of map) counts[byte] += 1;
-  let left = (counts.reduce((sum, count) => sum + count, 0) - counts[0]) / 200,
-    top = 255;
-  while (top > 1 && (left -= counts[top]) >= 0) top -= 1;
-  return NUMBER[top];
+  let above = (counts.reduce((sum, count) => sum + count, 0) - counts[0]) / 200,
+    limit = 255;
+  while (limit > 1 && (above -= counts[limit]) >= 0) limit -= 1;
+  return NUMBER[limit];
 }
 
-const largestOf = (map) => NUMBER[map.reduce((top, byte) => Math.max(top, byte), 1)];
+const largestOf = (map) => NUMBER[map.reduce((largest, byte) => Math.max(largest, byte), 1)];
 
 function write(value, digits = 3) {
   if (value === null || value === undefined) return "";
@@ -63,4 +63,4 @@ function write(value, digits = 3) {
 }
 
 const isKnown = (value) => value !== null && value !== undefined;
-const isFull = (found) => Object.keys(found ?? {}).length > 0;
+const isFull = (object) => Object.keys(object ?? {}).length > 0;

@@ -1,13 +1,13 @@
-// What views are built of: elements, tables, colours.
+// Building blocks of views: elements, tables, colours.
 
 const OF_SVG = new Set(["svg", "path", "line", "rect", "circle", "text", "title"]);
 
-// An element with attributes and children; "on..." is what to do at an event.
-function make(tag, given = {}, ...children) {
+// Makes an element with attributes and children; attributes "on..." are event listeners.
+function make(tag, attributes = {}, ...children) {
   const element = OF_SVG.has(tag)
     ? document.createElementNS("http://www.w3.org/2000/svg", tag)
     : document.createElement(tag);
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value !== undefined && value !== false) element.setAttribute(name, value);
   }
@@ -28,14 +28,14 @@ function makeTable(headings, rows) {
   return make("div", { class: "wide" }, table);
 }
 
-function makeSelect(label, names, chosen, choose) {
-  const given = (place) => ({ value: place, selected: place === chosen, dir: "auto" });
-  const options = names.map((name, place) => make("option", given(place), name));
+function makeSelect(label, names, selected, choose) {
+  const attributes = (index) => ({ value: index, selected: index === selected, dir: "auto" });
+  const options = names.map((name, index) => make("option", attributes(index), name));
   const onchange = (event) => choose(Number(event.target.value));
   return make("label", {}, label, make("select", { onchange }, options));
 }
 
-// Cells in rows, a name before each row, and names above if there are any.
+// Makes a grid of cells with a name before each row and optional names above the columns.
 function makeGrid(width, above, rows) {
   const columns = `grid-template-columns: max-content repeat(${width}, minmax(min-content, 54px))`;
   const name = (words) => make("span", { class: "at" }, words);
@@ -44,40 +44,40 @@ function makeGrid(width, above, rows) {
   return make("div", { class: "wide" }, make("div", { class: "grid", style: columns }, first, lines.flat()));
 }
 
-// A cell of a colour; a silent head has none.
-function makeCell(value, ramp, top, words, { digits = 2, more = "", span = 1, onclick } = {}) {
-  const silent = value === null;
-  const title = `${words}: ${silent ? "silent" : write(value, 4)}`;
-  const given = {
-    class: `cell ${silent ? "silent" : ""} ${more}`,
-    style: `${silent ? "" : shadeOf(ramp, value / top)}; grid-column: span ${span}`,
+// Makes a coloured cell; that of an inactive head has no colour.
+function makeCell(value, ramp, limit, words, { digits = 2, more = "", span = 1, onclick } = {}) {
+  const inactive = value === null;
+  const title = `${words}: ${inactive ? "inactive" : write(value, 4)}`;
+  const attributes = {
+    class: `cell ${inactive ? "silent" : ""} ${more}`,
+    style: `${inactive ? "" : shadeOf(ramp, value / limit)}; grid-column: span ${span}`,
     title,
     "aria-label": title,
   };
-  const shown = digits === null ? "" : silent ? "–" : value.toFixed(digits);
-  return onclick ? make("button", { ...given, onclick }, shown) : make("span", given, shown);
+  const text = digits === null ? "" : inactive ? "–" : value.toFixed(digits);
+  return onclick ? make("button", { ...attributes, onclick }, text) : make("span", attributes, text);
 }
 
 const note = (words) => make("p", { class: "soft" }, words);
 const lineOf = (x1, y1, x2, y2, colour, width = 1, dash = undefined) =>
   make("line", { x1, y1, x2, y2, stroke: colour, "stroke-width": width, "stroke-dasharray": dash });
-const textOf = (x, y, words, given = {}) => make("text", { x, y, "text-anchor": "end", ...given }, words);
+const textOf = (x, y, words, attributes = {}) => make("text", { x, y, "text-anchor": "end", ...attributes }, words);
 const swatch = (colour, words) => make("span", {}, make("i", { style: `background: ${colour}` }), words);
 const stroke = (colour, words, dash) =>
   make("span", {}, make("svg", { width: 34, height: 6 }, lineOf(0, 3, 34, 3, colour, 3, dash)), words);
 
-// 256 colours between the stops that the style names, as [red, green, blue].
+// 256 colours between the stops in the style sheet, as [red, green, blue].
 function rampOf(name) {
-  const said = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
-  const stops = said.split(",").map((stop) => stop.match(/[0-9a-f]{2}/gi).map((hex) => parseInt(hex, 16)));
+  const property = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
+  const stops = property.split(",").map((stop) => stop.match(/[0-9a-f]{2}/gi).map((hex) => parseInt(hex, 16)));
   return Array.from({ length: 256 }, (_, level) => {
-    const place = (level / 255) * (stops.length - 1);
-    const low = Math.min(Math.floor(place), stops.length - 2);
-    return stops[low].map((from, which) => Math.round(from + (stops[low + 1][which] - from) * (place - low)));
+    const position = (level / 255) * (stops.length - 1);
+    const low = Math.min(Math.floor(position), stops.length - 2);
+    return stops[low].map((from, channel) => Math.round(from + (stops[low + 1][channel] - from) * (position - low)));
   });
 }
 
-// A colour of a ramp, under black or white, whichever is read better on it.
+// A colour of a ramp as background, with black or white text for contrast.
 function shadeOf(ramp, share) {
   const [red, green, blue] = ramp[Math.round(255 * Math.min(1, Math.max(0, share)))];
   const light = 0.299 * red + 0.587 * green + 0.114 * blue > 140;

@@ -1,4 +1,4 @@
-// Lines over updates, or over something else.
+// Line charts over optimiser steps, or over another quantity.
 
 const LEFT = 48;
 const BELOW = 26;
@@ -7,73 +7,73 @@ const HIGH = 240;
 // Round numbers between two ends; over decades 1, 2, 5, 10 ...
 function ticksOf(low, high, decades) {
   if (decades) {
-    const powers = Array.from({ length: 40 }, (_, place) => 10 ** (place - 20));
+    const powers = Array.from({ length: 40 }, (_, index) => 10 ** (index - 20));
     return powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((tick) => tick >= low && tick <= high);
   }
   const rough = (high - low) / 5 || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((times) => times * power >= rough);
-  const ticks = Array.from({ length: 12 }, (_, place) => (Math.ceil(low / step) + place) * step);
+  const ticks = Array.from({ length: 12 }, (_, index) => (Math.ceil(low / step) + index) * step);
   return ticks.filter((tick) => tick <= high + step / 1e6);
 }
 
-// The scale of the numbers of some lines: where each lies, and the ticks. Negated numbers, of which the least is the
-// best, stand upside down and have their own sign again.
+// The y scale of some lines: the position of a value, and the ticks. Negated values are drawn upside down, with their
+// original sign, so that higher is better.
 function scaleOf(lines, { decades, zero, negated }) {
-  const every = lines.flatMap((line) => line.values);
-  const known = every.filter((value) => Number.isFinite(value) && (!decades || value > 0));
-  const low = zero ? 0 : Math.min(...known);
-  let high = Math.max(...known);
+  const values = lines.flatMap((line) => line.values);
+  const finite = values.filter((value) => Number.isFinite(value) && (!decades || value > 0));
+  const low = zero ? 0 : Math.min(...finite);
+  let high = Math.max(...finite);
   if (low === high) high = low + (Math.abs(low) || 1) / 10;
   const logs = decades && high > 4 * low;
-  const at = logs ? Math.log10 : (value) => value;
-  const share = (value) => (at(value) - at(low)) / (at(high) - at(low));
+  const transform = logs ? Math.log10 : (value) => value;
+  const share = (value) => (transform(value) - transform(low)) / (transform(high) - transform(low));
   const y = (value) => 10 + (HIGH - 10 - BELOW) * (negated ? share(value) : 1 - share(value));
   return { y, ticks: ticksOf(low, high, logs), shows: (value) => Number.isFinite(value) && (!logs || value > 0) };
 }
 
 function drawLine(line, x, { y, shows }, sign) {
-  const points = line.values.map((value, place) => [x(line.steps[place]), value]).filter(([, value]) => shows(value));
-  const path = points.map(([at, value], place) => `${place ? "L" : "M"}${at.toFixed(1)} ${y(value).toFixed(1)}`);
+  const points = line.values.map((value, index) => [x(line.steps[index]), value]).filter(([, value]) => shows(value));
+  const path = points.map(([left, value], index) => `${index ? "L" : "M"}${left.toFixed(1)} ${y(value).toFixed(1)}`);
   const width = line.thin ? 1.2 : 2.2;
-  const drawn = make("path", {
+  const curve = make("path", {
     d: path.join(""),
     fill: "none",
     stroke: line.colour,
     "stroke-width": width,
     "stroke-dasharray": line.dash,
   });
-  if (points.length > 40 || line.thin) return [drawn];
-  const dots = points.map(([at, value]) =>
+  if (points.length > 40 || line.thin) return [curve];
+  const dots = points.map(([left, value]) =>
     make(
       "circle",
-      { cx: at, cy: y(value), r: 2.6, fill: line.colour },
+      { cx: left, cy: y(value), r: 2.6, fill: line.colour },
       make("title", {}, `${line.name}: ${write(sign * value, 4)}`),
     ),
   );
-  return [drawn, ...dots];
+  return [curve, ...dots];
 }
 
-// A chart of lines, each { name, colour, steps, values }; a value may be missing.
-function drawLines(title, note, lines, { decades = false, zero = false, negated = false, along: name = "updates", room }) {
+// A chart of lines, each { name, colour, steps, values }; values may be missing.
+function drawLines(title, note, lines, { decades = false, zero = false, negated = false, xlabel = "optimiser steps", room }) {
   const width = Math.min(room, 600);
   const steps = lines.flatMap((line) => line.steps);
   const [first, last] = [Math.min(...steps), Math.max(...steps)];
   const x = (step) => LEFT + ((width - LEFT - 12) * (step - first)) / (last - first || 1);
   const scale = scaleOf(lines, { decades, zero, negated });
   const sign = negated ? -1 : 1;
-  const across = scale.ticks.map((tick) => [
+  const yticks = scale.ticks.map((tick) => [
     lineOf(LEFT, scale.y(tick), width - 12, scale.y(tick), "var(--line)"),
     textOf(LEFT - 6, scale.y(tick) + 4, String(sign * Number(tick.toPrecision(3))).replace("-", "−")),
   ]);
   const centred = { "text-anchor": "middle" };
-  const along = ticksOf(first, last, false).map((tick) =>
+  const xticks = ticksOf(first, last, false).map((tick) =>
     textOf(x(tick), HIGH - 8, tick.toLocaleString("en"), centred),
   );
-  along.push(textOf((LEFT + width - 12) / 2, HIGH + 12, name, centred));
-  const drawn = lines.map((line) => drawLine(line, x, scale, sign));
+  xticks.push(textOf((LEFT + width - 12) / 2, HIGH + 12, xlabel, centred));
+  const curves = lines.map((line) => drawLine(line, x, scale, sign));
   const size = { width, height: HIGH + 18, viewBox: `0 0 ${width} ${HIGH + 18}` };
-  const svg = make("svg", { ...size, role: "img", "aria-label": title }, across.flat(), along, drawn.flat());
+  const svg = make("svg", { ...size, role: "img", "aria-label": title }, yticks.flat(), xticks, curves.flat());
   const keys = lines.map((line) => stroke(line.colour, line.name, line.dash));
   const caption = make("figcaption", {}, title, " ", make("small", {}, note));
   return make("figure", { class: "chart" }, caption, svg, make("div", { class: "keys" }, keys));

@@ -1,16 +1,16 @@
-// Maps on a canvas: the weights of a head, or the probabilities of a law.
+// Maps on a canvas: the weights of a head, or a distribution over positions.
 
-const LETTER = 7.8; // pixels of a letter in bold, as the chosen row has it
-const LONGEST = 14; // letters of a label
-const shorten = (text, most = LONGEST) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-const widthOf = (names) => 12 + LETTER * Math.max(1, ...names.map((name) => shorten(name).length));
+const CHARACTER = 7.8; // width in pixels of a bold character, as in the selected row
+const MAX_LABEL = 14; // characters of a label
+const shorten = (text, limit = MAX_LABEL) => (text.length > limit ? `${text.slice(0, limit - 1)}…` : text);
+const widthOf = (names) => 12 + CHARACTER * Math.max(1, ...names.map((name) => shorten(name).length));
 
-// One pixel a cell: the browser scales it, so that a large map costs no more than a small one.
-function paint(canvas, map, side, top, ramp) {
+// Paints one pixel per cell; the browser scales the canvas.
+function paint(canvas, map, side, limit, ramp) {
   canvas.width = side.columns.length;
   canvas.height = side.rows.length;
   const image = new ImageData(canvas.width, canvas.height);
-  const levels = NUMBER.map((number) => Math.min(255, Math.round((255 * number) / top)));
+  const levels = NUMBER.map((number) => Math.min(255, Math.round((255 * number) / limit)));
   for (let cell = 0; cell < map.length; cell += 1) {
     const [red, green, blue] = ramp[levels[map[cell]]];
     image.data[4 * cell] = red;
@@ -21,7 +21,7 @@ function paint(canvas, map, side, top, ramp) {
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-// Pixels of a cell, so that as many maps as possible stand side by side and can still be read.
+// The size of a cell in pixels, so that as many maps as possible fit side by side and stay legible.
 function cellOf(columns, beside, room, number) {
   const fits = (maps) => Math.floor((room / maps - beside - 28) / columns);
   const least = columns > 30 ? 5 : 13;
@@ -31,25 +31,25 @@ function cellOf(columns, beside, room, number) {
   return Math.max(3, Math.min(22, fits(1)));
 }
 
-// Where the parts of a map lie, in pixels.
+// The layout of a map in pixels.
 function measureMap(side, room, number) {
   const left = widthOf(side.rows);
   const above = 0.82 * widthOf(side.columns) + 8;
   const cell = cellOf(side.columns.length, left + 30, room, number);
   const width = cell * side.columns.length;
   const height = cell * side.rows.length;
-  return { left, above, cell, width, height, every: Math.ceil(12 / cell), middle: cell / 2 + 4 };
+  return { left, above, cell, width, height, interval: Math.ceil(12 / cell), middle: cell / 2 + 4 };
 }
 
-// The names of rows and columns; where cells are small, of some of them.
-function nameCells(side, { left, above, cell, every, middle }) {
+// The labels of rows and columns; with small cells, of some of them.
+function nameCells(side, { left, above, cell, interval, middle }) {
   const rows = side.rows.map((name, row) => {
-    if (row % every) return null;
+    if (row % interval) return null;
     const y = above + row * cell + middle;
     return make("text", { x: left - 5, y, "text-anchor": "end" }, shorten(name));
   });
   const columns = side.columns.map((name, column) => {
-    if (column % every) return null;
+    if (column % interval) return null;
     const x = left + column * cell + middle;
     const transform = `rotate(-55 ${x} ${above - 5})`;
     return make("text", { x, y: above - 5, transform }, shorten(name));
@@ -57,36 +57,36 @@ function nameCells(side, { left, above, cell, every, middle }) {
   return { rows, columns };
 }
 
-// A map with names, framed cells, and a frame around one row.
+// A map with labels, framed cells, and a frame around one row.
 //
-// Gives its figure, and what moves the frame to a row. `point` is called with the row and the
-// column that are pointed at, and with whether they are chosen.
-function drawMap(map, side, { title, note, ramp, top, room, number, point, links = side.links, control = null }) {
-  const at = measureMap(side, room, number);
-  const { left, above, cell, width, height } = at;
+// Returns its figure, and a function that moves the frame to a row. `point` is called with the row
+// and the column under the pointer, and with whether it was clicked.
+function drawMap(map, side, { title, note, ramp, limit, room, number, point, links = side.links, control = null }) {
+  const layout = measureMap(side, room, number);
+  const { left, above, cell, width, height } = layout;
   const style = `left: ${left}px; top: ${above}px; width: ${width}px; height: ${height}px`;
   const label = `${title}: ${side.rows.length} rows, ${side.columns.length} columns`;
   const canvas = make("canvas", { role: "img", "aria-label": label, style });
-  paint(canvas, map, side, top, ramp);
-  const names = nameCells(side, at);
-  const gold = links.map(([row, column]) => ({ x: left + column * cell, y: above + row * cell }));
-  const frames = gold.map((place) => make("rect", { class: "gold", ...place, width: cell, height: cell }));
+  paint(canvas, map, side, limit, ramp);
+  const names = nameCells(side, layout);
+  const corners = links.map(([row, column]) => ({ x: left + column * cell, y: above + row * cell }));
+  const frames = corners.map((corner) => make("rect", { class: "gold", ...corner, width: cell, height: cell }));
   const frame = make("rect", { class: "row", x: left - 1, width: width + 3, height: cell });
   const size = { width: left + width + 30, height: above + height + 4 };
   const svg = make("svg", size, names.rows, names.columns, frames, frame);
   const box = make("div", { class: "map", style: `width: ${size.width}px` }, canvas, svg);
-  const told = (chosen) => (event) => {
+  const onpointer = (clicked) => (event) => {
     const inside = canvas.getBoundingClientRect();
     const row = Math.floor((event.clientY - inside.top) / cell);
     const column = Math.floor((event.clientX - inside.left) / cell);
     const onColumn = column >= 0 && column < side.columns.length;
-    if (row >= 0 && row < side.rows.length) point(row, onColumn ? column : null, chosen);
+    if (row >= 0 && row < side.rows.length) point(row, onColumn ? column : null, clicked);
   };
-  box.addEventListener("pointermove", told(false));
-  box.addEventListener("click", told(true));
+  box.addEventListener("pointermove", onpointer(false));
+  box.addEventListener("click", onpointer(true));
   const mark = (row) => {
     frame.setAttribute("y", above + row * cell);
-    names.rows.forEach((name, place) => name?.classList.toggle("on", place === row));
+    names.rows.forEach((name, index) => name?.classList.toggle("on", index === row));
   };
   const caption = make("figcaption", {}, title, " ", make("small", {}, note));
   return { figure: make("figure", {}, caption, make("div", { class: "wide" }, box), control), mark };

@@ -1,105 +1,105 @@
-// The page: what is shown stands in its address, so that a link can be mailed.
+// The page. Its state is in its address, so that a link leads to the same view.
 //
 // #run=0&view=head&sentence=2&block=decoder.1.cross&head=3&row=4&draw=1&quantity=entropy&theme=dark
-// view=all draws every view one below the other, as for printing; #walk draws every view of every
-// run, and notes on <body> what was drawn.
+// view=all draws all views below each other, for printing; #walk draws every view of every run and
+// records on <body> what was drawn (for tests).
 
-const PLAIN = { run: 0, view: "bounds", sentence: 0, block: "", head: 0, row: null, draw: 0, quantity: "", theme: "" };
-const state = { ...PLAIN };
+const DEFAULTS = { run: 0, view: "bounds", sentence: 0, block: "", head: 0, row: null, draw: 0, quantity: "", theme: "" };
+const state = { ...DEFAULTS };
 const ALL = { key: "all", title: "Everything" };
 const byId = (name) => document.getElementById(name);
 const roomOf = (box) => Math.max(260, box.clientWidth);
 const hasMaps = (run, name) => run.sentences.length > 0 && run.sentences[0][name].length > 0;
 
-// A view is offered for runs that have something to show in it.
+// A view is offered for runs that have data for it.
 const VIEWS = [
   {
     key: "bounds",
     title: "Bounds",
-    says: "What each run reports on the test part, in nats a target token: higher is better. A true bound lies below the exact log p(y | x).",
+    says: "Reported values on the test part, in nats per target token: higher is better. A bound lies below the exact log p(y | x).",
     offered: () => true,
     draw: drawBounds,
   },
   {
     key: "training",
     title: "Training",
-    says: "The same figures on validation while the run was trained, and what the posteriors of each chain pay.",
+    says: "The same values on validation during training, and the KL of each attention type.",
     offered: (run) => isFull(run.curves),
     draw: drawTraining,
   },
   {
     key: "heads",
     title: "All heads",
-    says: "Every head is a cell, every row a layer, the uppermost above; a cell opens its head.",
+    says: "Every cell is a head, every row a layer, the uppermost on top; click a cell to open the head.",
     offered: (run) => isFull(run.grid?.values),
     draw: drawHeads,
   },
   {
     key: "head",
     title: "One head",
-    says: "Where a head looks: each row reads the columns. The weights of a random head have a mean and a deviation; point at a row, or choose it with the arrow keys, to see its band.",
+    says: "Attention weights: queries are rows, keys are columns. A latent head has a mean and a standard deviation over samples; point at a row, or select it with the arrow keys, to see its band.",
     offered: (run) => hasMaps(run, "maps"),
     draw: drawHead,
   },
   {
     key: "alignments",
     title: "Alignments",
-    says: "Where each word of the target points: before it is known, as the guide believes, and exactly, by Bayes' rule.",
+    says: "Alignment of each target word: prior (before the word is generated), guide (amortised posterior) and exact posterior.",
     offered: (run) => hasMaps(run, "alignments"),
     draw: drawAlignments,
   },
   {
     key: "pairs",
     title: "Disagreement",
-    says: "How differently two heads of a block look: Jensen-Shannon divergence of their weights; 0 where they read the same.",
+    says: "Jensen-Shannon divergence between the weights of two heads of a block; 0 for equal weights.",
     offered: (run) => isFull(run.pairs),
     draw: drawPairs,
   },
   {
     key: "selection",
     title: "Selection",
-    says: "How likely each head is to speak, as training left it, and which of them do.",
+    says: "Posterior probability that each head is active, and the selected heads.",
     offered: (run) => isFull(run.selection),
     draw: drawSelection,
   },
   {
     key: "calibration",
     title: "Calibration",
-    says: "Whether what is said with probability .7 is right seven times of ten: the likeliest token at every place of the references, but for the ends of sentences.",
+    says: "Accuracy of the most likely token at every position of the references, EOS excluded, by its probability.",
     offered: (run) => isFull(run.calibration),
     draw: drawCalibration,
   },
   {
     key: "sentences",
     title: "Sentences",
-    says: "Sentences of the corpus with what the run writes and its bound, in nats a token; k-hat says whether the draws suffice.",
+    says: "Sentences of the corpus with the run's output and its bound, in nats per token; k-hat tells whether there are enough samples.",
     offered: (run) => run.sentences.length > 0,
     draw: drawSentences,
   },
 ];
 
 function readAddress() {
-  const said = new URLSearchParams(location.hash.slice(1));
-  for (const [name, plain] of Object.entries(PLAIN)) {
-    const value = said.get(name);
-    const whole = plain === 0 || plain === null;
-    state[name] = value === null ? plain : whole ? Math.max(0, parseInt(value, 10) || 0) : value;
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  for (const [name, initial] of Object.entries(DEFAULTS)) {
+    const value = parameters.get(name);
+    const isInteger = initial === 0 || initial === null;
+    state[name] = value === null ? initial : isInteger ? Math.max(0, parseInt(value, 10) || 0) : value;
   }
   state.run = Math.min(state.run, DATA.runs.length - 1);
 }
 
-// Notes the state in the address; a frame of a notebook may not be allowed to have one.
+// Writes the state to the address; a frame of a notebook may not allow that.
 function remember(change, how = "replaceState") {
   Object.assign(state, change);
-  const said = Object.entries(state).filter(([name, value]) => value !== PLAIN[name]);
+  const changed = Object.entries(state).filter(([name, value]) => value !== DEFAULTS[name]);
   try {
-    history[how](null, "", `#${new URLSearchParams(said)}`);
+    history[how](null, "", `#${new URLSearchParams(changed)}`);
   } catch {
-    // it stays in the page
+    // the state stays in memory
   }
 }
 
-// Goes somewhere else, and can be gone back from.
+// Changes the state, with an entry in the browser's history.
 function go(change) {
   remember(change, "pushState");
   return render();
@@ -113,13 +113,13 @@ function drawHeader(run) {
     recipe: run.recipe,
     corpus: run.corpus,
     seed: run.seed,
-    updates: run.updates,
+    steps: run.updates,
     parameters: count(run.parameters),
     torch: run.versions.torch,
   };
   const known = Object.entries(facts).filter(([, value]) => isKnown(value));
-  const names = DATA.runs.map((each) => each.name);
-  const choose = (place) => go({ ...PLAIN, view: state.view, theme: state.theme, run: place });
+  const names = DATA.runs.map(({ name }) => name);
+  const choose = (index) => go({ ...DEFAULTS, view: state.view, theme: state.theme, run: index });
   const theme = () => go({ theme: nextTheme[state.theme] ?? "" });
   const print = () => go({ view: ALL.key, theme: "light" }).then(() => window.print());
   const controls = [
@@ -127,10 +127,10 @@ function drawHeader(run) {
     make("button", { onclick: theme }, `Theme: ${state.theme || "auto"}`),
     make("button", { onclick: print }, "Print"),
   ];
-  const lacks = Object.entries(run.missing).map(([name, why]) => `The report lacks ${name}: ${why}`);
-  if (run.unread) lacks.push(`No sentence could be read: ${run.unread}`);
+  const problems = Object.entries(run.missing).map(([name, why]) => `The report has no ${name}: ${why}`);
+  if (run.unread) problems.push(`The text could not be loaded: ${run.unread}`);
   byId("head").replaceChildren(
-    make("p", { class: "soft brand" }, "latentheads: what a run found, and what its heads do"),
+    make("p", { class: "soft brand" }, "latentheads: report of a run and its heads"),
     make("h1", {}, run.name),
     make(
       "ul",
@@ -138,62 +138,62 @@ function drawHeader(run) {
       known.map(([name, value]) => make("li", {}, `${name} `, make("b", {}, value))),
     ),
     make("div", { class: "bar" }, controls),
-    ...lacks.map((words) => make("p", { class: "error" }, words)),
+    ...problems.map((words) => make("p", { class: "error" }, words)),
   );
 }
 
 function drawTabs(offered) {
   const views = [...offered, ALL];
   const tabs = views.map(({ key, title }) => {
-    const chosen = key === state.view;
+    const selected = key === state.view;
     return make(
       "button",
       {
         role: "tab",
-        "aria-selected": chosen ? "true" : "false",
-        tabindex: chosen ? 0 : -1,
+        "aria-selected": selected ? "true" : "false",
+        tabindex: selected ? 0 : -1,
         onclick: () => go({ view: key }),
       },
       title,
     );
   });
-  const chosen = () => byId("views").querySelector("[aria-selected=true]");
+  const selectedTab = () => byId("views").querySelector("[aria-selected=true]");
   byId("views").replaceChildren(...tabs);
-  byId("views").scrollLeft = chosen().offsetLeft - 40;
+  byId("views").scrollLeft = selectedTab().offsetLeft - 40;
   byId("views").onkeydown = (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const at = tabs.indexOf(document.activeElement);
-    if (!move || at < 0) return;
-    go({ view: views[(at + move + tabs.length) % tabs.length].key }).then(() => chosen().focus());
+    const index = tabs.indexOf(document.activeElement);
+    if (!move || index < 0) return;
+    go({ view: views[(index + move + tabs.length) % tabs.length].key }).then(() => selectedTab().focus());
   };
 }
 
 function drawFoot(run) {
-  const said = [`Made by latentheads ${DATA.made} from ${run.path}.`];
+  const notes = [`Made by latentheads ${DATA.made} from ${run.path}.`];
   if (run.read) {
     const { part, unit, measured, draws } = run.read;
-    said.push(
-      `Heads are measured at their prior's location on ${measured} ${unit} of the ${part} part, but for KL and gap, which the run reported; shown ones are drawn ${draws} times.`,
+    notes.push(
+      `Measures are of heads at their prior's location on ${measured} ${unit} of the ${part} part; KL and gap are from the run's report. Maps show ${draws} samples of each sentence.`,
     );
   }
   const number = run.sentences.length;
   if (run.read && number < DATA.asked)
-    said.push(`${number} of ${DATA.asked} sentences stand in the page: there are no more, or it would be too large.`);
-  byId("foot").textContent = said.join(" ");
+    notes.push(`The page has ${number} of ${DATA.asked} sentences: there are no more, or it would be too large.`);
+  byId("foot").textContent = notes.join(" ");
 }
 
 function settleState(run, offered) {
-  if (state.view !== ALL.key && !offered.some((view) => view.key === state.view)) state.view = PLAIN.view;
+  if (state.view !== ALL.key && !offered.some((view) => view.key === state.view)) state.view = DEFAULTS.view;
   state.sentence = Math.max(0, Math.min(state.sentence, run.sentences.length - 1));
   const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   document.documentElement.dataset.theme = state.theme in nextTheme && state.theme ? state.theme : dark;
 }
 
-let turn = 0;
+let renders = 0;
 
 async function render() {
-  turn += 1;
-  const mine = turn;
+  renders += 1;
+  const current = renders;
   const run = DATA.runs[state.run];
   const offered = VIEWS.filter((view) => view.offered(run));
   delete document.body.dataset.ready;
@@ -207,26 +207,26 @@ async function render() {
     const box = make("section", { "data-view": view.key, "aria-label": view.title }, head);
     byId("main").append(box);
     await view.draw(run, box);
-    if (mine !== turn) return; // the reader has gone on
+    if (current !== renders) return; // a newer render has started
   }
   document.body.dataset.ready = state.view;
 }
 
 async function walk() {
-  const seen = [];
+  const views = [];
   for (const run of DATA.runs.keys()) {
-    await go({ ...PLAIN, run, view: ALL.key });
+    await go({ ...DEFAULTS, run, view: ALL.key });
     for (const box of byId("main").children) {
-      seen.push({ run, ...box.dataset, drawn: box.querySelectorAll("svg, table, .cell, article").length });
+      views.push({ run, ...box.dataset, drawn: box.querySelectorAll("svg, table, .cell, article").length });
     }
   }
-  document.body.dataset.walked = JSON.stringify(seen);
+  document.body.dataset.walked = JSON.stringify(views);
 }
 
-// What goes wrong is said on the page.
-function tellError(words) {
+// Shows an error on the page.
+function showError(words) {
   document.body.dataset.errors = `${document.body.dataset.errors ?? ""}${words}; `;
-  byId("main").prepend(make("p", { class: "error" }, `This could not be drawn: ${words}`));
+  byId("main").prepend(make("p", { class: "error" }, `Error: ${words}`));
 }
 
 let width = innerWidth;
@@ -236,9 +236,9 @@ function fitWidth() {
   width = innerWidth;
 }
 
-addEventListener("error", (event) => tellError(event.message));
-addEventListener("unhandledrejection", (event) => tellError(String(event.reason)));
-document.addEventListener("securitypolicyviolation", (event) => tellError(`refused: ${event.blockedURI}`));
+addEventListener("error", (event) => showError(event.message));
+addEventListener("unhandledrejection", (event) => showError(String(event.reason)));
+document.addEventListener("securitypolicyviolation", (event) => showError(`refused: ${event.blockedURI}`));
 addEventListener("hashchange", () => {
   readAddress();
   render();

@@ -1,80 +1,80 @@
-// What runs are, what they reported, and how they were trained.
+// Views of the reports, options and training of runs.
 
-// Each figure: its name, what kind of number it is, and what it says.
+// Each value: its name, its kind, the label of the kind, and its explanation.
 const FIGURES = {
-  elbo: ["ELBO", "bound", "true bound", "A lower bound of log p(y | x): a mean over draws, every KL with weight 1."],
-  iwae: ["IWAE", "bound", "true bound", "The tighter bound of several draws of each sentence."],
-  exact: ["log p(y | x)", "exact", "exact", "Summed over all alignments, without a draw."],
+  elbo: ["ELBO", "bound", "true bound", "A lower bound of log p(y | x): a mean over samples, with KL weight 1."],
+  iwae: ["IWAE", "bound", "true bound", "The tighter bound from several samples of each sentence."],
+  exact: ["log p(y | x)", "exact", "exact", "Summed over all alignments, without sampling."],
   truth: [
     "true log p",
     "exact",
     "exact",
-    "The log p(y | x) that the corpus was drawn from: no model is above it, but for chance.",
+    "The log p(y | x) of the distribution that generated the corpus: no model exceeds it except by chance.",
   ],
-  kl: ["KL", "bound", "in the bound", "What the posteriors pay to differ from their priors."],
+  kl: ["KL", "bound", "in the bound", "KL from the posteriors to their priors."],
   gap: [
     "gap",
     "exact",
     "exact",
-    "What the bound lacks of log p(y | x): the guide's distance from the exact posterior.",
+    "log p(y | x) minus the bound: the KL from the guide to the exact posterior.",
   ],
   plug_in: [
     "plug-in",
     "none",
     "no bound",
-    "The network with every head at its prior's location: another model, whose figure bounds nothing.",
+    "The network with every head at its prior's location: another model, so no bound.",
   ],
-  pareto_k: ["k-hat > 0.7", "none", "share", "Sentences whose weights have a tail too heavy to trust IWAE."],
+  pareto_k: ["k-hat > 0.7", "none", "share", "Share of sentences whose importance weights have too heavy a tail to trust IWAE."],
 };
-for (const [name, [title, says]] of Object.entries(DATA.scores)) FIGURES[name] = [title, "score", "score", says];
+for (const [name, [title, explanation]] of Object.entries(DATA.scores)) FIGURES[name] = [title, "score", "score", explanation];
 
-// What says nothing where the exact value is known: the plug-in network is then the exact law.
-const DRAWN = ["iwae", "plug_in", "pareto_k"];
-const wordOf = (name) => make("span", { class: `word ${FIGURES[name][1]}` }, FIGURES[name][2]);
-const headingOf = (name) => [FIGURES[name][0], make("br"), wordOf(name)];
+// Values that are redundant beside an exact log p: the plug-in network is then exact, too.
+const REDUNDANT = ["iwae", "plug_in", "pareto_k"];
+const kindOf = (name) => make("span", { class: `word ${FIGURES[name][1]}` }, FIGURES[name][2]);
+const headingOf = (name) => [FIGURES[name][0], make("br"), kindOf(name)];
 
 function figureOf(figures, name) {
-  if (DRAWN.includes(name) && isKnown(figures.exact)) return null;
+  if (REDUNDANT.includes(name) && isKnown(figures.exact)) return null;
   return figures[name] ?? null;
 }
 
-// The log p of the corpus may be known of some sentences alone.
-function tellPart(figures, name) {
+// The true log p may be known for some sentences only.
+function coverageOf(figures, name) {
   if (name !== "truth" || !isKnown(figures.truth) || figures.truth_sentences === figures.sentences) return null;
-  return make("div", { class: "soft" }, `of ${figures.truth_sentences} of ${figures.sentences} sentences`);
+  return make("div", { class: "soft" }, `for ${figures.truth_sentences} of ${figures.sentences} sentences`);
 }
 
-// A class and its options as a command line names them: Cascaded, reads target.
-function tellValue(value) {
+// Formats a value; a class with its options: Cascaded, reads target.
+function formatValue(value) {
   if (value?.class_path) {
-    const own = Object.entries(value.init_args ?? {}).map(([name, each]) => `${name} ${tellValue(each)}`);
-    return [value.class_path.split(".").pop(), ...own].join(", ");
+    const options = Object.entries(value.init_args ?? {}).map(([name, option]) => `${name} ${formatValue(option)}`);
+    return [value.class_path.split(".").pop(), ...options].join(", ");
   }
   return JSON.stringify(value).replaceAll('"', "");
 }
 
-// Runs of different test texts stand side by side, and say nothing of each other.
-function tellTexts() {
-  const texts = new Set(DATA.runs.map((each) => each.text).filter(isKnown));
+// Warns if runs were reported on different test texts.
+function warnTexts() {
+  const texts = new Set(DATA.runs.map(({ text }) => text).filter(isKnown));
   if (texts.size < 2) return null;
-  return make("p", { class: "warning" }, "These runs were reported on different test texts: their figures cannot be compared.");
+  return make("p", { class: "warning" }, "These runs were reported on different test texts: their values cannot be compared.");
 }
 
 function drawBounds(run, box) {
-  const found = DATA.runs.map((each) => each.figures.test ?? {});
-  const shown = Object.keys(FIGURES).filter((name) => found.some((each) => figureOf(each, name) !== null));
-  const rows = DATA.runs.map((each, place) => {
-    const open = make("button", { "aria-pressed": each === run, onclick: () => go({ run: place }) }, each.name);
+  const reports = DATA.runs.map(({ figures }) => figures.test ?? {});
+  const shown = Object.keys(FIGURES).filter((name) => reports.some((report) => figureOf(report, name) !== null));
+  const rows = DATA.runs.map((other, index) => {
+    const open = make("button", { "aria-pressed": other === run, onclick: () => go({ run: index }) }, other.name);
     const digits = (name) => (FIGURES[name][1] === "score" ? 2 : 4);
     const figures = shown.map((name) => [
-      write(figureOf(found[place], name), digits(name)),
-      tellPart(found[place], name),
+      write(figureOf(reports[index], name), digits(name)),
+      coverageOf(reports[index], name),
     ]);
-    const said = [each.recipe, each.finished ? each.other : "not finished"].filter(isKnown);
-    return [[open, ...said.map((words) => make("div", { class: "soft" }, words))], ...figures];
+    const notes = [other.recipe, other.finished ? other.other : "not finished"].filter(isKnown);
+    return [[open, ...notes.map((words) => make("div", { class: "soft" }, words))], ...figures];
   });
   const words = shown.map((name) => make("li", {}, make("b", {}, FIGURES[name][0]), `: ${FIGURES[name][3]}`));
-  const warning = tellTexts();
+  const warning = warnTexts();
   if (warning) box.append(warning);
   box.append(makeTable(["run", ...shown.map(headingOf)], rows), make("ul", { class: "soft" }, words));
   box.dataset.rows = rows.length;
@@ -83,19 +83,19 @@ function drawBounds(run, box) {
 }
 
 function drawPerplexity(box) {
-  const found = DATA.runs.flatMap((run) =>
-    run.perplexity.filter((each) => each.part === "test").map((each) => [`${run.name}, ${each.mode}`, each.word]),
+  const perplexities = DATA.runs.flatMap((run) =>
+    run.perplexity.filter(({ part }) => part === "test").map(({ mode, word }) => [`${run.name}, ${mode}`, word]),
   ).filter(([, word]) => Object.keys(word).length);
-  if (!found.length) return;
+  if (!perplexities.length) return;
   const names = ["elbo", "iwae", "exact", "plug_in"].filter((name) =>
-    found.some(([, word]) => figureOf(word, name) !== null),
+    perplexities.some(([, word]) => figureOf(word, name) !== null),
   );
-  const rows = found.map(([name, word]) => [name, ...names.map((each) => write(figureOf(word, each), 2))]);
+  const rows = perplexities.map(([name, word]) => [name, ...names.map((value) => write(figureOf(word, value), 2))]);
   box.append(make("h3", {}, "Perplexity by word: lower is better"), makeTable(["text", ...names.map(headingOf)], rows));
 }
 
 function drawOptions(run, box) {
-  const value = (name) => tellValue(run.options[name]);
+  const value = (name) => formatValue(run.options[name]);
   const list = (names) =>
     make(
       "dl",
@@ -114,8 +114,8 @@ const LINES = {
   plug_in: { name: "plug-in network (no bound)", colour: "var(--none)", dash: "2 4" },
   objective: { name: "objective on training batches", colour: "var(--none)", thin: true },
 };
-const DASHES = [undefined, "8 3", "2 3", "8 3 2 3"]; // those of runs that share a colour
-const HIGHER = "nats a token: higher is better";
+const DASHES = [undefined, "8 3", "2 3", "8 3 2 3"]; // of runs that share a colour
+const HIGHER = "nats per token: higher is better";
 const negate = (values) => values.map((value) => (isKnown(value) ? -value : NaN));
 
 function drawTraining(run, box) {
@@ -123,24 +123,24 @@ function drawTraining(run, box) {
   const room = roomOf(box);
   const lines = Object.entries(bound).map(([name, values]) => ({ ...LINES[name], steps, values: negate(values) }));
   if (isKnown(truth)) {
-    const some = truth_of ? `, ${truth_of[0]} of ${truth_of[1]} sentences` : "";
+    const coverage = truth_of ? `, ${truth_of[0]} of ${truth_of[1]} sentences` : "";
     const values = steps.map(() => -truth);
-    lines.push({ name: `true log p${some}`, colour: "var(--ink)", dash: "1 3", thin: true, steps, values });
+    lines.push({ name: `true log p${coverage}`, colour: "var(--ink)", dash: "1 3", thin: true, steps, values });
   }
   const charts = [drawLines("Bound on validation", HIGHER, lines, { decades: true, negated: true, room })];
-  const trained = DATA.runs.filter((each) => each.curves.steps);
-  const all = trained.map((each, place) => ({
-    name: each.name,
-    colour: `var(--run-${place % 6})`,
-    dash: DASHES[Math.floor(place / 6) % DASHES.length],
-    steps: each.curves.steps,
-    values: negate(each.curves.bound.elbo),
+  const trained = DATA.runs.filter(({ curves }) => curves.steps);
+  const all = trained.map(({ name, curves }, index) => ({
+    name,
+    colour: `var(--run-${index % 6})`,
+    dash: DASHES[Math.floor(index / 6) % DASHES.length],
+    steps: curves.steps,
+    values: negate(curves.bound.elbo),
   }));
   if (all.length > 1) charts.push(drawLines("True bound of every run", HIGHER, all, { decades: true, negated: true, room }));
-  const ofChains = (found) => Object.entries(found).map(([chain, values]) => ({ ...CHAINS[chain], steps, values }));
-  const paid = ofChains(kl).filter((line) => line.values.some((value) => value > 0));
-  if (paid.length) charts.push(drawLines("KL of each chain", "nats a token", paid, { zero: true, room }));
+  const byType = (curves) => Object.entries(curves).map(([type, values]) => ({ ...ATTENTION_TYPES[type], steps, values }));
+  const positive = byType(kl).filter((line) => line.values.some((value) => value > 0));
+  if (positive.length) charts.push(drawLines("KL of each attention type", "nats per token", positive, { zero: true, room }));
   if (speaking)
-    charts.push(drawLines("Heads expected to speak", "in each chain", ofChains(speaking), { zero: true, room }));
+    charts.push(drawLines("Expected number of active heads", "of each attention type", byType(speaking), { zero: true, room }));
   box.append(make("div", { class: "lines" }, charts));
 }

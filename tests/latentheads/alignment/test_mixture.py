@@ -10,9 +10,9 @@ from torch import Tensor
 
 import latentheads as lh
 from latentheads import Batch
+from latentheads.analysis.alignments import aligns_with_text, samples_alignments
 from latentheads.guides import Exact
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.reading.alignments import points_at_text, samples_alignments
 from tests.latentheads.alignment.models import MIXTURE, SHAPES, SOFT, aligned
 from tests.tiny import KINDS
 
@@ -46,8 +46,8 @@ def test_its_exact_guide_lacks_nothing_and_it_has_no_links() -> None:
     options = lh.AlignmentOptions(1, prior="mixture", components=3)
     model = lh.models.Translation.of(corpus, latent=(), alignments=options, width=6, heads=2)
     assert lh.evaluate(model, Exact(model), corpus.test).gap == 0
-    with pytest.raises(ValueError, match="no alignments that are drawn: there is no law to read"):
-        lh.reading.score_alignments(model, Exact(model), corpus.test)
+    with pytest.raises(ValueError, match="no latent alignments, and so no posterior"):
+        lh.analysis.score_alignments(model, Exact(model), corpus.test)
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_its_exact_guide_lacks_nothing_and_it_has_no_links() -> None:
 )
 def test_which_heads_have_links(shape: str, draws: bool, points: bool) -> None:
     model = aligned({**SHAPES, **SOFT, **MIXTURE}[shape])
-    assert (samples_alignments(model), points_at_text(model)) == (draws, points)
+    assert (samples_alignments(model), aligns_with_text(model)) == (draws, points)

@@ -17,6 +17,9 @@ from torch.distributions import Normal
 from torch.nn.functional import normalize
 
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
+from latentheads.analysis import Recording, gradient_importance, measure, propagate, to_datatree
+from latentheads.analysis.divergence import divergence
+from latentheads.analysis.roles import detect
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.disagreement import Disagreement, agreement
 from latentheads.batch import BOS
@@ -29,9 +32,6 @@ from latentheads.mask import AttentionMask
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, fold_gates, remove_heads
-from latentheads.reading import Recording, gradient_importance, labelled, measure, propagate
-from latentheads.reading.divergence import divergence
-from latentheads.reading.roles import detect
 from latentheads.selection.hard_gates import GateController, Gating
 from latentheads.selection.selector import Choice
 from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
@@ -733,11 +733,11 @@ def test_a_recording_tells_what_was_said(batch: Batch) -> None:
         model.states(batch)
     site = "decoder.1.self.outputs"
     assert torch.equal(heads[site].outputs, found.trace.nodes[site]["value"])
-    names = [block.name for block in heads.attending]
+    names = [block.name for block in heads.attention_blocks]
     assert "decoder.1.self" in {block.name for block in heads.blocks} - set(names)
     with pytest.raises(ValueError, match=r"block 'decoder.1.self' has no weights"):
         heads[site].weights  # noqa: B018
-    assert set(labelled(heads)["decoder-self"]["weights"].coords["layer"].values) == {0, 2}
+    assert set(to_datatree(heads)["decoder-self"]["weights"].coords["layer"].values) == {0, 2}
 
 
 def test_similarity_takes_what_ngram_heads_say(batch: Batch) -> None:
@@ -780,9 +780,9 @@ def test_relevance_passes_through_what_is_drawn(choice: str, batch: Batch) -> No
     mine, theirs = propagate(model, batch), propagate(plain, batch)
     assert torch.allclose(mine.inputs, theirs.inputs, atol=1e-10)
     assert set(mine.heads) == set(all_heads(model))
-    assert torch.allclose(mine.inputs[mine.real], mine.logit[mine.real], atol=1e-5)
+    assert torch.allclose(mine.inputs[mine.valid], mine.logit[mine.valid], atol=1e-5)
 
 
 def test_roles_need_weights(batch: Batch) -> None:
-    with pytest.raises(ValueError, match="roles are of heads with weights"):
+    with pytest.raises(ValueError, match="roles need attention weights"):
         detect(noisy("language-model"), [batch], [])

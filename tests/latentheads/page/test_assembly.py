@@ -79,10 +79,10 @@ def test_it_is_written_whole_and_shows_in_a_frame(page: lh.ReportPage, tmp_path:
 def test_a_page_that_is_too_large_loses_draws_and_then_sentences(runs: list[lh.Run]) -> None:
     whole = lh.report(runs[0], shown=3, draws=4)
     size = len(whole.html.encode())
-    with mock.patch.object(assembly, "LARGEST", size - 1):
+    with mock.patch.object(assembly, "MAX_BYTES", size - 1):
         fewer = told(lh.report(runs[0], shown=3, draws=4))
     assert (fewer["kept"], len(fewer["runs"][0]["sentences"])) == (2, 3)
-    with mock.patch.object(assembly, "LARGEST", 1):  # which no page can keep
+    with mock.patch.object(assembly, "MAX_BYTES", 1):  # which no page can keep
         least = told(lh.report(runs[0], shown=3, draws=4))
     assert (least["kept"], len(least["runs"][0]["sentences"]), least["asked"]) == (0, 1, 3)
 

@@ -107,7 +107,7 @@ def test_disagreement_stands_chain_by_chain(seen: dict[str, Any]) -> None:
 
 
 def test_it_says_what_is_measured_here_and_what_was_reported(seen: dict[str, Any]) -> None:
-    words = "on 3 sentences of the test part, but for KL and gap, which the run reported"
+    words = "on 3 sentences of the test part; KL and gap are from the run"
     assert words in seen["dom"]
 
 
@@ -146,7 +146,7 @@ def test_no_two_of_twenty_runs_have_the_same_line(tmp_path: Path) -> None:
         looks = [re.findall(r'stroke(?:-dasharray)?="([^"]*)"', each) for each in drawn]
         assert len(set(map(tuple, looks))) == len(looks) == 20
     assert "max-content repeat(3," in body["dom"].split('data-view="selection"')[1]
-    assert "a cell is a place, which each task may fill" not in body["dom"].split("<script")[0]
+    assert "a cell is a slot, which each task may fill" not in body["dom"].split("<script")[0]
 
 
 FRAMED = """<!doctype html><body>{frame}<script>

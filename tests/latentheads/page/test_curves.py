@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from latentheads.page.curves import MOST, gather_curves
+from latentheads.page.curves import MAX_POINTS, gather_curves
 
 VALID = {"elbo": -2.0, "log_likelihood": -1.5, "plug_in": -1.0, "exact": None, "truth": -0.5}
 
@@ -50,7 +50,7 @@ def test_the_exact_value_stands_in_the_place_of_the_plug_in_network() -> None:
 
 def test_long_runs_are_thinned_out_and_end_where_they_ended() -> None:
     steps = gather_curves([record(step) for step in range(1, 1001)])["steps"]
-    assert len(steps) <= MOST
+    assert len(steps) <= MAX_POINTS
     assert steps[-1] == 1000
     assert {b - a for a, b in itertools.pairwise(steps)} == {4}
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from latentheads.analysis.alignments import DISTRIBUTIONS, alignment_distributions
+from latentheads.analysis.samples import sample_weights
 from latentheads.corpora.batches import collate
 from latentheads.names import ALIGNMENT
-from latentheads.page.maps import Side, gather_alignments, gather_maps, gather_sides
-from latentheads.page.packing import code_weights
-from latentheads.reading.alignments import DISTRIBUTIONS, alignment_distributions
-from latentheads.reading.samples import drawn_weights
+from latentheads.page.maps import MapTokens, gather_alignments, gather_map_tokens, gather_maps
+from latentheads.page.packing import quantise_weights
 from tests.latentheads.page.runs import make_run, small_corpus
 
 
@@ -22,10 +22,10 @@ def test_rows_and_columns_are_named_and_links_stand_where_a_word_is_predicted(
 ) -> None:
     corpus = small_corpus()
     run, batch = make_run(tmp_path / "run", corpus), collate(corpus.test, range(3))
-    sides = gather_sides(run, batch, 0, corpus.test.links[0])
+    sides = gather_map_tokens(run, batch, 0, corpus.test.links[0])
     assert set(sides) == {"encoder-self", "decoder-self", "decoder-cross"}
     cross = sides["decoder-cross"]
-    assert cross == Side(
+    assert cross == MapTokens(
         ["<bos>", "a", "b", "c"],
         ["b", "a", "<eos>"],
         ["a", "b", "c", "<eos>"],
@@ -37,28 +37,28 @@ def test_rows_and_columns_are_named_and_links_stand_where_a_word_is_predicted(
 
 def test_long_sides_are_told_pooled() -> None:
     names = [str(place) for place in range(300)]
-    side = Side(["x"], names, ["y"], [(0, 5)])
+    side = MapTokens(["x"], names, ["y"], [(0, 5)])
     said = side.to_json()
     assert side.stride == (1, 2)
     assert said["columns"][:2] == ["0 … 1", "2 … 3"]
     assert len(said["columns"]) == 150
     assert said["links"] == [(0, 2)]
-    assert side.cut(torch.ones(2, 3, 400)).shape == (2, 1, 150)
+    assert side.pool(torch.ones(2, 3, 400)).shape == (2, 1, 150)
 
 
 def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
     corpus = small_corpus()
     run, batch = make_run(tmp_path / "run", corpus), collate(corpus.test, range(3))
-    sides = [gather_sides(run, batch, place) for place in range(3)]
+    sides = [gather_map_tokens(run, batch, place) for place in range(3)]
     found = gather_maps(run, batch, sides, draws=5, kept=3, seed=7)
-    drawn = drawn_weights(run.model, run.guide, batch, 5, 7)
+    drawn = sample_weights(run.model, run.guide, batch, 5, 7)
     (maps,) = [each for each in found[1] if each.name == "decoder.1.cross"]
     assert maps.parts["mean"].shape == (3, 3, 5)
     for part, values in (
         ("mean", drawn["decoder.1.cross"].mean),
         ("low", drawn["decoder.1.cross"].low),
     ):
-        np.testing.assert_array_equal(maps.parts[part], code_weights(values[1, :, :3, :5]))
+        np.testing.assert_array_equal(maps.parts[part], quantise_weights(values[1, :, :3, :5]))
     assert maps.draws.shape == (3, 3, 3, 5)
     assert set(maps.parts) == {"mean", "deviation", "low", "high", "prior"}
     assert maps.to_json(2)["draws"] == 2
@@ -68,7 +68,7 @@ def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
 def test_heads_without_noise_have_one_map(tmp_path: Path) -> None:
     corpus = small_corpus(text=True)
     run, batch = make_run(tmp_path / "run", corpus, "delta"), collate(corpus.test, range(3))
-    sides = [gather_sides(run, batch, place) for place in range(3)]
+    sides = [gather_map_tokens(run, batch, place) for place in range(3)]
     for maps in gather_maps(run, batch, sides, 2, 8, 0)[0]:
         assert set(maps.parts) == {"mean"}
         assert len(maps.draws) == 0
@@ -80,7 +80,7 @@ def test_alignments_are_the_three_laws(tmp_path: Path, text: bool) -> None:
     corpus = small_corpus(text=text)
     run = make_run(tmp_path / "run", corpus, "delta", "one head")
     batch = collate(corpus.test, range(3))
-    sides = [gather_sides(run, batch, place) for place in range(3)]
+    sides = [gather_map_tokens(run, batch, place) for place in range(3)]
     assert sides[1][ALIGNMENT].rows == ["d", "</script><b>", "<eos>"]
     columns = ["null", "<bos>", "d"] if text else ["</script><b>", "e", "f", "g", "<eos>"]
     assert sides[1][ALIGNMENT].columns == columns
@@ -88,12 +88,12 @@ def test_alignments_are_the_three_laws(tmp_path: Path, text: bool) -> None:
     ((maps,),) = gather_alignments(run, batch, sides)[1:2]
     for law in DISTRIBUTIONS:
         expected = getattr(laws, law)[1, :, :3, : len(columns)]
-        np.testing.assert_array_equal(maps.parts[law], code_weights(expected))
+        np.testing.assert_array_equal(maps.parts[law], quantise_weights(expected))
         torch.testing.assert_close(expected.sum(-1), torch.ones_like(expected[..., 0]))
 
 
 def test_a_run_without_alignments_has_none(tmp_path: Path) -> None:
     corpus = small_corpus()
     run, batch = make_run(tmp_path / "run", corpus), collate(corpus.test, range(3))
-    sides = [gather_sides(run, batch, place) for place in range(3)]
+    sides = [gather_map_tokens(run, batch, place) for place in range(3)]
     assert gather_alignments(run, batch, sides) == [[], [], []]

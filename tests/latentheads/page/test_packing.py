@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from latentheads.page.packing import (
-    CELLS,
-    SIDE,
-    code_weights,
-    find_stride,
+    MAX_CELLS,
+    MAX_SIDE,
     pack_maps,
     pool_weights,
+    pooling_stride,
+    quantise_weights,
 )
 
 
@@ -26,14 +26,14 @@ from latentheads.page.packing import (
 def test_a_map_is_pooled_where_it_is_too_large(
     size: tuple[int, int], stride: tuple[int, int]
 ) -> None:
-    assert find_stride(*size) == stride
+    assert pooling_stride(*size) == stride
 
 
 def test_no_map_is_too_large() -> None:
     for queries, keys in ((1, 9999), (9999, 9999), (300, 90), (257, 257)):
-        rows, columns = (-(-n // s) for n, s in zip((queries, keys), find_stride(queries, keys)))
-        assert rows * columns <= CELLS
-        assert max(rows, columns) <= SIDE
+        rows, columns = (-(-n // s) for n, s in zip((queries, keys), pooling_stride(queries, keys)))
+        assert rows * columns <= MAX_CELLS
+        assert max(rows, columns) <= MAX_SIDE
 
 
 def test_rows_of_a_pooled_map_sum_to_one() -> None:
@@ -47,7 +47,7 @@ def test_rows_of_a_pooled_map_sum_to_one() -> None:
 
 def test_a_byte_tells_small_weights_apart() -> None:
     weights = torch.tensor([0.0, 1e-4, 4e-4, 0.25, 1.0, torch.nan], dtype=torch.float64)
-    coded = code_weights(weights)
+    coded = quantise_weights(weights)
     assert coded.tolist() == [0, 3, 5, 128, 255, 0]
     torch.testing.assert_close(
         torch.tensor((coded / 255.0) ** 2)[:5], weights[:5], atol=2e-3, rtol=0.0

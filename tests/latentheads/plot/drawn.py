@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentheads.names import ATTENTION_TYPES, Block
-from latentheads.reading import (
+from latentheads.analysis import (
     AlignmentDistributions,
-    Case,
+    DirectedRelation,
     Measures,
-    Positional,
-    RareWord,
+    PositionalHeads,
+    RareWordHeads,
     Relevance,
-    Syntactic,
+    SyntacticHeads,
 )
-from latentheads.reading.divergence import Divergence
-from latentheads.reading.head_report import HeadReport
-from latentheads.reading.samples import DrawnWeights
+from latentheads.analysis.divergence import Divergence
+from latentheads.analysis.head_report import HeadReport
+from latentheads.analysis.samples import SampledWeights
+from latentheads.names import ATTENTION_TYPES, Block
 
 
 def some_laws(heads: int) -> AlignmentDistributions:
@@ -30,21 +30,23 @@ def some_laws(heads: int) -> AlignmentDistributions:
     return AlignmentDistributions(tuple(f"head {n}" for n in range(heads)), *tables)
 
 
-def some_weights(heads: int = 2, noise: float = 0.1) -> DrawnWeights:
+def some_weights(heads: int = 2, noise: float = 0.1) -> SampledWeights:
     """Weights of two sentences, padded; the third query of the first is the least sure."""
     torch.manual_seed(3)
     draws = torch.softmax(torch.randn(7, 2, heads, 4, 6), -1)
     mean = draws.mean(0)
     deviation = torch.full_like(mean, noise)
     deviation[0, :, 2] *= 2
-    return DrawnWeights(mean, deviation, mean * 0.5, mean * 1.5)
+    return SampledWeights(mean, deviation, mean * 0.5, mean * 1.5)
 
 
 def images(figure: Any) -> list[Any]:
     return [axis.images[0].get_array() for axis in figure.axes if len(axis.images)]
 
 
-CASES = tuple(Case(name, down, 1, 0.5, 9) for name in ("nsubj", "dobj") for down in (True, False))
+CASES = tuple(
+    DirectedRelation(name, down, 1, 0.5, 9) for name in ("nsubj", "dobj") for down in (True, False)
+)
 
 
 def symmetric(heads: int) -> Tensor:
@@ -71,8 +73,8 @@ def head_report(
         measures=Measures(each(), each(), {b.name: symmetric(heads) - 1 for b in blocks}),
         importance=each(),
         relevance=Relevance(each(), each(), 1.0, 1.0, 1),
-        positional=Positional({n: v.long() for n, v in nothing.items()}, nothing, 0.9),
-        rare={chain: RareWord({}, {}, {}, {}, 0.5, 0.1) for chain in chains},
+        positional=PositionalHeads({n: v.long() for n, v in nothing.items()}, nothing, 0.9),
+        rare={chain: RareWordHeads({}, {}, {}, {}, 0.5, 0.1) for chain in chains},
         syntactic=None,
     )
 
@@ -88,8 +90,12 @@ def with_roles(name: str = "run") -> Any:
     return replace(
         plain,
         positional=replace(plain.positional, share=share, offset=offset),
-        syntactic=Syntactic(CASES, {block: accuracy}, {block: torch.full((4, 3), 0.5)}, 0.1, False),
-        rare={"encoder-self": RareWord(two, two, chance, {block: torch.full((3,), 9)}, 0.5, 0.1)},
+        syntactic=SyntacticHeads(
+            CASES, {block: accuracy}, {block: torch.full((4, 3), 0.5)}, 0.1, False
+        ),
+        rare={
+            "encoder-self": RareWordHeads(two, two, chance, {block: torch.full((3,), 9)}, 0.5, 0.1)
+        },
     )
 
 
@@ -97,10 +103,10 @@ def ticks(axis: Any, side: str) -> list[str]:
     return [label.get_text() for label in getattr(axis, f"get_{side}ticklabels")()]
 
 
-def sound_weights() -> DrawnWeights:
+def sound_weights() -> SampledWeights:
     """Two heads; the second is surer, and least sure of its last token."""
     mean = torch.full((1, 2, 3, 5), 0.2)
     mean[0, 1] = torch.eye(3, 5)
     deviation = torch.zeros(1, 2, 3, 5)
     deviation[0, 1, 2] = 0.3
-    return DrawnWeights(mean, deviation, mean - deviation, mean + deviation)
+    return SampledWeights(mean, deviation, mean - deviation, mean + deviation)

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import latentheads as lh
+from latentheads.analysis import AlignmentDistributions, alignment_distributions
 from latentheads.corpora import Corpus
 from latentheads.corpora.from_grammar import sample_pairs, sample_text_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import GUIDES
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.plot import draw_alignments
-from latentheads.reading import AlignmentDistributions, alignment_distributions
 from latentheads.runs.pairs import ClassSpec
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -56,8 +56,8 @@ def test_gold_links_are_framed_in_every_map() -> None:
     figure: Any = draw_alignments(some_laws(1), SOURCES, TARGETS, {(2, 0), (0, 1)})
     for axis in figure.axes[:3]:
         assert [patch.get_xy() for patch in axis.patches] == [(-0.5, 0.5), (1.5, -0.5)]
-    assert figure.get_suptitle().endswith("Framed: the true alignment.")
-    with pytest.raises(ValueError, match=r"^links must be pairs of places, of 4 and of 3, got"):
+    assert figure.get_suptitle().endswith("Framed: gold alignment.")
+    with pytest.raises(ValueError, match=r"^links must be pairs of indices below 4 and 3, got"):
         draw_alignments(some_laws(1), SOURCES, TARGETS, {(9, 0)})
 
 
@@ -71,7 +71,7 @@ def test_sound_is_drawn_above_every_law_in_its_time() -> None:
         above, below = figure.axes[place], figure.axes[3 + place]
         assert above.images[0].get_extent() == [-0.5, 3.0, 0, 5]  # a position is four frames
         assert above.get_xlim() == below.get_xlim() == (-0.5, 3.5)  # the last position is whole
-        assert below.get_xlabel() == "heard"
+        assert below.get_xlabel() == "audio"
     assert figure.axes[1].get_title() == "guide: mine"
     assert ticks(figure.axes[3], "y") == TARGETS
 
@@ -106,7 +106,7 @@ def test_a_run_shows_its_laws_of_a_sentence() -> None:
     expected = [each[0, head] for head in range(2) for each in _tables(laws)]
     for shown, values in zip(images(figure), expected, strict=True):
         np.testing.assert_allclose(shown, values)
-    assert figure.axes[1].get_title() == "guide: mean-field, reads prefix"
+    assert figure.axes[1].get_title() == "guide: mean-field, conditioned on prefix"
     assert len(ticks(figure.axes[0], "y")) == 4
     own: Any = lh.plot.alignments(run, "the cat")
     assert 1 < len(ticks(own.axes[0], "y")) <= 5
@@ -124,7 +124,7 @@ def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
     figure: Any = lh.plot.alignments(run, "the cat sleeps")
     assert ticks(figure.axes[0], "y") == ["the", "cat", "sleeps", "<eos>"]
     assert ticks(figure.axes[0], "x") == ["null", "<bos>", "the", "cat"]
-    assert figure.axes[1].get_xlabel() == "null, or a word before"
+    assert figure.axes[1].get_xlabel() == "null or earlier word"
     laws = alignment_distributions(model, guide, run.read_sentence("the cat sleeps"))
     for shown, values in zip(images(figure), _tables(laws), strict=True):
         np.testing.assert_allclose(shown, values[0, 0])
@@ -133,5 +133,5 @@ def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
 
 def test_without_alignments_there_is_nothing_to_show() -> None:
     run = finished(sample_pairs(sentences=40, held_out=4), None)
-    with pytest.raises(ValueError, match="runs/mine draws no alignments: there is nothing"):
+    with pytest.raises(ValueError, match="runs/mine has no latent alignments: there is nothing"):
         lh.plot.alignments(run, "the cat")

@@ -49,7 +49,7 @@ def test_gold_links_are_framed_in_the_means_and_grey_in_the_row() -> None:
     assert not [patch for axis in deviations for patch in axis.patches]
     bars = next(axis for axis in figure.axes if axis.get_title(loc="left"))
     assert [patch.get_x() for patch in bars.patches if patch.get_width() == 1] == [2.5]
-    assert figure.get_suptitle().endswith("Framed, and grey in the row: the true alignment.")
+    assert figure.get_suptitle().endswith("Framed, and grey in the row: gold alignment.")
 
 
 def test_heads_are_those_asked_for_or_the_first_eight() -> None:
@@ -62,7 +62,7 @@ def test_heads_are_those_asked_for_or_the_first_eight() -> None:
 
 def test_heads_without_noise_are_said_to_have_none_and_have_no_band() -> None:
     figure: Any = draw_weights(some_weights(noise=0.0), QUERIES, KEYS)
-    assert "carry no noise" in figure.get_suptitle()
+    assert "have no noise" in figure.get_suptitle()
     rows = [axis for axis in figure.axes if axis.patches and not axis.images]
     assert rows[0].get_title(loc="left").endswith(":\nits weights")
     assert not any(axis.collections for axis in rows)

@@ -15,8 +15,8 @@ import torch
 from matplotlib.text import Text
 
 from latentheads import plot
+from latentheads.analysis import LinkScore
 from latentheads.metrics.alignment import LinkCounts
-from latentheads.reading import LinkScore
 from latentheads.uncertainty import Bins, Figure
 from tests.latentheads.plot.drawn import (
     head_report,
@@ -50,10 +50,10 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "links": lambda: plot.draw_links({NAME: [LINK]}),
     "weights": lambda: plot.draw_weights(some_weights(), [NAME] * 3, [NAME] * 5),
     "alignments": lambda: plot.draw_alignments(some_laws(1), [NAME] * 4, [NAME] * 3),
-    "sound": lambda: plot.draw_sound(np.zeros((18, 7)), sound_weights(), [NAME] * 3),
+    "sound": lambda: plot.draw_audio(np.zeros((18, 7)), sound_weights(), [NAME] * 3),
     "selection": lambda: plot.draw_selection({"encoder-self": SIDE}),
     "reliability": lambda: plot.draw_reliability({NAME: {"as it is": BINS}}),
-    "figures": lambda: plot.draw_figures({NAME: {"nll": FIGURE}}, {NAME: {"nll": NAME}}),
+    "figures": lambda: plot.draw_metrics({NAME: {"nll": FIGURE}}, {NAME: {"nll": NAME}}),
 }
 
 
@@ -74,7 +74,7 @@ def test_a_title_with_dollars_is_painted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
 def test_letters_that_no_font_has_are_told_once(ending: str, tmp_path: Path) -> None:
     figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, "你好 你好")
-    said = r"has 2 of its letters, as 你 \(U\+4F60\), 好 \(U\+597D\): name one"
+    said = r"^2 characters of a figure are in no font, such as 你 \(U\+4F60\), 好 \(U\+597D\)"
     with pytest.warns(UserWarning, match=said) as caught:
         plot.save(figure, tmp_path / f"gates.{ending}")
     assert len(caught) == 1

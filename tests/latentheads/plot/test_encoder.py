@@ -47,25 +47,25 @@ def ends(axis: Any, label: str) -> tuple[Any, Any]:
 
 
 def test_a_point_is_the_mean_over_seeds_in_its_interval() -> None:
-    found = panels(3)["answers found by the smaller network"]
+    found = panels(3)["correct answers of the pruned network"]
     (middle,), (reach,) = ends(found, "by gates")
     assert (middle, *reach) == pytest.approx([0.6, 0.169735, 1.030265], abs=1e-6)
-    under, _ = ends(panels(3)["answers found under the noise"], "noise: learned")
+    under, _ = ends(panels(3)["correct answers under noise"], "noise: learned")
     assert under.tolist() == [0.5, 0.5]
 
 
 def test_the_whole_network_is_the_mean_over_seeds_too() -> None:
-    for name in ("answers found by the smaller network", "answers found under the noise"):
+    for name in ("correct answers of the pruned network", "correct answers under noise"):
         (line,) = (
             each
             for each in panels(3)[name].get_lines()
-            if each.get_label() == "the whole network: 70.0 %"
+            if each.get_label() == "whole network: 70.0 %"
         )
         assert list(line.get_ydata()) == pytest.approx([0.7, 0.7])
 
 
 def test_what_is_lost_is_told_seed_by_seed() -> None:
-    (middle,), (reach,) = ends(panels(3)["log p less the whole network's, nats"], "by chance")
+    (middle,), (reach,) = ends(panels(3)["log p minus whole network's, nats"], "by chance")
     assert (middle, *reach) == pytest.approx([1 / 5 - 1 / 3] * 3)
 
 
@@ -85,7 +85,7 @@ def test_rows_of_one_seed_have_no_interval() -> None:
     for row in (*heads, *noise, *removal):
         del row["seed"]
     axes = draw_encoder(heads, noise, removal, {"alone": "one"}).axes
-    (found,) = (axis for axis in axes if "smaller" in axis.get_ylabel())
+    (found,) = (axis for axis in axes if "pruned" in axis.get_ylabel())
     (container,) = (each for each in found.containers if each.get_label() == "by gates")
     line, _, (bars,) = container
     assert line.get_ydata().tolist() == [0.4]

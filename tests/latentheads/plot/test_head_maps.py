@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from latentheads.analysis.divergence import pair_mean
+from latentheads.analysis.head_report import off_diagonal_mean
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles
-from latentheads.plot.canvas import largest
+from latentheads.plot.canvas import largest_value
 from latentheads.plot.head_maps import KINDS, QUANTITIES
-from latentheads.reading.divergence import pair_mean
-from latentheads.reading.head_report import others
+from latentheads.plot.style import GREY
 from tests.latentheads.plot.drawn import head_report, ticks, with_roles
 
 
@@ -35,7 +36,7 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for() -> None:
         mean = float(matrix.sum() / 6)
         assert axis.get_title() == f"layer {block.layer}: {mean:.2f}"
     title = figure.get_suptitle()
-    assert f"JSD of heads, average: {own.divergence.average():.2f} nats a sentence" in title
+    assert f"average JSD: {own.divergence.average():.2f} nats per sentence" in title
     assert "some text" in title
 
 
@@ -44,8 +45,8 @@ def test_averages_have_a_line_a_run_and_chain() -> None:
     figure = draw_averages(runs, "")
     above, below = figure.axes[:3], figure.axes[3:6]
     assert [len(axis.lines) for axis in above] == [len(axis.lines) for axis in below] == [1, 2, 1]
-    blocks = runs[1].chain("decoder-self")
-    means = [float(others(runs[1].divergence.summed[b.site()]).mean()) for b in blocks]
+    blocks = runs[1].blocks_of("decoder-self")
+    means = [float(off_diagonal_mean(runs[1].divergence.summed[b.site()]).mean()) for b in blocks]
     np.testing.assert_allclose(above[1].lines[1].get_ydata(), means)
     np.testing.assert_allclose(below[1].lines[1].get_ydata(), np.array(means) / 9)
     assert above[0].get_ylim()[1] > max(means)
@@ -69,7 +70,7 @@ def test_maps_share_a_scale_a_quantity() -> None:
             assert drawn[0].images[0].get_clim() == (0, pytest.approx(max(tops)))
     cosine = axes[0, -1].images[0]
     assert cosine.get_clim()[0] == -cosine.get_clim()[1]
-    expected = [others(runs[0].measures.cosine[f"encoder.{n}.self"]) for n in range(2)]
+    expected = [off_diagonal_mean(runs[0].measures.cosine[f"encoder.{n}.self"]) for n in range(2)]
     np.testing.assert_array_equal(cosine.get_array(), torch.stack(expected))
     names = [axis.get_title(loc="left") for axis in axes[:, 0]]
     assert names == ["encoder-self, a", "decoder-self, a", "decoder-self, b", "decoder-cross, a"]
@@ -80,8 +81,8 @@ def test_silent_heads_are_blank_and_in_no_mean() -> None:
     matrix = own.divergence.summed["encoder.0.self.logits"]
     matrix[1], matrix[:, 1] = torch.nan, torch.nan
     apart = float(matrix[0, 2])
-    assert largest([matrix]) == pair_mean(matrix) == own.divergence.average() == apart
-    assert others(matrix)[[0, 2]].tolist() == [apart, apart]
+    assert largest_value([matrix]) == pair_mean(matrix) == own.divergence.average() == apart
+    assert off_diagonal_mean(matrix)[[0, 2]].tolist() == [apart, apart]
     figure = draw_divergence(own.divergence)
     assert shown(figure)[0].get_title() == f"layer 0: {apart:.2f}"
     matrix.fill_(torch.nan)
@@ -126,20 +127,39 @@ def test_averages_name_the_layers_of_all_runs_on_a_grid(runs: int) -> None:
     assert names == ["_a", "b"][:runs]
 
 
-def test_roles_stand_in_their_cells_and_all_others_are_blank() -> None:
+def test_roles_stand_in_their_cells_and_all_others_have_their_offset() -> None:
     figure = draw_roles([head_report("a"), with_roles("b")], "")
     cells = {
         (number, round(text.get_position()[0]), text.get_text())
         for number, axis in enumerate(figure.axes)
         for text in axis.texts
+        if text.get_color() != GREY
     }
     assert cells == {(3, 0, "-1"), (3, 0, "nsubj↓"), (3, 0, "rare"), (3, 1, "dobj↑ +1")}
     patches = figure.axes[3].patches
     assert len(patches) == 4
     assert sum(patch.get_height() for patch in patches) == pytest.approx(2)
-    assert len(figure.legends[0].get_texts()) == len(KINDS)
+    others = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert others.count("+0, 0%") == 6 * 6 - 2
+    assert len(figure.legends[0].get_texts()) == len(KINDS) + 1
     titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert titles[3] == "b\nencoder-self"
+
+
+def test_a_head_without_a_role_shows_its_most_frequent_offset() -> None:
+    own = head_report(chains=ATTENTION_TYPES[:1], layers=1)
+    site = "encoder.0.self"
+    positional = replace(
+        own.positional,
+        offset={site: torch.tensor([-1, 2, 0])},
+        share={site: torch.tensor([0.544, 0.25, torch.nan])},
+    )
+    figure = draw_roles(replace(own, positional=positional), "")
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.texts] == ["-1, 54%", "+2, 25%", ""]
+    (entry,) = figure.legends[0].get_texts()
+    assert entry.get_text() == "no role: most frequent offset, share of queries"
+    assert axis.get_title(loc="left") == "run\nencoder-self: no role"
 
 
 LONG = "of a very long name, " * 9

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from latentheads.analysis import LinkScore
 from latentheads.metrics.alignment import LinkCounts
 from latentheads.plot import draw_links
-from latentheads.reading import LinkScore
 from tests.latentheads.plot.drawn import ticks
 
 

@@ -54,7 +54,30 @@ def test_a_block_without_noise_has_no_bar() -> None:
     sites = {"decoder.0.self.logits": 0.0, "decoder.0.alignment.choice": 0.5}
     how = {"decoder.0.self.logits": "fixed", "decoder.0.alignment.choice": "enumerated"}
     (axis,) = plot.draw_kl(sites, how).axes
-    assert [bar.get_height() for bar in axis.patches] == [0.5]
+    assert [bar.get_width() for bar in axis.patches] == [0.5]
+    assert [text.get_text() for text in axis.texts] == ["0.5000 (enumerated)"]
+
+
+def test_the_kl_figure_is_as_high_as_its_bars_need() -> None:
+    sites = [f"encoder.{layer}.self.logits" for layer in range(6)]
+    heights = [
+        plot.draw_kl(dict.fromkeys(sites[:number], 0.5)).get_figheight() for number in range(7)
+    ]
+    assert heights[0] == heights[1] < 1.5
+    steps = [right - left for left, right in pairwise(heights[1:])]
+    assert steps == pytest.approx([0.24] * 5)
+
+
+def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
+    unknown = plot.draw_kl({SITE: None, "encoder.1.self.logits": 0.0})
+    zero = plot.draw_kl({SITE: 0.0}, {SITE: "tied"})
+    none = plot.draw_kl({SITE: 0.0}, {SITE: "fixed"})
+    history = plot.draw_kl_history([{"step": 1, "kl_by_site": {SITE: 0.0}}])
+    texts = [[text.get_text() for text in each.axes[0].texts] for each in (unknown, zero, none)]
+    assert texts[0] == ["unknown", "0"]
+    assert texts[1] == ["0 (tied)", "every KL is 0: the posterior equals the prior"]
+    assert texts[2] == ["no latent block"]
+    assert none.get_figheight() == history.get_figheight() < 1.5
 
 
 def test_what_a_block_draws_has_one_name_in_both_pictures() -> None:
@@ -62,7 +85,7 @@ def test_what_a_block_draws_has_one_name_in_both_pictures() -> None:
     names = ["encoder.0.self", "encoder.0.self.selection", "decoder.0.alignment"]
     kl_by_site = dict.fromkeys(sites, 0.5)
     (axis,) = plot.draw_kl(kl_by_site).axes
-    assert [label.get_text() for label in axis.get_xticklabels()] == names
+    assert [label.get_text() for label in axis.get_yticklabels()] == names
     assert labels(plot.draw_kl_history([{"step": 1, "kl_by_site": kl_by_site}])) == names
 
 
@@ -77,7 +100,7 @@ def test_the_kl_of_every_block_is_drawn_over_training() -> None:
     assert labels(figure) == ["encoder.0.self", "decoder.0.cross"]
     tied = plot.draw_kl_history([{"step": 1, "kl_by_site": dict.fromkeys(sites, 0.0)}])
     assert [text.get_text() for text in tied.axes[0].texts] == [
-        "every KL is 0: the posterior is the prior"
+        "every KL is 0: the posterior equals the prior"
     ]
 
 
@@ -144,7 +167,7 @@ def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
         lambda: plot.draw_selection({}),
         lambda: plot.draw_reliability({}),
         lambda: plot.draw_rejection({}, {}),
-        lambda: plot.draw_figures({}, {}),
+        lambda: plot.draw_metrics({}, {}),
     ],
 )
 def test_there_is_no_picture_of_nothing(draw: Callable[[], Any]) -> None:
@@ -187,6 +210,25 @@ def test_gaps_of_several_models_have_one_scale() -> None:
     assert [bar.get_width() for bar in second.patches] == [0.5, 0.0625]
     assert [text.get_text() for text in second.texts] == ["0.5000", "0.0625"]
     assert [tick.get_text() for tick in second.get_yticklabels()] == ["tied", "told"]
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [[4], [2, 3], [1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60], [*range(1, 17)], [100, 120, 125]],
+)
+@pytest.mark.parametrize("panels", [1, 2])
+def test_the_tick_labels_of_a_sweep_do_not_collide(heads: list[int], panels: int) -> None:
+    values = dict(list({"parameters": 12_345_678, "elbo": -1.0}.items())[:panels])
+    rows = [{"recipe": "coda", "heads": number, **values} for number in heads]
+    figure = plot.draw_sweep(rows)
+    figure.draw_without_rendering()
+    for axis in figure.axes:
+        labels = [label for label in axis.get_xticklabels(which="both") if label.get_text()]
+        boxes = [label.get_window_extent() for label in labels]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+        assert labels[-1].get_text() == str(heads[-1])
+        marks = {*axis.get_xticks(), *axis.get_xticks(minor=True)}
+        assert marks == set(heads)
 
 
 def test_pictures_survive_missing_figures() -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import latentheads as lh
+from latentheads.analysis.samples import sample_weights
 from latentheads.corpora import Corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.reading.samples import drawn_weights
 from latentheads.runs.describe import describe_data
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -62,7 +62,7 @@ def test_the_bound_and_the_kl_are_those_of_the_folder(run: Run) -> None:
     (line, *_) = lh.plot.bound(run).axes[0].get_lines()
     assert line.get_xydata().tolist() == [[1, 1.5], [2, 1.5], [3, 1.5]]
     bars = lh.plot.kl(run).axes[0].patches
-    assert [bar.get_height() for bar in bars] == [0.25, 0.5]
+    assert [bar.get_width() for bar in bars] == [0.25, 0.5]
 
 
 def test_a_folder_is_as_good_as_its_run(pairs: Corpus, tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
     figure = lh.plot.divergence(run)
     said = " ".join(figure.get_suptitle().split())
     assert said.endswith(f"{run.settings.title}: heads at their prior's location, 6 sentences")
-    given = lh.plot.divergence(run, pairs.valid, top=2.5)
+    given = lh.plot.divergence(run, pairs.valid, vmax=2.5)
     assert {axis.images[0].get_clim() for axis in given.axes if axis.images} == {(0, 2.5)}
-    other = lh.plot.divergence(run, pairs.test, sentences=3, drawn=True)
+    other = lh.plot.divergence(run, pairs.test, sentences=3, sampled=True)
     said = " ".join(other.get_suptitle().split())
-    assert said.endswith("heads drawn from the guide, 3 sentences")
+    assert said.endswith("heads sampled from the guide, 3 sentences")
     same, different = (
         [np.array_equal(*pair) for pair in zip(images(figure), images(each), strict=True)]
         for each in (given, other)
@@ -123,7 +123,7 @@ def test_heads_are_shown_on_the_sentence_and_its_translation(run: Run, pairs: Co
     expected = [word if word in pairs.target.words else "<unk>" for word in queries]
     assert ticks(figure.axes[0], "y") == expected
     assert ticks(find_rows(figure)[-1], "x") == keys
-    assert "attention in decoder.1.cross, 3 draws" in figure.get_suptitle()
+    assert "attention in decoder.1.cross, 3 samples" in figure.get_suptitle()
     own: Any = lh.plot.heads(run, SENTENCE, draws=3, block="encoder.0.self")
     assert ticks(own.axes[0], "y") == keys
 
@@ -131,7 +131,7 @@ def test_heads_are_shown_on_the_sentence_and_its_translation(run: Run, pairs: Co
 def test_the_weights_are_those_of_the_draws(run: Run) -> None:
     figure = lh.plot.heads(run, SENTENCE, draws=3, target="", block="encoder.1.self", seed=5)
     batch = run.read_sentence(SENTENCE, "")
-    found = drawn_weights(run.model, run.guide, batch, 3, 5)["encoder.1.self"]
+    found = sample_weights(run.model, run.guide, batch, 3, 5)["encoder.1.self"]
     for shown, values in zip(images(figure), [*found.mean[0], *found.deviation[0]], strict=True):
         np.testing.assert_allclose(shown, values)
 
@@ -195,18 +195,18 @@ def test_heads_are_shown_that_speak_at_test_time(run: Run) -> None:
 def test_what_cannot_be_drawn_is_named(run: Run) -> None:
     with pytest.raises(ValueError, match="has no gates"):
         lh.plot.gates(run)
-    with pytest.raises(ValueError, match="selects no heads"):
+    with pytest.raises(ValueError, match="has no selection of heads"):
         lh.plot.selection(run)
     with pytest.raises(ValueError, match=r"block must be one of encoder\.0\.self, .*; got 'here'"):
         lh.plot.heads(run, SENTENCE, draws=2, block="here")
     with pytest.raises(ValueError, match="has a single direction: drop direction"):
         lh.plot.heads(run, SENTENCE, direction="en-velu")
-    with pytest.raises(ValueError, match=r"links are of .*, and encoder\.0\.self does not"):
+    with pytest.raises(ValueError, match=r"links need .*, and encoder\.0\.self is none"):
         lh.plot.heads(run, SENTENCE, 2, "encoder.0.self", target="", links={(0, 0)})
     (run.path / "results.json").unlink()
     (run.path / "metrics.jsonl").unlink()
     lost = replace(run)
-    with pytest.raises(ValueError, match="no finished run: it has no results"):
+    with pytest.raises(ValueError, match="no finished run: it has no complete results"):
         lh.plot.kl(lost)
-    with pytest.raises(ValueError, match="nothing was trained"):
+    with pytest.raises(ValueError, match="it was not trained"):
         lh.plot.bound(lost)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from latentheads.plot import draw_figures, draw_rejection, draw_reliability
+from latentheads.plot import draw_metrics, draw_rejection, draw_reliability
 from latentheads.uncertainty import Bins, Figure
 
 BINS = Bins(np.array([2.0, 0.0]), np.array([0.25, np.nan]), np.array([0.5, np.nan]))
@@ -51,7 +51,7 @@ def test_dots_have_their_intervals_and_what_is_missing_has_none() -> None:
         "a": {"nll": some_figure(2.0)},
         "b": {"nll": some_figure(1.0), "ece": some_figure(3.0)},
     }
-    drawn = draw_figures(systems, {"nats": {"nll": "as it is", "ece": "error"}})
+    drawn = draw_metrics(systems, {"nats": {"nll": "as it is", "ece": "error"}})
     (axis,) = drawn.axes
     dots = {line.get_label(): line.get_xdata() for line in axis.get_lines()}
     assert dots["as it is"].tolist() == [2, 1]
@@ -62,7 +62,7 @@ def test_dots_have_their_intervals_and_what_is_missing_has_none() -> None:
 
 
 def test_an_interval_without_an_end_is_drawn_without_it() -> None:
-    drawn = draw_figures(
+    drawn = draw_metrics(
         {"a": {"prr": Figure(0.5, -math.inf, math.inf, 0.0, 0.0, 0.0, None, [0.5])}},
         {"rejection": {"prr": "by log p"}},
     )

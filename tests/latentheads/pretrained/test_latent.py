@@ -17,16 +17,16 @@ from pyro.optim import Adam
 from torch import Tensor
 
 import latentheads as lh
-from latentheads.guides import Cascaded, Guide, MeanField, Tied
-from latentheads.models import PRIORS, make_prior
-from latentheads.reading import (
+from latentheads.analysis import (
     Recording,
     gradient_importance,
     likeliest_links,
     measure,
     relevance,
 )
-from latentheads.reading.sides import sides
+from latentheads.analysis.tokens import attention_tokens
+from latentheads.guides import Cascaded, Guide, MeanField, Tied
+from latentheads.models import PRIORS, make_prior
 from latentheads.selection.hard_gates import Gating
 from latentheads.selection.static import StaticSelector
 from tests.latentheads.pretrained.networks import (
@@ -380,18 +380,27 @@ def test_what_is_no_word_is_what_the_network_says() -> None:
     model = lh.latent(gpt2(eos_token_id=[1, 9]).eval(), "delta")
     batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
     assert batch.boundary_ids == (0, 1, 9)
-    assert sides(batch, "decoder-self").answering().equal(batch.target_valid & (IDS != 9))
+    assert (
+        attention_tokens(batch, "decoder-self")
+        .counted_keys()
+        .equal(batch.target_valid & (IDS != 9))
+    )
     two, both = made_latent("bart")
     assert (
-        sides(both, "decoder-cross").asking() == (both.target_valid & (both.decoder_input != 1))
+        attention_tokens(both, "decoder-cross").counted_queries()
+        == (both.target_valid & (both.decoder_input != 1))
     ).all()
-    assert sides(made_latent("bert")[1], "encoder-self").asking().equal(REAL.bool())
+    assert (
+        attention_tokens(made_latent("bert")[1], "encoder-self")
+        .counted_queries()
+        .equal(REAL.bool())
+    )
     links = likeliest_links(torch.rand(3, 1, *both.target.shape[1:], both.source.shape[1]), both)
     real = (both.source_valid & (both.source != 1)).nonzero().tolist()
     keys = {(place, key) for place, (row,) in enumerate(links) for key, _ in row}
     assert keys
     assert keys <= set(map(tuple, real))
-    refuse(lambda: relevance(two, [both]), "a pre-trained network has none")
+    refuse(lambda: relevance(two, [both]), "relevance of pre-trained networks")
 
 
 def test_a_copy_is_latent_by_itself() -> None:

@@ -11,11 +11,11 @@ import torch
 import transformers
 
 import latentheads as lh
+from latentheads.analysis import gradient_importance
 from latentheads.guides import Cascaded, Tied
 from latentheads.models.priors import Independent
 from latentheads.pretrained import from_pretrained
 from latentheads.pruning import all_heads, fold_gates, most_important, remove_heads
-from latentheads.reading import gradient_importance
 from latentheads.selection.hard_gates import Gating
 from tests.latentheads.pretrained.networks import (
     IDS,

@@ -11,13 +11,13 @@ import torch
 
 from latentheads import Batch
 from latentheads.alignment.options import AlignmentOptions
+from latentheads.analysis import AlignmentDistributions, alignment_distributions, likeliest_links
 from latentheads.corpora import Data, Vocabulary
 from latentheads.corpora.from_grammar import sample_pairs
 from latentheads.corpora.subwords import Subwords
 from latentheads.errors import UnfinishedError
 from latentheads.guides import GUIDES
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.reading import AlignmentDistributions, alignment_distributions, likeliest_links
 from latentheads.runs import alignment
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import latentheads as lh
+from latentheads.analysis import gradient_importance, measure, relevance
+from latentheads.analysis.divergence import divergence
 from latentheads.corpora import batches
-from latentheads.reading import gradient_importance, measure, relevance
-from latentheads.reading.divergence import divergence
 from latentheads.runs.run import Run
 from tests.latentheads.runs.trained import load, train
 from tests.typechecking import unchecked
@@ -78,7 +78,7 @@ def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
     run = load(tmp_path)
     found = run.read_heads(relevance=2)
-    assert found.chains == ["decoder-self"]
+    assert found.attention_types == ["decoder-self"]
     assert found.syntactic is not None
     assert set(found.syntactic.accuracy) == {"decoder.0.self"}
     assert found.relevance is not None

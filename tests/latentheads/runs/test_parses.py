@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from latentheads.analysis import ParsedSentence
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
-from latentheads.reading import Parsed
 from latentheads.runs.parses import grammar_parses, parsed_part
 from tests.latentheads.corpora.texts import corpus_of
 
 
 def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
-    sentences = [Parsed(("the",) * number, (), (False,) * number) for number in (4, 5)]
+    sentences = [ParsedSentence(("the",) * number, (), (False,) * number) for number in (4, 5)]
     for most, refused in ((4, 1), (5, 2), (6, 0), (0, 0)):
         data = SimpleNamespace(lowercase=False, max_line=most)
         settings = SimpleNamespace(data=data)
@@ -29,7 +29,7 @@ def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
 
 
 def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
-    sentences = [Parsed(("Dogs", "Sleep"), (), (False, True))]
+    sentences = [ParsedSentence(("Dogs", "Sleep"), (), (False, True))]
     data = SimpleNamespace(lowercase=True, max_line=0)
     run: Any = SimpleNamespace(source=Words(["dogs", "sleep"]), settings=SimpleNamespace(data=data))
     found = parsed_part(sentences, run, "file")
@@ -38,8 +38,8 @@ def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
     assert found.part.targets[0].tolist() == [EOS]
     run.source, run.target = None, Words(["dogs"])
     assert parsed_part(sentences, run, "file").part.targets[0].tolist() == [4, UNK, EOS]
-    with pytest.raises(ValueError, match="file, sentence 1: the vocabulary does not cut it"):
-        parsed_part([Parsed(("a", "\u3000"), (), (False, False))], run, "file")
+    with pytest.raises(ValueError, match="file, sentence 1: the vocabulary does not split it"):
+        parsed_part([ParsedSentence(("a", "\u3000"), (), (False, False))], run, "file")
 
 
 def test_heads_are_read_on_sentences_of_every_task() -> None:

@@ -105,6 +105,6 @@ def test_a_sampling_rate_that_is_too_low_for_the_run_is_told_what_it_needs(
         "its sampling rate is 4,000 Hz: the run uses frequencies up to 3,800 Hz and needs at least "
         "7,600 "
     )
-    for read in (lambda: run.transcribe([low]), lambda: lh.plot.sound(run, low)):
+    for read in (lambda: run.transcribe([low]), lambda: lh.plot.audio(run, low)):
         with pytest.raises(UnfinishedError, match=rf"^{low}: {said}samples a second$"):
             read()

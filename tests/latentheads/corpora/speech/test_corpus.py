@@ -11,13 +11,13 @@ import pytest
 from latentheads.corpora.data import Data
 from latentheads.corpora.from_options import make_corpus
 
+from latentheads.analysis.labels import name_tokens
 from latentheads.corpora import Corpus, batches
 from latentheads.corpora.batches import collate
 from latentheads.corpora.speech.audio import load_features
 from latentheads.corpora.speech.frames import Frames, pack_frames
 from latentheads.corpora.speech.vocabulary import POSITION, Positions
 from latentheads.corpora.subwords import vocabulary_from_json
-from latentheads.reading.labels import name_tokens
 from tests.latentheads.corpora.speech.sounds import (
     SMALL,
     TEXTS,

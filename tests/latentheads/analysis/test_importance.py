@@ -1,0 +1,80 @@
+"""Importance by gradient against the derivative of a loss whose heads are really scaled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads import Batch
+from latentheads.analysis import Recording, gradient_importance
+from latentheads.inference.evaluation import plug_in_log_likelihood
+from tests.tiny import HEADS, KINDS, attach, attentions_of, build, padded, rows, small_batch
+
+
+@torch.no_grad()
+def scaled_loss(model: Any, name: str, head: int, factor: float, batch: Batch) -> Tensor:
+    """The loss of every sentence with what a head writes scaled."""
+    (module,) = (each for each in attentions_of(model) if each.block.name == name)
+    weight = module.attention.out.weight
+    kept, size = weight.clone(), weight.shape[1] // HEADS
+    weight[:, head * size : (head + 1) * size] *= factor
+    loss = -plug_in_log_likelihood(model, batch)
+    weight.copy_(kept)
+    return loss
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_it_is_the_derivative_by_a_mask_on_the_head(kind: str, norm: str) -> None:
+    model, batch, step = build(kind, "cascaded", norm=norm).eval(), small_batch(), 1e-5
+    found = gradient_importance(model, [batch], normalise=False)
+    assert set(found) == {block.name for block in model.blocks}
+    for name, values in found.items():
+        for head in range(HEADS):
+            up, down = (scaled_loss(model, name, head, 1 + s, batch) for s in (step, -step))
+            expected = ((up - down) / (2 * step)).abs().mean()
+            assert float(values[head]) == pytest.approx(float(expected), rel=1e-5, abs=1e-8)
+
+
+def test_sentences_count_alike_whatever_the_batches() -> None:
+    model, batch = build().eval(), small_batch()
+    found = gradient_importance(model, [padded(batch, 2, 3)], normalise=False)
+    apart = gradient_importance(model, [rows(batch, [p]) for p in range(3)], normalise=False)
+    for name, values in found.items():
+        assert torch.allclose(values, apart[name], atol=1e-10)
+
+
+def test_the_paper_divides_by_the_norm_over_a_block() -> None:
+    model, batch = build().eval(), small_batch()
+    raw = gradient_importance(model, [batch], normalise=False)
+    for name, values in gradient_importance(model, [batch]).items():
+        assert float(values.norm()) == pytest.approx(1)
+        assert torch.allclose(values * raw[name].norm(), raw[name])
+
+
+def test_a_token_counts_for_itself_as_in_the_released_code() -> None:
+    model, batch = build().eval(), small_batch()
+    found = gradient_importance(model, [batch], unit="token", normalise=False)
+    with Recording(model, keep_gradients=True) as heads:
+        loss = -plug_in_log_likelihood(model, batch).sum()
+    for name, tokens in (("encoder.0.self", 4 + 2 + 5), ("decoder.1.cross", 4 + 2 + 3)):
+        said = heads[name].joined
+        (gradient,) = torch.autograd.grad(loss, said, retain_graph=True)
+        product = (said * gradient).detach()
+        for head in range(HEADS):
+            each = product[..., 2 * head : 2 * head + 2].sum(-1).abs()
+            assert float(found[name][head]) == pytest.approx(float(each.sum()) / tokens)
+
+
+def test_it_leaves_a_model_as_it_was_and_takes_a_guide() -> None:
+    model, batch = build(dropout=0.5).train().requires_grad_(False), small_batch()
+    plain = gradient_importance(model, [batch])
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    drawn = gradient_importance(model, [batch], attach("mean-field", model), seed=3)
+    assert not torch.allclose(drawn["encoder.0.self"], plain["encoder.0.self"])
+    with pytest.raises(ValueError, match="unit must be one of sentence, token; got 'batch'"):
+        gradient_importance(model, [batch], unit="batch")

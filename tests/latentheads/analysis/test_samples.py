@@ -1,0 +1,89 @@
+"""Weights under many draws: their mean and standard deviation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from latentheads.analysis import Recording, record_heads
+from latentheads.analysis.samples import BAND, record_prior_heads, sample_weights
+from latentheads.guides import Cascaded, Tied
+from latentheads.models import Translation, make_prior
+from latentheads.names import ATTENTION_TYPES
+from latentheads.selection.hard_gates import Gating
+from tests.tiny import (
+    HEADS,
+    KINDS,
+    SOURCE_TYPES,
+    TARGET_TYPES,
+    attach,
+    build,
+    sizes,
+    small_batch,
+)
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@every_kind
+def test_mean_and_deviation_are_those_of_the_draws(kind: str) -> None:
+    model = build(kind).eval()
+    guide, batch = Cascaded(model).double(), small_batch()
+    found = sample_weights(model, guide, batch, draws=5, seed=3)
+    for name, drawn in found.items():
+        each = [heads[name].weights for _, heads in record_heads(model, [batch] * 5, guide, 3)]
+        deviation, mean = torch.std_mean(torch.stack(each), 0)
+        ends = torch.quantile(torch.stack(each), torch.tensor(BAND, dtype=mean.dtype), 0)
+        torch.testing.assert_close(torch.stack([drawn.low, drawn.high]), ends)
+        torch.testing.assert_close(drawn.mean, mean)
+        torch.testing.assert_close(drawn.deviation, deviation)
+    assert min(float(drawn.deviation.max()) for drawn in found.values()) > 0.01
+
+
+@every_kind
+def test_heads_without_noise_do_not_vary(kind: str) -> None:
+    model, batch = build(kind, "delta").eval(), small_batch()
+    found = sample_weights(model, Tied(model), batch, draws=3)
+    with Recording(model) as heads:
+        model.states(batch)
+    for name, drawn in found.items():
+        torch.testing.assert_close(drawn.mean, heads[name].weights)
+        assert float(drawn.deviation.max()) < 1e-7
+
+
+def test_one_draw_has_no_deviation() -> None:
+    model = build().eval()
+    with pytest.raises(ValueError, match="draws must be at least 2, got 1"):
+        sample_weights(model, Tied(model), small_batch(), draws=1)
+
+
+def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
+    gates = Gating(HEADS, ATTENTION_TYPES)
+    law, types = make_prior("independent"), (SOURCE_TYPES, TARGET_TYPES)
+    model = Translation(*types, law, sizes(), selector=gates).eval()
+    guide = Tied(model)
+    with torch.no_grad():
+        for family in guide.selection_families:
+            family.weight.copy_(torch.tensor([1.0, -4.0, 1.0]) / gates.gain)
+    for seed in range(5):
+        for drawn in sample_weights(model, guide, small_batch(), draws=2, seed=seed).values():
+            silent = drawn.mean.isnan().flatten(2).all(-1)
+            assert silent.tolist() == [[False, True, False]] * 3
+
+
+@every_kind
+def test_draws_of_the_prior_are_those_of_a_guide_that_is_the_prior(kind: str) -> None:
+    model, batch = build(kind).eval(), small_batch()
+    tied, other = (
+        [heads for _, heads in record_heads(model, [batch] * 3, guide, 5)]
+        for guide in (Tied(model), attach("cascaded", model))
+    )
+    prior = list(record_prior_heads(model, Tied(model), batch, 3, 5))
+    for block in prior[0].attention_blocks:
+        mine, same, apart = (
+            torch.stack([each[block.name].weights for each in drawn])
+            for drawn in (prior, tied, other)
+        )
+        assert torch.equal(mine, same)
+        assert not torch.allclose(mine, apart)
+        assert float(mine.std(0).max()) > 0.01
