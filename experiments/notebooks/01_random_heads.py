@@ -14,7 +14,7 @@
 #
 # ```bash
 # python experiments/run.py --recipe coda --verbose --out runs/coda
-# python experiments/analyse.py runs/coda --draws 8
+# python experiments/analyse.py runs/coda --decode.draws 8
 # ```
 
 # %%
@@ -74,7 +74,7 @@ pd.DataFrame(
 # reparameterisation. `Head_ELBO` is a `Trace_ELBO`; the next notebook but one does it by hand.
 
 # %%
-plan = {"optimiser": "adam", "learning_rate": 3e-3, "warmup_steps": 200}
+plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}
 options = {"steps": STEPS, "tokens": 512, "report_every": 200, "samples": 2 if SMOKE else 32}
 trainer = lh.Trainer(model, guide, corpus, out="runs/coda", **plan, **options)
 trainer.fit()

@@ -13,7 +13,7 @@
 #
 # ```bash
 # python experiments/run.py --guide exact --out runs/exact
-# python experiments/run.py --guide cascaded --train guide --start runs/exact --out runs/cascaded
+# python experiments/run.py --guide cascaded --train_only guide --start runs/exact --out runs/cascaded
 # python experiments/analyse.py runs/cascaded
 # ```
 
@@ -63,7 +63,7 @@ for source, reference in zip(sources[:3], corpus.test.references):
 
 # %%
 model = Translation.of(corpus, prior="delta", alignments=lh.AlignmentOptions(blocks=2), **SIZES)
-plan = {"optimiser": "adam", "learning_rate": 8e-3, "warmup_steps": 200}
+plan = {"optimizer": "adamw", "learning_rate": 8e-3, "warmup_steps": 200}
 options = {"tokens": 512, "report_every": 100, "samples": 1, **plan}
 trainer = lh.Trainer(model, Exact(model), corpus, steps=STEPS, out="runs/exact", **options)
 trainer.fit()

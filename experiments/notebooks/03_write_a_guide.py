@@ -14,8 +14,8 @@
 #
 # ```bash
 # python experiments/run.py --guide my_guides:DampedGuide --guide.start 0.3 --out runs/damped
-# python experiments/run.py --guide my_guides:DampedGuide --guide.start 0.3 --free_bits 0.02
-# python experiments/run.py --prior my_guides:DampedPrior --guide tied --out runs/damped-prior
+# python experiments/run.py --guide my_guides:DampedGuide --guide.start 0.3 --train.free_bits 0.02
+# python experiments/run.py --logits.prior my_guides:DampedPrior --guide tied --out runs/damped-prior
 # ```
 
 # %%
@@ -110,7 +110,7 @@ pd.DataFrame({"KL, nats a sentence": {n: float(kl.mean()) for n, kl in terms.kl.
 # tied guide first. Then it stays as it is, and each guide bounds it as well as it can.
 
 # %%
-plan = {"optimiser": "adam", "learning_rate": 5e-3, "warmup_steps": 200}
+plan = {"optimizer": "adamw", "learning_rate": 5e-3, "warmup_steps": 200}
 options = {"tokens": 512, "report_every": 100, "samples": 4, "quiet": True, **plan}
 torch.manual_seed(0)
 model = Translation.of(corpus, prior="independent", layers=2, **SIZES)

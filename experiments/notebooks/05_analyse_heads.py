@@ -13,11 +13,11 @@
 # **The same from the command line:**
 #
 # ```bash
-# python experiments/run.py --data text --source en --target velu --types 1000 --recipe coda-cs \
+# python experiments/run.py --data text --data.source en --data.target velu --data.vocab_size 1000 --recipe coda-cs \
 #     --out runs/coda-cs
-# python experiments/run.py --data text --source en --target velu --types 1000 --guide cascaded \
-#     --alignments 1 --loss marginal --out runs/aligned
-# python experiments/analyse.py runs/coda-cs runs/aligned --draws 8
+# python experiments/run.py --data text --data.source en --data.target velu --data.vocab_size 1000 --guide cascaded \
+#     --alignments.blocks 1 --loss marginal --out runs/aligned
+# python experiments/analyse.py runs/coda-cs runs/aligned --decode.draws 8
 # python experiments/translate.py runs/aligned --alignments links.txt < text/test.en > test.velu
 # ```
 
@@ -66,7 +66,7 @@ corpus
 # has heads without noise, and one head of alignments above the decoder that is drawn.
 
 # %%
-plan = {"optimiser": "adam", "learning_rate": 3e-3, "warmup_steps": 200}
+plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}
 options = {"steps": STEPS, "tokens": 512, "report_every": 200, "samples": 2, "quiet": True, **plan}
 torch.manual_seed(0)
 noisy = Translation.of(corpus, prior="independent", layers=2, **SIZES)

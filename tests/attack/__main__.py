@@ -40,7 +40,7 @@ QUICK = {
     "kills": ("finished killed, 1",),
     "damage": ("half/checkpoints/last.safetensors cut, then run",),
     "hostile": ("os:system for a guide, translate",),
-    "options": ("run --width -1",),
+    "options": ("run --network.width -1",),
 }
 """What the suite does: a trial of every sort, and no more, since the whole is slow."""
 SOURCES = ("latentheads", "models", "guides", "experiments", "tests/attack")

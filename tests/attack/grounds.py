@@ -20,21 +20,46 @@ from tests.attack.trial import Arena, Ground, TrialError, check
 __all__ = ["PLANS", "check_same_end", "make_ground", "open_arena", "same_weights"]
 
 TINY = (
-    *("--width=8", "--feed_forward=8", "--heads=2", "--layers=1"),
-    *("--tokens=128", "--samples=2", "--steps=16", "--report_every=4", "--device=cpu"),
+    *("--network.width=8", "--network.feed_forward=8", "--network.heads=2", "--network.layers=1"),
+    *(
+        "--train.tokens=128",
+        "--samples=2",
+        "--train.steps=16",
+        "--train.report_every=4",
+        "--device=cpu",
+    ),
 )
-GRAMMAR = ("--sentences=60", "--held_out=8")
+GRAMMAR = ("--data.sentences=60", "--data.held_out=8")
 PLANS: dict[str, tuple[str, ...]] = {
     "finished": (
-        *("--guide=cascaded", "--dropout=0.2", "--kl_warmup_steps=9"),
-        *("--average=2", "--keep=2", "--checkpoint_every=1"),
+        *("--guide=cascaded", "--network.dropout=0.2", "--train.kl_warmup_steps=9"),
+        *("--train.average=2", "--train.keep=2", "--train.checkpoint_every=1"),
     ),
-    "sampled": ("--recipe=mean-field", "--kl=sampled", "--accumulate=2", "--checkpoint_every=3"),
-    "patient": ("--recipe=coda", "--optimiser=nag", "--learning_rate=0.01", "--patience=2"),
-    "selecting": ("--recipe=transformer+selection", "--tasks=velu,tamir", "--least_temperature=.5"),
-    "gated": ("--recipe=transformer", "--gates=all", "--gate_heads=3", "--gate_rate=.01"),
-    "prose": ("--recipe=coda-cs", "--task=language-model", "--checkpoint_every=2"),
-    "subwords": ("--data={text}", "--types=290", "--recipe=transformer", "--beam=2"),
+    "sampled": (
+        "--recipe=mean-field",
+        "--train.kl=sampled",
+        "--train.accumulate=2",
+        "--train.checkpoint_every=3",
+    ),
+    "patient": (
+        "--recipe=coda",
+        "--train.optimizer=nag",
+        "--train.learning_rate=0.01",
+        "--train.patience=2",
+    ),
+    "selecting": (
+        "--recipe=transformer+bernoulli",
+        "--data.tasks.names=velu,tamir",
+        "--train.least_temperature=.5",
+    ),
+    "gated": ("--recipe=transformer", "--gates=all", "--gates.heads=3", "--gates.rate=.01"),
+    "prose": ("--recipe=coda-cs", "--task=language-model", "--train.checkpoint_every=2"),
+    "subwords": (
+        "--data={text}",
+        "--data.vocab_size=290",
+        "--recipe=transformer",
+        "--decode.beam=2",
+    ),
 }
 """Runs that end undisturbed, by name."""
 

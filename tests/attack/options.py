@@ -68,11 +68,25 @@ PATIENCE = 20.0
 """Seconds after which Ctrl-C is sent."""
 
 BOUNDS = Limits(work=45)
-QUICK = ("--width=8", "--feed_forward=8", "--heads=2", "--layers=1", "--tokens=64", "--samples=2")
-BRIEF = (*QUICK, "--steps=2", "--report_every=2", "--device=cpu")
-SHORT = (*BRIEF, "--sentences=20", "--held_out=4")
+QUICK = (
+    "--network.width=8",
+    "--network.feed_forward=8",
+    "--network.heads=2",
+    "--network.layers=1",
+    "--train.tokens=64",
+    "--samples=2",
+)
+BRIEF = (*QUICK, "--train.steps=2", "--train.report_every=2", "--device=cpu")
+SHORT = (*BRIEF, "--data.sentences=20", "--data.held_out=4")
 BENCH = ("--quick", "--rounds=1", "--warmup=1", "--threads=1")
-LENGTHS = (*BENCH[1:], "--length=4", "--width=8", "--feed_forward=8", "--heads=2", "--layers=1")
+LENGTHS = (
+    *BENCH[1:],
+    "--length=4",
+    "--network.width=8",
+    "--network.feed_forward=8",
+    "--network.heads=2",
+    "--network.layers=1",
+)
 
 
 def options(arena: Arena) -> Iterator[Trial]:
@@ -90,19 +104,31 @@ def options(arena: Arena) -> Iterator[Trial]:
 def _contexts() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Programs with words that make them do something small, by a name for both."""
     several = (*SHORT, "--seeds=0", "--recipes=transformer")
-    small = ("{finished}", "--sentences=4", "--out={folder}/out")
+    small = ("{finished}", "--data.sentences=4", "--out={folder}/out")
     return {
         "run": ("run", SHORT),
-        "run on text": ("run", (*BRIEF, "--data={text}", "--types=290")),
+        "run on text": ("run", (*BRIEF, "--data={text}", "--data.vocab_size=290")),
         "run on prose": (
             "run",
-            (*BRIEF, "--data={text}", "--task=language-model", "--block=8", "--unit=subword"),
+            (
+                *BRIEF,
+                "--data={text}",
+                "--task=language-model",
+                "--data.block=8",
+                "--data.unit=subword",
+            ),
         ),
-        "run with tasks": ("run", (*SHORT, "--tasks=velu,tamir", "--recipe=coda+group")),
+        "run with tasks": ("run", (*SHORT, "--data.tasks.names=velu,tamir", "--recipe=coda+group")),
         "run with gates": ("run", (*SHORT, "--recipe=transformer", "--gates=all")),
-        "run with n-grams": ("run", (*SHORT, "--mixers=encoder=ngram", "--guide=mean-field")),
+        "run with n-grams": (
+            "run",
+            (*SHORT, "--network.mixers=encoder=ngram", "--guide=mean-field"),
+        ),
         **{f"run --guide {name}": ("run", (*_beside(name), f"--guide={name}")) for name in GUIDES},
-        **{f"run --prior {name}": ("run", (*SHORT, f"--prior={name}")) for name in PRIORS},
+        **{
+            f"run --logits.prior {name}": ("run", (*SHORT, f"--logits.prior={name}"))
+            for name in PRIORS
+        },
         "compare": ("compare", several),
         "sweep": ("sweep", (*several, "--head_numbers=2")),
         "translate": ("translate", ("{finished}",)),
@@ -117,7 +143,7 @@ def _contexts() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def _beside(guide: str) -> tuple[str, ...]:
     """The options of a short run that a guide can bound."""
-    return (*SHORT, "--alignments=1") if guide == "exact" else SHORT
+    return (*SHORT, "--alignments.blocks=1") if guide == "exact" else SHORT
 
 
 def _options_of(arena: Arena, program: str, words: tuple[str, ...]) -> list[str]:

@@ -37,12 +37,12 @@ def use_run(
     out, again = f"--out={run.parent / 'out'}", arena.ground(ground).words
     words = {
         "run": (*again, f"--out={run}"),
-        "start": (*again, "--steps=2", f"--start={run}", out),
+        "start": (*again, "--train.steps=2", f"--start={run}", out),
         "translate": (str(run),),
         "generate": (str(run), "--prompt=the", "--length=5"),
         "score": (str(run), "--samples=9"),
-        "analyse": (str(run), out, "--sentences=4", "--relevance=0"),
-        "prune": (str(run), out, "--keep_heads=4", "--sentences=4", "--timed=2", "--rounds=1"),
+        "analyse": (str(run), out, "--data.sentences=4", "--relevance=0"),
+        "prune": (str(run), out, "--keep_heads=4", "--data.sentences=4", "--timed=2", "--rounds=1"),
     }[program]
     given = text if program == "translate" else b""
     name = "run" if program == "start" else program

@@ -21,11 +21,26 @@ from matplotlib.figure import Figure
 from latentheads.runs.reporter import Reporter
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2"]
-TINY = [*SMALL, "--max_tokens=8"]
+SMALL = [
+    "--data.sentences=60",
+    "--data.held_out=12",
+    "--network.width=8",
+    "--network.feed_forward=8",
+    "--network.heads=2",
+]
+TINY = [*SMALL, "--decode.max_tokens=8"]
 """Of a translation: who has not learned to end a sentence goes on for long."""
 
-SHORT = ["--steps", "3", "--report_every", "2", "--tokens", "128", "--samples", "2"]
+SHORT = [
+    "--train.steps",
+    "3",
+    "--train.report_every",
+    "2",
+    "--train.tokens",
+    "128",
+    "--samples",
+    "2",
+]
 CUDA = pytest.param(
     ["--device", "cuda"],
     marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),

@@ -16,17 +16,51 @@ from latentheads.metrics.alignment import read_pharaoh
 from tests.experiments.programs import assert_one_line, inside
 
 SMALL = (
-    *("--data=grammar", "--sentences=60", "--held_out=7", "--width=8", "--feed_forward=8"),
-    *("--heads=2", "--layers=1", "--steps=4", "--report_every=2", "--samples=2"),
+    *(
+        "--data=grammar",
+        "--data.sentences=60",
+        "--data.held_out=7",
+        "--network.width=8",
+        "--network.feed_forward=8",
+    ),
+    *(
+        "--network.heads=2",
+        "--network.layers=1",
+        "--train.steps=4",
+        "--train.report_every=2",
+        "--samples=2",
+    ),
 )
-QUICK = (*SMALL, "--max_tokens=8")
+QUICK = (*SMALL, "--decode.max_tokens=8")
 """Of a translation that is written: who has not learned to end a sentence goes on for long."""
 
 TEXT = (
-    *("--task=language-model", "--data=pydoc", "--block=16", "--context=8", "--first=40"),
-    *("--width=8", "--feed_forward=8", "--heads=2", "--layers=1", "--samples=2"),
-    *("--steps=4", "--report_every=2", "--checkpoint_every=2", "--tokens=128"),
-    *("--guide=cascaded", "--alignments=1", "--alignment_prior=chain", "--alignment_width=4"),
+    *(
+        "--task=language-model",
+        "--data=python-docs",
+        "--data.block=16",
+        "--data.context=8",
+        "--data.max_train_samples=40",
+    ),
+    *(
+        "--network.width=8",
+        "--network.feed_forward=8",
+        "--network.heads=2",
+        "--network.layers=1",
+        "--samples=2",
+    ),
+    *(
+        "--train.steps=4",
+        "--train.report_every=2",
+        "--train.checkpoint_every=2",
+        "--train.tokens=128",
+    ),
+    *(
+        "--guide=cascaded",
+        "--alignments.blocks=1",
+        "--alignments.prior=chain",
+        "--alignments.width=4",
+    ),
 )
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -35,7 +69,7 @@ pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_default_dtype(torch.float32)
     out = tmp_path_factory.mktemp("aligned") / "base"
-    words = ("--guide=exact", "--alignments=2", "--alignment_width=4", "--out", str(out))
+    words = ("--guide=exact", "--alignments.blocks=2", "--alignments.width=4", "--out", str(out))
     done = inside("run.py", *QUICK, *words)
     assert done.returncode == 0, done.stderr
     return out
@@ -62,8 +96,8 @@ def test_a_run_prints_what_is_exact(base: Path) -> None:
 
 def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "ladder"
-    words = ("--guide=cascaded", "--guide.reads=prefix", "--train=guide", f"--start={base}")
-    blocks = ("--alignments=2", "--alignment_width=4", "--out", str(out))
+    words = ("--guide=cascaded", "--guide.reads=prefix", "--train_only=guide", f"--start={base}")
+    blocks = ("--alignments.blocks=2", "--alignments.width=4", "--out", str(out))
     done = inside("run.py", *QUICK, *words, *blocks)
     assert done.returncode == 0, done.stderr
     assert "gap of the guide: exact less bound" in done.stdout
@@ -77,7 +111,9 @@ def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) 
 
 
 def test_a_beam_translates_by_the_exact_sum(base: Path) -> None:
-    done = inside("translate.py", str(base), "--beam=3", text="the cat sleeps\n\nthe old dog\n")
+    done = inside(
+        "translate.py", str(base), "--decode.beam=3", text="the cat sleeps\n\nthe old dog\n"
+    )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split("\n")) == 4
 
@@ -97,7 +133,11 @@ def test_a_language_model_points_at_its_own_past(text: Path) -> None:
 
 
 def test_bands_of_rare_words_are_summed_out_too(tmp_path: Path) -> None:
-    words = ("--cutoffs=50,200", "--adaptive_factor=2", "--adaptive_dropout=0.1")
+    words = (
+        "--network.cutoffs=50,200",
+        "--network.adaptive_factor=2",
+        "--network.adaptive_dropout=0.1",
+    )
     done = inside("run.py", *TEXT, *words, "--loss=marginal", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "results.json").read_text())
@@ -138,7 +178,12 @@ def test_a_language_model_is_gone_on_with_to_the_last_digit(text: Path, tmp_path
 @pytest.mark.parametrize("buffer", [1, 9])
 def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_path: Path) -> None:
     file, lines = tmp_path / "links", ["the cat sleeps", "", "the old dog"]
-    words = (f"--alignments={file}", f"--buffer={buffer}", "--beam=2", "--max_tokens=6")
+    words = (
+        f"--alignments={file}",
+        f"--buffer={buffer}",
+        "--decode.beam=2",
+        "--decode.max_tokens=6",
+    )
     text = "".join(f"{line}\n" for line in lines)
     done = inside("translate.py", str(base), *words, text=text)
     assert done.returncode == 0, done.stderr
@@ -163,7 +208,7 @@ def test_links_are_scored_beside_those_of_the_best_attention(
     base: Path, plain: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "heads"
-    words = ("--sentences=5", "--relevance=0", "--part=test", "--out", str(out))
+    words = ("--data.sentences=5", "--relevance=0", "--part=test", "--out", str(out))
     done = inside("analyse.py", str(base), str(plain), *words)
     assert done.returncode == 0, done.stderr
     assert (out / "alignments-base.png").exists()
@@ -206,17 +251,17 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--alignments=2 --alignment_heads=2", "must be at most 2"),
+        ("--alignments.blocks=2 --alignments.heads=2", "must be at most 2"),
         (
             "--recipe=coda --loss=marginal",
             "--loss acts on nothing here: it needs --alignments",
         ),
-        ("--train=guide", "start RUN"),
+        ("--train_only=guide", "start RUN"),
         ("--loss=all", "loss must be one of Head_ELBO, marginal, sampled, iwae, rws, Trace_ELBO,"),
         ("--guide=cascaded --loss=TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this"),
-        ("--recipe=cascaded --loss=Trace_ELBO --kl=sampled", "such options, not Trace_ELBO"),
+        ("--recipe=cascaded --loss=Trace_ELBO --train.kl=sampled", "such options, not Trace_ELBO"),
         ("--loss=iwae --loss_samples=1", "loss_samples must be at least 2, got 1"),
-        ("--alignments=1 --guide=cascaded --guide.reads=everything", "reads"),
+        ("--alignments.blocks=1 --guide=cascaded --guide.reads=everything", "reads"),
     ],
 )
 def test_a_mistake_costs_one_line(words: str, said: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from latentheads.experiments.cli.jobs import RunJob, open_command
 from latentheads.runs.settings import Settings
 from tests.experiments.programs import SHORT, TINY, inside
 
-BRIEF = [*TINY, *SHORT, "--layers=1"]
+BRIEF = [*TINY, *SHORT, "--network.layers=1"]
 WORDS = ["--recipes", "coda-cs,cascaded", "--seeds", "0,1", *BRIEF]
 
 
@@ -54,7 +54,7 @@ def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(compared: Path
     again = inside("compare.py", *WORDS, "--out", str(compared))
     assert again.returncode == 0, again.stderr
     assert "parameters; corpus" not in again.stdout
-    other = inside("compare.py", *WORDS, "--out", str(compared), "--steps", "2")
+    other = inside("compare.py", *WORDS, "--out", str(compared), "--train.steps", "2")
     assert other.returncode == 2
     assert "holds a run with other options" in other.stderr
 
@@ -78,7 +78,7 @@ def test_a_comparison_grows_and_takes_pairs(copied: Path) -> None:
 
 
 def test_finished_runs_are_given_no_more_updates(copied: Path) -> None:
-    more = inside("compare.py", *WORDS, "--out", str(copied), "--steps=4")
+    more = inside("compare.py", *WORDS, "--out", str(copied), "--train.steps=4")
     assert more.returncode == 2
     assert "is a run of 3 updates, and a comparison gives it no more" in more.stderr
 
@@ -125,7 +125,13 @@ def test_one_seed_has_no_interval(copied: Path) -> None:
 
 
 def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> None:
-    words = ["--recipes=transformer,exact+alignments", "--seeds=3", *TINY, *SHORT, "--layers=1"]
+    words = [
+        "--recipes=transformer,exact+alignments",
+        "--seeds=3",
+        *TINY,
+        *SHORT,
+        "--network.layers=1",
+    ]
     done = inside("compare.py", *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     with (tmp_path / "table.csv").open() as file:
@@ -145,7 +151,14 @@ def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> 
 
 
 def test_a_lone_head_has_no_divergence(tmp_path: Path) -> None:
-    words = ["--recipes=transformer", "--seeds=0,1", *TINY, *SHORT, "--layers=1", "--heads=1"]
+    words = [
+        "--recipes=transformer",
+        "--seeds=0,1",
+        *TINY,
+        *SHORT,
+        "--network.layers=1",
+        "--network.heads=1",
+    ]
     done = inside("compare.py", *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert re.search(r"^transformer +2 ", done.stdout, re.MULTILINE)
@@ -160,10 +173,10 @@ def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: 
     )
     words = ["--config", str(tmp_path / "some.yaml")]
     plain = _plan(words, "transformer", 0, tmp_path, "compare.py")[0]
-    assert (plain.selection.strategy, plain.selecting.candidates) == ("none", 0)
+    assert (plain.selection.strategy, plain.selection.candidates) == ("none", 0)
     assert plain.training.select_gradient == "straight-through"
     drawn = _plan(words, "transformer+group", 0, tmp_path, "compare.py")[0]
-    assert (drawn.selection.strategy, drawn.selecting.candidates) == ("group", 5)
+    assert (drawn.selection.strategy, drawn.selection.candidates) == ("group", 5)
     assert drawn.training.select_gradient == "score"
     done = inside("compare.py", *words, "--recipes=transformer,codda", "--seeds=0")
     assert "unknown recipe 'codda'" in done.stderr
@@ -183,7 +196,7 @@ def test_a_recipe_and_a_seed_of_a_file_act_on_nothing_and_are_told(tmp_path: Pat
 
 def test_the_number_of_blocks_is_of_recipes_of_alignments(tmp_path: Path) -> None:
     def recipes_of(*recipes: str) -> list[str]:
-        words = ["--alignments=1", "--alignment_width=4"]
+        words = ["--alignments.blocks=1", "--alignments.width=4"]
         plans = plan_all(words, [*recipes], [0], tmp_path, "compare.py")
         return [plan.settings.recipe for plan in plans]
 
@@ -228,7 +241,7 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("latentheads.experiments.run.trainer_of", stop)
-    pair = ["--prior=independent", "--guide=my_old:Mine", "--alignments=0"]
+    pair = ["--logits.prior=independent", "--guide=my_old:Mine", "--latents=none"]
     done = inside("run.py", *pair, "--out", str(plan.folder))
     assert (done.returncode, done.stderr) == (130, "run.py: stopped\n")
 
@@ -245,10 +258,13 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
         ("--guide tied", "--guide belongs to run.py: compare.py takes --recipes"),
         ("--seed 3", "--seed belongs to run.py: compare.py takes --seeds"),
         ("--tensorboard true", "--tensorboard belongs to run.py"),
-        ("--recipes coda+group --select subset", "--select stands in a recipe's name: write"),
         (
-            "--recipes coda,coda+static --candidates=6",
-            "--candidates acts on nothing here: it needs",
+            "--recipes coda+group --selection.strategy subset",
+            "--selection.strategy stands in a recipe's name: write",
+        ),
+        (
+            "--recipes coda,coda+static --selection.candidates=6",
+            "--selection.candidates acts on nothing here: it needs",
         ),
         ("--recipes coda --seeds 0 --jobs 0", "jobs must be at least 1, got 0"),
         (
@@ -259,7 +275,10 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
             "--recipes coda --seeds 0 --devices 0 --device cpu",
             "devices are GPUs, and device is cpu: drop one of them",
         ),
-        ("--recipes coda+group --families=a,b", "--families acts on nothing here: it needs"),
+        (
+            "--recipes coda+group --selection.families=a,b",
+            "--selection.families acts on nothing here: it needs",
+        ),
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> None:

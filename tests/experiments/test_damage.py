@@ -46,7 +46,7 @@ def halted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_tick", stop)
-        done = again(out, "--steps=6")
+        done = again(out, "--train.steps=6")
     assert done.returncode == 130
     said = "has a checkpoint of update 4; the same command goes on from the last checkpoint"
     assert said in done.stderr
@@ -73,7 +73,7 @@ def test_a_stop_behind_a_resumption_names_the_checkpoint_that_there_is(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Trainer, "_tick", stop)
-    done = again(halted, "--steps=6")
+    done = again(halted, "--train.steps=6")
     assert f"stopped after update 5: {halted} has a checkpoint of update 4; " in done.stderr
 
 
@@ -209,7 +209,7 @@ def test_lost_best_weights_are_looked_for_anew(
     halted: Path, spoil: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoil(halted / BEST)
-    run = trained_again(halted, "--steps=6")
+    run = trained_again(halted, "--train.steps=6")
     assert "; the search for the best weights restarts\n" in capsys.readouterr().err
     assert run.reported == 6
 
@@ -217,7 +217,7 @@ def test_lost_best_weights_are_looked_for_anew(
 def test_an_average_is_of_those_that_are_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, words = tmp_path / "run", ["--report_every=1", "--average=3"]
+    out, words = tmp_path / "run", ["--train.report_every=1", "--train.average=3"]
     assert trained_again(out, *words).averaged == 3
     kept = sorted((out / "checkpoints").glob("step-*"))
     shorten(kept[1])
@@ -302,7 +302,7 @@ def test_what_cannot_be_gone_on_from_costs_one_line(
     spoil(halted)
     before = {path: path.lstat().st_mtime_ns for path in halted.rglob("*")}
     with pytest.raises(ValueError) as caught:
-        taken_up(halted, "--steps=6")
+        taken_up(halted, "--train.steps=6")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert before == {path: path.lstat().st_mtime_ns for path in halted.rglob("*")}
@@ -310,14 +310,14 @@ def test_what_cannot_be_gone_on_from_costs_one_line(
 
 def test_what_is_damaged_costs_one_line(halted: Path) -> None:
     say(step=10**9)(halted)
-    done = again(halted, "--steps=6")
+    done = again(halted, "--train.steps=6")
     assert_one_line(done, "run.py")
     assert "last.safetensors: step must lie between 0 and 6" in done.stderr
 
 
 def test_metrics_that_are_lost_cost_no_training(halted: Path) -> None:
     empty(halted / "metrics.jsonl")
-    assert trained_again(halted, "--steps=6").engine.step == 6
+    assert trained_again(halted, "--train.steps=6").engine.step == 6
     lines = (halted / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [6]
 
@@ -390,7 +390,7 @@ def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.Mon
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    folder, path = taken_up(halted, "--steps=6").folder, halted / "kl.png"
+    folder, path = taken_up(halted, "--train.steps=6").folder, halted / "kl.png"
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(OSError, match=rf"^cannot write {path}: No space left on device$"):
         save(draw_kl({}), path)

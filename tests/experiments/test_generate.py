@@ -23,7 +23,7 @@ from tests.latentheads.runs.trained import train
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 Say = Callable[..., tuple[int, list[str], str]]
-LM = ["--data=grammar", "--task=language-model"]
+LM = ["--data=grammar-text"]
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +328,12 @@ def test_a_mistake_costs_one_line_and_status_two(say: Say, words: str, message: 
 
 def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
     train(
-        tmp_path / "run", *LM, "--sentences=20", "--held_out=4", "--steps=1", "--recipe=transformer"
+        tmp_path / "run",
+        *LM,
+        "--sentences=20",
+        "--data.held_out=4",
+        "--train.steps=1",
+        "--recipe=transformer",
     )
     done = inside("generate.py", str(tmp_path / "run"), "--prompt=the", "--draws=1")
     assert_one_line(done, "generate.py")
@@ -340,7 +345,7 @@ def test_what_is_no_language_model_is_refused(
 ) -> None:
     from latentheads.experiments import generate
 
-    train(tmp_path / "mt", "--sentences=20", "--held_out=4", "--steps=1")
+    train(tmp_path / "mt", "--sentences=20", "--data.held_out=4", "--train.steps=1")
     for name, message in (
         ("mt", "mt is a translation model: use translate.py"),
         ("gone", "gone is no run folder: it has no config.yaml"),

@@ -18,8 +18,12 @@ from tests.latentheads.runs.trained import BRIEF, SMALL, train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
-HYBRID = ["--mixers", "encoder=ngram,local,attention", "--mixers=decoder=ngram*2,attention"]
-SIZES = ["--layers=3", "--windows", "encoder=2,3,5", "--windows=decoder=3"]
+HYBRID = [
+    "--network.mixers",
+    "encoder=ngram,local,attention",
+    "--network.mixers=decoder=ngram*2,attention",
+]
+SIZES = ["--network.layers=3", "--network.windows", "encoder=2,3,5", "--network.windows=decoder=3"]
 
 
 def kinds(stack: Any) -> list[tuple[type, int]]:
@@ -31,8 +35,13 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
     from latentheads.runs.loading import load_run
 
     data, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
-    words = ["--data", str(data), *LANGUAGES, *HYBRID, *SIZES, "--recipe=coda", "--steps=2"]
-    words += ["--ngram_width=decoder=7", "--ngram_context=true", "--beam=2", "--max_tokens=8"]
+    words = ["--data", str(data), *LANGUAGES, *HYBRID, *SIZES, "--recipe=coda", "--train.steps=2"]
+    words += [
+        "--network.ngram_width=decoder=7",
+        "--network.ngram_context=true",
+        "--decode.beam=2",
+        "--decode.max_tokens=8",
+    ]
     run = train(out, *words)
     run.finish()
     known = yaml.safe_load((out / "config.yaml").read_text())
@@ -54,15 +63,27 @@ def test_a_language_model_of_ngrams_goes_on_with_a_text(
 ) -> None:
     from latentheads.experiments import generate
 
-    words = ["--task=language-model", "--sentences=40", "--held_out=5", "--mixers=ngram"]
-    train(tmp_path, *words, "--windows=3", "--ngram_heads=1", "--recipe=cascaded").finish()
+    words = [
+        "--task=language-model",
+        "--data.sentences=40",
+        "--data.held_out=5",
+        "--network.mixers=ngram",
+    ]
+    train(
+        tmp_path, *words, "--network.windows=3", "--network.ngram_heads=1", "--recipe=cascaded"
+    ).finish()
     monkeypatch.setattr("sys.stdin", None)
     capsys.readouterr()
     assert generate.main([str(tmp_path), "--prompt", "the", "--length=4"]) == 0
     assert capsys.readouterr().out.startswith("the")
 
 
-NOISY = ["--mixers=ngram", "--windows=2", "--ngram_noise=0.3", "--ngram_heads=3"]
+NOISY = [
+    "--network.mixers=ngram",
+    "--network.windows=2",
+    "--network.ngram_noise=0.3",
+    "--network.ngram_heads=3",
+]
 
 
 def test_heads_of_ngrams_are_drawn_gated_and_removed(
@@ -70,8 +91,11 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
 ) -> None:
     from latentheads.experiments import generate, prune
 
-    out, words = tmp_path / "run", ["--task=language-model", "--sentences=40", "--held_out=5"]
-    train(out, *words, *NOISY, "--recipe=cascaded", "--gates=all", "--layers=2").finish()
+    out, words = (
+        tmp_path / "run",
+        ["--task=language-model", "--data.sentences=40", "--data.held_out=5"],
+    )
+    train(out, *words, *NOISY, "--recipe=cascaded", "--gates=all", "--network.layers=2").finish()
     results = json.loads((out / "results.json").read_text())
     sites = [
         f"decoder.{layer}.self.{kind}" for layer in (0, 1) for kind in ("selection", "outputs")
@@ -86,7 +110,7 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
     assert whole["parameters"] > less["parameters"] > none["parameters"]
     assert none["valid"]["kl"] == 0 < less["valid"]["kl"]
     capsys.readouterr()
-    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draws=1"]
+    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--decode.draws=1"]
     assert generate.main(drawn) == 0
     assert capsys.readouterr().out.startswith("the")
 
@@ -96,12 +120,21 @@ def test_ngram_heads_are_read_beside_those_that_attend(
 ) -> None:
     from latentheads.experiments import analyse
 
-    out, words = tmp_path / "run", ["--sentences=40", "--held_out=5", "--layers=1", "--windows=2"]
+    out, words = (
+        tmp_path / "run",
+        ["--data.sentences=40", "--data.held_out=5", "--network.layers=1", "--network.windows=2"],
+    )
     train(
-        out, *words, "--mixers=encoder=ngram", "--ngram_noise=0.3", "--recipe=mean-field"
+        out,
+        *words,
+        "--network.mixers=encoder=ngram",
+        "--network.ngram_noise=0.3",
+        "--recipe=mean-field",
     ).finish()
     told = tmp_path / "told"
-    assert analyse.main([str(out), "--sentences=4", "--draws=1", "--out", str(told)]) == 0
+    assert (
+        analyse.main([str(out), "--data.sentences=4", "--decode.draws=1", "--out", str(told)]) == 0
+    )
     (run,) = json.loads((told / "analysis.json").read_text())["runs"]
     assert [block["block"] for block in run["blocks"]] == ["decoder.0.self", "decoder.0.cross"]
     (block,) = run["ngrams"]
@@ -118,12 +151,15 @@ def test_ngram_heads_are_read_beside_those_that_attend(
     ("words", "message"),
     [
         (
-            "--mixers=ngram --ngram_noise=.3 --latent=none",
-            "no chain of --latent has an ngram layer",
+            "--network.mixers=ngram --network.ngram_noise=.3 --logits.blocks=none",
+            "no chain of --logits.blocks has an ngram layer",
         ),
-        ("--mixers=ngram --select=group --ngram_heads=1", "ngram_heads must be 2 too, got 1"),
         (
-            "--task=language-model --mixers=ngram --disagreement=position",
+            "--network.mixers=ngram --selection.strategy=group --network.ngram_heads=1",
+            "ngram_heads must be 2 too, got 1",
+        ),
+        (
+            "--task=language-model --network.mixers=ngram --disagreement=position",
             "n-gram heads have an output alone",
         ),
         ("--task=language-model --gates=encoder-self", "--gates encoder-self: this network has no"),
@@ -134,7 +170,7 @@ def test_what_would_act_on_no_head_is_refused_in_one_line(
 ) -> None:
     from latentheads.experiments import run
 
-    few = ["--sentences=9", "--held_out=3", f"--out={tmp_path / 'run'}"]
+    few = ["--data.sentences=9", "--data.held_out=3", f"--out={tmp_path / 'run'}"]
     try:
         status: object = run.main([*SMALL, *BRIEF, *few, *words.split()])
     except SystemExit as left:
@@ -148,10 +184,19 @@ def test_what_would_act_on_no_head_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--mixers=ngram*7"], "mixers 'ngram*7' is for 7 layers: a stack has 1"),
-        (["--mixers", "encoder=cnn"], "unknown mixer 'cnn': choose from attention, local, ngram"),
-        (["--mixers=ngram", "--mixers=local"], "give it once for each stack, or once for both"),
-        (["--mixers=ngram", "--ngram_noise=-1"], "ngram_noise must be at least 0, got -1.0"),
+        (["--network.mixers=ngram*7"], "mixers 'ngram*7' is for 7 layers: a stack has 1"),
+        (
+            ["--network.mixers", "encoder=cnn"],
+            "unknown mixer 'cnn': choose from attention, local, ngram",
+        ),
+        (
+            ["--network.mixers=ngram", "--network.mixers=local"],
+            "give it once for each stack, or once for both",
+        ),
+        (
+            ["--network.mixers=ngram", "--network.ngram_noise=-1"],
+            "ngram_noise must be at least 0, got -1.0",
+        ),
     ],
 )
 def test_what_cannot_be_mixed_is_refused_in_one_line(

@@ -109,14 +109,16 @@ def test_the_longest_utterance_of_librispeech_is_heard(
 def test_published_settings_of_speech(settings: Any) -> None:
     plan = settings("--preset", "mtedx", "--recipe", "transformer+group")
     assert plan.data.mixture.tags == ("ar", "de", "el", "es", "fr", "it", "pt", "ru")
-    assert 4 * plan.training.tokens * plan.training.accumulate == 320_000  # frames
-    assert (plan.selection.strategy, plan.network.heads, plan.selecting.candidates) == (
+    assert 4 * plan.train.tokens * plan.train.accumulate == 320_000  # frames
+    assert (plan.selection.strategy, plan.network.heads, plan.selection.candidates) == (
         "group",
         4,
         8,
     )
-    plan = settings("--preset", "librispeech", "--recipe", "transformer", "--mixers", "ngram")
-    assert 4 * plan.training.tokens * plan.training.accumulate == 320_000
+    plan = settings(
+        "--preset", "librispeech", "--recipe", "transformer", "--network.mixers", "ngram"
+    )
+    assert 4 * plan.train.tokens * plan.train.accumulate == 320_000
     assert {mixing.window for mixing in plan.network.stack("encoder")} == {5}
 
 
@@ -170,7 +172,7 @@ def test_presets_of_several_languages_say_which(
 
 def test_published_settings_of_the_language_model(settings: Any) -> None:
     plan = settings("--preset", "wikitext103", "--recipe", "coda")
-    data, network, training = plan.data, plan.network, plan.training
+    data, network, training = plan.data, plan.network, plan.train
     assert (data.block, data.context, data.block - data.context) == (512, 480, 32)
     assert (data.unit, data.minimum, data.lowercase) == ("word", 1, False)
     assert (network.layers, network.width, network.feed_forward) == (16, 1024, 4096)
@@ -215,9 +217,9 @@ def test_published_settings(settings: Any) -> None:
         ("--preset iwslt14", "iwslt14"),
         ("--preset multi30k", "iwslt14"),
         ("--preset wmt14", "wmt14"),
-        ("--preset wmt14 --lowercase true", "iwslt14"),
-        ("--preset wmt14 --paper_bleu false", None),
-        ("--data corpus --paper_bleu true", "wmt14"),
+        ("--preset wmt14 --data.lowercase true", "iwslt14"),
+        ("--preset wmt14 --decode.paper_bleu false", None),
+        ("--data corpus --decode.paper_bleu true", "wmt14"),
     ],
 )
 def test_the_papers_bleu_minds_case_where_the_papers_did(

@@ -20,7 +20,7 @@ from tests.latentheads.runs.trained import load, refused
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
-FEW = ["--layers=2", "--held_out=3", "--samples=1"]
+FEW = ["--network.layers=2", "--data.held_out=3", "--samples=1"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def going_on(start: Path) -> list[str]:
     """Words that train a pruned network further."""
-    return ["--config", str(start / "config.yaml"), "--start", str(start), "--learning_rate=.01"]
+    return [
+        "--config",
+        str(start / "config.yaml"),
+        "--start",
+        str(start),
+        "--train.learning_rate=.01",
+    ]
 
 
 def call(*words: str) -> int:
@@ -216,8 +222,12 @@ def test_a_pruned_network_in_training_is_stopped_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:
     assert call(str(runs / "cascaded"), "--keep_heads=5", f"--out={tmp_path / 'pruned'}") == 0
-    words = [*going_on(tmp_path / "pruned" / "heads-5"), "--steps=4", "--checkpoint_every=1"]
-    words += ["--dropout=0.2", "--report_every=4", "--max_tokens=2"]
+    words = [
+        *going_on(tmp_path / "pruned" / "heads-5"),
+        "--train.steps=4",
+        "--train.checkpoint_every=1",
+    ]
+    words += ["--network.dropout=0.2", "--train.report_every=4", "--max_tokens=2"]
     whole, other = tmp_path / "whole", tmp_path / "other"
     assert inside("run.py", *words, "--out", str(whole)).returncode == 0
     with stopped_in(3):
@@ -355,10 +365,16 @@ def test_only_pruned_networks_are_replaced(
     ("words", "message"),
     [
         ("--gates=all", "is pruned: its heads can be neither selected nor gated, got gates all"),
-        ("--select=group", "is pruned: its heads can be neither selected nor gated, got select"),
+        (
+            "--selection.strategy=group",
+            "is pruned: its heads can be neither selected nor gated, got select",
+        ),
         ("--heads=4", "has another network: heads 2 there, 4 here"),
-        ("--layers=1", "has another network: layers 2 there, 1 here"),
-        ("--recipe=realformer --norm=pre", "has another network: norm post there, pre here"),
+        ("--network.layers=1", "has another network: layers 2 there, 1 here"),
+        (
+            "--recipe=realformer --network.norm=pre",
+            "has another network: norm post there, pre here",
+        ),
         ("--sentences=50", "another vocabulary than this corpus: sentences 60 there, 50 here"),
     ],
 )

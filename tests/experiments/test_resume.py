@@ -21,8 +21,20 @@ from tests.experiments.breaks import assert_same_ends, stopped_in, told
 from tests.experiments.processes import ended, start
 from tests.experiments.programs import SHORT, TINY, inside, results_of
 
-WORDS = [*TINY, "--layers=1", "--steps=8", "--report_every=4", "--checkpoint_every=1"]
-WORDS += ["--tokens=128", "--samples=2", "--dropout=0.2", "--kl_warmup_steps=6", "--accumulate=2"]
+WORDS = [
+    *TINY,
+    "--network.layers=1",
+    "--train.steps=8",
+    "--train.report_every=4",
+    "--train.checkpoint_every=1",
+]
+WORDS += [
+    "--train.tokens=128",
+    "--samples=2",
+    "--network.dropout=0.2",
+    "--train.kl_warmup_steps=6",
+    "--train.accumulate=2",
+]
 
 
 def reached(out: Path) -> int:
@@ -91,16 +103,28 @@ def shared(words: list[str], out: Path) -> str:
 
 
 PLAIN = ["--recipe=transformer", "--tensorboard"]
-ALIGNED = ["--guide=cascaded", "--loss=marginal", "--alignments=2", "--alignment_width=4"]
+ALIGNED = ["--guide=cascaded", "--loss=marginal", "--alignments.blocks=2", "--alignments.width=4"]
 OF_PYRO = ["--recipe=transformer", "--loss=RenyiELBO"]
-FAST = ["--layers=1", "--optimiser=adam", "--learning_rate=0.02", "--warmup_steps=1"]
+FAST = [
+    "--network.layers=1",
+    "--train.optimizer=adamw",
+    "--train.learning_rate=0.02",
+    "--train.warmup_steps=1",
+]
 
 
 @pytest.mark.parametrize(
     "kind", [PLAIN, [*ALIGNED, *FAST], OF_PYRO], ids=["plain", "alignments", "a loss of Pyro's"]
 )
 def test_two_processes_give_the_loss_of_one(kind: list[str], tmp_path: Path) -> None:
-    words = [*kind, *TINY, "--steps=4", "--report_every=2", "--tokens=128", "--samples=2"]
+    words = [
+        *kind,
+        *TINY,
+        "--train.steps=4",
+        "--train.report_every=2",
+        "--train.tokens=128",
+        "--samples=2",
+    ]
     one, two = tmp_path / "one", tmp_path / "two"
     assert inside("run.py", *words, "--out", str(one)).returncode == 0
     shared(words, two)
@@ -195,8 +219,20 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 def test_patience_average_and_kept_weights(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = [*TINY, "--steps=40", "--report_every=2", "--tokens=128", "--samples=2"]
-    more = ["--learning_rate=1e-9", "--average=3", "--keep=2", "--patience=4", "--metric=plug-in"]
+    words = [
+        *TINY,
+        "--train.steps=40",
+        "--train.report_every=2",
+        "--train.tokens=128",
+        "--samples=2",
+    ]
+    more = [
+        "--train.learning_rate=1e-9",
+        "--train.average=3",
+        "--train.keep=2",
+        "--train.patience=4",
+        "--train.metric=plug-in",
+    ]
     done = inside("run.py", *words, *more, "--recipe=transformer", "--out", str(out))
     assert done.returncode == 0, done.stderr
     names = sorted(path.name for path in (out / "checkpoints").iterdir())

@@ -94,7 +94,17 @@ def timeless_results_of(out: Path) -> dict:
 
 
 def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
-    words = ["--preset", "pydoc", *SHORT, "--width", "8", "--feed_forward", "8", "--layers", "1"]
+    words = [
+        "--preset",
+        "pydoc",
+        *SHORT,
+        "--network.width",
+        "8",
+        "--network.feed_forward",
+        "8",
+        "--network.layers",
+        "1",
+    ]
     done = inside("run.py", *words, "--recipe", "coda-cs", "--out", str(tmp_path / "lm"))
     assert done.returncode == 0, done.stderr
     results = results_of(tmp_path / "lm")
@@ -133,7 +143,15 @@ def test_a_guide_of_ones_own_is_found_by_import_path(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("latentheads.experiments.cli.names.HERE", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
-    words = ["--guide", "my_sharp:Sharper", "--guide.start", "0.7", *TINY, *SHORT, "--layers=1"]
+    words = [
+        "--guide",
+        "my_sharp:Sharper",
+        "--guide.start",
+        "0.7",
+        *TINY,
+        *SHORT,
+        "--network.layers=1",
+    ]
     done = inside("run.py", *words, "--out", "run")
     assert done.returncode == 0, done.stderr
     results = results_of(tmp_path / "run")
@@ -190,8 +208,8 @@ def test_a_guide_without_a_bound_is_refused_before_training(
 
 
 def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:
-    form = ["--prior", "independent", "--guide", "autoregressive", "--guide.form", "inverse"]
-    words = [*form, *TINY, *SHORT, "--layers=1"]
+    form = ["--logits.prior", "independent", "--guide", "autoregressive", "--guide.form", "inverse"]
+    words = [*form, *TINY, *SHORT, "--network.layers=1"]
     printed = inside("run.py", *words, "--print_config")
     assert printed.returncode == 0, printed.stderr
     (tmp_path / "c.yaml").write_text(printed.stdout)
@@ -203,7 +221,7 @@ def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:
 
 
 def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:
-    words = ["--guide", "cascaded", "--prior", "tied", *TINY, *SHORT, "--layers=1"]
+    words = ["--guide", "cascaded", "--logits.prior", "tied", *TINY, *SHORT, "--network.layers=1"]
     done = inside("run.py", *words, "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     results = results_of(tmp_path / "run")
@@ -287,7 +305,14 @@ def test_options_may_stand_in_the_command_itself(tmp_path: Path) -> None:
 
 def test_words_change_what_files_say_and_options_go_to_the_guide_named(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("guide: autoregressive\nwidth: 16\n")
-    words = ["--guide.form", "masked", "--config", str(tmp_path / "c.yaml"), "--width", "24"]
+    words = [
+        "--guide.form",
+        "masked",
+        "--config",
+        str(tmp_path / "c.yaml"),
+        "--network.width",
+        "24",
+    ]
     printed = inside("run.py", *words, "--print_config")
     assert printed.returncode == 0, printed.stderr
     assert "form: masked" in printed.stdout
@@ -297,14 +322,31 @@ def test_words_change_what_files_say_and_options_go_to_the_guide_named(tmp_path:
 def test_a_tied_prior_takes_the_options_it_shares(tmp_path: Path) -> None:
     counts = []
     for hidden in ("2", "4"):
-        words = ["--guide", "cascaded", "--guide.hidden", hidden, "--prior", "tied", *TINY, *SHORT]
+        words = [
+            "--guide",
+            "cascaded",
+            "--guide.hidden",
+            hidden,
+            "--logits.prior",
+            "tied",
+            *TINY,
+            *SHORT,
+        ]
         given = read_settings([*words, "--out", str(tmp_path / hidden)], "run.py", "")
         counts.append(trainer_of(*given).parameters()["model"])
     assert counts[0] < counts[1]
 
 
 def test_a_diverging_run_says_so_in_one_line(tmp_path: Path) -> None:
-    words = ["--learning_rate", "1e30", "--report_every", "1", "--steps", "4", *TINY]
+    words = [
+        "--train.learning_rate",
+        "1e30",
+        "--train.report_every",
+        "1",
+        "--train.steps",
+        "4",
+        *TINY,
+    ]
     done = inside("run.py", *words, "--out", str(tmp_path / "run"))
     assert done.returncode == 1
     assert "is not finite" in done.stderr.splitlines()[-1]
@@ -315,7 +357,14 @@ def test_heads_may_be_rewarded_for_differing_while_training(tmp_path: Path) -> N
     objectives, bounds = [], []
     for kinds in ("none", "output,position"):
         words = ["--recipe", "transformer", "--disagreement", kinds, *TINY, *SHORT]
-        done = inside("run.py", *words, "--layers=1", "--steps=1", "--out", str(tmp_path / kinds))
+        done = inside(
+            "run.py",
+            *words,
+            "--network.layers=1",
+            "--train.steps=1",
+            "--out",
+            str(tmp_path / kinds),
+        )
         assert done.returncode == 0, done.stderr
         first = json.loads((tmp_path / kinds / "metrics.jsonl").read_text().splitlines()[0])
         objectives.append(first["objective"])
@@ -325,7 +374,7 @@ def test_heads_may_be_rewarded_for_differing_while_training(tmp_path: Path) -> N
 
 
 def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
-    some = ["--recipe", "cascaded", "--latent", "decoder-cross"]
+    some = ["--recipe", "cascaded", "--logits.blocks", "decoder-cross"]
     words = [*some, *TINY, *SHORT, "--out", str(tmp_path / "run")]
     assert inside("run.py", *words).returncode == 0
     results = results_of(tmp_path / "run")
@@ -336,31 +385,37 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
     ("words", "message"),
     [
         ("--guide cascadid", "unknown guide 'cascadid': choose from tied, mean-field"),
-        ("--heads 5", "heads must divide the width 8, got 5"),
+        ("--network.heads 5", "heads must divide the width 8, got 5"),
         ("--disagreement outputs", "unknown disagreement 'outputs': choose from subspace"),
         (
-            "--disagreement output --disagreement_weight nan",
-            "--disagreement_weight: expected float, got nan",
+            "--disagreement output --disagreement.weight nan",
+            "--disagreement.weight: expected float, got nan",
         ),
-        ("--steps -3", "steps must be at least 1, got -3"),
+        ("--train.steps -3", "steps must be at least 1, got -3"),
         ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
         ("--nonsense 3", "--nonsense"),
         (
-            "--recipe coda --latent encoder",
+            "--recipe coda --logits.blocks encoder",
             "unknown attention type 'encoder': choose from encoder-self",
         ),
-        ("--prior delta --guide cascaded", "prior 'delta' has no noise: use --guide tied"),
+        ("--logits.prior delta --guide cascaded", "prior 'delta' has no noise: use --guide tied"),
         ("--guide missing:Guide", "No module named 'missing'; start in the folder of missing.py"),
         ("--guide.hiden 3", "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),
-        ("--prior delta --prior.scale 2", "prior 'delta' has no option 'scale'; it has none"),
+        (
+            "--logits.prior delta --logits.prior.scale 2",
+            "prior 'delta' has no option 'scale'; it has none",
+        ),
         ("--guide.hidden x", "run.py: error: --guide.hidden: expected int, got x"),
         ("--guide coda", "'coda' is no guide but a recipe: use --recipe coda"),
-        ("--prior realformer", "'realformer' is no prior but a recipe: use --recipe realformer"),
+        (
+            "--logits.prior realformer",
+            "'realformer' is no prior but a recipe: use --recipe realformer",
+        ),
         ("--recipe tied", "'tied' is no recipe but a guide: use --guide tied"),
         ("--recipe multi30k", "'multi30k' is no recipe but a preset: use --preset multi30k"),
-        ("--prior independent --guide.hidden 0", "hidden must be at least 1, got 0"),
+        ("--logits.prior independent --guide.hidden 0", "hidden must be at least 1, got 0"),
         ("--guide guides:Guide", "guide 'guides:Guide' is abstract: it must define family"),
-        ("--guide autoregressive --prior tied --guide.form masked", "has no option 'form'"),
+        ("--guide autoregressive --logits.prior tied --guide.form masked", "has no option 'form'"),
         ("--recipe coda --guide tied", "recipe coda sets prior and guide: drop guide"),
         ("--recepie coda", "unrecognized arguments: --recepie coda: did you mean --recipe?"),
         ("--qqq 1", "unrecognized arguments: --qqq 1: see --help"),
@@ -382,7 +437,11 @@ def test_a_mistake_costs_one_line_and_status_two(
 
 @pytest.mark.parametrize(
     "words",
-    ["--help", *(f"--guide.help={n}" for n in GUIDES), *(f"--prior.help={n}" for n in PRIORS)],
+    [
+        "--help",
+        *(f"--guide.help={n}" for n in GUIDES),
+        *(f"--logits.prior.help={n}" for n in PRIORS),
+    ],
 )
 def test_help_is_plain_text(words: str) -> None:
     done = inside("run.py", words)

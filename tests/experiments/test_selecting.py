@@ -25,11 +25,15 @@ def results(out: Path) -> dict:
     [
         (["--guide", "group"], "transformer+group", "fixed"),
         (
-            ["--recipe=cascaded+subset", "--candidates=5", "--select_gradient=score"],
+            [
+                "--recipe=cascaded+subset",
+                "--selection.candidates=5",
+                "--train.select_gradient=score",
+            ],
             "cascaded+subset",
             "analytic",
         ),
-        (["--recipe", "coda+selection"], "coda+selection", "tied"),
+        (["--recipe", "coda+bernoulli"], "coda+bernoulli", "tied"),
     ],
 )
 def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
@@ -52,7 +56,7 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
         again = inside("run.py", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path))
         assert again.returncode == 0, again.stderr
         assert "is finished" in again.stdout
-    drawn = inside("translate.py", str(tmp_path), "--draws=2", text="a b\n")
+    drawn = inside("translate.py", str(tmp_path), "--decode.draws=2", text="a b\n")
     assert drawn.returncode == 0, drawn.stderr
     lines = inside("translate.py", str(tmp_path), text="a b\n\nc\n")
     assert lines.returncode == 0, lines.stderr
@@ -60,20 +64,26 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
 
 
 def test_a_small_network_learns_from_all_choices(tmp_path: Path) -> None:
-    words = ["--guide=group", "--select_gradient=enumerate", *TINY, *SHORT, "--layers=1"]
-    few = [*words, "--select_chains=decoder-self", "--out", str(tmp_path / "few")]
+    words = [
+        "--guide=group",
+        "--train.select_gradient=enumerate",
+        *TINY,
+        *SHORT,
+        "--network.layers=1",
+    ]
+    few = [*words, "--selection.blocks=decoder-self", "--out", str(tmp_path / "few")]
     done = inside("run.py", *few)
     assert done.returncode == 0, done.stderr
     found = results(tmp_path / "few")["selection"]["decoder-self"]["probabilities"]
     assert found["decoder.0.self"][0] != [0.5] * 4
-    more = ["--layers=2", "--select_chains=all", "--out", str(tmp_path / "many")]
+    more = ["--network.layers=2", "--selection.blocks=all", "--out", str(tmp_path / "many")]
     done = inside("run.py", *words[:-1], *more)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith("at most 64, not 4096; score takes any number")
 
 
 def test_a_static_choice_has_no_site(tmp_path: Path) -> None:
-    words = ["--recipe", "transformer+static", *TINY, *SHORT, "--layers=1"]
+    words = ["--recipe", "transformer+static", *TINY, *SHORT, "--network.layers=1"]
     done = inside("run.py", *words, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert not any(site.endswith("selection") for site in results(tmp_path)["kl_by_site"])
@@ -97,25 +107,34 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
             "--guide cascaded+top",
             "unknown selection strategy 'top' in guide 'cascaded+top'",
         ),
-        ("--guide group --candidates 6", "candidates must be a multiple of the 4 heads for group"),
-        ("--guide subset --candidates 4", "candidates must be more than the 4 heads, got 4"),
-        ("--recipe coda+static --tasks velu --families de", "unknown task 'de' of families"),
         (
-            "--guide group --select_chains self",
+            "--guide group --selection.candidates 6",
+            "candidates must be a multiple of the 4 heads for group",
+        ),
+        (
+            "--guide subset --selection.candidates 4",
+            "candidates must be more than the 4 heads, got 4",
+        ),
+        (
+            "--recipe coda+static --data.tasks.names velu --selection.families de",
+            "unknown task 'de' of families",
+        ),
+        (
+            "--guide group --selection.blocks self",
             "unknown attention type 'self': choose from encoder-self",
         ),
-        ("--guide group --select_chains none", "select_chains must name a chain"),
+        ("--guide group --selection.blocks none", "select_chains must name a chain"),
         ("--recipe group", "recipe 'group' is a law of selection alone: use --guide group"),
         (
-            "--guide group --task language-model --select_chains encoder-self",
+            "--guide group --task language-model --selection.blocks encoder-self",
             "this network has no heads in select_chains encoder-self",
         ),
         (
-            "--recipe coda+static --tasks velu,tamir --families velu|velu,tamir",
+            "--recipe coda+static --data.tasks.names velu,tamir --selection.families velu|velu,tamir",
             "families: task 'velu' is in two families",
         ),
-        ("--guide group --temperature 0", "temperature must be positive and finite"),
-        ("--guide group --least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
+        ("--guide group --train.temperature 0", "temperature must be positive and finite"),
+        ("--guide group --train.least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
     ],
 )
 def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> None:
@@ -127,8 +146,20 @@ def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> N
 
 def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     (tmp_path / "some.yaml").write_text("guide: cascaded+group\n")
-    words = ["--config", str(tmp_path / "some.yaml"), *TINY, *SHORT, "--tasks=velu,tamir"]
-    more = ["--layers=1", "--seeds=0", "--families=velu,tamir", "--candidates=6", "--temperature=2"]
+    words = [
+        "--config",
+        str(tmp_path / "some.yaml"),
+        *TINY,
+        *SHORT,
+        "--data.tasks.names=velu,tamir",
+    ]
+    more = [
+        "--network.layers=1",
+        "--seeds=0",
+        "--selection.families=velu,tamir",
+        "--selection.candidates=6",
+        "--train.temperature=2",
+    ]
     recipes = ["--recipes", "transformer,transformer+static,transformer+group"]
     out = tmp_path / "all"
     done = inside("compare.py", *words, *more, *recipes, "--shard=3/3", "--out", str(out))
@@ -148,9 +179,9 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
 
 
 def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
-    words = ["--recipe=transformer", "--gates=all", "--tasks=velu,tamir", *TINY, *SHORT]
-    words += ["--layers=1"]
-    closed = ["--one_task=true", "--gate_start=-4"]
+    words = ["--recipe=transformer", "--gates=all", "--data.tasks.names=velu,tamir", *TINY, *SHORT]
+    words += ["--network.layers=1"]
+    closed = ["--data.tasks.one_task=true", "--gates.start=-4"]
     done = inside("run.py", *words, *closed, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     found = results(tmp_path)
@@ -161,10 +192,17 @@ def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
 
 
 def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> None:
-    tasks = ["--recipe=transformer", "--tasks", "velu,tamir", *TINY, *SHORT, "--layers=1"]
+    tasks = [
+        "--recipe=transformer",
+        "--data.tasks.names",
+        "velu,tamir",
+        *TINY,
+        *SHORT,
+        "--network.layers=1",
+    ]
     base, out = tmp_path / "base", tmp_path / "adapted"
     assert inside("run.py", *tasks, "--out", str(base)).returncode == 0
-    more = ["--adapters=3", "--start", str(base), "--train=adapters", "--out", str(out)]
+    more = ["--adapters=3", "--start", str(base), "--train_only=adapters", "--out", str(out)]
     done = inside("run.py", *tasks, *more)
     assert done.returncode == 0, done.stderr
     shared = checkpoints.load(base / "checkpoints" / "best.safetensors")[0]
@@ -175,10 +213,10 @@ def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> Non
     assert all(".adapters." in name for name in new)
     assert any(adapted[name].abs().sum() > 0 for name in new if name.endswith("outer"))
     refused = {
-        "--train=adapters": "train adapters needs --adapters WIDTH and --start RUN",
+        "--train_only=adapters": "train adapters needs --adapters WIDTH and --start RUN",
         "--adapters=-1": "adapters must be at least 0, got -1",
         f"--start={tmp_path / 'none'}": "is no folder: give folders that run.py wrote",
-        f"--start={base} --width=6": "has another network",
+        f"--start={base} --network.width=6": "has another network",
     }
     for words, message in refused.items():
         done = inside("run.py", *tasks, *words.split(), "--out", str(tmp_path / "refused"))

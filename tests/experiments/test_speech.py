@@ -17,8 +17,20 @@ from tests.experiments.programs import SHORT, assert_one_line, inside, unpainted
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
 from tests.typechecking import unchecked
 
-SMALL = ["--width=8", "--feed_forward=8", "--heads=2", "--layers=1", "--channels=4"]
-HEARD = ["--bins=7", "--top_frequency=3800", "--types=0", "--task", "recognition"]
+SMALL = [
+    "--network.width=8",
+    "--network.feed_forward=8",
+    "--network.heads=2",
+    "--network.layers=1",
+    "--network.channels=4",
+]
+HEARD = [
+    "--data.bins=7",
+    "--data.top_frequency=3800",
+    "--data.vocab_size=0",
+    "--task",
+    "recognition",
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +41,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
     out = folder.parent / "run"
-    words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--spec_augment", "LD", "--ctc", "0.3"]
+    words = [
+        "--data",
+        str(folder),
+        *HEARD,
+        *SMALL,
+        *SHORT,
+        "--network.spec_augment",
+        "LD",
+        "--ctc",
+        "0.3",
+    ]
     with unpainted():
-        done = inside("run.py", *words, "--out", str(out), "--paper_wer", "true")
+        done = inside("run.py", *words, "--out", str(out), "--decode.paper_wer", "true")
     assert done.returncode == 0, done.stderr
     assert "WER (alignments summed, greedy), %" in done.stdout
     assert "nats per word of the text" in done.stdout
@@ -82,8 +104,14 @@ def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder
     file = str(folder / "sound" / "test-1.wav")
     for words, said in (
         ((), "--number acts on nothing here: it needs a run that samples its heads, or the sel"),
-        (("--draws=0",), "--number acts on nothing here: it needs --draws 1 or more, got 0"),
-        (("--draws=2",), "--draws acts on nothing here: it needs a run that samples its heads"),
+        (
+            ("--decode.draws=0",),
+            "--number acts on nothing here: it needs --decode.draws 1 or more, got 0",
+        ),
+        (
+            ("--decode.draws=2",),
+            "--decode.draws acts on nothing here: it needs a run that samples its heads",
+        ),
     ):
         done = inside("transcribe.py", str(run), file, "--number=2", *words)
         assert_one_line(done, "transcribe.py")
@@ -94,9 +122,9 @@ def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder
 
 def test_every_transcript_of_a_number_has_its_line(folder: Path, tmp_path: Path) -> None:
     files = [str(folder / "sound" / f"test-{place}.wav") for place in (0, 1)]
-    words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--prior=independent"]
-    words += ["--warmup_steps=200"]  # hardly trained: no two transcripts are nearly as likely
-    done = inside("run.py", *words, "--alignments=1", "--out", str(tmp_path / "drawn"))
+    words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--logits.prior=independent"]
+    words += ["--train.warmup_steps=200"]  # hardly trained: no two transcripts are nearly as likely
+    done = inside("run.py", *words, "--alignments.blocks=1", "--out", str(tmp_path / "drawn"))
     assert done.returncode == 0, done.stderr
     times = ("--alignments", str(tmp_path / "times.txt"))
     done = inside("transcribe.py", str(tmp_path / "drawn"), *files, "--number=3", *times)
@@ -124,7 +152,7 @@ def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
 
 
 def test_the_heads_of_a_run_are_analysed(run: Path, tmp_path: Path) -> None:
-    words = ["--sentences=2", "--relevance=0", "--out", str(tmp_path)]
+    words = ["--data.sentences=2", "--relevance=0", "--out", str(tmp_path)]
     done = inside("analyse.py", str(run), *words)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("alignments-*.png"))) == 1
@@ -145,7 +173,7 @@ def test_transcripts_are_scored_by_their_errors(run: Path, tmp_path: Path) -> No
     wer = json.loads((run / "results.json").read_text("utf-8"))["test"]["wer"]
     assert f"{wer:.2f} [" in done.stdout
     assert "paper WER, %" in done.stdout  # the run was asked for it
-    words = [str(right), str(other), "--references", str(right), "--recognised"]
+    words = [str(right), str(other), "--data.references", str(right), "--recognised"]
     done = inside("score.py", *words)
     assert "BLEU" not in done.stdout
     assert "paper WER" not in done.stdout
@@ -157,9 +185,22 @@ def test_what_is_heard_is_translated_by_an_encoder_that_recognised(
     run: Path, tmp_path: Path
 ) -> None:
     folder = write_speech(tmp_path / "corpus", src_lang="en", tgt_lang="de")
-    words = ["--data", str(folder), *HEARD[:-1], "speech-translation", "--tasks=en-de", *SMALL]
+    words = [
+        "--data",
+        str(folder),
+        *HEARD[:-1],
+        "speech-translation",
+        "--data.tasks.names=en-de",
+        *SMALL,
+    ]
     # a step that moves nothing, so that what was brought along is seen
-    begun = ["--start", str(run), "--start_with=encoder", "--steps=1", "--learning_rate=1e-30"]
+    begun = [
+        "--start",
+        str(run),
+        "--start_with=encoder",
+        "--train.steps=1",
+        "--train.learning_rate=1e-30",
+    ]
     out = tmp_path / "translation"
     done = inside("run.py", *words, *SHORT, *begun, "--out", str(out))
     assert done.returncode == 0, done.stderr

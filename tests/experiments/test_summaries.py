@@ -23,8 +23,10 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     from latentheads.runs.loading import load_run
 
     folder, out = with_references(tmp_path / "corpus"), tmp_path / "run"
-    words = ["--data", str(folder), *LANGUAGES, "--references=refs", "--rouge=true"]
-    run: Any = train(out, *words, "--max_source=4", "--max_tokens=6", "--recipe=transformer")
+    words = ["--data", str(folder), *LANGUAGES, "--data.references=refs", "--decode.rouge=true"]
+    run: Any = train(
+        out, *words, "--data.max_source=4", "--decode.max_tokens=6", "--recipe=transformer"
+    )
     results = run.finish()
     test = json.loads((out / "results.json").read_text())["test"]
     assert (out / "test.alternatives.tsv").read_bytes() == (folder / "test.refs").read_bytes()
@@ -77,7 +79,7 @@ def test_rouge_stands_in_a_comparison(tmp_path: Path) -> None:
     from latentheads.experiments import compare
 
     data = write_corpus(tmp_path / "corpus")
-    words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--rouge=true", "--seeds=0"]
+    words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--decode.rouge=true", "--seeds=0"]
     assert compare.main([*words, "--recipes=transformer", "--out", str(tmp_path / "out")]) == 0
     table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
     assert "| ROUGE-1 | ROUGE-2 | ROUGE-L |" in table
@@ -88,7 +90,7 @@ def test_presets_ask_for_rouge_and_cut_their_sources(preset: str) -> None:
     from latentheads.experiments.cli.options import read_settings
 
     plan = read_settings(["--preset", preset], "run.py", "")[0]
-    assert plan.decoding.rouge
+    assert plan.decode.rouge
     assert plan.data.max_source
     assert plan.data.several == (preset == "scitldr")
 

@@ -12,8 +12,15 @@ from tests.experiments.programs import SHORT, painted, status_of
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
-FEW = ["--sentences=40", "--held_out=3", "--width=8", "--feed_forward=8", *SHORT, "--samples=1"]
-BRIEF = ["--steps=1", "--max_tokens=4"]
+FEW = [
+    "--data.sentences=40",
+    "--data.held_out=3",
+    "--network.width=8",
+    "--network.feed_forward=8",
+    *SHORT,
+    "--samples=1",
+]
+BRIEF = ["--train.steps=1", "--decode.max_tokens=4"]
 
 
 def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
@@ -22,7 +29,7 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
     from latentheads.experiments import sweep
 
     recipes = ["--recipes", "transformer,coda-released", "--seeds=0"]
-    words = [*recipes, *FEW, *BRIEF, "--layers=2", "--out", str(tmp_path)]
+    words = [*recipes, *FEW, *BRIEF, "--network.layers=2", "--out", str(tmp_path)]
     assert sweep.main([*words, "--head_numbers", "2,4"]) == 0
     said = capsys.readouterr().out
     assert said.count("parameters; corpus") == 4
@@ -52,12 +59,12 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(
     [
         ("--head_numbers=3", "head_numbers must divide the width 8, got 3"),
         (
-            "--recipes=coda+group --select_gradient=score --head_numbers=3",
+            "--recipes=coda+group --train.select_gradient=score --head_numbers=3",
             "must divide the width 8, got 3",
         ),
         ("--head_numbers=2,x", "head_numbers must be whole numbers with commas between"),
         ("--head_numbers=2,2", "head_numbers must differ from each other, got 2,2"),
-        ("--heads=4", "--heads belongs to run.py: sweep.py takes --head_numbers"),
+        ("--network.heads=4", "--network.heads belongs to run.py: sweep.py takes --head_numbers"),
         ("--recipes=coda,codda", "unknown recipe 'codda'"),
         ("--seeds=0,0", "seeds must differ from each other, got 0,0"),
     ],
@@ -102,6 +109,6 @@ def test_a_file_may_say_the_numbers_of_heads(
     assert status_of(sweep.main, *words, f"--out={tmp_path}") == 2
     said = "head_numbers must divide the width 8, got 3"
     assert capsys.readouterr().err == f"sweep.py: error: {said}\n"
-    own = [*words, "--heads", "2"]
+    own = [*words, "--network.heads", "2"]
     (plan,) = plan_all(own, ["transformer"], [1], tmp_path, "sweep.py", sweep.extend)
     assert (plan.settings.network.heads, plan.settings.seed) == (2, 1)

@@ -40,8 +40,20 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, with weights so large that every task has its own translations."""
     top = tmp_path_factory.mktemp("tasks")
     write_all(top / "corpus")
-    words = ["--data", str(top / "corpus"), "--source=en", "--tasks", TASKS, "--recipe=coda"]
-    words += ["--task_temperature=5", "--types=300", "--steps=2", "--max_tokens=8"]
+    words = [
+        "--data",
+        str(top / "corpus"),
+        "--data.source=en",
+        "--data.tasks.names",
+        TASKS,
+        "--recipe=coda",
+    ]
+    words += [
+        "--data.tasks.temperature=5",
+        "--data.vocab_size=300",
+        "--train.steps=2",
+        "--decode.max_tokens=8",
+    ]
     run = train(top / "run", *words)
     torch.manual_seed(0)
     jiggle(run.model, 0.7)
@@ -89,9 +101,25 @@ def test_the_bound_of_all_is_that_of_the_tasks_by_their_tokens(finished: Path) -
 
 
 def test_alignments_say_the_exact_log_p_of_each_task(tmp_path: Path) -> None:
-    words = ["--data=grammar", "--tasks=velu,korin", "--task_sizes=[30,20]", "--held_out=6"]
-    words += ["--guide=cascaded", "--alignments=2", "--alignment_width=4", "--max_tokens=4"]
-    run = train(tmp_path / "run", *words, "--steps=3", "--learning_rate=0.02", "--warmup_steps=1")
+    words = [
+        "--data=grammar",
+        "--data.tasks.names=velu,korin",
+        "--data.tasks.sizes=[30,20]",
+        "--data.held_out=6",
+    ]
+    words += [
+        "--guide=cascaded",
+        "--alignments.blocks=2",
+        "--alignments.width=4",
+        "--decode.max_tokens=4",
+    ]
+    run = train(
+        tmp_path / "run",
+        *words,
+        "--train.steps=3",
+        "--train.learning_rate=0.02",
+        "--train.warmup_steps=1",
+    )
     run.finish()
     results = results_of(tmp_path / "run")
     tasks, test = results["tasks"], results["test"]
@@ -167,7 +195,7 @@ def test_a_run_of_one_direction_has_no_task(
     folder: Path,
     tmp_path: Path,
 ) -> None:
-    words = ["--data", str(folder), "--source=en", "--target=de", "--steps=1"]
+    words = ["--data", str(folder), "--data.source=en", "--data.target=de", "--train.steps=1"]
     train(tmp_path / "run", *words)
     assert "task_" not in (tmp_path / "run" / "config.yaml").read_text()
     one = translated(tmp_path / "run", "a\n", "--direction=de")
@@ -202,7 +230,11 @@ def test_scores_of_a_task_that_is_not_there_are_refused(
     shutil.copytree(finished, copy)
     words = [str(copy)]
     if kind == "file":
-        words = [str(copy / "test.translations.txt"), "--references", str(copy / "config.yaml")]
+        words = [
+            str(copy / "test.translations.txt"),
+            "--data.references",
+            str(copy / "config.yaml"),
+        ]
     elif kind == "plain":
         (copy / "test.tasks.txt").unlink()
     elif kind == "short":
@@ -319,27 +351,87 @@ def cut(name: str) -> Callable[[Path], object]:
 
 
 MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
-    (nothing, "--tasks de,cs", "corpus has no train.cs or train.cs.gz; it has bible, test.de"),
-    (nothing, "--tasks de,help:de", "there is no folder corpus/help, where train.en was looked"),
-    (nothing, "--tasks bible:fr", "corpus/bible has no train.en or train.en.gz; it has en-de"),
-    (cut("valid.fr"), "--tasks de,fr", "valid.en has 6 lines and corpus/valid.fr 5: line n of one"),
-    (cut("bible/en-de/test.de"), f"--tasks {TASKS}", "corpus/bible/en-de/test.de 6: line n of"),
-    (nothing, "--tasks de,fr,en-de", "task en-de is given twice"),
-    (nothing, "--tasks de,,fr", "a task is TARGET or SOURCE-TARGET, with or without DOMAIN: "),
-    (nothing, "--tasks de,en", "source and target of task 'en' must differ, got 'en' twice"),
-    (nothing, "--tasks de,fr --task_temperature 0", "task_temperature must be positive"),
-    (nothing, "--tasks de,fr --task_temperature nan", "task_temperature"),
-    (nothing, "--tasks de,fr --tell_apart domain", "told apart by domain need one each; en-de has"),
-    (nothing, "--tasks de,fr --tell_apart family", "tell_apart"),
-    (nothing, "--tasks de,fr --task_sizes [9]", "must be one for each of the 2 tasks, got 1"),
-    (nothing, "--tasks de,fr --task_sizes [9,0]", "task_sizes must be at least 1, got 0"),
-    (nothing, "--tasks de,fr --task language-model", "tasks are directions of translation"),
-    (nothing, "--tasks de,fr --data pydoc", "tasks are directions of translation"),
-    (nothing, "--tasks a:de,fr --data multi30k", "a corpus of the hub has none"),
-    (nothing, "--tasks velu,de --data grammar", "unknown language 'de' of task en-de: choose"),
-    (nothing, "--tasks x:velu --data grammar", "unknown domain 'x' of task x:en-velu: choose"),
-    (nothing, "--tasks de,fr --types 100", "types must be at least 260"),
-    (nothing, "--tasks de,fr --joint false --share all", "share all needs one joint vocabulary"),
+    (
+        nothing,
+        "--data.tasks.names de,cs",
+        "corpus has no train.cs or train.cs.gz; it has bible, test.de",
+    ),
+    (
+        nothing,
+        "--data.tasks.names de,help:de",
+        "there is no folder corpus/help, where train.en was looked",
+    ),
+    (
+        nothing,
+        "--data.tasks.names bible:fr",
+        "corpus/bible has no train.en or train.en.gz; it has en-de",
+    ),
+    (
+        cut("valid.fr"),
+        "--data.tasks.names de,fr",
+        "valid.en has 6 lines and corpus/valid.fr 5: line n of one",
+    ),
+    (
+        cut("bible/en-de/test.de"),
+        f"--data.tasks.names {TASKS}",
+        "corpus/bible/en-de/test.de 6: line n of",
+    ),
+    (nothing, "--data.tasks.names de,fr,en-de", "task en-de is given twice"),
+    (
+        nothing,
+        "--data.tasks.names de,,fr",
+        "a task is TARGET or SOURCE-TARGET, with or without DOMAIN: ",
+    ),
+    (
+        nothing,
+        "--data.tasks.names de,en",
+        "source and target of task 'en' must differ, got 'en' twice",
+    ),
+    (
+        nothing,
+        "--data.tasks.names de,fr --data.tasks.temperature 0",
+        "task_temperature must be positive",
+    ),
+    (nothing, "--data.tasks.names de,fr --data.tasks.temperature nan", "task_temperature"),
+    (
+        nothing,
+        "--data.tasks.names de,fr --data.tasks.distinguish_by domain",
+        "told apart by domain need one each; en-de has",
+    ),
+    (nothing, "--data.tasks.names de,fr --data.tasks.distinguish_by family", "tell_apart"),
+    (
+        nothing,
+        "--data.tasks.names de,fr --data.tasks.sizes [9]",
+        "must be one for each of the 2 tasks, got 1",
+    ),
+    (
+        nothing,
+        "--data.tasks.names de,fr --data.tasks.sizes [9,0]",
+        "task_sizes must be at least 1, got 0",
+    ),
+    (
+        nothing,
+        "--data.tasks.names de,fr --task language-model",
+        "tasks are directions of translation",
+    ),
+    (nothing, "--data.tasks.names de,fr --data python-docs", "tasks are directions of translation"),
+    (nothing, "--data.tasks.names a:de,fr --data multi30k", "a corpus of the hub has none"),
+    (
+        nothing,
+        "--data.tasks.names velu,de --data grammar",
+        "unknown language 'de' of task en-de: choose",
+    ),
+    (
+        nothing,
+        "--data.tasks.names x:velu --data grammar",
+        "unknown domain 'x' of task x:en-velu: choose",
+    ),
+    (nothing, "--data.tasks.names de,fr --data.vocab_size 100", "types must be at least 260"),
+    (
+        nothing,
+        "--data.tasks.names de,fr --data.joint false --network.share all",
+        "share all needs one joint vocabulary",
+    ),
 ]
 
 
@@ -356,7 +448,7 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
 
     monkeypatch.chdir(folder.parent)
     act(folder)
-    sides = [] if "grammar" in words else ["--source=en", "--types=300"]
+    sides = [] if "grammar" in words else ["--data.source=en", "--data.vocab_size=300"]
     given = ["--data", "corpus", *sides, *SMALL, *BRIEF, "--out", "run", *words.split()]
     status = status_of(run.main, *given)
     error = capsys.readouterr().err
@@ -366,8 +458,14 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
     assert sorted(os.listdir()) == ["corpus"]
 
 
-MIXED = ["--tasks", TASKS, "--task_temperature=5", "--one_task=true", "--source=en"]
-MIXED += ["--types=300"]
+MIXED = [
+    "--data.tasks.names",
+    TASKS,
+    "--data.tasks.temperature=5",
+    "--data.tasks.one_task=true",
+    "--data.source=en",
+]
+MIXED += ["--data.vocab_size=300"]
 
 
 def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
@@ -376,8 +474,21 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     from latentheads.experiments import run
     from latentheads.runs.trainer import Trainer
 
-    words = ["--data", str(folder), *MIXED, *SMALL, "--guide=group", "--tokens=128", "--samples=1"]
-    words += ["--steps=5", "--report_every=3", "--dropout=0.2", "--max_tokens=2"]
+    words = [
+        "--data",
+        str(folder),
+        *MIXED,
+        *SMALL,
+        "--guide=group",
+        "--train.tokens=128",
+        "--samples=1",
+    ]
+    words += [
+        "--train.steps=5",
+        "--train.report_every=3",
+        "--network.dropout=0.2",
+        "--decode.max_tokens=2",
+    ]
     whole, halted = tmp_path / "whole", tmp_path / "halted"
     assert run.main([*words, "--out", str(whole)]) == 0
     keep = Trainer._checkpoint
@@ -395,14 +506,20 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     )
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert results_of(whole)["average"] == results_of(halted)["average"]
-    other = [*words, "--task_temperature=2", "--out", str(whole)]
+    other = [*words, "--data.tasks.temperature=2", "--out", str(whole)]
     assert status_of(run.main, *other) == 2
 
 
 def test_a_comparison_has_a_column_for_each_task_and_the_averages(tmp_path: Path) -> None:
     from latentheads.experiments import compare
 
-    words = ["--tasks=velu,news:korin", "--task_sizes=[60,40]", "--held_out=6", *SMALL, *BRIEF]
+    words = [
+        "--data.tasks.names=velu,news:korin",
+        "--data.tasks.sizes=[60,40]",
+        "--data.held_out=6",
+        *SMALL,
+        *BRIEF,
+    ]
     words += ["--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
     assert compare.main(words) == 0
     assert "| BLEU, average of tasks |" in (tmp_path / "table.md").read_text(encoding="utf-8")

@@ -108,7 +108,7 @@ def test_a_table_that_nobody_reads_is_no_error(
     from latentheads.experiments import score
 
     (tmp_path / "text").write_text("a b c d\n" * 40)
-    words = [str(tmp_path / "text"), "--references", str(tmp_path / "text"), "--resamples=40"]
+    words = [str(tmp_path / "text"), "--data.references", str(tmp_path / "text"), "--resamples=40"]
     with deserted():
         assert status_of(score.main, *words) == 141
     assert capsys.readouterr() == ("", "")
@@ -160,14 +160,14 @@ def test_a_line_whose_reader_is_gone_ends_no_work() -> None:
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        ("--stpes", "did you mean --steps?"),
-        ("--lr", "did you mean --learning_rate?"),
-        ("--batch-size=3", "did you mean --tokens?"),
+        ("--stpes", "did you mean --train.steps?"),
+        ("--lr", "did you mean --train.learning_rate?"),
+        ("--batch-size=3", "did you mean --train.tokens?"),
         ("--no_such", "see --help"),
     ],
 )
 def test_an_option_of_another_name_is_told(said: str, meant: str) -> None:
-    known = ["--steps", "--learning_rate", "--tokens", "--help"]
+    known = ["--train.steps", "--train.learning_rate", "--train.tokens", "--help"]
     in_file = said.lstrip("-").partition("=")[0].replace("-", "_")
     for message in (f"unrecognized arguments: {said}", f"Option '{in_file}' is not accepted"):
         assert suggest_option(message, known) == f"{message}: {meant}"

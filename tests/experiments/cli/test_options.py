@@ -25,26 +25,35 @@ def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("words", "tokenised"),
     [
-        (["--tokenised"], True),
-        (["--tokenised", "--lowercase", "false"], True),
-        (["--lowercase=false", "--tokenised", "false"], False),
-        (["--tokenised=true", "--tokenised=false"], False),
+        (["--data.tokenised"], True),
+        (["--data.tokenised", "--data.lowercase", "false"], True),
+        (["--data.lowercase=false", "--data.tokenised", "false"], False),
+        (["--data.tokenised=true", "--data.tokenised=false"], False),
     ],
 )
 def test_an_option_that_is_true_or_false_may_stand_alone(words: list[str], tokenised: bool) -> None:
-    folder = ["--data=FOLDER", "--source=en", "--target=de"]
+    folder = ["--data=FOLDER", "--data.source=en", "--data.target=de"]
     settings, _ = read_settings([*folder, *words], "run.py", "")
     assert (settings.data.tokenised, settings.data.lowercase) == (tokenised, False)
 
 
 def test_so_may_an_option_of_a_prior(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--prior.zero", "--prior=cascaded", "--prior.link=false", "--prior.learned_scale"]
+    words = [
+        "--logits.prior.zero",
+        "--logits.prior=cascaded",
+        "--logits.prior.link=false",
+        "--logits.prior.learned_scale",
+    ]
     settings, _ = read_settings(words, "run.py", "")
     said = settings.prior.options
     assert (said["zero"], said["link"], said["learned_scale"]) == (True, False, True)
     with pytest.raises(SystemExit):
-        read_settings(["--prior=independent", "--prior.scale", "--verbose"], "run.py", "")
-    assert capsys.readouterr().err == "run.py: error: --prior.scale: expected float, got True\n"
+        read_settings(
+            ["--logits.prior=independent", "--logits.prior.scale", "--verbose"], "run.py", ""
+        )
+    assert (
+        capsys.readouterr().err == "run.py: error: --logits.prior.scale: expected float, got True\n"
+    )
 
 
 def test_importance_may_be_said_to_be_normalised() -> None:
@@ -63,7 +72,7 @@ def test_an_equals_sign_stands_for_a_space(words: list[str]) -> None:
     [("2000,10000", (2000, 10000)), (" [2000, 10000]", (2000, 10000)), ("7", (7,)), ("", ())],
 )
 def test_numbers_are_typed_with_commas_or_as_a_list(typed: str, cutoffs: tuple[int, ...]) -> None:
-    for words in (["--cutoffs", typed], [f"--cutoffs={typed}"]):
+    for words in (["--network.cutoffs", typed], [f"--network.cutoffs={typed}"]):
         settings, _ = read_settings(["--preset", "wikitext2-small", *words], "run.py", "")
         assert settings.network.cutoffs == cutoffs
 
@@ -90,8 +99,14 @@ def test_a_file_of_another_encoding_is_named(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([f"--learning_rate={'9' * 310}"], "a number is too large: at most 1.8e308 is accepted"),
-        (["--sentences=1000000000000"], "sentences must be at most 1,000,000, got 1,000,000,000,"),
+        (
+            [f"--train.learning_rate={'9' * 310}"],
+            "a number is too large: at most 1.8e308 is accepted",
+        ),
+        (
+            ["--data.sentences=1000000000000"],
+            "sentences must be at most 1,000,000, got 1,000,000,000,",
+        ),
     ],
 )
 def test_a_number_without_bounds_costs_one_line(

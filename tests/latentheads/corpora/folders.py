@@ -12,7 +12,7 @@ WORDS = [
 ]
 TASK_WORDS = ["the", "naïve", "gap", "<2de>", "Straße", "of"]
 SIZES = {"train": 40, "valid": 6, "test": 7}
-LANGUAGES = ["--source", "en", "--target", "de", "--types=300"]
+LANGUAGES = ["--data.source", "en", "--data.target", "de", "--data.vocab_size=300"]
 
 
 def write_corpus(folder: Path, compress: bool = False) -> Path:

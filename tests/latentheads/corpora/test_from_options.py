@@ -48,7 +48,7 @@ def same(one: Corpus, other: Corpus) -> bool:
 
 def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--max_tokens=8"]
+    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--decode.max_tokens=8"]
     done = inside("run.py", *words, "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert "40 of 40 training pairs kept" in done.stdout
@@ -86,8 +86,16 @@ def test_a_run_of_compressed_files_goes_on_with_its_cache(
     from latentheads.experiments.cli.options import read_settings, trainer_of
 
     packed, out = write_corpus(tmp_path / "packed", compress=True), tmp_path / "run"
-    words = ["--data", str(packed), *LANGUAGES, *SMALL, *BRIEF, "--cache", str(tmp_path / "cache")]
-    words += ["--joint=false", "--out", str(out)]
+    words = [
+        "--data",
+        str(packed),
+        *LANGUAGES,
+        *SMALL,
+        *BRIEF,
+        "--data.cache",
+        str(tmp_path / "cache"),
+    ]
+    words += ["--data.joint=false", "--out", str(out)]
     assert run.main(words) == 0
     assert "40 of 40 training pairs kept" in capsys.readouterr().out
     assert list(json.loads((out / "vocabulary.json").read_text("utf-8"))) == ["target", "source"]
@@ -186,8 +194,8 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (spoil("train.de", lambda _: b"\n" * 40), "", "has nothing to train on: 0 of 40 training"),
     (lambda at: (at / "valid.de").unlink(), "", "corpus has no valid.de or valid.de.gz or val.de"),
     (lambda at: (at / "test.en").unlink(), "", "corpus has no test.en or test.en.gz; it has"),
-    (nothing, "--target fr", "corpus has no train.fr or train.fr.gz; it has test.de, test.en"),
-    (nothing, "--source de", "source and target must differ, got 'de' twice"),
+    (nothing, "--data.target fr", "corpus has no train.fr or train.fr.gz; it has test.de, test.en"),
+    (nothing, "--data.source de", "source and target must differ, got 'de' twice"),
     (
         nothing,
         "--data corpsu",
@@ -198,21 +206,33 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (nothing, "--data corpus/train.en", "or a folder; got 'corpus/train.en'"),
     (nothing, "--data ./corpsu", "data must be a folder that there is, got './corpsu'"),
     (nothing, f"--data {'x' * 300}", "or a folder; got 'xxx"),
-    (nothing, "--joint false --share all", "share all needs one joint vocabulary"),
-    (nothing, "--types 100", "must be at least 260, 4 special tokens and 256 bytes; got 100"),
-    (nothing, "--types 1000000000", "types must be at most 16,777,216, got 1,000,000,000"),
-    (nothing, "--types 0", "types must be at least 1, got 0"),
-    (nothing, "--first -1", "first must be at least 0, got -1"),
-    (nothing, "--max_ratio 0.5", "max_ratio must be at least 1, or 0 for none; got 0.5"),
-    (nothing, "--max_source -1", "max_source must be at least 0, got -1"),
-    (nothing, "--max_length -1", "max_length must be at least 0 (0: no limit), got -1"),
-    (nothing, "--max_length many", "--max_length"),
-    (nothing, "--cache corpus/train.en", "cannot write the cache corpus/train.en: File exists"),
+    (nothing, "--data.joint false --network.share all", "share all needs one joint vocabulary"),
+    (
+        nothing,
+        "--data.vocab_size 100",
+        "must be at least 260, 4 special tokens and 256 bytes; got 100",
+    ),
+    (
+        nothing,
+        "--data.vocab_size 1000000000",
+        "types must be at most 16,777,216, got 1,000,000,000",
+    ),
+    (nothing, "--data.vocab_size 0", "types must be at least 1, got 0"),
+    (nothing, "--data.max_train_samples -1", "first must be at least 0, got -1"),
+    (nothing, "--data.max_ratio 0.5", "max_ratio must be at least 1, or 0 for none; got 0.5"),
+    (nothing, "--data.max_source -1", "max_source must be at least 0, got -1"),
+    (nothing, "--data.max_length -1", "max_length must be at least 0 (0: no limit), got -1"),
+    (nothing, "--data.max_length many", "--data.max_length"),
+    (
+        nothing,
+        "--data.cache corpus/train.en",
+        "cannot write the cache corpus/train.en: File exists",
+    ),
 ]
 
 
 TEXT = "--task language-model"
-MADE = "--data grammar --sentences 9 --held_out 3"
+MADE = "--data grammar --data.sentences 9 --data.held_out 3"
 TEXT_MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (nothing, TEXT, "corpus has no train.txt or train.txt.gz; it has test.de, test.en, train.de"),
     (
@@ -232,21 +252,25 @@ TEXT_MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
         "",
         "corpus has no text in de or en, but running text in .txt: for a language model take task",
     ),
-    (nothing, f"{MADE} --share all", "share all needs one joint vocabulary"),
-    (nothing, f"{TEXT} --block -1", "block must be at least 0, got -1"),
+    (nothing, f"{MADE} --network.share all", "share all needs one joint vocabulary"),
+    (nothing, f"{TEXT} --data.block -1", "block must be at least 0, got -1"),
     (
         nothing,
-        f"{TEXT} --block 5 --context 5",
+        f"{TEXT} --data.block 5 --data.context 5",
         "context must lie in 0 ... 4, a block less one, got 5",
     ),
     (
         nothing,
-        f"{TEXT} --block 5 --context -1",
+        f"{TEXT} --data.block 5 --data.context -1",
         "context must lie in 0 ... 4, a block less one, got -1",
     ),
-    (nothing, f"{TEXT} --context -1", "context must be 0, got -1"),
-    (nothing, f"{TEXT} --minimum 0", "minimum must be at least 1, got 0"),
-    (nothing, f"{TEXT} --unit letter", "--unit: choose from 'word', 'subword'; got letter"),
+    (nothing, f"{TEXT} --data.context -1", "context must be 0, got -1"),
+    (nothing, f"{TEXT} --data.min_count 0", "minimum must be at least 1, got 0"),
+    (
+        nothing,
+        f"{TEXT} --data.unit letter",
+        "--data.unit: choose from 'word', 'subword'; got letter",
+    ),
     (
         nothing,
         f"--data multi30k {TEXT}",
@@ -254,15 +278,19 @@ TEXT_MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     ),
     (
         write_text,
-        f"{TEXT} --recipe coda --unit subword --types 300 --cutoffs [9,19]",
+        f"{TEXT} --recipe coda --data.unit subword --data.vocab_size 300 --network.cutoffs [9,19]",
         "cutoffs need types in the order of their frequency: use unit word",
     ),
     (
         write_text,
-        f"{TEXT} --recipe coda --cutoffs [5,9] --label_smoothing 0.1",
+        f"{TEXT} --recipe coda --network.cutoffs [5,9] --label_smoothing 0.1",
         "label_smoothing needs a full softmax: drop it, or the cutoffs",
     ),
-    (write_text, f"{TEXT} --recipe coda --cutoffs [9,999]", "cutoffs must rise between 0 and the"),
+    (
+        write_text,
+        f"{TEXT} --recipe coda --network.cutoffs [9,999]",
+        "cutoffs must rise between 0 and the",
+    ),
 ]
 
 
@@ -296,7 +324,15 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
 def test_a_joint_vocabulary_may_share_every_table(folder: Path, tmp_path: Path) -> None:
     from latentheads.experiments.cli.options import read_settings, trainer_of
 
-    words = ["--data", str(folder), *LANGUAGES, *SMALL, "--share=all", "--out", str(tmp_path / "r")]
+    words = [
+        "--data",
+        str(folder),
+        *LANGUAGES,
+        *SMALL,
+        "--network.share=all",
+        "--out",
+        str(tmp_path / "r"),
+    ]
     model = trainer_of(*read_settings(words, "run.py", "")).model
     assert model.source_embedding.table is model.target_embedding.table
 
@@ -308,7 +344,7 @@ def test_separate_vocabularies_of_one_size_share_no_table(folder: Path) -> None:
     found, _ = corpus_of(data=str(folder), joint=False, types=265)
     assert found.source is not None
     assert len(found.source) == len(found.target)
-    words = ["--data", str(folder), *LANGUAGES, *SMALL, "--share=all"]
+    words = ["--data", str(folder), *LANGUAGES, *SMALL, "--network.share=all"]
     settings, _ = read_settings(words, "run.py", "")
     with pytest.raises(ValueError, match="share all needs one joint vocabulary"):
         make_model(settings, found.target, found.source)
@@ -552,8 +588,8 @@ def test_a_text_in_blocks_runs_from_end_to_end(
 ) -> None:
     from latentheads.experiments import run
 
-    out, cut = tmp_path / "run", ["--task=language-model", "--block=7", "--context=3"]
-    units = ["--unit=subword", "--types=300"] if unit == "subword" else []
+    out, cut = tmp_path / "run", ["--task=language-model", "--data.block=7", "--data.context=3"]
+    units = ["--data.unit=subword", "--data.vocab_size=300"] if unit == "subword" else []
     words = ["--data", str(texts), *cut, *SMALL, *BRIEF, *units, "--recipe", recipe]
     assert run.main([*words, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
@@ -616,12 +652,20 @@ def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
     from latentheads.experiments import run
     from latentheads.training import checkpoints
 
-    cut = ["--task=language-model", "--block=7", "--context=3"]
-    words = ["--data", str(texts), *cut, *SMALL, "--tokens=64", "--samples=2", "--recipe=cascaded"]
-    words += ["--cutoffs=[6,11]", "--adaptive_factor=2", "--dropout=0.2"]
-    words += ["--report_every=5", "--cache", str(tmp_path / "cache")]
+    cut = ["--task=language-model", "--data.block=7", "--data.context=3"]
+    words = [
+        "--data",
+        str(texts),
+        *cut,
+        *SMALL,
+        "--train.tokens=64",
+        "--samples=2",
+        "--recipe=cascaded",
+    ]
+    words += ["--network.cutoffs=[6,11]", "--network.adaptive_factor=2", "--network.dropout=0.2"]
+    words += ["--train.report_every=5", "--data.cache", str(tmp_path / "cache")]
     whole, halted = tmp_path / "whole", tmp_path / "halted"
-    assert run.main([*words, "--steps=9", "--out", str(whole)]) == 0
+    assert run.main([*words, "--train.steps=9", "--out", str(whole)]) == 0
 
     from latentheads.runs.trainer import Trainer
 
@@ -634,9 +678,9 @@ def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_checkpoint", stop)
-        assert status_of(run.main, *words, "--steps=9", "--out", str(halted)) == 130
+        assert status_of(run.main, *words, "--train.steps=9", "--out", str(halted)) == 130
     assert seen == [5]
-    assert run.main([*words, "--steps=9", "--out", str(halted)]) == 0
+    assert run.main([*words, "--train.steps=9", "--out", str(halted)]) == 0
     one, two = (
         checkpoints.load(o / "checkpoints" / "last.safetensors")[0] for o in (whole, halted)
     )
@@ -648,7 +692,7 @@ def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
 def test_a_run_of_another_text_is_not_gone_on_with(texts: Path, tmp_path: Path) -> None:
     from latentheads.experiments import run
 
-    words = ["--data", str(texts), "--task=language-model", "--block=7", *SMALL, *BRIEF]
+    words = ["--data", str(texts), "--task=language-model", "--data.block=7", *SMALL, *BRIEF]
     words += ["--recipe=transformer", "--out", str(tmp_path / "run")]
     assert run.main(words) == 0
     (tmp_path / "run" / "results.json").unlink()

@@ -22,7 +22,7 @@ BLOCK = "decoder.0.cross"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("run") / "mine"
-    train(out, "--recipe=cascaded", "--sentences=90", "--held_out=9")
+    train(out, "--recipe=cascaded", "--data.sentences=90", "--data.held_out=9")
     return load(out)
 
 
@@ -63,19 +63,31 @@ def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> No
 
 
 def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
-    train(tmp_path, "--recipe=transformer", "--sentences=90", "--held_out=9")
+    train(tmp_path, "--recipe=transformer", "--data.sentences=90", "--data.held_out=9")
     with pytest.raises(ValueError, match="draws acts on nothing here"):
         load(tmp_path).read_heads(draws=2)
 
 
 def test_draws_of_alignments_are_read(tmp_path: Path) -> None:
-    train(tmp_path, "--guide=cascaded", "--alignments=1", "--sentences=90", "--held_out=9")
+    train(
+        tmp_path,
+        "--guide=cascaded",
+        "--alignments.blocks=1",
+        "--data.sentences=90",
+        "--data.held_out=9",
+    )
     found = load(tmp_path).read_heads(sentences=4, draws=2, relevance=0)
     assert found.importance["encoder.0.self"].isfinite().all()
 
 
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
-    train(tmp_path, "--task=language-model", "--sentences=90", "--held_out=9", "--recipe=coda")
+    train(
+        tmp_path,
+        "--task=language-model",
+        "--data.sentences=90",
+        "--data.held_out=9",
+        "--recipe=coda",
+    )
     run = load(tmp_path)
     found = run.read_heads(relevance=2)
     assert found.attention_types == ["decoder-self"]

@@ -30,7 +30,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     top = tmp_path_factory.mktemp("loading")
     data, out = write_corpus(top / "corpus"), top / "run"
-    words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--average=2"]
+    words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--train.average=2"]
     assert run.main([*words, "--guide=cascaded", "--out", str(out)]) == 0
     return out
 
@@ -80,7 +80,7 @@ def test_an_unknown_checkpoint_is_refused_with_those_there_are(finished: Path) -
 
 def test_separate_vocabularies_are_loaded_without_the_corpus(tmp_path: Path) -> None:
     data = write_corpus(tmp_path / "corpus")
-    words = ["--data", str(data), *LANGUAGES, "--joint=false", "--lowercase=true"]
+    words = ["--data", str(data), *LANGUAGES, "--data.joint=false", "--data.lowercase=true"]
     run = train(tmp_path / "run", *words)
     shutil.rmtree(data)
     loaded = load(tmp_path / "run")
@@ -93,7 +93,12 @@ def test_separate_vocabularies_are_loaded_without_the_corpus(tmp_path: Path) -> 
 
 
 def test_a_language_model_is_loaded(tmp_path: Path) -> None:
-    words = ["--task=language-model", "--sentences=30", "--held_out=6", "--guide=mean-field"]
+    words = [
+        "--task=language-model",
+        "--data.sentences=30",
+        "--data.held_out=6",
+        "--guide=mean-field",
+    ]
     run = train(tmp_path / "run", *words)
     loaded = load(tmp_path / "run")
     assert loaded.source is None
@@ -103,8 +108,14 @@ def test_a_language_model_is_loaded(tmp_path: Path) -> None:
 
 def test_a_prompt_is_lower_cased_as_the_text_was(tmp_path: Path) -> None:
     data, out = write_text(tmp_path / "corpus"), tmp_path / "run"
-    words = ["--data", str(data), "--task=language-model", "--lowercase=true", "--types=300"]
-    train(out, *words, "--unit=subword", "--guide=tied")
+    words = [
+        "--data",
+        str(data),
+        "--task=language-model",
+        "--data.lowercase=true",
+        "--data.vocab_size=300",
+    ]
+    train(out, *words, "--data.unit=subword", "--guide=tied")
     loaded = load(out)
     assert loaded.target.encode("THE dog") == loaded.target.encode("the dog")
     assert loaded.corpus.target.lowercase

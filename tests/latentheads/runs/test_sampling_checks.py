@@ -15,12 +15,12 @@ KINDS: Any = ("heads", "selections", "alignments")
 RUNS = {
     "plain": ("--recipe=transformer",),
     "heads": ("--recipe=cascaded",),
-    "alignments": ("--guide=cascaded", "--alignments=1"),
+    "alignments": ("--guide=cascaded", "--alignments.blocks=1"),
     "selections": (
         "--recipe=transformer",
-        "--select=group",
-        "--candidates=4",
-        "--tasks=velu,tamir",
+        "--selection.strategy=group",
+        "--selection.candidates=4",
+        "--data.tasks.names=velu,tamir",
     ),
 }
 
@@ -29,7 +29,7 @@ RUNS = {
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder: Path = tmp_path_factory.mktemp("runs")
     for name, words in RUNS.items():
-        train(folder / name, *words, "--sentences=90", "--held_out=9")
+        train(folder / name, *words, "--data.sentences=90", "--data.held_out=9")
     return {name: load(folder / name) for name in RUNS}
 
 
@@ -47,9 +47,9 @@ def test_an_option_acts_on_the_run_that_draws_what_it_draws(
 
 def test_the_refusal_names_all_that_the_option_draws(runs: dict[str, Run]) -> None:
     with pytest.raises(ValueError) as refused:
-        check_is_stochastic([runs["plain"]], "--draws", KINDS)
+        check_is_stochastic([runs["plain"]], "--decode.draws", KINDS)
     assert str(refused.value) == (
-        "--draws acts on nothing here: it needs a run that samples its heads, or the selection "
+        "--decode.draws acts on nothing here: it needs a run that samples its heads, or the selection "
         "of heads, or alignments"
     )
 

@@ -76,7 +76,7 @@ def test_a_training_outlives_a_report_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The weights are those of the first command; the second makes the report whole."""
-    words = [*TINY, *SHORT, "--layers=1", "--out", str(tmp_path)]
+    words = [*TINY, *SHORT, "--network.layers=1", "--out", str(tmp_path)]
     with painted(), monkeypatch.context() as patched:
         patched.setattr("latentheads.decoding.translate.translate", fails)
         patched.setattr("latentheads.plot.draw_kl", fails)

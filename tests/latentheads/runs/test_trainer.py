@@ -269,14 +269,14 @@ def test_the_program_gives_a_finished_run_more_updates_too(corpus: Corpus, tmp_p
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     words = ["--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run")]
-    done = inside("run.py", *words, "--steps=4")
+    done = inside("run.py", *words, "--train.steps=4")
     assert done.returncode == 0, done.stderr
     assert "resumed at step 2" in done.stdout
     assert "falls linearly to 0 over all 4" in done.stderr
     run = lh.load_run(tmp_path / "run")
     assert run.results is not None
     assert (run.settings.train.steps, run.results.steps) == (4, 4)
-    refused = inside("run.py", *words, "--steps=3")
+    refused = inside("run.py", *words, "--train.steps=3")
     assert refused.returncode == 2
     assert "steps 4 there, 3 here" in refused.stderr
 

@@ -21,9 +21,16 @@ from tests.tiny import SOURCE_TYPES, TARGET_TYPES, sizes
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
-FEW = ["--recipe=transformer", *TINY, "--layers=1", "--held_out=3", "--samples=1", "--tokens=128"]
-PRESSED = ["--gates=encoder-self,decoder-cross", "--gate_penalty=5", "--steps=60"]
-PRESSED += ["--report_every=60", "--warmup_steps=1", "--learning_rate=0.01"]
+FEW = [
+    "--recipe=transformer",
+    *TINY,
+    "--network.layers=1",
+    "--data.held_out=3",
+    "--samples=1",
+    "--train.tokens=128",
+]
+PRESSED = ["--gates=encoder-self,decoder-cross", "--gates.penalty=5", "--train.steps=60"]
+PRESSED += ["--train.report_every=60", "--train.warmup_steps=1", "--train.learning_rate=0.01"]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from latentheads.experiments import run
 
     top = tmp_path_factory.mktemp("gates")
-    short = ["--steps=3", "--report_every=3"]
+    short = ["--train.steps=3", "--train.report_every=3"]
     assert run.main([*FEW, *short, "--out", str(top / "plain")]) == 0
     gated = [*FEW, *PRESSED, "--start", str(top / "plain"), "--out", str(top / "gated")]
     assert run.main(gated) == 0
@@ -144,7 +151,7 @@ def test_training_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path) -
 
 
 def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
-    words = ["--gates=all", "--gate_heads=3", "--steps=4", "--report_every=2"]
+    words = ["--gates=all", "--gates.heads=3", "--train.steps=4", "--train.report_every=2"]
     whole = trainer(*words, f"--out={tmp_path / 'whole'}")
     whole.train(quiet=True)
     whole.folder.release()
@@ -166,20 +173,26 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
     ("words", "message"),
     [
         ("--gates=encoder", "unknown attention type 'encoder'"),
-        ("--gates=all --gate_penalty=-1", "gate_penalty must be at least 0, got -1"),
-        ("--gates=all --kl=sampled", "closed form of their KL: use --kl analytic"),
-        ("--gates=all --select=group", "either selected or gated"),
-        ("--gates=all --gate_open=1", "gate_open must lie between 0 and 1, got 1"),
-        ("--gates=all --gate_heads=6", "gate_heads must lie in 0 ... 5, got 6"),
+        ("--gates=all --gates.penalty=-1", "gate_penalty must be at least 0, got -1"),
+        ("--gates=all --train.kl=sampled", "closed form of their KL: use --train.kl analytic"),
+        ("--gates=all --selection.strategy=group", "either selected or gated"),
+        ("--gates=all --gates.open=1", "gate_open must lie between 0 and 1, got 1"),
+        ("--gates=all --gates.heads=6", "gate_heads must lie in 0 ... 5, got 6"),
         ("--start={runs}/none", "{runs}/none is no folder: give folders that run.py wrote"),
-        ("--start={runs}/plain --width=16", "has another network: width 8 there, 16 here"),
-        ("--start={runs}/plain --norm=pre", "has another network: norm post there, pre here"),
-        ("--start={runs}/plain --mixers=local", "mixers attention there, local here"),
+        ("--start={runs}/plain --network.width=16", "has another network: width 8 there, 16 here"),
         (
-            "--start={runs}/plain --language=tamir",
+            "--start={runs}/plain --network.norm=pre",
+            "has another network: norm post there, pre here",
+        ),
+        ("--start={runs}/plain --network.mixers=local", "mixers attention there, local here"),
+        (
+            "--start={runs}/plain --data.language=tamir",
             "has another vocabulary than this corpus: language velu there, tamir here",
         ),
-        ("--start={runs}/plain --select=group", "(select none there, group here): model.encoder"),
+        (
+            "--start={runs}/plain --selection.strategy=group",
+            "(select none there, group here): model.encoder",
+        ),
         (
             "--start={runs}/gated",
             "has another network: gates encoder-self,decoder-cross there, none here",
@@ -234,6 +247,6 @@ def test_the_table_tells_of_gates_and_names_every_kl(runs: Path) -> None:
     ]
     assert not any("+" in name for name in kl), "there is one layer"
     wanted = result_table({**results, "gates": {**gates, "wanted": 3}})
-    assert "wanted by --gate_heads, missed by 3" in wanted
+    assert "wanted by --gates.heads, missed by 3" in wanted
     reached = result_table({**results, "gates": {**gates, "wanted": 0}})
-    assert "wanted by --gate_heads  " in reached
+    assert "wanted by --gates.heads  " in reached

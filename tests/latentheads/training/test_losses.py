@@ -50,7 +50,7 @@ SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1,
 CONSTANT: dict[str, Any] = {"warmup_steps": 0, "decay": "cosine", "least_rate": RATE, "clip": 0.0}
 PLAN: dict[str, Any] = {
     **{"steps": STEPS, "report_every": STEPS, "tokens": TOKENS, "learning_rate": RATE},
-    **{"optimiser": "adam", "quiet": True, "seed": SEED, **CONSTANT},
+    **{"optimizer": "adamw", "quiet": True, "seed": SEED, **CONSTANT},
 }
 
 
@@ -392,7 +392,7 @@ def test_a_folder_names_a_loss_of_ones_own_and_needs_it_to_go_on(
     trainer.fit()
     name = f"{__name__}:Tilted"
     assert f"loss: {name}\n" in (tmp_path / "config.yaml").read_text("utf-8")
-    assert lh.load_run(tmp_path, device="cpu").settings.training.loss == name
+    assert lh.load_run(tmp_path, device="cpu").settings.train.loss == name
     settings = lh.Settings.read(tmp_path / "config.yaml")
     line = rf"^loss {name} is of a class of your own: give an instance to lh.Trainer or lh.fit"
     with pytest.raises(ValueError, match=line):

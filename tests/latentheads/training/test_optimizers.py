@@ -167,7 +167,7 @@ def by_order(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 @pytest.mark.parametrize("bad", [torch.inf, torch.nan])
 def test_a_gradient_that_is_not_finite_keeps_every_optimizer_from_moving(bad: float) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2)).float()
-    optimizers: Any = make_optimizers(module, Training(optimiser="muon", learning_rate=0.1))
+    optimizers: Any = make_optimizers(module, Training(optimizer="muon", learning_rate=0.1))
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     for step in range(3):
         scaler.scale(module(torch.ones(3, dtype=torch.float32)).square().sum()).backward()
