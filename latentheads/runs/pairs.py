@@ -172,7 +172,7 @@ def join_pair(prior: ClassSpec, guide: ClassSpec, aligned: bool = False) -> Mode
             f"{LOGITS}, or draw alignments"
         )
     if guide_class is GUIDES["exact"] and not aligned:
-        raise ValueError("guide exact needs alignments that are drawn: give alignments 1 or 2")
+        raise ValueError("guide exact needs latent alignments: give alignments 1 or 2")
     return ModelGuidePair(prior_class, prior_options, guide_class, guide_options)
 
 
