@@ -15,7 +15,7 @@ from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, folder_of, smaller, write_run
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of
-from latentheads.pruning import all_heads, most_important
+from latentheads.pruning import all_heads, most_important, random_importance
 from latentheads.runs.run import Run
 from latentheads.selection.hard_concrete import HardConcrete
 
