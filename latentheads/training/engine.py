@@ -283,7 +283,7 @@ class Engine:
         """
         if not (self.is_fixed or isinstance(self.elbo, Head_ELBO)):
             self._set_temperature()
-            with passes(), own_parameters():
+            with passes(), isolated_param_store():
                 self._validate(batch.to(self.device))
 
     def _validate(self, batch: Batch) -> None:
