@@ -1,10 +1,9 @@
-"""Reads the heads of a run in every way."""
+"""Reads the heads of a model in every way."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -38,9 +37,7 @@ from latentheads.reading.divergence import PAIRED, divergence
 from latentheads.reading.head_report import HeadReport
 from latentheads.reading.sides import Exclude
 from latentheads.runs.parses import Parses
-
-if TYPE_CHECKING:
-    from latentheads.runs.run import Run
+from latentheads.runs.trained_model import TrainedModel
 
 __all__ = ["AnalysisOptions", "analyse_heads"]
 
@@ -83,26 +80,33 @@ class AnalysisOptions:
 
 
 def analyse_heads(
-    run: Run, part: Part, how: AnalysisOptions, parses: Parses | None = None, name: str = ""
+    trained: TrainedModel,
+    corpus: Corpus,
+    part: Part,
+    how: AnalysisOptions,
+    parses: Parses | None = None,
+    name: str = "",
 ) -> HeadReport:
-    """Reads the heads of a run in every way, with the heads that its guide selects.
+    """Reads the heads of a model in every way, with the heads that its guide selects.
 
     Args:
-        run: The run.
+        trained: The model with its guide and vocabularies.
+        corpus: Its corpus, for frequencies of tokens.
         part: The sentences that are read.
         how: How.
         parses: Parsed sentences, for syntactic roles.
-        name: What the run is called in figures; its folder's name when not given.
+        name: The name of the model in figures; by default its own name.
     """
-    with WithSelection(run.guide):
-        return _Reader(run, part, how, parses, name or run.path.name).report()
+    with WithSelection(trained.guide):
+        return _Reader(trained, corpus, part, how, parses, name or trained.name).report()
 
 
 @dataclass(frozen=True)
 class _Reader:
     """What is read, and how; see :func:`analyse_heads`."""
 
-    run: Run
+    trained: TrainedModel
+    corpus: Corpus
     part: Part
     how: AnalysisOptions
     parses: Parses | None
@@ -111,7 +115,7 @@ class _Reader:
     @property
     def guide(self) -> ModelGuide | None:
         """Whose draws are read; None where heads stand at their prior's location."""
-        return self.run.guide if self.how.draws else None
+        return self.trained.guide if self.how.draws else None
 
     def watched(
         self, stage: str, part: Part | None = None, times: int | None = None
@@ -124,18 +128,18 @@ class _Reader:
 
     def report(self) -> HeadReport:
         """Everything that is read."""
-        model, guide, how = self.run.model, self.guide, self.how
+        model, guide, how = self.trained.model, self.guide, self.how
         recorded = Recording(model)
         blocks = tuple(recorded.attending)
         if not blocks:
             raise ValueError(
-                f"{self.run.path} has no heads that attend: there are no weights to read"
+                f"{self.trained.name} has no heads that attend: there are no weights to read"
             )
         positions, rare = Positions(how.positional), {}
         for chain in (
             name for name in ATTENTION_TYPES if name in {block.attention_type for block in blocks}
         ):
-            rarity = Rarity(_rank(self.run.corpus, chain), how.top, how.rare)
+            rarity = Rarity(_rank(self.corpus, chain), how.top, how.rare)
             shown = self.watched(f"roles of {chain}")
             detect(model, shown, [positions, rarity], chain, guide, how.seed)
             rare[chain] = rarity.result()
@@ -158,14 +162,14 @@ class _Reader:
         """The scores of all links, where gold ones are known."""
         if not self.part.links:
             return ()
-        run, valid = self.run, self.run.corpus.valid.first(self.how.sentences)
-        points = points_at_text(run.model)
-        own = score_alignments(run.model, run.guide, self.part) if points else []
-        return (*own, *best_attention(run.model, valid, self.part, run.guide))
+        trained, valid = self.trained, self.corpus.valid.first(self.how.sentences)
+        points = points_at_text(trained.model)
+        own = score_alignments(trained.model, trained.guide, self.part) if points else []
+        return (*own, *best_attention(trained.model, valid, self.part, trained.guide))
 
     def shuffle_targets(self) -> ShuffledTarget | None:
         """The loss of the guide's bound when it is told other targets; None without any."""
-        model, guide = self.run.model, self.run.guide
+        model, guide = self.trained.model, self.trained.guide
         if len(self.part) < 2 or not (samples_alignments(model) or guide.is_target_conditioned):
             return None
         return shuffled_target(model, guide, self.part, self.how.seed)
@@ -176,11 +180,11 @@ class _Reader:
         number = self.how.sentences if asked is None else asked
         if not number:
             return None
-        return relevance(self.run.model, self.watched("relevance", self.part.first(number), 1))
+        return relevance(self.trained.model, self.watched("relevance", self.part.first(number), 1))
 
     def read_dependencies(self) -> Syntactic | None:
         """Dependencies that heads follow; None where no parse is known, or no head attends."""
-        parses, how, model = self.parses, self.how, self.run.model
+        parses, how, model = self.parses, self.how, self.trained.model
         parsed = ATTENTION_TYPES[1 if self.part.sources is None else 0]
         if parses is None or parsed not in {b.attention_type for b in Recording(model).attending}:
             return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from latentheads.corpora.data import ENGLISH
 from latentheads.corpora.grammar import Arc
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.reading import Parsed, encode_parsed, grammar_arcs
-
-if TYPE_CHECKING:
-    from latentheads.runs.run import Run
+from latentheads.runs.trained_model import TrainedModel
 
 __all__ = ["Parses", "grammar_parses", "parsed_part"]
 
@@ -54,22 +51,22 @@ def grammar_parses(part: Part, corpus: Corpus) -> Parses | None:
     return Parses(part.take(known), arcs, None, "the grammar")
 
 
-def parsed_part(parsed: Sequence[Parsed], run: Run, name: str) -> Parses:
+def parsed_part(parsed: Sequence[Parsed], trained: TrainedModel, name: str) -> Parses:
     """Encodes the sentences of a file; a translation model is given empty targets."""
-    vocabulary = run.source or run.target
+    vocabulary = trained.source or trained.target
     if isinstance(vocabulary, Tagged):
-        raise ValueError(f"{run.path} has several target languages: --conllu is for one alone")
-    if run.settings.data.lowercase:
+        raise ValueError(f"{trained.name} has several target languages: --conllu is for one alone")
+    if trained.data.lowercase:
         parsed = [replace(each, words=tuple(map(str.lower, each.words))) for each in parsed]
     try:
         rows, words = encode_parsed(parsed, vocabulary, vocabulary.tokenised)
     except ValueError as reason:
         raise ValueError(f"{name}, {reason}") from reason
-    most = run.settings.data.max_line or int(rows.lengths.max(initial=0))
+    most = trained.data.max_line or int(rows.lengths.max(initial=0))
     for place in np.flatnonzero(rows.lengths > most).tolist():
         tokens = f"{rows.lengths[place]:,} tokens, more than max_line {most:,}"
         raise ValueError(f"{name}, sentence {place + 1}: {tokens}")
     arcs = [each.arcs for each in parsed]
-    if run.source is None:
+    if trained.source is None:
         return Parses(Part(rows, None), arcs, words, name)
     return Parses(Part(Rows.of([[EOS]] * len(rows)), rows), arcs, words, name)
