@@ -513,9 +513,7 @@ def test_a_chain_explains_no_words_that_stand_apart(shape: str, batch: Batch) ->
         )
 
     guide.get_posterior = chain
-    with pytest.raises(
-        ValueError, match="ChainParameters is for prior chain alone: give"
-    ):
+    with pytest.raises(ValueError, match="ChainParameters is for prior chain alone: give"):
         terms(model, guide, batch)
 
 
