@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from latentheads.corpora import Vocabulary
-from latentheads.data import Data
+from latentheads.data import Data, InMemory
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder
 
@@ -29,5 +29,5 @@ class TrainedModel:
     guide: ModelGuide
     target: Vocabulary
     source: Vocabulary | None = None
-    data: Data = field(default_factory=Data)
+    data: Data = field(default_factory=InMemory)
     name: str = "the model"
