@@ -34,6 +34,7 @@ class HeadModel(nn.Module, ABC):
     """The Pyro model p(y, heads | x): it samples every head and observes the target.
 
     Attributes:
+        attention_types: The attention types of this network.
         output: The output layer; a subclass makes it.
         disagreement: A term that rewards heads for differing in training; None: there is none.
         alignments: The alignment blocks above the decoder; None: there are none.
@@ -61,6 +62,7 @@ class HeadModel(nn.Module, ABC):
         check_attention_types(
             "latent", () if latent_types is None else latent_types, attention_types
         )
+        self.attention_types = tuple(attention_types)
         self.latent = tuple(attention_types if latent_types is None else latent_types)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")

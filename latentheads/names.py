@@ -19,6 +19,7 @@ __all__ = [
     "block_of",
     "latent_of",
     "layer_of",
+    "name_attention_types",
     "parse_attention_types",
     "side_of",
 ]
@@ -68,6 +69,11 @@ def parse_attention_types(text: str) -> tuple[str, ...] | None:
     for attention_type in attention_types:
         check_known("attention type", attention_type, ATTENTION_TYPES, more=", or all, or none")
     return attention_types
+
+
+def name_attention_types(types: Collection[str], known: Collection[str] = ATTENTION_TYPES) -> str:
+    """Attention types as an option names them: all, none, or some with commas between."""
+    return "all" if set(types) >= set(known) else ",".join(types) or "none"
 
 
 def check_attention_types(

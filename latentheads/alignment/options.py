@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from latentheads.alignment.emission import MAX_HEADS
 from latentheads.checks import check_least
+from latentheads.latent import LatentOptions, ModelShape
 from latentheads.values import convert_fields, shown
+
+if TYPE_CHECKING:
+    from latentheads.model import HeadModel
 
 __all__ = ["AlignmentOptions", "Objective", "check_alignment_options"]
 
@@ -17,7 +21,7 @@ Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
 
 
 @dataclass(frozen=True)
-class AlignmentOptions:
+class AlignmentOptions(LatentOptions):
     """Latent alignment heads above a decoder: each selects one position, and all are summed out.
 
     Attributes:
@@ -85,6 +89,37 @@ class AlignmentOptions:
         if self.blocks is not None:
             return self.blocks
         return 1 if self.chained else max(1, MAX_HEADS // self.heads)
+
+    def resolve(self, is_language_model: bool) -> AlignmentOptions:
+        """The options with a number of blocks."""
+        self.check_window(is_language_model)
+        return self.with_default_blocks(is_language_model)
+
+    def model_arguments(self, shape: ModelShape) -> dict[str, Any]:
+        """The aligner's options."""
+        return {"alignments": self}
+
+    @property
+    def has_guide_form(self) -> bool:
+        """Whether a guide has a posterior of them."""
+        return self.is_latent
+
+    @property
+    def label(self) -> str:
+        """``alignments``, or ``soft`` where nothing is latent."""
+        return "alignments" if self.is_latent else "soft"
+
+    @property
+    def phrase(self) -> str:
+        """The number of heads and their prior."""
+        kind = "latent" if self.is_latent else "soft"
+        plural = "s" * (self.total_heads > 1)
+        return f"{self.total_heads} {kind} alignment head{plural} (prior: {self.prior})"
+
+    @classmethod
+    def describe(cls, model: HeadModel, tokens: int) -> AlignmentOptions | None:
+        """The options of a model's aligner."""
+        return None if model.alignments is None else model.alignments.options
 
     def with_default_blocks(self, causal: bool) -> AlignmentOptions:
         """The same options with a number of blocks.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.corpora.text import PARTS
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
+from latentheads.latent import ModelShape
 from latentheads.model import Decoder, HeadModel
 from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
@@ -26,7 +26,6 @@ from latentheads.packages import import_optional
 from latentheads.pruning import fold_gates, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings
-from latentheads.selection.selector import Selector
 
 __all__ = [
     "apply_pruning",
@@ -85,52 +84,37 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
 def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None) -> Decoder:
     """Makes the model with its priors for the given vocabularies."""
     network, smoothing = settings.network, settings.label_smoothing
-    prior, latent, vocab_size = settings.pair.make_prior(), settings.logit_blocks, len(target)
+    prior, vocab_size = settings.pair.make_prior(), len(target)
     if network.share == "all" and source not in (None, target):
-        raise ValueError("share all needs one joint vocabulary of source and target")
+        raise ValueError("network.share all needs one joint vocabulary of source and target")
     if source is None and settings.adapters:
         raise ValueError("adapters are for translation between several languages or domains")
     if source is None and network.cutoffs and not isinstance(target, Words):
-        raise ValueError("cutoffs need types in the order of their frequency: use unit word")
+        raise ValueError("network.cutoffs need words in the order of frequency: use unit word")
     mixture = settings.data.mixture
     tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
     attention_types = ATTENTION_TYPES if source is not None else ATTENTION_TYPES[1:2]
-    options: dict[str, Any] = {
-        "label_smoothing": smoothing,
-        "alignments": settings.alignments,
-        "selector": _make_selector(settings, attention_types, *tasks),
-    }
+    shape = ModelShape(network.heads, attention_types, *tasks)
+    options: dict[str, Any] = {"label_smoothing": smoothing}
+    for latent in settings.latents:
+        options |= latent.model_arguments(shape)
     model: Decoder
     if source is None:
-        model = LanguageModel(vocab_size, prior, network, latent, **options)
+        model = LanguageModel(vocab_size, prior, network, **options)
     else:
         if settings.adapters:
             options["adapters"] = Adapters(settings.adapters, *map(len, tasks))
         options |= {"bins": bins_of(source), "ctc": settings.ctc}
-        model = Translation(len(source), vocab_size, prior, network, latent, **options)
+        model = Translation(len(source), vocab_size, prior, network, **options)
     _check_heads(settings, model)
     model.disagreement = settings.disagreement_term
     return model
 
 
-def _make_selector(
-    settings: Settings, chains: Sequence[str], sources: Sequence[str], targets: Sequence[str]
-) -> Selector | None:
-    """What selects or gates heads; None where all are active."""
-    heads = settings.network.heads
-    if settings.gates is not None:
-        return settings.gates.gating(heads, chains)
-    if settings.selection is None:
-        return None
-    return settings.selection.selector(heads, sources, targets)
-
-
 def _check_heads(settings: Settings, model: HeadModel) -> None:
-    """Checks that selection, gates, n-gram noise and disagreement apply to some head."""
-    for name in ("selection", "gates"):
-        options = getattr(settings, name)
-        if options is not None and not model.selecting_blocks:
-            raise ValueError(f"{name}.blocks {options.blocks}: this network has no such heads")
+    """Checks that latents, n-gram noise and disagreement apply to some head."""
+    for name, latent in zip(settings.latent_names, settings.latents, strict=True):
+        latent.check_model(name, model)
     if settings.network.ngram_noise and not model.latent_outputs:
         raise ValueError("network.ngram_noise: no ngram layer of this network is latent")
     term = settings.disagreement_term

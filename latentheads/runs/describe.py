@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -17,16 +17,11 @@ from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.model import Decoder
 from latentheads.models import LanguageModel, Translation
-from latentheads.names import ATTENTION_TYPES
+from latentheads.names import ATTENTION_TYPES, name_attention_types
 from latentheads.runs.build import make_model
-from latentheads.runs.latents import LogitsOptions
-from latentheads.runs.pairs import DEFAULT_PRIOR, GuideSpec, PriorSpec, import_path
+from latentheads.runs.latents import LATENTS
+from latentheads.runs.pairs import GuideSpec, import_path
 from latentheads.runs.settings import DisagreementOptions, Settings
-from latentheads.selection.gate_options import GateOptions
-from latentheads.selection.hard_gates import Gating
-from latentheads.selection.options import SelectionOptions
-from latentheads.selection.selector import CandidateSelector, Selector
-from latentheads.selection.strategies import STRATEGIES
 from latentheads.training.checkpoints import weights
 from latentheads.training.options import Training
 
@@ -56,9 +51,10 @@ def describe_run(
     check_corpus(corpus)
     check_pair(model, guide)
     adapters = getattr(model, "adapters", None)
+    described = [kind.describe(model, corpus.train.tokens) for kind in LATENTS.values()]
     return Settings(
         guide=GuideSpec.of(guide),
-        latents=tuple(_describe_latents(model, corpus)),
+        latents=tuple(latent for latent in described if latent is not None),
         data=describe_data(corpus),
         network=model.network,
         train=train,
@@ -70,20 +66,6 @@ def describe_run(
         ctc=_describe_ctc(model),
         adapters=0 if adapters is None else adapters.width,
     )
-
-
-def _describe_latents(model: Translation | LanguageModel, corpus: Corpus) -> Iterator[Any]:
-    """The options of what is random in a model."""
-    if model.alignments is not None:
-        yield model.alignments.options
-    types = ATTENTION_TYPES if corpus.source else ATTENTION_TYPES[1:2]
-    blocks, prior = _name_types(model.latent, types), PriorSpec.of(model.prior)
-    if prior.name != DEFAULT_PRIOR or blocks != "all":
-        yield LogitsOptions(prior, blocks)
-    if isinstance(model.selector, Gating):
-        yield _describe_gates(model.selector, corpus.train.tokens)
-    elif model.selector is not None:
-        yield _describe_selection(model.selector)
 
 
 def describe_data(corpus: Corpus) -> Data:
@@ -166,28 +148,6 @@ def _read_classes(kind: str, module: nn.Module) -> dict[str, str]:
     return {name: import_path(type(part)) for name, part in module.named_modules(prefix=kind)}
 
 
-def _name_types(chains: tuple[str, ...], every: tuple[str, ...]) -> str:
-    """Chains as an option names them."""
-    return "all" if set(chains) >= set(every) else ",".join(chains) or "none"
-
-
-def _describe_selection(selector: Selector) -> SelectionOptions:
-    strategy = next(name for name, kind in STRATEGIES.items() if type(selector) is kind)
-    blocks = _name_types(selector.attention_types, ATTENTION_TYPES)
-    candidates = selector.candidates if isinstance(selector, CandidateSelector) else 0
-    return SelectionOptions(strategy, candidates, blocks)
-
-
-def _describe_gates(gating: Gating, tokens: int) -> GateOptions:
-    return GateOptions(
-        blocks=_name_types(gating.attention_types, ATTENTION_TYPES),
-        open=gating.gate_open,
-        start=gating.gate_start,
-        temperature=gating.gate_temperature,
-        penalty=float(gating.l0_penalty.value) / tokens,
-    )
-
-
 def _describe_ctc(model: Decoder) -> float:
     ctc = getattr(model, "ctc", None)
     return 0.0 if ctc is None else ctc.weight
@@ -196,5 +156,5 @@ def _describe_ctc(model: Decoder) -> float:
 def _describe_disagreement(term: Disagreement | None) -> DisagreementOptions | None:
     if term is None:
         return None
-    blocks = _name_types(term.attention_types or ATTENTION_TYPES, ATTENTION_TYPES)
+    blocks = name_attention_types(term.attention_types or ATTENTION_TYPES, ATTENTION_TYPES)
     return DisagreementOptions(",".join(term.kinds), term.weight, blocks, term.diagonal)

@@ -130,12 +130,8 @@ class Settings:
         convert_fields(self)
         check_seed(self.seed)
         check_least(vars(self), samples=1, adapters=0, ctc=0.0)
-        past = self.data.is_language_model
-        settled = [
-            each.with_default_blocks(past) if isinstance(each, AlignmentOptions) else each
-            for each in self.latents
-        ]
-        object.__setattr__(self, "latents", tuple(settled))
+        resolved = (latent.resolve(self.data.is_language_model) for latent in self.latents)
+        object.__setattr__(self, "latents", tuple(resolved))
         self._check_start()
         self._check_latents()
         _ = self.pair
@@ -158,27 +154,31 @@ class Settings:
 
     def _check_latents(self) -> None:
         """Refuses latents that do not go together, and a guide that has no form for any of them."""
-        if self.gates is not None:
-            if self.selection is not None:
-                raise ValueError("latents selection and gates exclude each other: name one")
-            if self.train.kl != "analytic":
-                raise ValueError("latents gates need the closed form of their KL: use kl analytic")
+        named = dict(zip(self.latent_names, self.latents, strict=True))
+        choosing = [name for name, latent in named.items() if latent.selects_heads]
+        if len(choosing) > 1:
+            raise ValueError(f"latents {' and '.join(choosing)} exclude each other: name one")
+        if self.train.kl != "analytic":
+            for name in (name for name, latent in named.items() if latent.needs_closed_form):
+                raise ValueError(
+                    f"latents {name} need the closed form of their KL: use kl analytic"
+                )
+        self._check_guide()
+
+    def _check_guide(self) -> None:
+        """Refuses a guide that has no form for what is latent."""
         aligned = self.alignments is not None and self.alignments.is_latent
-        guide = self.guide.find()
+        guide, name = self.guide.find(), self.guide.name
         if guide is GUIDES["exact"] and not aligned:
             raise ValueError("guide exact needs latents alignments, whose posterior is known")
-        noisy = not self.prior.find().deterministic or self.network.ngram_noise > 0
+        noisy = self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
         if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or aligned):
             raise ValueError(
-                f"guide {self.guide.name!r} is a posterior of alignments or of noisy logits, and "
-                "none of these are latent: use guide tied"
+                f"guide {name!r} is a posterior of alignments or of noisy logits, and none of them "
+                "is latent: use guide tied"
             )
         if aligned and not noisy and issubclass(guide, Guide) and guide.alignment_form is None:
-            raise ValueError(
-                f"guide {self.guide.name!r} has no posterior of alignments: use latents logits"
-            )
-        if self.alignments is not None:
-            self.alignments.check_window(self.data.is_language_model)
+            raise ValueError(f"guide {name!r} has no posterior of alignments: use latents logits")
 
     def latent(self, kind: type[L]) -> L | None:
         """The options of a latent; None where it is not random."""
@@ -215,11 +215,6 @@ class Settings:
         return None if self.disagreement is None else self.disagreement.term
 
     @property
-    def logit_blocks(self) -> tuple[str, ...] | None:
-        """The attention types whose logits are latent; None for all."""
-        return None if self.logits is None else parse_attention_types(self.logits.blocks)
-
-    @property
     def latent_names(self) -> tuple[str, ...]:
         """The names of what is random."""
         return tuple(
@@ -249,33 +244,19 @@ class Settings:
     @property
     def recipe(self) -> str:
         """The name of the pair, and behind each + what is selected, gated or aligned besides."""
-        more: list[str] = [] if self.selection is None else [self.selection.strategy]
-        more += [] if self.gates is None else ["gates"]
-        if self.alignments is None or not self.alignments.is_latent:
-            soft = [] if self.alignments is None else ["soft"]
-            return "+".join([recipe_name(self.prior_name, self.guide_name), *more, *soft])
+        labels = [latent.label for latent in self.latents if latent.label]
         guide = self.guide_name.rpartition(":")[2]
+        if "alignments" not in labels:
+            return "+".join([recipe_name(self.prior_name, self.guide_name), *labels])
         named = [guide] if self.prior_name == DEFAULT_PRIOR else [self.prior_name, guide]
-        return "+".join([*named, "alignments", *more])
+        return "+".join([*named, *labels])
 
     @property
     def description(self) -> str:
-        """What is random, and its prior and guide, in a line."""
-        parts = []
-        if self.alignments is not None:
-            number = self.alignments.total_heads
-            heads = f"{number} {'latent' if self.alignments.is_latent else 'soft'} alignment head"
-            parts.append(f"{heads}{'s' * (number > 1)} (prior: {self.alignments.prior})")
-        noisy = not self.prior.find().deterministic
-        parts.append(
-            f"latent attention logits (prior: {self.prior_name})"
-            if noisy
-            else "deterministic attention"
-        )
-        if self.selection is not None:
-            parts.append(f"selection of heads ({self.selection.strategy})")
-        parts += [] if self.gates is None else ["gates"]
-        return f"model: {', '.join(parts)} · guide: {self.guide_name}"
+        """What is latent, its prior and its guide, in a line."""
+        phrases = [latent.phrase for latent in self.latents]
+        phrases += [] if self.logits is not None else ["deterministic attention"]
+        return f"model: {', '.join(phrases)} · guide: {self.guide_name}"
 
     @property
     def title(self) -> str:

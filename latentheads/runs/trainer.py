@@ -24,6 +24,7 @@ from latentheads.decoding.translate import Decoding
 from latentheads.errors import print_message
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
+from latentheads.latent import Controller
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.runs.build import (
@@ -47,7 +48,6 @@ from latentheads.runs.run import Run
 from latentheads.runs.sections import complete
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
-from latentheads.selection.hard_gates import GateController
 from latentheads.training.early_stopping import check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.losses import name_loss
@@ -226,7 +226,7 @@ class Trainer:
         if initial_run:
             initialise_from(initial_run, settings, corpus, model, guide)
             self._start = describe_initialisation(initial_run, settings)
-        self.closing = self._make_controller(settings)
+        self.controllers = self._make_controllers(settings)
         if resumes:
             self._check_texts(self.folder)
             self.checkpoint_manager.resume()
@@ -258,12 +258,12 @@ class Trainer:
                 "changed since; choose another out or overwrite=True"
             )
 
-    def _make_controller(self, settings: Settings) -> GateController | None:
-        """Puts gates under pressure; what moves the pressure while training, if it moves."""
+    def _make_controllers(self, settings: Settings) -> list[Controller]:
+        """What latents change while they train, such as an L0 penalty."""
         steps, tokens = settings.train.steps, self.corpus.train.tokens
-        if settings.gates is None:
-            return None
-        return settings.gates.closing(self.model, self.guide, steps, tokens)
+        own = (self.model, self.guide, steps, tokens)
+        made = (latent.make_controller(*own) for latent in settings.latents)
+        return [controller for controller in made if controller is not None]
 
     def _probe(self) -> None:
         """Refuses a guide without a bound of two sentences, or a loss that cannot train it."""
@@ -387,11 +387,11 @@ class Trainer:
         if folder.resumable:
             self._check_texts(folder)
             checkpoint_manager.check()
-        closing = self._make_controller(settings)
+        controllers = self._make_controllers(settings)
         if folder.resumable:
             checkpoint_manager.resume()
         self.settings, self.folder = settings, folder
-        self.checkpoint_manager, self.closing = checkpoint_manager, closing
+        self.checkpoint_manager, self.controllers = checkpoint_manager, controllers
         self.results = folder.results
 
     def train(self, quiet: bool = False) -> None:
@@ -404,8 +404,8 @@ class Trainer:
         if self.accelerator is not None and self.tensorboard:
             self.accelerator.init_trackers(TENSORBOARD)
         steps, silent = self.settings.train.steps, quiet or not self.main
-        if self.closing is not None:
-            self.closing.quiet = silent
+        for controller in self.controllers:
+            controller.quiet = silent
         if not silent:
             note_long_warmup(self.settings.train)
         with ProgressDisplay(steps, self.engine.step, silent) as self.display:
@@ -419,8 +419,8 @@ class Trainer:
             self.accelerator.end_training()
 
     def _tick(self, step: int) -> None:
-        if self.closing is not None:
-            self.closing(step)
+        for controller in self.controllers:
+            controller(step)
         if self.display is not None:
             self.display.advance(step)
 

@@ -12,7 +12,6 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
-from latentheads.names import ATTENTION_TYPES, parse_attention_types
 from latentheads.options import flatten, to_dict
 from latentheads.runs.latents import LATENTS
 from latentheads.runs.loading import load_finished
@@ -69,11 +68,7 @@ def load_initial_run(settings: Settings, trusted: str | None = None) -> Run | No
     initial_run = load_finished(settings.start, "reported", "cpu", trusted)
     changed = dict(_changed_options(initial_run.settings, settings))
     guide_only = settings.train_only == "guide"  # then nothing else may differ
-    names = (
-        _fixed_encoder_options(initial_run)
-        if settings.start_with == "encoder"
-        else _fixed_options(initial_run)
-    )
+    names = _fixed_options(initial_run, settings.start_with == "encoder")
     for name in (
         [option for option in changed if not _is_of(option, "guide")] if guide_only else names
     ):
@@ -210,33 +205,23 @@ def _format_value(value: Any) -> str:
     return repr(value) if value == "" else str(value)
 
 
-def _fixed_options(initial_run: Run) -> list[str]:
-    """The options that must be equal, even if the weights would fit."""
-    settings, options = initial_run.settings, list(_architecture(initial_run.settings))
-    names = [name for name in options if _is_of(name, "network")]
-    if initial_run.heads is None and settings.gates is not None:
-        names += ["gates", "gates.blocks"]
+def _fixed_options(initial_run: Run, encoder: bool = False) -> list[str]:
+    """The options that must be equal, even if the weights would fit.
+
+    Args:
+        initial_run: The run whose weights are copied.
+        encoder: Whether its encoder alone is copied.
+    """
+    settings = initial_run.settings
+    names = [name for name in _architecture(settings) if _is_of(name, "network")]
     names += ["adapters"] if settings.adapters else []
-    if settings.selection is not None:
-        names += ["selection", *(name for name in options if _is_of(name, "selection"))]
-    has_tasks = settings.selection is not None or settings.adapters
-    return [*names, *(TASK_OPTIONS if has_tasks else ())]
-
-
-def _fixed_encoder_options(initial_run: Run) -> list[str]:
-    """The options that must be equal if only the encoder is copied."""
-    settings, fixed = initial_run.settings, _fixed_options(initial_run)
-    free = {*DECODER_OPTIONS, *TASK_OPTIONS}
-    for group, options in (("selection", settings.selection), ("gates", settings.gates)):
-        if options is None or not _includes_encoder(options.blocks):
-            free |= {name for name in fixed if _is_of(name, group)}
-    return [name for name in fixed if name not in free]
-
-
-def _includes_encoder(attention_types: str) -> bool:
-    """Whether an option of attention types includes encoder self-attention."""
-    named = parse_attention_types(attention_types)
-    return named is None or ATTENTION_TYPES[0] in named
+    has_tasks = bool(settings.adapters)
+    for name, latent in zip(settings.latent_names, settings.latents, strict=True):
+        if latent.fixed_options and (latent.acts_on_encoder or not encoder):
+            names += [name, *(f"{name}.{option}" for option in latent.fixed_options)]
+        has_tasks |= latent.depends_on_tasks
+    names += TASK_OPTIONS if has_tasks and not encoder else ()
+    return [name for name in names if not (encoder and name in DECODER_OPTIONS)]
 
 
 def _check_encoder_sources(initial_run: Run, settings: Settings) -> None:
@@ -244,7 +229,7 @@ def _check_encoder_sources(initial_run: Run, settings: Settings) -> None:
     old, new = _source_names(initial_run.settings), _source_names(settings)
     selection = initial_run.settings.selection
     static = selection is not None and selection.strategy == "static"
-    static = static and _includes_encoder(selection.blocks)  # type: ignore[union-attr]
+    static = static and selection.acts_on_encoder  # type: ignore[union-attr]
     source_specific = initial_run.settings.adapters or static
     if source_specific and old != new:
         raise ValueError(
@@ -255,8 +240,8 @@ def _check_encoder_sources(initial_run: Run, settings: Settings) -> None:
 
 def _check_pruned_heads(initial_run: Run, settings: Settings) -> None:
     """Checks that the heads of a pruned network are neither selected nor gated."""
-    for name in ("selection", "gates"):
-        if getattr(settings, name) is not None:
+    for name, latent in zip(settings.latent_names, settings.latents, strict=True):
+        if latent.selects_heads:
             raise ValueError(
                 f"{initial_run.path} is pruned: its heads can be neither selected nor gated; drop "
                 f"{name} from latents"

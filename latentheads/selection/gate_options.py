@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from latentheads.checks import check_least
 from latentheads.guide import ModelGuide
+from latentheads.latent import LatentOptions, ModelShape
 from latentheads.model import HeadModel
-from latentheads.names import ATTENTION_TYPES, parse_attention_types
+from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
 from latentheads.selection.hard_gates import GateController, Gating
 from latentheads.values import convert_fields
 
@@ -19,7 +20,7 @@ __all__ = ["GateOptions"]
 
 
 @dataclass(frozen=True)
-class GateOptions:
+class GateOptions(LatentOptions):
     """Gates that close heads while training, for prune.py to remove.
 
     Attributes:
@@ -48,6 +49,38 @@ class GateOptions:
         parse_attention_types(self.blocks)
         check_least(vars(self), penalty=0.0, heads=0, rate=0.0)
 
+    selects_heads: ClassVar[bool] = True
+    needs_closed_form: ClassVar[bool] = True
+    fixed_options: ClassVar[tuple[str, ...]] = ("blocks",)
+
+    def model_arguments(self, shape: ModelShape) -> dict[str, Any]:
+        """The gates."""
+        return {"selector": self.gating(shape.heads, shape.attention_types)}
+
+    @property
+    def label(self) -> str:
+        """``gates``."""
+        return "gates"
+
+    @property
+    def phrase(self) -> str:
+        """Gates."""
+        return "gates"
+
+    @classmethod
+    def describe(cls, model: HeadModel, tokens: int) -> GateOptions | None:
+        """The gates of a model."""
+        gating = model.selector
+        if not isinstance(gating, Gating):
+            return None
+        return cls(
+            blocks=name_attention_types(gating.attention_types),
+            open=gating.gate_open,
+            start=gating.gate_start,
+            temperature=gating.gate_temperature,
+            penalty=float(gating.l0_penalty.value) / tokens,
+        )
+
     def gating(self, heads: int, chains: Collection[str] = ATTENTION_TYPES) -> Gating | None:
         """Makes the gates of a model; None where it has none."""
         chosen = parse_attention_types(self.blocks)
@@ -56,10 +89,10 @@ class GateOptions:
             return None
         return Gating(heads, own, self.open, self.start, self.temperature)
 
-    def closing(
+    def make_controller(
         self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
     ) -> GateController | None:
-        """Puts a new model's gates under pressure; what moves the pressure, if it moves.
+        """Sets the L0 penalty of a new model, and makes what moves it, if it moves.
 
         Args:
             model: The model.

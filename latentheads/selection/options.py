@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from latentheads.checks import check_known, split_items
-from latentheads.names import ATTENTION_TYPES, parse_attention_types
-from latentheads.selection.selector import Selector
-from latentheads.selection.strategies import make_selector
+from latentheads.latent import LatentOptions, ModelShape
+from latentheads.model import HeadModel
+from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
+from latentheads.selection.selector import CandidateSelector, Selector
+from latentheads.selection.strategies import STRATEGIES, make_selector
 from latentheads.values import convert_fields
 
 __all__ = ["SelectionOptions"]
 
 
 @dataclass(frozen=True)
-class SelectionOptions:
+class SelectionOptions(LatentOptions):
     """Which heads are active for each task.
 
     Attributes:
@@ -41,6 +43,34 @@ class SelectionOptions:
             raise ValueError(
                 f"blocks must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}"
             )
+
+    selects_heads: ClassVar[bool] = True
+    depends_on_tasks: ClassVar[bool] = True
+    fixed_options: ClassVar[tuple[str, ...]] = ("strategy", "candidates", "blocks", "families")
+
+    def model_arguments(self, shape: ModelShape) -> dict[str, Any]:
+        """What selects heads."""
+        return {"selector": self.selector(shape.heads, shape.sources, shape.targets)}
+
+    @property
+    def label(self) -> str:
+        """The strategy."""
+        return self.strategy
+
+    @property
+    def phrase(self) -> str:
+        """The strategy."""
+        return f"selection of heads for each task ({self.strategy})"
+
+    @classmethod
+    def describe(cls, model: HeadModel, tokens: int) -> SelectionOptions | None:
+        """The strategy of a model, and what it selects from."""
+        selector = model.selector
+        named = (name for name, kind in STRATEGIES.items() if type(selector) is kind)
+        if selector is None or (strategy := next(named, None)) is None:
+            return None
+        candidates = selector.candidates if isinstance(selector, CandidateSelector) else 0
+        return cls(strategy, candidates, name_attention_types(selector.attention_types))
 
     def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Selector:
         """Makes the selector of a model.
