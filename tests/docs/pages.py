@@ -78,4 +78,4 @@ README = Page(ROOT / "README.md")
 NOTEBOOKS = Page(ROOT / "experiments" / "notebooks" / "README.md")
 CHANGES = Page(ROOT / "CHANGELOG.md")
 PAGES = [README, *(Page(path) for path in sorted((ROOT / "docs").glob("*.md")))]
-STUDIES = [Page(path) for path in sorted(RESULTS.glob("*/README.md"))]
+REPORTS = [Page(path) for path in sorted(RESULTS.glob("*/README.md"))]

@@ -22,6 +22,8 @@ from latentheads.runs.reporter import Reporter
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2"]
+STUDIES = {path.stem for path in (ROOT / "experiments" / "studies").glob("[!_]*.py")}
+"""Programs that no wheel holds."""
 TINY = [*SMALL, "--max_tokens=8"]
 """Of a translation: who has not learned to end a sentence goes on for long."""
 
@@ -86,8 +88,15 @@ def deserted() -> Iterator[None]:
         yield
 
 
+def module_of(program: str) -> str:
+    """The module of a program, with or without ``.py``."""
+    name = program.removesuffix(".py")
+    return f"latentheads.experiments.{'studies.' if name in STUDIES else ''}{name}"
+
+
 def command(name: str, *words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "experiments" / name), *words]
+    file = ROOT / "experiments" / ("studies" if Path(name).stem in STUDIES else "") / name
+    return [sys.executable, str(file), *words]
 
 
 def status_of(main: Callable[[list[str]], Any], *words: str) -> Any:
@@ -100,7 +109,7 @@ def status_of(main: Callable[[list[str]], Any], *words: str) -> Any:
 
 def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.CompletedProcess[str]:
     """Runs a program in this process, in float32 as a user has it."""
-    main = import_module(f"latentheads.experiments.{name.removesuffix('.py')}").main
+    main = import_module(module_of(name)).main
     given = text.encode() if isinstance(text, str) else text
     out, error = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
     before, stdin = torch.get_default_dtype(), sys.stdin

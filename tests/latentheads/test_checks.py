@@ -11,7 +11,7 @@ from latentheads.checks import check_known, check_number, check_word, check_word
 from latentheads.corpora.data import Data
 from latentheads.experiments.cli.jobs import find_places
 from latentheads.experiments.cli.names import named_classes
-from latentheads.experiments.gpu import parts
+from latentheads.experiments.studies.gpu import parts
 from latentheads.models.mixing import parse_mixers
 from latentheads.names import parse_attention_types
 from latentheads.pretrained.addresses import parse_blocks
