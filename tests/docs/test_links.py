@@ -9,7 +9,17 @@ import pytest
 import latentheads as lh
 from latentheads import guides, models, plot, pretrained, pruning, uncertainty
 from latentheads.experiments.cli.main import PROGRAMS
-from tests.docs.pages import CHANGES, NOTEBOOKS, PAGES, README, REPORTS, ROOT, Page, rows_of
+from tests.docs.pages import (
+    CHANGES,
+    CONTRIBUTING,
+    NOTEBOOKS,
+    PAGES,
+    README,
+    REPORTS,
+    ROOT,
+    Page,
+    rows_of,
+)
 from tests.experiments.programs import STUDIES
 
 TOP = ("docs", "experiments", "guides", "latentheads", "models", "tests")
@@ -20,7 +30,7 @@ def page(name: str) -> Page:
     return Page(ROOT / "docs" / f"{name}.md")
 
 
-@pytest.mark.parametrize("said", [*PAGES, *REPORTS, NOTEBOOKS, CHANGES], ids=str)
+@pytest.mark.parametrize("said", [*PAGES, *REPORTS, NOTEBOOKS, CHANGES, CONTRIBUTING], ids=str)
 def test_every_link_leads_to_a_file_and_a_heading(said: Page) -> None:
     for link in said.links:
         if link.startswith(ELSEWHERE):
@@ -31,7 +41,7 @@ def test_every_link_leads_to_a_file_and_a_heading(said: Page) -> None:
         assert not anchor or anchor in Page(found).anchors, link
 
 
-@pytest.mark.parametrize("said", [*PAGES, CHANGES], ids=str)
+@pytest.mark.parametrize("said", [*PAGES, CHANGES, CONTRIBUTING], ids=str)
 def test_every_file_that_is_named_is_there(said: Page) -> None:
     for code in said.inline:
         path = re.fullmatch(rf"(?:{'|'.join(TOP)})/[\w./-]*", code)
