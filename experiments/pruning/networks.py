@@ -21,7 +21,7 @@ from latentheads.files import read_json, read_text
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.metrics.scores import SCORES
+from latentheads.metrics.scores import METRICS
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
 from latentheads.runs.folder import HEADS, TEXTS, Folder, read_results
@@ -49,14 +49,14 @@ class Pruned:
         kept: The heads of every block that stay, by their places in the run's network.
         model: The smaller network.
         guide: Its guide.
-        results: Its report, as ``results.json`` has it.
+        results: Its report.
         seconds: Of every timed round.
     """
 
     kept: dict[str, list[int]]
     model: Decoder
     guide: ModelGuide
-    results: dict[str, Any] = field(default_factory=dict)
+    results: Results = field(default_factory=Results)
     seconds: list[float] = field(default_factory=list)
 
     @property
@@ -121,12 +121,13 @@ def write_run(found: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> No
     weights = folder.average if settings.training.average else folder.best
     tensors = checkpoints.weights(model=found.model, guide=found.guide)
     checkpoints.save(weights, tensors, {"step": run.step, "averaged": run.averaged})
-    found.results = _facts(found, run, by)
+    results = _facts(found, run, by)
     settings = replace(settings, samples=1)
     reporter = Reporter(settings, found.model, found.guide, corpus, folder)
-    complete(found.results, reporter.sections(found.results), folder.write_results)
+    complete(results, reporter.sections(results), folder.write_results)
     folder.release()
-    if lacks := lacking(found.results):
+    found.results = Results.read(results)
+    if lacks := lacking(results):
         raise UnfinishedError(f"the report on {found.heads} heads lacks {lacks}")
 
 
@@ -188,8 +189,8 @@ def point(found: Pruned, whole: Pruned, tokens: int) -> dict[str, Any]:
         tokens: How many were decoded to measure the speed.
     """
     ratios = [a / b for a, b in zip(whole.seconds, found.seconds, strict=True)]
-    valid, test = found.results["valid"], found.results["test"]
-    scores = {name: test.get(name) for name in SCORES}
+    valid, test = found.results.valid, found.results.test
+    scores = {name: test.get(name) for name in METRICS}
     return {
         "heads": found.heads,
         "parameters": found.parameters,

@@ -17,45 +17,52 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from latentheads.metrics.recognition import make_plain
-from latentheads.metrics.resampling import Counts, Metric
+from latentheads.metrics.resampling import Counts, Metric, References
 
-__all__ = ["count_edits", "make_accuracy"]
+__all__ = ["accuracy", "count_edits", "edit_distance"]
 
 
-def make_accuracy(
-    references: Sequence[str], tokenised: bool = False, lowercase: bool = False
-) -> dict[str, Metric]:
-    """Makes ``accuracy``, in percent, and ``edit_distance``, a mean.
+def accuracy(references: References) -> Metric | None:
+    """Makes the share that is right to the letter, in percent; None where it is not asked for."""
+    if references.is_speech or not references.accuracy:
+        return None
+    return Metric(
+        lambda lines: _count(lines, references, str.__eq__),
+        lambda total: float(100 * total[0] / total[1]),
+        lambda: f"{_case(references)}|norm:nfc",
+        most=100.0,
+    )
 
-    Args:
-        references: The right answers.
-        tokenised: Whether the lines are tokenised already, tokens with spaces between.
-        lowercase: Whether case counts for nothing; the signatures say so.
-    """
-    plain = make_plain(lowercase)
 
-    def count(lines: Sequence[str], judge: Callable[[str, str], float]) -> Counts:
-        pairs = zip(map(plain, lines), map(plain, references), strict=True)
-        return np.array([[judge(mine, right), 1.0] for mine, right in pairs])
+def edit_distance(references: References) -> Metric | None:
+    """Makes the mean number of edits to the right answer; None where it is not asked for."""
+    if references.is_speech or not references.accuracy:
+        return None
 
     def edits(mine: str, right: str) -> int:
-        return count_edits(mine.split(), right.split()) if tokenised else count_edits(mine, right)
+        if references.tokenised:
+            return count_edits(mine.split(), right.split())
+        return count_edits(mine, right)
 
-    case = f"case:{'lc' if lowercase else 'mixed'}"
-    unit = "none" if tokenised else "character"
-    return {
-        "accuracy": Metric(
-            lambda lines: count(lines, str.__eq__),
-            lambda total: float(100 * total[0] / total[1]),
-            lambda: f"{case}|norm:nfc",
-            most=100.0,
-        ),
-        "edit_distance": Metric(
-            lambda lines: count(lines, edits),
-            lambda total: float(total[0] / total[1]),
-            lambda: f"{case}|tok:{unit}|norm:nfc",
-        ),
-    }
+    unit = "none" if references.tokenised else "character"
+    return Metric(
+        lambda lines: _count(lines, references, edits),
+        lambda total: float(total[0] / total[1]),
+        lambda: f"{_case(references)}|tok:{unit}|norm:nfc",
+    )
+
+
+def _count(
+    lines: Sequence[str], references: References, judge: Callable[[str, str], float]
+) -> Counts:
+    """What a pair of lines counts, and 1, for every line."""
+    plain = make_plain(references.lowercase)
+    pairs = zip(map(plain, lines), map(plain, references.lines), strict=True)
+    return np.array([[judge(mine, right), 1.0] for mine, right in pairs])
+
+
+def _case(references: References) -> str:
+    return f"case:{'lc' if references.lowercase else 'mixed'}"
 
 
 def count_edits(mine: Sequence[str], right: Sequence[str]) -> int:

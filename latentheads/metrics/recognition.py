@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal, get_args
@@ -25,153 +24,45 @@ from jaxtyping import Float, Int
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from latentheads.checks import check_word
-from latentheads.metrics.resampling import (
-    RESAMPLES,
-    SEED,
-    Counts,
-    Estimate,
-    Metric,
-    compare_lines,
-)
+from latentheads.metrics.resampling import Counts, Metric, References
 from latentheads.packages import need_package
 
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk
 
-__all__ = [
-    "Errors",
-    "Recognition",
-    "compare_errors",
-    "count_errors",
-    "make_plain",
-    "recognise",
-]
+__all__ = ["cer", "count_errors", "make_plain", "paper_wer", "wer"]
 
 Unit = Literal["words", "characters"]
 ErrorCounts = Int[np.ndarray, "utterance 4"]
 """Substitutions, deletions, insertions and reference units of every utterance."""
 
 
-@dataclass(frozen=True)
-class Recognition:
-    """How well one system recognises speech; rates in percent.
-
-    Attributes:
-        wer: Word error rate.
-        wer_low: Lower end of its 95 % interval over resampled utterances.
-        wer_high: Upper end.
-        substitutions: Words that are another one.
-        deletions: Words that are missing.
-        insertions: Words that nobody said.
-        words: Words of the references.
-        wer_signature: How it was computed.
-        cer: Character error rate, spaces among the characters.
-        cer_low: As for words.
-        cer_high: The same.
-        cer_signature: The same.
-        paper_wer: WER by the papers' protocol; None where it was not asked for.
-        paper_wer_signature: How it was computed.
-    """
-
-    wer: float
-    wer_low: float
-    wer_high: float
-    substitutions: int
-    deletions: int
-    insertions: int
-    words: int
-    wer_signature: str
-    cer: float
-    cer_low: float
-    cer_high: float
-    cer_signature: str
-    paper_wer: float | None = None
-    paper_wer_signature: str | None = None
+KINDS = ("substitutions", "deletions", "insertions", "words")
+"""The counts behind the error rate of words."""
 
 
-@dataclass(frozen=True)
-class Errors:
-    """One system beside the baseline.
-
-    Attributes:
-        wer: Word error rate.
-        cer: Character error rate.
-        paper_wer: WER by the papers' protocol; None where it was not asked for.
-    """
-
-    wer: Estimate
-    cer: Estimate
-    paper_wer: Estimate | None = None
+def wer(references: References) -> Metric | None:
+    """Makes the word error rate; None for translations."""
+    plain, said = make_plain(references.lowercase), f"{_case(references)}|tok:space|norm:nfc"
+    return _make_metric(references, "words", plain, said, KINDS)
 
 
-def recognise(
-    written: Sequence[str],
-    references: Sequence[str],
-    lowercase: bool = False,
-    paper: bool = False,
-) -> Recognition:
-    """Scores one system.
-
-    Args:
-        written: What it writes of each utterance.
-        references: What was said.
-        lowercase: Whether case counts for nothing; the signatures say so.
-        paper: Whether to add ``paper_wer``.
-    """
-    (found,) = compare_errors(written, [], references, lowercase, paper)
-    words = count_errors(*_prepare_all(written, references, make_plain(lowercase)), "words").sum(0)
-    substitutions, deletions, insertions, number = words.tolist()
-    return Recognition(
-        found.wer.score,
-        found.wer.low,
-        found.wer.high,
-        substitutions,
-        deletions,
-        insertions,
-        number,
-        found.wer.signature,
-        found.cer.score,
-        found.cer.low,
-        found.cer.high,
-        found.cer.signature,
-        None if found.paper_wer is None else found.paper_wer.score,
-        None if found.paper_wer is None else found.paper_wer.signature,
-    )
+def cer(references: References) -> Metric | None:
+    """Makes the character error rate, spaces among the characters; None for translations."""
+    plain, said = make_plain(references.lowercase), f"{_case(references)}|tok:character|norm:nfc"
+    return _make_metric(references, "characters", plain, said)
 
 
-def compare_errors(
-    baseline: Sequence[str],
-    others: Sequence[Sequence[str]],
-    references: Sequence[str],
-    lowercase: bool = False,
-    paper: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = SEED,
-) -> list[Errors]:
-    """Compares systems with a baseline on resampled utterances, the same ones for all systems.
+def paper_wer(references: References) -> Metric | None:
+    """Makes WER by the papers' protocol; None where it is not asked for."""
+    if not references.paper_wer:
+        return None
+    said = "case:lc|tok:13a|punct:no|norm:none"
+    return _make_metric(references, "words", _as_papers, said)
 
-    Args:
-        baseline: What the system writes that the others are compared with.
-        others: What each other system writes.
-        references: What was said.
-        lowercase: Whether case counts for nothing.
-        paper: Whether to add ``paper_wer``.
-        resamples: How often the utterances are resampled.
-        seed: Of the resamples.
 
-    Returns:
-        The baseline, then the others in their order.
-    """
-    plain, case = make_plain(lowercase), "lc" if lowercase else "mixed"
-    of_words = partial(_make_metric, references, "words")
-    metrics = {
-        "wer": of_words(plain, f"case:{case}|tok:space|norm:nfc"),
-        "cer": _make_metric(references, "characters", plain, f"case:{case}|tok:character|norm:nfc"),
-    }
-    if paper:
-        metrics["paper_wer"] = of_words(_as_papers, "case:lc|tok:13a|punct:no|norm:none")
-    rows = compare_lines([baseline, *others], references, metrics, resamples, seed)
-    return [Errors(**row) for row in rows]
+def _case(references: References) -> str:
+    return f"case:{'lc' if references.lowercase else 'mixed'}"
 
 
 def count_errors(written: Sequence[str], references: Sequence[str], unit: Unit) -> ErrorCounts:
@@ -206,14 +97,21 @@ def _count_chunks(chunks: Sequence[AlignmentChunk]) -> list[int]:
 
 
 def _make_metric(
-    references: Sequence[str], unit: Unit, prepare: Callable[[str], str], said: str
-) -> Metric:
+    references: References,
+    unit: Unit,
+    prepare: Callable[[str], str],
+    said: str,
+    counts: tuple[str, ...] = (),
+) -> Metric | None:
     """The rate of errors of lines that are prepared first."""
+    if not references.is_speech:
+        return None
 
     def count(lines: Sequence[str]) -> Counts:
-        return count_errors(*_prepare_all(lines, references, prepare), unit).astype(np.float64)
+        both = _prepare_all(lines, references.lines, prepare)
+        return count_errors(*both, unit).astype(np.float64)
 
-    return Metric(count, _rate, partial(_sign, said))
+    return Metric(count, _rate, partial(_sign, said), has_interval=True, counts=counts)
 
 
 def _rate(total: Float[np.ndarray, " 4"]) -> float:

@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from sacrebleu.significance import estimate_ci
 
+from latentheads.metrics.protocol import Protocol
+
 __all__ = [
     "FEWEST_RESAMPLES",
     "RESAMPLES",
@@ -21,6 +23,7 @@ __all__ = [
     "Counts",
     "Estimate",
     "Metric",
+    "References",
     "Resampled",
     "Resamples",
     "check_lines",
@@ -51,6 +54,29 @@ Combine = Callable[[Float[np.ndarray, " count"]], float]
 
 
 @dataclass(frozen=True)
+class References:
+    """What counts as right, and how lines are compared with it.
+
+    Attributes:
+        lines: One for each sentence.
+        tokenised: Whether lines are tokenised already, tokens with spaces between.
+        lowercase: Whether case counts for nothing; the signatures say so.
+        is_speech: Whether they are transcripts, scored with WER and CER.
+        protocol: Adds ``paper_bleu``, as the papers on this data set count it.
+        accuracy: Adds ``accuracy`` and ``edit_distance``.
+        paper_wer: Adds ``paper_wer``.
+    """
+
+    lines: Sequence[str]
+    tokenised: bool = False
+    lowercase: bool = False
+    is_speech: bool = False
+    protocol: Protocol | None = None
+    accuracy: bool = False
+    paper_wer: bool = False
+
+
+@dataclass(frozen=True)
 class Metric:
     """A figure of what systems write: one of counts, summed over sentences.
 
@@ -59,12 +85,16 @@ class Metric:
         combine: Makes the figure of the sums of counts.
         sign: Gives the signature, once something was counted.
         most: The largest value of the figure; the least is 0.
+        has_interval: Whether a report gives its interval, which takes resampling.
+        counts: Names of the counts, where a report gives their sums, too.
     """
 
     count: Callable[[Sequence[str]], Counts]
     combine: Combine
     sign: Callable[[], str]
     most: float = math.inf
+    has_interval: bool = False
+    counts: tuple[str, ...] = ()
 
     def measure(self, lines: Sequence[str]) -> float:
         """The figure of all lines."""

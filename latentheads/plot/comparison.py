@@ -124,8 +124,8 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
     *quality, cost = axes.flat
     if score is not None:
         values = [point["test"][score] for point in points]
-        quality[0].plot(heads, values, "D-", color=VIOLET, label=SCORES[score])
-        quality[0].set_ylabel(f"{SCORES[score]} (test)")
+        quality[0].plot(heads, values, "D-", color=VIOLET, label=SCORES[score].heading)
+        quality[0].set_ylabel(f"{SCORES[score].heading} (test)")
         quality[0].set_ylim(bottom=0)
     for name, label, line, colour in (
         ("elbo", "bound (ELBO)", "o-", BLUE),
@@ -159,7 +159,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     shown = [
         (name, label)
         for name, label in (
-            *((name, f"{SCORES[name]} (test)") for name in CHIEF),
+            *((name, f"{SCORES[name].heading} (test)") for name in CHIEF),
             ("perplexity_plug_in", "perplexity by word\nplug-in (test)"),
             ("plug_in", "plug-in (no bound)\nnats per target token (test)"),
             ("elbo", "bound (ELBO)\nnats per target token (test)"),

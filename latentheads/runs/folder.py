@@ -24,7 +24,7 @@ from latentheads.files import (
     remove_partial,
     write_text,
 )
-from latentheads.runs.results import Results
+from latentheads.runs.results import EarlierVersionError, Results
 from latentheads.runs.settings import complete_options
 
 __all__ = [
@@ -360,9 +360,16 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_results(folder: Path) -> Results | None:
-    """The results of a run in a folder; None where they are missing or broken."""
+    """The results of a run in a folder; None where they are missing or broken.
+
+    Raises:
+        EarlierVersionError: An earlier version has written them.
+    """
+    path = folder / "results.json"
     try:
-        return Results.read(read_json(folder / "results.json"))
+        return Results.read(read_json(path))
+    except EarlierVersionError as reason:
+        raise EarlierVersionError(f"{path}: {reason}") from None
     except (OSError, ValueError):
         return None
 

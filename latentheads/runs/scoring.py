@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
@@ -12,18 +11,17 @@ from latentheads.decoding.translate import work_through
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.metrics.recognition import recognise
-from latentheads.metrics.translation import score
+from latentheads.metrics.resampling import References
+from latentheads.metrics.rouge import rouge
+from latentheads.metrics.scores import Score, Scores, score_lines
 from latentheads.model import HeadModel
 from latentheads.models import Translation
 from latentheads.runs.settings import Settings
 
-__all__ = ["score_ctc", "score_written"]
+__all__ = ["score_ctc", "score_summaries", "score_written"]
 
 
-def score_ctc(
-    settings: Settings, model: HeadModel, guide: ModelGuide, corpus: Corpus
-) -> dict[str, Any]:
+def score_ctc(settings: Settings, model: HeadModel, guide: ModelGuide, corpus: Corpus) -> Scores:
     """WER and CER of what CTC hears in the test part, where it is trained and speech recognised.
 
     CTC is a head of training alone: its scores are of the encoder, and not of the run's output.
@@ -35,7 +33,7 @@ def score_ctc(
         corpus: Its corpus.
     """
     if not (isinstance(model, Translation) and model.ctc and settings.data.is_recognition):
-        return {}
+        return Scores()
 
     def hear(batch: Batch) -> list[str]:
         with eval_no_grad(model), WithSelection(guide), PlugIn():
@@ -43,22 +41,48 @@ def score_ctc(
         return [corpus.target.decode(tokens) for tokens in found]
 
     written = work_through(corpus.test, hear, "")
-    found = recognise(written, corpus.test.references, settings.data.lowercase)
-    return {"ctc_wer": found.wer, "ctc_cer": found.cer}
+    scores = score_lines(written, _references(settings, corpus.test.references))
+    return Scores.of({"ctc_wer": scores.wer, "ctc_cer": scores.cer})
 
 
-def score_written(
-    settings: Settings, written: Sequence[str], references: Sequence[str]
-) -> dict[str, Any]:
-    """The scores of what a run writes, by their names.
+def score_written(settings: Settings, written: Sequence[str], references: Sequence[str]) -> Scores:
+    """The scores of what a run writes.
 
     Args:
         settings: Those of the run.
         written: A line each.
         references: What counts as right.
     """
+    return score_lines(written, _references(settings, references))
+
+
+def _references(settings: Settings, lines: Sequence[str]) -> References:
+    """How the lines of a run are compared with what is right."""
     data, decoding = settings.data, settings.decoding
-    if data.is_recognition:
-        return asdict(recognise(written, references, data.lowercase, decoding.paper_wer))
-    how = (data.words, settings.protocol, data.lowercase, decoding.accuracy)
-    return asdict(score(written, references, *how))
+    return References(
+        lines,
+        tokenised=data.words,
+        lowercase=data.lowercase,
+        is_speech=data.is_recognition,
+        protocol=settings.protocol,
+        accuracy=decoding.accuracy,
+        paper_wer=decoding.paper_wer,
+    )
+
+
+def score_summaries(
+    written: Sequence[str], leads: Sequence[str], references: Sequence[Sequence[str]]
+) -> Scores:
+    """ROUGE of summaries, and of the first sentence of every source, which is the baseline.
+
+    Args:
+        written: The summaries.
+        leads: The first sentences.
+        references: The texts that each is compared with.
+    """
+    rows = []
+    for prefix, lines in (("", written), ("lead_", leads)):
+        scores = asdict(rouge(lines, references))
+        signature = scores.pop("signature")
+        rows += [Score.of(prefix + name, x, signature=signature) for name, x in scores.items()]
+    return Scores(rows)

@@ -18,7 +18,9 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from latentheads.metrics.scores import Scores
 from latentheads.runs.reporter import Reporter
+from latentheads.runs.results import Results
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2"]
@@ -126,9 +128,15 @@ def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.Comple
 
 
 def results_of(out: Path) -> dict[str, Any]:
-    """All that a run has found."""
-    found: dict[str, Any] = json.loads((out / "results.json").read_text())
-    return found
+    """The content of ``results.json``, with the scores of each part and task by their names."""
+    found: dict[str, Any] = json.loads((out / "results.json").read_text("utf-8"))
+    parts = {name: Scores.read(found[name]) for name in ("valid", "test", "average")}
+    return found | parts | {"tasks": {n: Scores.read(rows) for n, rows in found["tasks"].items()}}
+
+
+def report_of(out: Path) -> Results:
+    """All that a run has found, typed."""
+    return Results.read(json.loads((out / "results.json").read_text("utf-8")))
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], program: str, status: int = 2) -> None:

@@ -14,6 +14,7 @@ import torch
 from latentheads.experiments.cli.tables import markdown
 from latentheads.experiments.studies.machine.jobs import Journal
 from latentheads.files import read_json, write_text
+from latentheads.metrics.scores import Scores
 
 __all__ = ["write_report"]
 
@@ -86,8 +87,8 @@ def _trained(journal: Journal) -> Iterator[str]:
     for path in sorted((journal.folder / "runs").glob("*/results.json")):
         found = _read(path)
         if found is not None:
-            test = found.get("test", {})
-            figures = {name: test.get(name) for name in TRAINING_FIGURES}
+            scores = Scores.read(found.get("test", []))
+            figures = {name: scores.get(name) for name in TRAINING_FIGURES}
             speed = {"tokens_per_second": found.get("tokens_per_second")}
             rows.append({"run": path.parent.name, "steps": found.get("steps"), **figures, **speed})
     if rows:

@@ -1,40 +1,15 @@
 // What runs are, what they reported, and how they were trained.
 
-// Each figure: its name, what kind of number it is, and what it says.
-const FIGURES = {
-  elbo: ["ELBO", "bound", "true bound", "A lower bound of log p(y | x): a mean over draws, every KL with weight 1."],
-  iwae: ["IWAE", "bound", "true bound", "The tighter bound of several draws of each sentence."],
-  exact: ["log p(y | x)", "exact", "exact", "Summed over all alignments, without a draw."],
-  truth: [
-    "true log p",
-    "exact",
-    "exact",
-    "The log p(y | x) that the corpus was drawn from: no model is above it, but for chance.",
-  ],
-  kl: ["KL", "bound", "in the bound", "What the posteriors pay to differ from their priors."],
-  gap: [
-    "gap",
-    "exact",
-    "exact",
-    "What the bound lacks of log p(y | x): the guide's distance from the exact posterior.",
-  ],
-  plug_in: [
-    "plug-in",
-    "none",
-    "no bound",
-    "The network with every head at its prior's location: another model, whose figure bounds nothing.",
-  ],
-  pareto_k: ["k-hat > 0.7", "none", "share", "Sentences whose weights have a tail too heavy to trust IWAE."],
-};
-for (const [name, [title, says]] of Object.entries(DATA.scores)) FIGURES[name] = [title, "score", "score", says];
+// Each kind of score: the class of its word, and the word.
+const KINDS = { bound: ["bound", "bound"], exact: ["exact", "exact"], "plug-in": ["none", "no bound"], metric: ["score", "metric"] };
+const KINDS_OF_UNIT = { share: ["none", "share"] };
+const kindOf = (name) => KINDS_OF_UNIT[DATA.scores[name].unit] ?? KINDS[DATA.scores[name].kind];
+const wordOf = (name) => make("span", { class: `word ${kindOf(name)[0]}` }, kindOf(name)[1]);
+const headingOf = (name) => [DATA.scores[name].title.replace("_{k}", ""), make("br"), wordOf(name)];
 
-// What says nothing where the exact value is known: the plug-in network is then the exact law.
-const DRAWN = ["iwae", "plug_in", "pareto_k"];
-const wordOf = (name) => make("span", { class: `word ${FIGURES[name][1]}` }, FIGURES[name][2]);
-const headingOf = (name) => [FIGURES[name][0], make("br"), wordOf(name)];
-
+// What says nothing beside the exact value: the plug-in network is then that distribution.
 function figureOf(figures, name) {
-  if (DRAWN.includes(name) && isKnown(figures.exact)) return null;
+  if (isKnown(figures[DATA.scores[name].estimates])) return null;
   return figures[name] ?? null;
 }
 
@@ -62,10 +37,10 @@ function tellTexts() {
 
 function drawBounds(run, box) {
   const found = DATA.runs.map((each) => each.figures.test ?? {});
-  const shown = Object.keys(FIGURES).filter((name) => found.some((each) => figureOf(each, name) !== null));
+  const shown = Object.keys(DATA.scores).filter((name) => found.some((each) => figureOf(each, name) !== null));
   const rows = DATA.runs.map((each, place) => {
     const open = make("button", { "aria-pressed": each === run, onclick: () => go({ run: place }) }, each.name);
-    const digits = (name) => (FIGURES[name][1] === "score" ? 2 : 4);
+    const digits = (name) => (DATA.scores[name].unit === "nats per token" ? 4 : 2);
     const figures = shown.map((name) => [
       write(figureOf(found[place], name), digits(name)),
       tellPart(found[place], name),
@@ -73,7 +48,7 @@ function drawBounds(run, box) {
     const said = [each.recipe, each.finished ? each.other : "not finished"].filter(isKnown);
     return [[open, ...said.map((words) => make("div", { class: "soft" }, words))], ...figures];
   });
-  const words = shown.map((name) => make("li", {}, make("b", {}, FIGURES[name][0]), `: ${FIGURES[name][3]}`));
+  const words = shown.map((name) => make("li", {}, make("b", {}, DATA.scores[name].title), `: ${DATA.scores[name].meaning}`));
   const warning = tellTexts();
   if (warning) box.append(warning);
   box.append(makeTable(["run", ...shown.map(headingOf)], rows), make("ul", { class: "soft" }, words));

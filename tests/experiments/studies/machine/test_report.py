@@ -7,12 +7,17 @@ from pathlib import Path
 
 from latentheads.experiments.studies.machine.jobs import Journal
 from latentheads.experiments.studies.machine.report import TRAINING_FIGURES, write_report
+from latentheads.metrics.scores import Scores
 
 
 def test_figures_of_training_have_their_units(tmp_path: Path) -> None:
     run = tmp_path / "runs/mine"
     run.mkdir(parents=True)
-    found = {"steps": 3, "tokens_per_second": 5.0, "test": {"elbo": -2.5, "bleu": 41.0}}
+    found = {
+        "steps": 3,
+        "tokens_per_second": 5.0,
+        "test": Scores.of({"elbo": -2.5, "bleu": 41.0}).to_json(),
+    }
     (run / "results.json").write_text(json.dumps(found))
     text = write_report(Journal.open(tmp_path), "cpu").read_text()
     section = text.partition("\n## Training, test part\n\n")[2]
