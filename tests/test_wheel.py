@@ -16,7 +16,7 @@ from tests.experiments.programs import FORKS
 ROOT = Path(__file__).parents[1]
 PARTS = ("latentheads", "models", "guides", "experiments")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
-LEFT_OUT = ("results", "notebooks")
+LEFT_OUT = ("results", "notebooks", "studies")
 
 SCRIPT = """
 import sys

@@ -241,7 +241,10 @@ def test_ctrl_c_while_libraries_are_loaded_costs_one_line(tmp_path: Path) -> Non
 
 BEGINNING = "latentheads.experiments.cli.startup"
 PROGRAMS = [
-    path for path in sorted((ROOT / "experiments").glob("*.py")) if "__main__" in path.read_text()
+    path
+    for folder in (ROOT / "experiments", ROOT / "experiments" / "studies")
+    for path in sorted(folder.glob("*.py"))
+    if "__main__" in path.read_text()
 ]
 
 

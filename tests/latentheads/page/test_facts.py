@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from latentheads.corpora.data import Data
 
-from latentheads.metrics.scores import SCORES
+from latentheads.metrics.scores import METRICS, SCORES
 from latentheads.page import facts as room
 from latentheads.page.facts import find_revision, gather_facts, list_scores
 from tests.latentheads.page.runs import make_run, small_corpus
@@ -33,8 +33,10 @@ def test_a_page_says_which_weights_it_shows_and_which_were_reported(tmp_path: Pa
 
 def test_every_score_has_a_title_and_says_what_it_is() -> None:
     scores = list_scores()
-    assert {name: title for name, (title, _) in scores.items()} == SCORES
-    assert scores["accuracy"][1] == "Of the translations: right to the letter."
+    assert {*METRICS, "elbo", "truth_gap"} <= set(scores)
+    assert all(row["title"] == SCORES[name].heading for name, row in scores.items())
+    assert scores["accuracy"]["meaning"] == "Of the translations: right to the letter."
+    assert (scores["iwae"]["estimates"], scores["elbo"]["estimates"]) == ("exact", None)
 
 
 def test_a_run_that_recognises_writes_transcripts(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from latentheads.corpora.data import Data
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Words
 from latentheads.guides import Tied
-from latentheads.metrics.recognition import recognise
 from latentheads.models import Translation, make_prior
 from latentheads.runs.scoring import score_ctc
 from latentheads.runs.settings import Settings
+from tests.latentheads.metrics.systems import recognise
 from tests.latentheads.page.runs import some_part
 from tests.tiny import sizes
 
