@@ -16,8 +16,8 @@ from latentheads.experiments.studies.preparing.spoken_multi30k import (
     prepare_spoken_multi30k,
 )
 from latentheads.files import lock_folder
+from tests.experiments.studies.preparing.tables import read_tables
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
-from tests.latentheads.experiments.studies.preparing.tables import read_tables
 
 CAPTIONS = {
     "train": [("A dog.", "Ein Hund."), ("two  men", "Zwei Männer"), ("A cat.", "Eine Katze.")],
