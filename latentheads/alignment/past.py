@@ -67,7 +67,7 @@ class PastAlignmentState:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Decompose the uncertainty about the tokens that were scored last.
 
-        See :meth:`latentheads.alignment.state.AlignmentState.disagree`.
+        See :meth:`latentheads.alignment.state.AlignmentState.decompose_uncertainty`.
 
         Args:
             probs: The probabilities of the next words, whatever heads point at: what was scored.
