@@ -8,7 +8,7 @@ median over rounds, GFLOP what its matrix products multiply and add.
 
     heads            H heads, nothing to select
     group, subset    H of 2H candidates: the weights of the chosen are gathered
-    selection        H of 2H candidates speak: the weights of those are gathered
+    bernoulli        H of 2H candidates speak: the weights of those are gathered
     masked           2H candidates computed, half of them multiplied by zero
 """
 

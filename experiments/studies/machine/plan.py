@@ -94,16 +94,21 @@ def _training(order: Order) -> Part:
     """Multi30k to the end, seed after seed; in miniature a few steps on a grammar."""
     folder = None if order.data is None else order.data / MULTI30K
     if order.smoke:
-        size = ("--sentences=60", "--held_out=12", "--width=8", "--feed_forward=8", "--heads=2")
-        brief = ("--steps=3", "--report_every=2", "--tokens=128", "--samples=2")
-        return Part("train", _runs(order, (*size, *brief), RECIPES[:1], SEEDS[:1]), 0, 2)
+        size = ("--network.width=8", "--network.feed_forward=8", "--network.heads=2")
+        corpus = ("--data.sentences=60", "--data.held_out=12")
+        brief = ("--train.steps=3", "--train.report_every=2", "--train.tokens=128", "--samples=2")
+        return Part("train", _runs(order, (*corpus, *size, *brief), RECIPES[:1], SEEDS[:1]), 0, 2)
     if folder is None or not folder.is_dir():
         return Part("train", [])
     tokenised = folder / "tok"
     own = tokenised if tokenised.is_dir() else folder
     test = "test_2016_flickr"
-    named = (f"--test_name={test}",) if (own / f"{test}.en").exists() else ()
-    words = ("--preset=multi30k", f"--data={own}", f"--tokenised={str(own == tokenised).lower()}")
+    named = (f"--data.test_name={test}",) if (own / f"{test}.en").exists() else ()
+    words = (
+        "--preset=multi30k",
+        f"--data={own}",
+        f"--data.tokenised={str(own == tokenised).lower()}",
+    )
     return Part("train", _runs(order, (*words, *named), RECIPES, SEEDS), 0, order.at_once)
 
 
@@ -112,7 +117,7 @@ def _large(order: Order) -> Part:
     found = None if order.smoke or order.data is None else largest_corpus(order.data)
     if found is None:
         return Part("large", [])
-    words = ("--preset=iwslt14", f"--data={found}", "--source=en", "--target=de")
+    words = ("--preset=iwslt14", f"--data={found}", "--data.source=en", "--data.target=de")
     recipes = ("transformer", "coda", "cascaded+alignments")
     return Part("large", _runs(order, words, recipes, SEEDS[:1], found.name), 0, order.at_once)
 
@@ -145,7 +150,7 @@ def _runs(
         for recipe in recipes:
             name = "-".join([*([corpus] if corpus else []), recipe, f"seed{seed}"])
             own = (f"--recipe={recipe}", f"--seed={seed}", f"--out={order.out / 'runs' / name}")
-            kept = () if order.smoke else (f"--cache={order.out / 'cache'}",)
+            kept = () if order.smoke else (f"--data.cache={order.out / 'cache'}",)
             command = (PROGRAMS + "run", *words, *own, *kept, f"--device={order.device}")
             jobs.append(Job(name, command, max(1, (os.cpu_count() or 1) // order.at_once)))
     return jobs

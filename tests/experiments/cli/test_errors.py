@@ -108,7 +108,7 @@ def test_a_table_that_nobody_reads_is_no_error(
     from latentheads.experiments import score
 
     (tmp_path / "text").write_text("a b c d\n" * 40)
-    words = [str(tmp_path / "text"), "--data.references", str(tmp_path / "text"), "--resamples=40"]
+    words = [str(tmp_path / "text"), "--references", str(tmp_path / "text"), "--resamples=40"]
     with deserted():
         assert status_of(score.main, *words) == 141
     assert capsys.readouterr() == ("", "")

@@ -61,7 +61,7 @@ def test_a_time_is_drawn_within_its_quartiles_and_memory_has_none() -> None:
 
 def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
     file = tmp_path / "length.json"
-    recipes = [f"--recipe=transformer{law}" for law in ("", "+group", "+selection")]
+    recipes = [f"--recipe=transformer{law}" for law in ("", "+group", "+bernoulli")]
     words = [*SMALL.split(), "--rounds=1", "--length=32", *recipes]
     done = inside("bench_length.py", *words, "--json", str(file))
     assert done.returncode == 0, done.stderr

@@ -60,7 +60,7 @@ def test_every_job_is_a_command_that_is_taken(
             if program == "pytest":
                 assert "tests" in words or words[-3].endswith("test_second_device.py")
             elif program.endswith(".run"):
-                settings, options = read_settings(words, "run.py", "")
+                settings, options, _ = read_settings(words, "run.py", "")
                 assert (options.device, str(settings.seed)) == ("cpu", job.name[-1])
                 assert settings.recipe in job.name
             else:
