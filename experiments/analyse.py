@@ -153,11 +153,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         loaded_texts = texts(options)
         if options.draws:
             check_is_stochastic(
-                (text.run for text in loaded_texts), "--draws", ("heads", "alignments")
+                (text.run.trained_model for text in loaded_texts),
+                "--draws",
+                ("heads", "alignments"),
             )
         out = make_output_folder(Path(options.out), "table.md")
         head_reports = [
-            analyse_heads(t.run, t.part, analysis_options, t.parses, t.name) for t in loaded_texts
+            analyse_heads(t.run.trained_model, t.corpus, t.part, analysis_options, t.parses, t.name)
+            for t in loaded_texts
         ]
     with error_handling("analyse.py", on_interrupt=f"what was written is in {out}"):
         tables = write(loaded_texts, head_reports, options, out)

@@ -97,10 +97,10 @@ def load(options: Namespace) -> tuple[Run, Sampling]:
             raise ValueError("prompt is no UTF-8")
     run = open_run(options.run, options)
     if options.draws:
-        check_is_stochastic([run], "--draws")
+        check_is_stochastic([run.trained_model], "--draws")
     names = ("length", "temperature", "top_k", "context", "unknown")
     sampling = Sampling(**{name: options[name] for name in names}, drawn=bool(options.draws))
-    sampling.sample(run, [])  # validates the options before input is read
+    sampling.sample(run.trained_model, [])  # validates the options before input is read
     return run, sampling
 
 
@@ -147,7 +147,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skipped, warn = SkippedInputs("generate.py", "prompt"), partial(warn_unknown, "generate.py")
     with streaming("generate.py"):
         for prompt in prompts(options):
-            for text in continue_or_skip(run, sampling, prompt, options.number, skipped.note, warn):
+            for text in continue_or_skip(
+                run.trained_model, sampling, prompt, options.number, skipped.note, warn
+            ):
                 write_stdout(f"{text}{end}")
                 sys.stdout.buffer.flush()
             skipped.before += 1

@@ -37,6 +37,7 @@ from latentheads.experiments.cli.outputs import open_output
 from latentheads.runs.alignment import check_alignments
 from latentheads.runs.generation import sample_repeatedly, select_task
 from latentheads.runs.run import Run
+from latentheads.runs.trained_model import TrainedModel
 from latentheads.runs.transcription import (
     check_is_speech,
     load_audio_files,
@@ -116,12 +117,12 @@ def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
     check_least(vars(options), number=0)
     check_seed(options.seed)
     run = open_run(options.run, options)
-    check_is_speech(run)
-    return run, choose_decoding(run, options), select_task(run, options.direction)
+    check_is_speech(run.trained_model)
+    return run, choose_decoding(run, options), select_task(run.trained_model, options.direction)
 
 
 def _transcribe(
-    run: Run,
+    trained: TrainedModel,
     files: Sequence[str],
     decoding: Decoding,
     task: int | None,
@@ -130,13 +131,17 @@ def _transcribe(
     times: TextIO | None,
 ) -> None:
     """Transcribes some files a number of times; writes the lines, and the times of words."""
-    audio = load_audio_files(run, files, skipped.note, task)
-    texts = sample_repeatedly(partial(transcribe_audio, run, audio, decoding, skipped.note), number)
+    audio = load_audio_files(trained, files, skipped.note, task)
+    texts = sample_repeatedly(
+        partial(transcribe_audio, trained, audio, decoding, skipped.note), number
+    )
     for lines in texts:
         write_stdout("".join(f"{line}\n" for line in lines))
     sys.stdout.buffer.flush()
     if times is not None:
-        timed = [time_words(run, audio, lines, skipped.note) for lines in zip(*texts, strict=True)]
+        timed = [
+            time_words(trained, audio, lines, skipped.note) for lines in zip(*texts, strict=True)
+        ]
         for words in chain.from_iterable(zip(*timed, strict=True)):
             print(" ".join(f"{word.word}@{word.seconds:.2f}" for word in words), file=times)
         times.flush()
@@ -150,14 +155,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_streams("stdout")
             run, decoding, task = load(options)
             if options.alignments is not None:
-                check_alignments(run)
+                check_alignments(run.trained_model)
             times = stack.enter_context(open_output("alignments", options.alignments))
         torch.manual_seed(options.seed)
         skipped = _SkippedFiles(options.files)
         with streaming("transcribe.py"):
             for start in range(0, len(options.files), BATCH_SIZE):
                 files = options.files[start : start + BATCH_SIZE]
-                _transcribe(run, files, decoding, task, max(options.number, 1), skipped, times)
+                _transcribe(
+                    run.trained_model, files, decoding, task, max(options.number, 1), skipped, times
+                )
                 skipped.before += len(files)
     return int(skipped.number > 0)
 

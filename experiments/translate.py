@@ -118,8 +118,9 @@ def load(options: Namespace) -> tuple[list[Run], Decoding, int | None]:
     check_least(vars(options), buffer=1)
     check_seed(options.seed)
     runs = [open_run(folder, options) for folder in options.runs]
-    decoding, task = choose_decoding(runs[0], options), select_task(runs[0], options.direction)
-    check_ensemble(runs[0], runs[1:], decoding)
+    first, *others = (run.trained_model for run in runs)
+    decoding, task = choose_decoding(runs[0], options), select_task(first, options.direction)
+    check_ensemble(first, others, decoding)
     if options.seed and not decoding.draws and options.confidence is None:
         raise ValueError("seed acts on nothing here: it needs --draws or --confidence")
     return runs, decoding, task
@@ -131,7 +132,7 @@ def _check_files(run: Run, options: Namespace) -> None:
     if outputs and len(options.runs) > 1:
         raise ValueError(f"--alignments and --confidence are for one RUN, got {len(options.runs)}")
     if options.alignments is not None:
-        check_alignments(run)
+        check_alignments(run.trained_model)
     if len(outputs) > len({Path(name).resolve() for name in outputs}):
         raise ValueError(f"--alignments and --confidence need a file each, both name {outputs[0]}")
     if options.doubt is None:
@@ -159,18 +160,9 @@ def _write_links(
     file: TextIO,
 ) -> None:
     """Writes the alignments of some lines; a line without alignment is empty."""
-    for links in align_lines(run, lines, translations, task, skipped.note):
+    for links in align_lines(run.trained_model, lines, translations, task, skipped.note):
         file.write(f"{write_pharaoh(links)}\n")
     file.flush()
-
-
-def _make_estimator(
-    run: Run, decoding: Decoding, task: int | None, options: Namespace
-) -> ConfidenceEstimator:
-    """Makes the confidence estimator, calibrated on the run's validation text."""
-    from latentheads.runs.confidence import ConfidenceEstimator  # slow to import
-
-    return ConfidenceEstimator(run, decoding, task, options.seed)
 
 
 def _write_confidence(
@@ -199,12 +191,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         with error_handling("translate.py"):
             check_streams("stdin", "stdout")
-            (run, *others), decoding, task = load(options)
+            runs, decoding, task = load(options)
+            run, others = runs[0], [run.trained_model for run in runs[1:]]
             _check_files(run, options)
             alignment_file = stack.enter_context(open_output("alignments", options.alignments))
             confidence_file = stack.enter_context(open_output("confidence", options.confidence))
             estimator = (
-                None if confidence_file is None else _make_estimator(run, decoding, task, options)
+                None
+                if confidence_file is None
+                else run.confidence_estimator(decoding, task, options.seed)
             )
         torch.manual_seed(options.seed)
         skipped = SkippedInputs("translate.py", "line")
@@ -216,7 +211,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for lines in read_chunks(sys.stdin.buffer, options.buffer):
                 if unknown := _new_unknown_words(run, lines, reported):
                     warn_unknown("translate.py", unknown)
-                translations = translate_lines(run, lines, decoding, task, skipped.note, others)
+                translations = translate_lines(
+                    run.trained_model, lines, decoding, task, skipped.note, others
+                )
                 for line in translations:
                     write_stdout(f"{line}\n")
                 sys.stdout.buffer.flush()

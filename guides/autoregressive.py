@@ -158,7 +158,7 @@ class Autoregressive(Guide):
     tied_prior = "autoregressive"
     alignment_form = "autoregressive"
     of_logits = ("form", "hidden", "scale")
-    of_text = ("reads",)
+    of_text = ("condition_on",)
 
     def __init__(
         self,
@@ -166,13 +166,13 @@ class Autoregressive(Guide):
         form: Form = "cholesky",
         hidden: int = 4,
         scale: float = 1.0,
-        reads: AutoConditionOn = "auto",
+        condition_on: AutoConditionOn = "auto",
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)
         check_choices({"form": form}, form=get_args(Form))
         self.form, self.hidden, self.scale = form, hidden, scale
-        self.reads = reads
+        self.condition_on = condition_on
 
     def family(self, block: Block) -> Family:
         """The linear or non-linear family, around corrected scores."""

@@ -42,7 +42,7 @@ class Cascaded(Guide):
     tied_prior = "cascaded"
     alignment_form = "cascaded"
     of_logits = ("hidden", "link", "scale", "learned_scale")
-    of_text = ("reads",)
+    of_text = ("condition_on",)
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class Cascaded(Guide):
         link: bool = False,
         scale: float = 1.0,
         learned_scale: bool = True,
-        reads: AutoConditionOn = "auto",
+        condition_on: AutoConditionOn = "auto",
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)
         self.hidden, self.link = hidden, link
         self.scale, self.learned_scale = scale, learned_scale
-        self.reads = reads
+        self.condition_on = condition_on
 
     def family(self, block: Block) -> Family:
         """The family of scores plus fused logits below, with a free scale."""

@@ -53,7 +53,7 @@ class MeanField(Guide):
     tied_prior = "independent"
     alignment_form = "mean-field"
     of_logits = ("hidden", "scale", "learned_scale")
-    of_text = ("reads",)
+    of_text = ("condition_on",)
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class MeanField(Guide):
         hidden: int = 4,
         scale: float = 1.0,
         learned_scale: bool = True,
-        reads: AutoConditionOn = "auto",
+        condition_on: AutoConditionOn = "auto",
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)
         self.hidden, self.scale, self.learned_scale = hidden, scale, learned_scale
-        self.reads = reads
+        self.condition_on = condition_on
         self._noiseless: dict[str, HeadContext] = {}
 
     def family(self, block: Block) -> Family:

@@ -159,7 +159,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     is_tied: ClassVar[bool] = False
     tied_prior: str | None = None
     alignment_form: Form | None = None
-    reads: AutoConditionOn = "auto"
+    condition_on: AutoConditionOn = "auto"
     of_logits: ClassVar[tuple[str, ...]] = ()
     of_text: ClassVar[tuple[str, ...]] = ()
     _conditioning_batch: Batch | None = None
@@ -204,7 +204,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         Raises:
             ValueError: Options that were given act on nothing in this model.
         """
-        check_choices({"reads": self.reads}, reads=get_args(AutoConditionOn))
+        check_choices({"condition_on": self.condition_on}, condition_on=get_args(AutoConditionOn))
         for option, what in self.find_idle(self.model, self.options).items():
             raise ValueError(f"guide.{option} acts on {what} alone, and this model draws none")
         self.alignments: AlignmentPosterior | None = None
@@ -212,11 +212,11 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         aligner = model.alignments
         if aligner is not None and form is not None and not aligner.soft:
             width = model.output.width if isinstance(model.output, RowOutput) else 0
-            if self.reads == "auto":
-                self.reads = "target"
-            self.alignments = AlignmentPosterior(aligner, width, form, self.reads)
-        elif self.reads == "auto":
-            self.reads = "source"
+            if self.condition_on == "auto":
+                self.condition_on = "target"
+            self.alignments = AlignmentPosterior(aligner, width, form, self.condition_on)
+        elif self.condition_on == "auto":
+            self.condition_on = "source"
 
     def alignment_posterior(self, prior: Alignments) -> Alignments:
         """The posterior of a block of alignments, or the prior itself.
@@ -230,7 +230,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
 
     @property
     def is_target_conditioned(self) -> bool:
-        """Whether a posterior is conditioned on a text, as :attr:`reads` says."""
+        """Whether a posterior is conditioned on a text, as :attr:`condition_on` says."""
         return self.alignments is not None
 
     @abstractmethod
@@ -375,7 +375,7 @@ class Guide(ModelGuide):
 
     def finish(self) -> None:
         """Make the posteriors of alignments, and the families of all blocks."""
-        reads = self.reads
+        condition_on = self.condition_on
         super().finish()
         noisy_blocks = [module.block for module in _modules_with_noise(self.model)]
         maker = f"{type(self).__name__}.family must return"
@@ -384,10 +384,10 @@ class Guide(ModelGuide):
         )
         self._blocks = {block.site(): block for block in noisy_blocks}
         conditioned_block = find_conditioned_block(self.model)
-        if conditioned_block is not None and reads in ("prefix", "target"):
+        if conditioned_block is not None and condition_on in ("prefix", "target"):
             output, block = cast(RowOutput, self.model.output), conditioned_block.block
             width = conditioned_block.output_weight.shape[0]
-            scores = WordScores(block.heads, width, output, target=reads == "target")
+            scores = WordScores(block.heads, width, output, target=condition_on == "target")
             self.families[block.key] = TargetConditioned(
                 cast(Family, self.families[block.key]), scores
             )

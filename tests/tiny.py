@@ -49,7 +49,7 @@ FORMS: dict[str, Callable[..., Any]] = {
         for form in ("cholesky", "inverse", "masked")
     },
     **{
-        f"{name} of target": partial(_with, name=name, said={"reads": "target"})
+        f"{name} of target": partial(_with, name=name, said={"condition_on": "target"})
         for name in ("mean-field", "cascaded")
     },
 }

@@ -88,7 +88,7 @@ def texts(options: Namespace) -> list[Text]:
         if data.has_parses:
             parses = grammar_parses(part, corpus)
         elif parsed is not None:
-            parses = parsed_part(parsed[: options.sentences], run, options.conllu)
+            parses = parsed_part(parsed[: options.sentences], run.trained_model, options.conllu)
         else:
             parses = None
         loaded.append(Text(name, run, corpus, part, parses))

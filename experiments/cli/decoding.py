@@ -68,7 +68,7 @@ def choose_decoding(run: Run, options: Namespace) -> Decoding:
             "hypotheses to rank"
         )
     if given.get("draws"):
-        check_is_stochastic([run], "--draws", ("heads", "selections"))
+        check_is_stochastic([run.trained_model], "--draws", ("heads", "selections"))
     if several:
-        check_outputs_vary(run, decoding, "--number", "--draws")
+        check_outputs_vary(run.trained_model, decoding, "--number", "--draws")
     return decoding

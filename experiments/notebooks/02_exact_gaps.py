@@ -87,14 +87,14 @@ trainer.fit()
 model.requires_grad_(False)
 guides = {
     "tied": Tied(model),
-    "cascaded, reads source": Cascaded(model, reads="source"),
+    "cascaded, reads source": Cascaded(model, condition_on="source"),
     "mean-field": MeanField(model),
     "cascaded": Cascaded(model),
     "exact": Exact(model),
 }
 for name, guide in guides.items():
     if list(guide.parameters()):
-        out = f"runs/{name.split(',')[0]}-{guide.reads}"
+        out = f"runs/{name.split(',')[0]}-{guide.condition_on}"
         more = {"steps": GUIDE_STEPS, "out": out, "quiet": True}
         lh.Trainer(model, guide, corpus, **options, **more).fit()
 

@@ -285,7 +285,7 @@ pd.DataFrame(
 #
 # * One seed, a small network, a few hundred updates. With three seeds and 3,000 updates guides that
 #   read the source alone end at their prior too: `experiments/results/grammar-velu`.
-# * `DampedGuide` is of logits. A guide of alignments is made by its options (`reads`, the form) or
+# * `DampedGuide` is of logits. A guide of alignments is made by its options (`condition_on`, the form) or
 #   by overriding `get_posterior`; see `docs/alignments.md`.
 # * A class that is defined in a notebook is `__main__:DampedGuide` to a run folder. Put it in a
 #   file before the programs are to read the run.

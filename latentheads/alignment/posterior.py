@@ -95,7 +95,7 @@ class AlignmentPosterior(nn.Module):
         self, aligner: Aligner, width: int, form: Form, condition_on: ConditionOn, size: int = 64
     ) -> None:
         super().__init__()
-        check_choices({"reads": condition_on}, reads=get_args(ConditionOn))
+        check_choices({"condition_on": condition_on}, condition_on=get_args(ConditionOn))
         self.form, self.condition_on = form, condition_on
         heads = aligner.options.total_heads
         self.chained = aligner.options.chained and form == "cascaded"

@@ -51,7 +51,7 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "recipe": settings.recipe,
         "prior": settings.prior_name,
         "guide": settings.guide_name,
-        "reads": run.guide.reads if run.guide.is_target_conditioned else None,
+        "condition_on": run.guide.condition_on if run.guide.is_target_conditioned else None,
         "writes": "transcript" if settings.data.is_recognition else "translation",
         "corpus": results.corpus if results else settings.data.name,
         "text": _find_text(run),

@@ -303,7 +303,9 @@ def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Fi
 def _name_guide(run: Run) -> str:
     """The name of the guide, and what its posterior over alignments is conditioned on."""
     name = run.settings.guide_name
-    return name if run.guide.alignments is None else f"{name}, conditioned on {run.guide.reads}"
+    return (
+        name if run.guide.alignments is None else f"{name}, conditioned on {run.guide.condition_on}"
+    )
 
 
 def _select_block(names: Sequence[str], block: str) -> str:

@@ -1,10 +1,9 @@
-"""Word alignment of sentences and their translations by the posterior of a run's alignments."""
+"""Word alignment of sentences and their translations by the posterior of latent alignments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from latentheads.analysis.alignments import (
     alignment_distributions,
@@ -14,29 +13,29 @@ from latentheads.analysis.alignments import (
 from latentheads.batch import Batch
 from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
-from latentheads.runs.generation import encode_pairs, raise_on_skip
+from latentheads.runs.generation import encode_pairs, raise_on_skip, select_task
+from latentheads.runs.trained_model import TrainedModel
 
-if TYPE_CHECKING:
-    from latentheads.runs.run import Run
-
-__all__ = ["align_lines", "check_alignments"]
+__all__ = ["align_lines", "align_texts", "check_alignments"]
 
 
-def check_alignments(run: Run) -> None:
-    """Checks that a run has latent alignments.
+def check_alignments(trained: TrainedModel) -> None:
+    """Checks that a model has latent alignments.
 
     Raises:
         ValueError: It has none.
     """
-    if run.source is None:
-        raise ValueError(f"{run.path} is a language model: it has no source to align with")
-    if not samples_alignments(run.model):
-        reason = "has no alignments" if run.model.alignments is None else "has no latent alignments"
-        raise ValueError(f"{run.path} {reason}: there is no posterior of them")
+    if trained.source is None:
+        raise ValueError(f"{trained.name} is a language model: it has no source to align with")
+    if not samples_alignments(trained.model):
+        reason = (
+            "has no alignments" if trained.model.alignments is None else "has no latent alignments"
+        )
+        raise ValueError(f"{trained.name} {reason}: there is no posterior of them")
 
 
 def align_lines(
-    run: Run,
+    trained: TrainedModel,
     sentences: Iterable[str],
     translations: Iterable[str],
     task: int | None = None,
@@ -49,35 +48,63 @@ def align_lines(
     tokens are aligned in any head. A source token that is a space belongs to the word after it.
 
     Args:
-        run: A run with alignments.
+        trained: A model with latent alignments.
         sentences: Lines in the source language.
         translations: A translation of each.
-        task: Index of the lines' task, if the run has tasks.
-        on_skip: Called for a line that is too long for the run or for memory; None raises an error.
+        task: Index of the lines' task, if the model has tasks.
+        on_skip: Called for a line that is too long for the model or memory; None raises an error.
 
     Returns:
         The links of each line, as pairs of word indices; empty for an empty line.
 
     Raises:
-        ValueError: The run has no alignments, or the numbers of lines and translations differ.
+        ValueError: The model has no alignments, or the numbers of lines and translations differ.
         UnfinishedError: A line cannot be aligned.
     """
-    check_alignments(run)
+    check_alignments(trained)
     on_skip = on_skip or raise_on_skip
-    encoded = encode_pairs(run, sentences, translations, task, on_skip)
-    return encoded.map_batches(partial(_link_batch, run), frozenset(), on_skip)
+    encoded = encode_pairs(trained, sentences, translations, task, on_skip)
+    return encoded.map_batches(partial(_link_batch, trained), frozenset(), on_skip)
 
 
-def _link_batch(run: Run, batch: Batch) -> list[Links]:
+def align_texts(
+    trained: TrainedModel,
+    sentences: Iterable[str],
+    translations: Iterable[str],
+    *,
+    direction: str | None = None,
+) -> list[list[Link]]:
+    """Aligns the words of sentences with those of their translations; see :func:`align_lines`.
+
+    Args:
+        trained: A model with latent alignments.
+        sentences: Texts.
+        translations: A translation of each: the model's own, or any other.
+        direction: The task of a model with several tasks, as en-de, de or bible:en-de.
+
+    Returns:
+        The sorted links of each sentence, as pairs of word indices.
+        :func:`latentheads.metrics.alignment.write_pharaoh` formats them.
+
+    Raises:
+        ValueError: The model has no alignments, or the numbers of texts differ.
+        UnfinishedError: A sentence is too long for the model or for memory.
+    """
+    check_alignments(trained)
+    task = select_task(trained, direction)
+    return [sorted(links) for links in align_lines(trained, sentences, translations, task)]
+
+
+def _link_batch(trained: TrainedModel, batch: Batch) -> list[Links]:
     """The word links of every sentence of a batch."""
-    assert run.source is not None
+    assert trained.source is not None
     assert batch.source is not None
-    has_tags = run.settings.data.mixture is not None and bool(run.settings.data.mixture.tags)
-    posterior = alignment_distributions(run.model, run.guide, batch).posterior
+    has_tags = trained.data.mixture is not None and bool(trained.data.mixture.tags)
+    posterior = alignment_distributions(trained.model, trained.guide, batch).posterior
     links: list[Links] = []
     for index, heads in enumerate(likeliest_links(posterior, batch, has_tags)):
-        source = _name_spaces(run.source.word_ids(batch.source[index].tolist()))
-        target = run.target.word_ids(batch.target[index].tolist())
+        source = _name_spaces(trained.source.word_ids(batch.source[index].tolist()))
+        target = trained.target.word_ids(batch.target[index].tolist())
         links.append(_join_words(frozenset().union(*heads), source, target))
     return links
 

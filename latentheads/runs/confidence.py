@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,17 +11,14 @@ from latentheads.batch import EOS
 from latentheads.corpora import Part
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, OnSkip
-from latentheads.errors import one_line_message
 from latentheads.runs.generation import encode_pairs, raise_on_skip
+from latentheads.runs.trained_model import TrainedModel
 from latentheads.uncertainty.ensembles import Ensemble, HeadSamples, SingleModel
 from latentheads.uncertainty.evaluation import Output
 from latentheads.uncertainty.scaling import PlattScaling, fit_platt_scaling
 from latentheads.uncertainty.token_scores import score_tokens, translate_with_ensemble
 
-if TYPE_CHECKING:
-    from latentheads.runs.run import Run
-
-__all__ = ["ConfidenceEstimator", "ConfidenceScores", "bracket_doubtful_words"]
+__all__ = ["ConfidenceEstimator", "ConfidenceScores", "bracket_doubtful_words", "check_has_text"]
 
 FITTED_SENTENCES = 200
 """Validation sentences for fitting the Platt scaling."""
@@ -41,50 +37,61 @@ class ConfidenceScores:
     words: list[float]
 
 
+def check_has_text(trained: TrainedModel) -> None:
+    """Checks that the input of a model is text.
+
+    Raises:
+        ValueError: It is speech.
+    """
+    if isinstance(trained.source, Positions):
+        raise ValueError(f"{trained.name} has speech input: confidence is for translations of text")
+
+
 class ConfidenceEstimator:
     """Estimates the probability that each word of a translation is correct.
 
-    A token is correct if the edits to the reference would keep it. The run's probabilities are
+    A token is correct if the edits to the reference would keep it. The probabilities are
     calibrated by Platt scaling, fitted on its translations of the first validation sentences.
 
     Args:
-        run: The run.
+        trained: The model with its guide and vocabularies.
+        valid: Validation sentences, for fitting the Platt scaling.
         decoding: Options of the beam search; with ``draws``, probabilities are averaged over as
             many samples of the heads.
-        task: Index of the lines' task, if the run has tasks.
+        task: Index of the lines' task, if the model has tasks.
         seed: Seed of sampling.
 
     Raises:
-        ValueError: The run's input is speech, or its corpus is not available.
+        ValueError: The model's input is speech, or all its translations are empty.
     """
 
     def __init__(
-        self, run: Run, decoding: Decoding, task: int | None = None, seed: int = 0
+        self,
+        trained: TrainedModel,
+        valid: Part,
+        decoding: Decoding,
+        task: int | None = None,
+        seed: int = 0,
     ) -> None:
-        if isinstance(run.source, Positions):
-            raise ValueError(f"{run.path} has speech input: confidence is for translations of text")
-        self.run, self.task, self.seed = run, task, seed
+        check_has_text(trained)
+        self.trained, self.task, self.seed = trained, task, seed
         self.ensemble: Ensemble = (
-            HeadSamples(run.model, run.guide, decoding.draws)
+            HeadSamples(trained.model, trained.guide, decoding.draws)
             if decoding.draws
-            else SingleModel(run.model, run.guide)
+            else SingleModel(trained.model, trained.guide)
         )
-        self.platt_scaling = self._fit(decoding)
+        self.platt_scaling = self._fit(valid, decoding)
 
-    def _fit(self, decoding: Decoding) -> PlattScaling:
-        try:
-            part = self.run.corpus.valid
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"confidence is fitted on the run's validation text: {one_line_message(error)}"
-            ) from error
+    def _fit(self, part: Part, decoding: Decoding) -> PlattScaling:
         indices = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)
         part = part.take(indices[:FITTED_SENTENCES])
         tokens = translate_with_ensemble(self.ensemble, part, decoding, self.seed)
-        vocab_size = len(self.run.target)
+        vocab_size = len(self.trained.target)
         output = Output.of(self.ensemble, part, vocab_size, tokens, self.seed)
         if not len(output.correct):
-            raise ValueError(f"{self.run.path} writes empty translations: nothing can be fitted")
+            raise ValueError(
+                f"{self.trained.name} writes empty translations: nothing can be fitted"
+            )
         return fit_platt_scaling(output.log_prob, output.correct)
 
     def estimate(
@@ -95,7 +102,7 @@ class ConfidenceEstimator:
         Args:
             sentences: Lines in the source language.
             translations: A translation of each.
-            on_skip: Called for a line that is too long for the run; None raises an error.
+            on_skip: Called for a line that is too long for the model; None raises an error.
 
         Returns:
             The scores of each line; without a score for an empty line.
@@ -105,14 +112,14 @@ class ConfidenceEstimator:
             UnfinishedError: A line is too long.
         """
         encoded = encode_pairs(
-            self.run, sentences, translations, self.task, on_skip or raise_on_skip
+            self.trained, sentences, translations, self.task, on_skip or raise_on_skip
         )
         scores = self._estimate_part(encoded.part) if encoded.indices else []
         return encoded.scatter(scores, ConfidenceScores(None, []))
 
     def _estimate_part(self, part: Part) -> list[ConfidenceScores]:
         """Estimates the confidence of encoded lines."""
-        token_scores = score_tokens(self.ensemble, part, len(self.run.target), seed=self.seed)
+        token_scores = score_tokens(self.ensemble, part, len(self.trained.target), seed=self.seed)
         probability = self.platt_scaling(token_scores.by_temperature[1.0].log_prob)
         scores = []
         for index in range(len(part)):
@@ -120,7 +127,7 @@ class ConfidenceEstimator:
             tokens = token_scores.token[of_sentence].tolist()
             probabilities = probability[of_sentence]
             is_inner = np.array(tokens) != EOS
-            words = self.run.target.word_ids(tokens)
+            words = self.trained.target.word_ids(tokens)
             score = float(probabilities[is_inner].mean()) if is_inner.any() else None
             scores.append(ConfidenceScores(score, _min_of_words(words, probabilities.tolist())))
         return scores

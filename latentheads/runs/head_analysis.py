@@ -1,10 +1,9 @@
-"""Computes all measures of the heads of a run."""
+"""Computes all measures of the heads of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -38,9 +37,7 @@ from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
 from latentheads.names import ATTENTION_TYPES
 from latentheads.runs.parses import Parses
-
-if TYPE_CHECKING:
-    from latentheads.runs.run import Run
+from latentheads.runs.trained_model import TrainedModel
 
 __all__ = ["AnalysisOptions", "analyse_heads"]
 
@@ -85,26 +82,33 @@ class AnalysisOptions:
 
 
 def analyse_heads(
-    run: Run, part: Part, options: AnalysisOptions, parses: Parses | None = None, name: str = ""
+    trained: TrainedModel,
+    corpus: Corpus,
+    part: Part,
+    options: AnalysisOptions,
+    parses: Parses | None = None,
+    name: str = "",
 ) -> HeadReport:
-    """Computes all measures of the heads of a run, with the heads that its guide selects.
+    """Computes all measures of the heads of a model, with the heads that its guide selects.
 
     Args:
-        run: The run.
+        trained: The model with its guide and vocabularies.
+        corpus: Its corpus, for the frequencies of tokens.
         part: The sentences that are analysed.
         options: Options of the analysis.
         parses: Parsed sentences, for syntactic roles.
-        name: Name of the run in figures; by default its folder's name.
+        name: Name of the model in figures; by default its own name.
     """
-    with WithSelection(run.guide):
-        return _HeadAnalysis(run, part, options, parses, name or run.path.name).report()
+    with WithSelection(trained.guide):
+        return _HeadAnalysis(trained, corpus, part, options, parses, name or trained.name).report()
 
 
 @dataclass(frozen=True)
 class _HeadAnalysis:
     """The arguments of :func:`analyse_heads`, with one method per group of measures."""
 
-    run: Run
+    trained: TrainedModel
+    corpus: Corpus
     part: Part
     options: AnalysisOptions
     parses: Parses | None
@@ -113,7 +117,7 @@ class _HeadAnalysis:
     @property
     def guide(self) -> ModelGuide | None:
         """The guide that samples the heads; None for heads at their prior's location."""
-        return self.run.guide if self.options.draws else None
+        return self.trained.guide if self.options.draws else None
 
     def batches(
         self, stage: str, part: Part | None = None, repeats: int | None = None
@@ -126,15 +130,17 @@ class _HeadAnalysis:
 
     def report(self) -> HeadReport:
         """Computes all measures."""
-        model, guide, options = self.run.model, self.guide, self.options
+        model, guide, options = self.trained.model, self.guide, self.options
         recording = Recording(model)
         blocks = tuple(recording.attention_blocks)
         if not blocks:
-            raise ValueError(f"{self.run.path} has no attention: there are no weights to analyse")
+            raise ValueError(
+                f"{self.trained.name} has no attention: there are no weights to analyse"
+            )
         positional, rare = PositionalDetector(options.positional), {}
         types = {block.attention_type for block in blocks}
         for attention_type in (name for name in ATTENTION_TYPES if name in types):
-            ranks = _frequency_ranks(self.run.corpus, attention_type)
+            ranks = _frequency_ranks(self.corpus, attention_type)
             rare_words = RareWordDetector(ranks, options.top, options.rare)
             text = self.batches(f"roles of {attention_type}")
             detect(model, text, [positional, rare_words], attention_type, guide, options.seed)
@@ -160,14 +166,14 @@ class _HeadAnalysis:
         """Scores alignments and the best cross-attention; empty without gold links."""
         if not self.part.links:
             return ()
-        run, valid = self.run, self.run.corpus.valid.first(self.options.sentences)
-        aligned = aligns_with_text(run.model)
-        alignments = score_alignments(run.model, run.guide, self.part) if aligned else []
-        return (*alignments, *score_best_attention(run.model, valid, self.part, run.guide))
+        trained, valid = self.trained, self.corpus.valid.first(self.options.sentences)
+        aligned = aligns_with_text(trained.model)
+        alignments = score_alignments(trained.model, trained.guide, self.part) if aligned else []
+        return (*alignments, *score_best_attention(trained.model, valid, self.part, trained.guide))
 
     def shuffle_targets(self) -> ShuffledTarget | None:
         """Computes the loss of the bound if the guide is conditioned on shuffled targets."""
-        model, guide = self.run.model, self.run.guide
+        model, guide = self.trained.model, self.trained.guide
         if len(self.part) < 2 or not (samples_alignments(model) or guide.is_target_conditioned):
             return None
         return shuffled_target(model, guide, self.part, self.options.seed)
@@ -178,11 +184,13 @@ class _HeadAnalysis:
         sentences = options.sentences if options.relevance is None else options.relevance
         if not sentences:
             return None
-        return relevance(self.run.model, self.batches("relevance", self.part.first(sentences), 1))
+        return relevance(
+            self.trained.model, self.batches("relevance", self.part.first(sentences), 1)
+        )
 
     def syntactic_heads(self) -> SyntacticHeads | None:
         """Finds syntactic heads; None without parses or without self-attention over them."""
-        parses, options, model = self.parses, self.options, self.run.model
+        parses, options, model = self.parses, self.options, self.trained.model
         attention_type = ATTENTION_TYPES[1 if self.part.sources is None else 0]
         types = {block.attention_type for block in Recording(model).attention_blocks}
         if parses is None or attention_type not in types:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,7 @@ from latentheads.batch import EOS, UNK
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.grammar import ENGLISH, Arc
 from latentheads.corpora.vocabulary import Tagged
-
-if TYPE_CHECKING:
-    from latentheads.runs.run import Run
+from latentheads.runs.trained_model import TrainedModel
 
 __all__ = ["Parses", "grammar_parses", "parsed_part"]
 
@@ -53,22 +50,22 @@ def grammar_parses(part: Part, corpus: Corpus) -> Parses | None:
     return Parses(part.take(indices), arcs, None, "the grammar")
 
 
-def parsed_part(parsed: Sequence[ParsedSentence], run: Run, name: str) -> Parses:
+def parsed_part(parsed: Sequence[ParsedSentence], trained: TrainedModel, name: str) -> Parses:
     """Encodes the sentences of a CoNLL-U file, with empty targets for a translation model."""
-    vocabulary = run.source or run.target
+    vocabulary = trained.source or trained.target
     if isinstance(vocabulary, Tagged):
-        raise ValueError(f"{run.path} has several target languages: --conllu is for one alone")
-    if run.settings.data.lowercase:
+        raise ValueError(f"{trained.name} has several target languages: --conllu is for one alone")
+    if trained.data.lowercase:
         parsed = [replace(s, words=tuple(map(str.lower, s.words))) for s in parsed]
     try:
         rows, words = encode_parsed(parsed, vocabulary, vocabulary.tokenised)
     except ValueError as reason:
         raise ValueError(f"{name}, {reason}") from reason
-    max_length = run.settings.data.max_line or int(rows.lengths.max(initial=0))
+    max_length = trained.data.max_line or int(rows.lengths.max(initial=0))
     for index in np.flatnonzero(rows.lengths > max_length).tolist():
         tokens = f"{rows.lengths[index]:,} tokens, more than max_line {max_length:,}"
         raise ValueError(f"{name}, sentence {index + 1}: {tokens}")
     arcs = [sentence.arcs for sentence in parsed]
-    if run.source is None:
+    if trained.source is None:
         return Parses(Part(rows, None), arcs, words, name)
     return Parses(Part(Rows.of([[EOS]] * len(rows)), rows), arcs, words, name)

@@ -1,68 +1,60 @@
-"""A run that was trained: its model and guide, its translations, texts and results."""
+"""A run: its settings, model, guide, corpus and results, with methods for using the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from latentheads.analysis.head_report import HeadReport
 from latentheads.batch import Batch
-from latentheads.checks import check_choice, check_least, check_seed
-from latentheads.corpora import Corpus, Part, Rows, Vocabulary
-from latentheads.corpora.batches import collate
-from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.checks import check_choice
+from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.text import PARTS
-from latentheads.decoding.translate import Decoding, translate_part
+from latentheads.decoding.translate import Decoding
+from latentheads.errors import one_line_message
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.alignment import Link
 from latentheads.model import Decoder
-from latentheads.noise import fixed_noise
-from latentheads.runs.alignment import align_lines, check_alignments
+from latentheads.runs.alignment import align_texts
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
-from latentheads.runs.generation import (
-    Sampling,
-    check_ensemble,
-    check_outputs_vary,
-    continue_text,
-    encode_sources,
-    list_texts,
-    raise_on_skip,
-    sample_repeatedly,
-    select_task,
-    translate_lines,
-)
+from latentheads.runs.generation import Sampling, generate_texts, translate_texts
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
 from latentheads.runs.parses import grammar_parses
 from latentheads.runs.results import Results
 from latentheads.runs.sampling_checks import check_is_stochastic
+from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.settings import Settings
-from latentheads.runs.transcription import check_is_speech, load_audio_files, transcribe_audio
+from latentheads.runs.trained_model import TrainedModel
+from latentheads.runs.transcription import transcribe_files
 from latentheads.values import make_group
+
+if TYPE_CHECKING:
+    from latentheads.runs.confidence import ConfidenceEstimator
 
 __all__ = ["Run", "check_own_corpus", "check_vocabulary", "has_same_vocabulary"]
 
 
 @dataclass(eq=False, repr=False)
 class Run:
-    """What a run folder holds.
+    """The content of a run folder.
 
     Attributes:
-        path: The folder.
-        settings: Everything that says what the run is.
+        path: The run folder.
+        settings: All settings of the run.
         target: Target vocabulary.
         source: Source vocabulary; None for a language model.
-        model: With its weights, in evaluation mode.
-        guide: The same.
-        step: Updates that the weights have seen.
-        heads: The heads of every block that stayed, by their places in the whole network; None of a
-            run that was not pruned.
-        given: The corpus, where the reader has given it.
-        averaged: How many checkpoints its weights are the average of; 0: they are those of one.
+        model: The model with its weights, in evaluation mode.
+        guide: The guide, in evaluation mode.
+        step: The training step of the weights.
+        heads: The remaining heads of every block of a pruned run, by their indices in the unpruned
+            network; otherwise None.
+        given: A corpus supplied by the user.
+        averaged: Number of checkpoints whose average the weights are; 0: a single checkpoint.
     """
 
     path: Path
@@ -77,17 +69,24 @@ class Run:
     averaged: int = 0
 
     def __repr__(self) -> str:
-        sizes = (sum(p.numel() for p in each.parameters()) for each in (self.model, self.guide))
+        modules = (self.model, self.guide)
+        sizes = (sum(p.numel() for p in module.parameters()) for module in modules)
         counts = " + ".join(f"{size:,}" for size in sizes)
         title = f"{self.settings.title}, step {self.step:,}, {counts} parameters"
         return f"Run({str(self.path)!r}: {title})"
 
+    @property
+    def trained_model(self) -> TrainedModel:
+        """The model with its guide and vocabularies, as functions outside the run take it."""
+        data, name = self.settings.data, str(self.path)
+        return TrainedModel(self.model, self.guide, self.target, self.source, data, name)
+
     @cached_property
     def corpus(self) -> Corpus:
-        """The corpus, made when it is first asked for.
+        """The corpus, made on first access.
 
         Raises:
-            ValueError: It was made by hand, or its text has changed since.
+            ValueError: It was user-supplied, or its text has changed since.
         """
         if self.given is not None:
             return self.given
@@ -95,24 +94,24 @@ class Run:
             raise ValueError(f"{self.path} was trained on a corpus made by hand: give corpus")
         try:
             corpus = self.settings.data.load(keep=False)
-        except ValueError as reason:
-            raise ValueError(f"{self.path}: its corpus cannot be made again: {reason}") from reason
+        except ValueError as error:
+            raise ValueError(f"{self.path}: its corpus cannot be made again: {error}") from error
         check_own_corpus(self, corpus)
         return corpus
 
     @cached_property
     def results(self) -> Results | None:
-        """What the run reported; None where it is not finished."""
+        """The results of a finished run; otherwise None."""
         return read_results(self.path)
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
-        """What was noted at every evaluation while it trained."""
+        """The metrics of every validation during training."""
         return read_metrics(self.path)
 
     @property
     def block(self) -> int:
-        """Tokens of the blocks of a running text; 0 for sentences."""
+        """The block size of running text; 0 for sentences."""
         return self.settings.data.block
 
     @overload
@@ -135,39 +134,25 @@ class Run:
         others: Sequence[Run] = (),
         **decoding: Any,
     ) -> list[str] | list[list[str]]:
-        """Translates sentences.
+        """Translates sentences, as the test part was translated.
 
-        Args:
-            sentences: Texts.
-            number: 0: each is translated as the run's test part was. More: the number of
-                translations of each, every one with heads drawn anew.
-            direction: Of a run with several tasks: which, as en-de, de or bible:en-de.
-            seed: Of the draws.
-            others: Runs of the same corpus that write with it, by the mean law of all, each with
-                its heads at their prior's location.
-            **decoding: Other options than the run's own, those of
-                :class:`latentheads.decoding.translate.Decoding`, such as ``beam``, or ``draws``,
-                over which one translation averages.
-
-        Returns:
-            A translation of each sentence, or a list of them with a number.
-
-        Raises:
-            ValueError: An option is none, the run is a language model or draws nothing for a
-                number, or the runs cannot write together.
-            UnfinishedError: A sentence is too long for the run or for the machine.
+        Arguments are those of :func:`~latentheads.runs.generation.translate_texts`. ``decoding``
+        overrides the run's :class:`~latentheads.decoding.translate.Decoding`, as with ``beam=5``.
         """
-        lines = list_texts("sentences", sentences)
-        check_least({"number": number}, number=0)
-        check_seed(seed)
-        task = select_task(self, direction)
-        if number and others:
-            raise ValueError(f"number must be 0 where several runs write together, got {number}")
-        chosen = self._decode_with(decoding, number)
-        check_ensemble(self, others, chosen)
-        write = partial(translate_lines, self, lines, chosen, task, others=others)
-        with fixed_noise(seed, self.model.device):
-            return sample_repeatedly(write, number) if number else write()
+        if isinstance(others, Run):
+            raise ValueError("others must be a list of runs, got one run")
+        for other in others:
+            if not isinstance(other, Run):
+                raise ValueError(f"others must be runs, got {type(other).__name__}")
+        return translate_texts(
+            self.trained_model,
+            sentences,
+            self._make_decoding(decoding, number),
+            number,
+            direction=direction,
+            seed=seed,
+            others=[other.trained_model for other in others],
+        )
 
     @overload
     def transcribe(
@@ -188,66 +173,53 @@ class Run:
         seed: int = 0,
         **decoding: Any,
     ) -> list[str] | list[list[str]]:
-        """Writes what is said in files of sound, or its translation, as the run was trained.
+        """Transcribes or translates audio files, as the run was trained.
 
-        Args:
-            files: Wav, FLAC, Ogg, Opus, MP3, ...
-            number: 0: each is transcribed as the run's test part was. More: the number of
-                transcripts of each, every one with heads drawn anew.
-            direction: Of a run with several tasks: which, as de, de-en or ann:en.
-            seed: Of the draws.
-            **decoding: Other options than the run's own, those of
-                :class:`latentheads.decoding.translate.Decoding`, such as ``beam``, or ``draws``,
-                over which one transcript averages.
-
-        Returns:
-            A transcript of each file, or a list of them with a number.
-
-        Raises:
-            ValueError: An option is none, or the run reads text or draws nothing for a number.
-            UnfinishedError: A file cannot be heard, or is too long for the run or the machine.
+        Arguments are those of :func:`~latentheads.runs.transcription.transcribe_files`.
+        ``decoding`` overrides the run's :class:`~latentheads.decoding.translate.Decoding`.
         """
-        check_least({"number": number}, number=0)
-        check_seed(seed)
-        check_is_speech(self)
-        chosen = self._decode_with(decoding, number)
-        heard = load_audio_files(self, files, task=select_task(self, direction))
-        write = partial(transcribe_audio, self, heard, chosen)
-        with fixed_noise(seed, self.model.device):
-            return sample_repeatedly(write, number) if number else write()
+        return transcribe_files(
+            self.trained_model,
+            files,
+            self._make_decoding(decoding, number),
+            number,
+            direction=direction,
+            seed=seed,
+        )
 
-    def _decode_with(self, options: dict[str, Any], number: int) -> Decoding:
-        """The run's own decoding with some options changed; a number of texts is of one draw."""
-        anew = {"draws": 1} if number else {}
-        found = make_group(Decoding, asdict(self.settings.decode) | anew | options)
+    def _make_decoding(self, options: dict[str, Any], number: int) -> Decoding:
+        """The run's decoding options with some overridden; one sample for several outputs."""
+        defaults = asdict(self.settings.decode) | ({"draws": 1} if number else {})
+        decoding = make_group(Decoding, defaults | options)
         if options.get("draws"):
-            check_is_stochastic([self], "draws", ("heads", "selections"))
-        if number:
-            check_outputs_vary(self, found)
-        return found
+            check_is_stochastic([self.trained_model], "draws", ("heads", "selections"))
+        return decoding
 
     def align(
         self, sentences: Iterable[str], translations: Iterable[str], *, direction: str | None = None
     ) -> list[list[Link]]:
-        """Links the words of sentences with those of their translations, by the exact posterior.
+        """Aligns words; see :func:`latentheads.runs.alignment.align_texts`."""
+        return align_texts(self.trained_model, sentences, translations, direction=direction)
 
-        Args:
-            sentences: Texts.
-            translations: A translation of each: the run's own, or any other.
-            direction: Of a run with several tasks: which, as en-de, de or bible:en-de.
-
-        Returns:
-            For each sentence pairs of places of its words and of its translation's, from 0, in
-            order; see :func:`latentheads.runs.alignment.align_lines`. A line of Pharaoh's format is
-            what :func:`latentheads.metrics.alignment.write_pharaoh` makes of them.
+    def confidence_estimator(
+        self, decoding: Decoding | None = None, task: int | None = None, seed: int = 0
+    ) -> ConfidenceEstimator:
+        """Makes a confidence estimator, calibrated on the validation part.
 
         Raises:
-            ValueError: The run has no alignments, or there are not as many translations.
-            UnfinishedError: A sentence is too long for the run or for the machine.
+            ValueError: The run's input is speech, or its corpus is not available.
         """
-        check_alignments(self)
-        found = align_lines(self, sentences, translations, select_task(self, direction))
-        return [sorted(links) for links in found]
+        from latentheads.runs.confidence import ConfidenceEstimator, check_has_text
+
+        check_has_text(self.trained_model)
+        try:
+            valid = self.corpus.valid
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"confidence is fitted on the run's validation text: {one_line_message(error)}"
+            ) from error
+        decoding = decoding or self.settings.decode
+        return ConfidenceEstimator(self.trained_model, valid, decoding, task, seed)
 
     def read_sentence(
         self,
@@ -257,44 +229,11 @@ class Run:
         direction: str | None = None,
         seed: int = 0,
     ) -> Batch:
-        """A batch of one sentence with its translation, where the model is, as pictures read it.
-
-        Args:
-            sentence: A source sentence, a file of sound where the run hears, or a language model's
-                own text.
-            target: The translation; when not given, the run's own. A language model has none.
-            direction: Of a run with several tasks: which, as en-de, de or bible:en-de.
-            seed: Of the draws, where the run's own decoding takes any.
-
-        Raises:
-            ValueError: The sentence is empty, or the run has no such direction, or no target.
-            UnfinishedError: It cannot be heard, or is too long for the run or for the machine.
-        """
-        check_seed(seed)
-        if not isinstance(sentence, str | Path if self.settings.data.is_speech else str):
-            raise ValueError(f"sentence must be a text, got {type(sentence).__name__}")
-        if not isinstance(target, str | None):
-            raise ValueError(f"target must be a text, got {type(target).__name__}")
-        if self.source is None:
-            if target is not None or direction is not None:
-                raise ValueError(f"{self.path} is a language model: drop target and direction")
-            part = Part(Rows.of([self.target.encode(sentence)]), None)
-            return collate(part, [0]).to(self.model.device)
-        part = self._encode(sentence, select_task(self, direction))
-        if target is None:
-            decoding = self.settings.decode
-            with fixed_noise(seed, self.model.device):
-                (target,) = translate_part(self.model, self.guide, self.target, part, decoding)
-        told = replace(part, targets=self.target.encode_all([target]))
-        return collate(told, [0]).to(self.model.device)
-
-    def _encode(self, sentence: str, task: int | None) -> Part:
-        """A sentence, or a file of sound where the run hears, without a target of its own."""
-        if isinstance(self.source, Positions):
-            return load_audio_files(self, [sentence], task=task).part
-        if not sentence.strip():
-            raise ValueError(f"sentence must hold a word, got {sentence!r}")
-        return encode_sources(self, [sentence], task, raise_on_skip).part
+        """A batch of one sentence; see :func:`latentheads.runs.sentence.encode_sentence`."""
+        decoding = self.settings.decode
+        return encode_sentence(
+            self.trained_model, sentence, target, decoding, direction=direction, seed=seed
+        )
 
     @overload
     def generate(self, prompt: str = "", number: Literal[0] = 0, **options: Any) -> str: ...
@@ -305,41 +244,23 @@ class Run:
     def generate(
         self, prompt: str = "", number: int = 0, *, seed: int = 0, **sampling: Any
     ) -> str | list[str]:
-        """Continues a text with tokens drawn one after another.
+        """Samples one continuation of a prompt, or a list of them with a number.
 
-        Args:
-            prompt: What the text begins with.
-            number: 0: one text. More: a list of so many.
-            seed: Of all draws.
-            **sampling: How, options of :class:`latentheads.runs.generation.Sampling`, such as
-                ``length``, ``temperature``, ``top_k``, and ``drawn`` for heads that are drawn too.
-
-        Returns:
-            A text, or a list of them with a number.
-
-        Raises:
-            ValueError: The prompt is no text, an option is none or acts on nothing, or the run is a
-                translation.
+        ``sampling`` are options of :class:`~latentheads.runs.generation.Sampling`, such as
+        ``length`` and ``temperature``; see :func:`~latentheads.runs.generation.generate_texts`.
         """
-        if not isinstance(prompt, str):
-            raise ValueError(f"prompt must be one text, got {prompt!r}")
-        check_least({"number": number}, number=0)
-        check_seed(seed)
-        how = make_group(Sampling, sampling)
-        if how.drawn:
-            check_is_stochastic([self], "drawn")
-        with fixed_noise(seed, self.model.device):
-            texts = list(continue_text(self, how, prompt, number or 1))
+        options = make_group(Sampling, sampling)
+        texts = generate_texts(self.trained_model, prompt, options, number or 1, seed=seed)
         return texts if number else texts[0]
 
     def evaluate(
         self, part: Literal["train", "valid", "test"] = "test", samples: int | None = None
     ) -> Report:
-        """The bound of a part of the corpus and its company, as the run reports them.
+        """Evaluates the bound and the other metrics on a part of the corpus.
 
         Args:
-            part: Which.
-            samples: Draws of each sentence; the run's own number when not given.
+            part: The part.
+            samples: Samples of the latents for each sentence; by default the run's own number.
 
         Raises:
             ValueError: There is no such part.
@@ -350,27 +271,25 @@ class Run:
         return evaluate(self.model, self.guide, text, number, self.settings.seed)
 
     def read_heads(
-        self, part: Literal["train", "valid", "test"] = "valid", **reading: Any
+        self, part: Literal["train", "valid", "test"] = "valid", **options: Any
     ) -> HeadReport:
-        """Reads the heads in every way: :func:`latentheads.plot.draw_maps` and its kin draw it.
+        """Analyses the heads on a part of the corpus, for :func:`latentheads.plot.draw_maps`.
 
-        Args:
-            part: The part of the corpus that is read.
-            **reading: Options of :class:`latentheads.runs.head_analysis.AnalysisOptions`, such
-                as ``sentences``, or ``draws``; dependencies are known of the grammar.
+        ``options`` are those of :class:`~latentheads.runs.head_analysis.AnalysisOptions`.
 
         Raises:
-            ValueError: There is no such part, an option is none, no head attends, or ``draws`` is
-                given and no head is drawn.
+            ValueError: There is no such part, an option is invalid or has no effect, or the model
+                has no attention heads.
         """
         check_choice("part", part, PARTS)
-        how = make_group(AnalysisOptions, reading)
-        if how.draws:
-            check_is_stochastic([self], "draws", ("heads", "alignments"))
-        text = getattr(self.corpus, part).first(how.sentences)
-        of_grammar = self.settings.data.has_parses
-        parses = grammar_parses(text, self.corpus) if of_grammar else None
-        return analyse_heads(self, text, how, parses)
+        analysis = make_group(AnalysisOptions, options)
+        if analysis.draws:
+            check_is_stochastic([self.trained_model], "draws", ("heads", "alignments"))
+        text = getattr(self.corpus, part).first(analysis.sentences)
+        is_grammar = self.settings.data.has_parses
+        parses = grammar_parses(text, self.corpus) if is_grammar else None
+        model, name = self.trained_model, self.path.name
+        return analyse_heads(model, self.corpus, text, analysis, parses, name)
 
 
 def has_same_vocabulary(run: Run, corpus: Corpus) -> bool:

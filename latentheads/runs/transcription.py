@@ -1,4 +1,4 @@
-"""Transcription of audio files by a speech run, with the time of each word."""
+"""Transcription of audio files by a speech model, with the time of each word."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from latentheads.analysis.alignments import alignment_distributions
 from latentheads.batch import Batch
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora.multi_task import tag_of
 from latentheads.corpora.speech.audio import load_features_for_run
@@ -24,11 +25,15 @@ from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.errors import UnfinishedError, one_line_message
 from latentheads.layers.subsampler import FACTOR
-from latentheads.runs.generation import EncodedInputs
+from latentheads.noise import fixed_noise
+from latentheads.runs.generation import (
+    EncodedInputs,
+    check_outputs_vary,
+    sample_repeatedly,
+    select_task,
+)
+from latentheads.runs.trained_model import TrainedModel
 from latentheads.values import shown
-
-if TYPE_CHECKING:
-    from latentheads.runs.run import Run
 
 __all__ = [
     "AudioInput",
@@ -37,6 +42,7 @@ __all__ = [
     "load_audio_files",
     "time_words",
     "transcribe_audio",
+    "transcribe_files",
 ]
 
 
@@ -64,17 +70,17 @@ class TimedWord:
     seconds: float
 
 
-def check_is_speech(run: Run) -> Positions:
-    """Checks that a run's input is speech; returns its source.
+def check_is_speech(trained: TrainedModel) -> Positions:
+    """Checks that a model's input is speech; returns its source.
 
     Raises:
         ValueError: Its input is text.
     """
-    if run.source is None:
-        raise ValueError(f"{run.path} is a language model: it has no speech input")
-    if not isinstance(run.source, Positions):
-        raise ValueError(f"{run.path} has text input: use translate")
-    return run.source
+    if trained.source is None:
+        raise ValueError(f"{trained.name} is a language model: it has no speech input")
+    if not isinstance(trained.source, Positions):
+        raise ValueError(f"{trained.name} has text input: use translate")
+    return trained.source
 
 
 def _list_files(files: Any) -> list[str | Path]:
@@ -95,24 +101,27 @@ def _list_files(files: Any) -> list[str | Path]:
 
 
 def load_audio_files(
-    run: Run, files: Iterable[str | Path], on_skip: OnSkip | None = None, task: int | None = None
+    trained: TrainedModel,
+    files: Iterable[str | Path],
+    on_skip: OnSkip | None = None,
+    task: int | None = None,
 ) -> AudioInput:
     """Computes the features of audio files.
 
     Args:
-        run: A speech run.
+        trained: A speech model.
         files: Wav, FLAC, Ogg, Opus, MP3, ...
         on_skip: Called for a file that cannot be used, such as a silent one, or that does not fit
             into memory; None raises an error.
-        task: Index of the files' task, if the run has tasks.
+        task: Index of the files' task, if the model has tasks.
 
     Raises:
-        ValueError: The run's input is text, or files are not a list of names.
+        ValueError: The model's input is text, or files are not a list of names.
         UnfinishedError: A file cannot be used.
     """
     files = _list_files(files)
-    source, on_skip = check_is_speech(run), on_skip or partial(_raise_on_skipped_file, files)
-    longest, features, indices = run.settings.data.max_seconds, [], []
+    source, on_skip = check_is_speech(trained), on_skip or partial(_raise_on_skipped_file, files)
+    longest, features, indices = trained.data.max_seconds, [], []
     for index, file in enumerate(files):
         try:
             features.append(load_features_for_run(Path(file), source.filterbank, longest))
@@ -122,11 +131,11 @@ def load_audio_files(
     frames = pack_frames(features, source.filterbank.bins)
     rows = source.rows(frames)
     part = Part(rows, rows, frames=frames)
-    mixture = run.settings.data.mixture
+    mixture = trained.data.mixture
     if mixture is not None and task is not None:
         part = replace(part, task=np.full(len(rows), task, np.int32), mixture=mixture)
-        if isinstance(run.target, Tagged):
-            tag = tag_of(run.target, mixture.tasks[task])
+        if isinstance(trained.target, Tagged):
+            tag = tag_of(trained.target, mixture.tasks[task])
             part = replace(part, tags=np.full(len(rows), tag, np.int32))
     return AudioInput(part, indices, len(files), files)
 
@@ -137,54 +146,94 @@ def _raise_on_skipped_file(files: Sequence[str | Path], index: int, reason: str)
 
 
 def transcribe_audio(
-    run: Run, audio: AudioInput, decoding: Decoding, on_skip: OnSkip | None = None
+    trained: TrainedModel, audio: AudioInput, decoding: Decoding, on_skip: OnSkip | None = None
 ) -> list[str]:
     """Transcribes or translates each file; texts of skipped files are empty.
 
     Whitespace around a text is stripped, since a character model may generate it.
 
     Args:
-        run: A speech run.
+        trained: A speech model.
         audio: The result of :func:`load_audio_files`.
         decoding: Options of the beam search.
         on_skip: Called for a file that does not fit into memory; None raises an error.
     """
-    texts = audio.translate(run, decoding, on_skip or partial(_raise_on_skipped_file, audio.files))
+    texts = audio.translate(
+        trained, decoding, on_skip or partial(_raise_on_skipped_file, audio.files)
+    )
     return [line.strip() for line in texts]
 
 
+def transcribe_files(
+    trained: TrainedModel,
+    files: Iterable[str | Path],
+    decoding: Decoding,
+    number: int = 0,
+    *,
+    direction: str | None = None,
+    seed: int = 0,
+) -> list[str] | list[list[str]]:
+    """Transcribes or translates audio files.
+
+    Args:
+        trained: A speech model.
+        files: Wav, FLAC, Ogg, Opus, MP3, ...
+        decoding: Options of the beam search.
+        number: 0: one transcript of each. More: this number of transcripts of each, every one with
+            newly sampled heads.
+        direction: The task of a model with several tasks, as de, de-en or ann:en.
+        seed: Seed of sampling.
+
+    Returns:
+        A transcript of each file, or a list of them with a number.
+
+    Raises:
+        ValueError: The model's input is text, or it has nothing to sample for a number.
+        UnfinishedError: A file cannot be used, or is too long for the model or for memory.
+    """
+    check_least({"number": number}, number=0)
+    check_seed(seed)
+    check_is_speech(trained)
+    if number:
+        check_outputs_vary(trained, decoding)
+    audio = load_audio_files(trained, files, task=select_task(trained, direction))
+    generate = partial(transcribe_audio, trained, audio, decoding)
+    with fixed_noise(seed, trained.model.device):
+        return sample_repeatedly(generate, number) if number else generate()
+
+
 def time_words(
-    run: Run, audio: AudioInput, texts: Sequence[str], on_skip: OnSkip | None = None
+    trained: TrainedModel, audio: AudioInput, texts: Sequence[str], on_skip: OnSkip | None = None
 ) -> list[list[TimedWord]]:
     """Computes the time of each word from the exact posterior of the alignments.
 
     Args:
-        run: A speech run with latent alignments.
+        trained: A speech model with latent alignments.
         audio: The result of :func:`load_audio_files`.
         texts: The transcript of each file.
         on_skip: As for :func:`transcribe_audio`.
     """
     on_skip = on_skip or partial(_raise_on_skipped_file, audio.files)
-    targets = run.target.encode_all(texts[index] for index in audio.indices)
+    targets = trained.target.encode_all(texts[index] for index in audio.indices)
     with_targets = replace(audio, part=replace(audio.part, targets=targets))
-    return with_targets.map_batches(partial(_time_batch, run), [], on_skip)
+    return with_targets.map_batches(partial(_time_batch, trained), [], on_skip)
 
 
-def _time_batch(run: Run, batch: Batch) -> list[list[TimedWord]]:
-    posteriors = alignment_distributions(run.model, run.guide, batch).posterior
+def _time_batch(trained: TrainedModel, batch: Batch) -> list[list[TimedWord]]:
+    posteriors = alignment_distributions(trained.model, trained.guide, batch).posterior
     return [
-        _time_sentence(run, batch.target[index].tolist(), posterior.mean(0))
+        _time_sentence(trained, batch.target[index].tolist(), posterior.mean(0))
         for index, posterior in enumerate(posteriors)
     ]
 
 
 def _time_sentence(
-    run: Run, tokens: list[int], posterior: Float[Tensor, "target key"]
+    trained: TrainedModel, tokens: list[int], posterior: Float[Tensor, "target key"]
 ) -> list[TimedWord]:
     """The words of a sentence with the first position that one of their tokens is aligned with."""
-    words, starts = run.target.decode(tokens).split(), dict[int, int]()
+    words, starts = trained.target.decode(tokens).split(), dict[int, int]()
     positions = posterior.argmax(-1).tolist()
-    for token, word in enumerate(run.target.word_ids(tokens)):
+    for token, word in enumerate(trained.target.word_ids(tokens)):
         if word is not None:
             starts[word] = min(positions[token], starts.get(word, positions[token]))
     return [

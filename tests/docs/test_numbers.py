@@ -327,12 +327,12 @@ def test_gaps_of_guides_are_those_of_their_runs(heading: str, file: str) -> None
     runs, text = defaultdict(list), section("alignments", heading)
     for run in runs_in("alignments", file):
         figures = [float(run[name]) for name in ("elbo", "kl", "gap")]
-        runs[run["model"], run["guide"], run["reads"]].append(figures)
+        runs[run["model"], run["guide"], run["condition_on"]].append(figures)
     rows = {}
     for name, of, *cells in rows_of(text):
         model = of or model  # a row without is of the model above
-        reads = next(READ[word] for word in READ if word in name)
-        rows[model.split(",")[0], label(name).split(":")[0], reads] = cells
+        condition_on = next(READ[word] for word in READ if word in name)
+        rows[model.split(",")[0], label(name).split(":")[0], condition_on] = cells
         bound, _, gap = (float([*numbers(cell), "0"][0]) for cell in cells)
         assert bound + gap == pytest.approx(float(numbers(model)[0]), abs=1.5e-4)
     assert set(runs) <= set(rows)
@@ -342,7 +342,9 @@ def test_gaps_of_guides_are_those_of_their_runs(heading: str, file: str) -> None
     ahead = re.findall(r"(\w+)`? is (?:not )?ahead of [^.]*?(-?\.\d+ \[[^]]*\])", text)
     assert len(ahead) == 2
     for name, cell in ahead:
-        (model,) = (of for of, guide, reads in runs if (guide, reads) == (name, "target"))
+        (model,) = (
+            of for of, guide, condition_on in runs if (guide, condition_on) == (name, "target")
+        )
         gaps = ([run[2] for run in runs[model, each, "target"]] for each in ("mean-field", name))
         check_spread(cell, *gaps)
 

@@ -96,7 +96,12 @@ def test_a_run_prints_what_is_exact(base: Path) -> None:
 
 def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "ladder"
-    words = ("--guide=cascaded", "--guide.reads=prefix", "--train_only=guide", f"--start={base}")
+    words = (
+        "--guide=cascaded",
+        "--guide.condition_on=prefix",
+        "--train_only=guide",
+        f"--start={base}",
+    )
     blocks = ("--alignments.blocks=2", "--alignments.width=4", "--out", str(out))
     done = inside("run.py", *QUICK, *words, *blocks)
     assert done.returncode == 0, done.stderr
@@ -259,7 +264,7 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
         ("--guide=cascaded --loss=TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this"),
         ("--recipe=cascaded --loss=Trace_ELBO --train.kl=sampled", "such options, not Trace_ELBO"),
         ("--loss=iwae --loss_samples=1", "loss_samples must be at least 2, got 1"),
-        ("--alignments.blocks=1 --guide=cascaded --guide.reads=everything", "reads"),
+        ("--alignments.blocks=1 --guide=cascaded --guide.condition_on=everything", "condition_on"),
     ],
 )
 def test_a_mistake_costs_one_line(words: str, said: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from latentheads.runs import generation
 from tests.experiments.processes import ended, talking
 from tests.experiments.programs import SHORT, SMALL, assert_one_line, inside, status_of
 from tests.latentheads.runs.trained import train
+from tests.typechecking import unchecked
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -262,7 +263,6 @@ def test_subwords_stand_behind_the_very_prompt(
     lowercase: bool, tokenised: bool, prompt: str
 ) -> None:
     from latentheads.runs.generation import Sampling, continue_text
-    from latentheads.runs.run import Run
 
     target = pieces(lowercase=lowercase, tokenised=tokenised)
     given: list[list[int]] = []
@@ -271,10 +271,10 @@ def test_subwords_stand_behind_the_very_prompt(
         given.extend(map(list, prompts))
         return [target.encode("old men") for _ in prompts]
 
-    loaded: Any = Mock(spec=Run, target=target, block=0)
+    trained: Any = Mock(target=target, data=Mock(block=0))
     sampling: Any = Mock(spec=Sampling)
     sampling.sample = draw
-    found = list(continue_text(loaded, sampling, prompt, 2))
+    found = list(unchecked(continue_text)(trained, sampling, prompt, 2))
     assert found == [f"{prompt} old men" if prompt else "old men"] * 2
     assert given == [target.encode(prompt)[:-1]] * 2
 

@@ -96,7 +96,7 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
     assert opened.transcribe([sound]) == [first]
     assert opened.transcribe(iter([sound])) == [first]
     with pytest.raises(ValueError, match="files must be names of files, got 3"):
-        unchecked(load_audio_files)(opened, [3])
+        unchecked(load_audio_files)(opened.trained_model, [3])
     with pytest.raises(ValueError, match="files must be a list of files, got one"):
         opened.transcribe(str(sound))
 
@@ -231,4 +231,4 @@ def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:
         (Words([]), "has text input: use translate$"),
     ):
         with pytest.raises(ValueError, match=said):
-            check_is_speech(replace(lh.load_run(run), source=source))
+            check_is_speech(replace(lh.load_run(run), source=source).trained_model)

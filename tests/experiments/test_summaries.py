@@ -49,7 +49,9 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     long, short = "the gap of the gap of the gap", loaded.source.encode("the gap of the gap")[:3]
     head = loaded.source.decode([*short])
     decoding = loaded.settings.decode
-    assert translate_lines(loaded, [long], decoding) == translate_lines(loaded, [head], decoding)
+    assert translate_lines(loaded.trained_model, [long], decoding) == translate_lines(
+        loaded.trained_model, [head], decoding
+    )
 
 
 def test_a_tab_in_a_line_of_training_ends_nothing_beside_references(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.tiny import jiggle
 LEARNED = ("mean-field", "autoregressive", "cascaded")
 
 
-def attach(name: str, model: Any, reads: str = "target", size: float = 0.3) -> Any:
-    options = {"reads": reads} if name in LEARNED else {}
+def attach(name: str, model: Any, condition_on: str = "target", size: float = 0.3) -> Any:
+    options = {"condition_on": condition_on} if name in LEARNED else {}
     guide = GUIDES[name](model, **options).double()
     return jiggle(guide, size).eval()

@@ -39,18 +39,18 @@ from tests.typechecking import unchecked
 READS = ("source", "prefix", "target")
 PAIRS = [
     *((shape, name, "target") for shape, name in product(SHAPES, GUIDES)),
-    *(("two blocks", name, reads) for name, reads in product(LEARNED, READS[:2])),
+    *(("two blocks", name, condition_on) for name, condition_on in product(LEARNED, READS[:2])),
 ]
 every_kind = pytest.mark.parametrize("kind", ALIGNED_KINDS)
 
 
 @every_kind
-@pytest.mark.parametrize(("shape", "name", "reads"), PAIRS)
+@pytest.mark.parametrize(("shape", "name", "condition_on"), PAIRS)
 def test_a_bound_lacks_its_gap_of_the_exact_log_p(
-    shape: str, name: str, reads: str, kind: str, batch: Batch
+    shape: str, name: str, condition_on: str, kind: str, batch: Batch
 ) -> None:
     model = aligned(SHAPES[shape], kind=kind)
-    guide = attach(name, model, reads)
+    guide = attach(name, model, condition_on)
     found = terms(model, guide, batch)
     assert found.enumeration is not None
     exact, gap = found.enumeration.log_evidence, sum(found.enumeration.gap().values())
@@ -100,16 +100,16 @@ def test_training_makes_no_scores_a_second_time(
 
 
 @pytest.mark.parametrize("objective", ["bound", "marginal", "sampled"])
-@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("condition_on", READS)
 @pytest.mark.parametrize(
     ("shape", "name"), [*product(("two blocks", "two heads"), LEARNED), ("chain", "cascaded")]
 )
 def test_training_moves_all_that_a_guide_has(
-    shape: str, name: str, reads: str, objective: Any, batch: Batch
+    shape: str, name: str, condition_on: str, objective: Any, batch: Batch
 ) -> None:
     """Processes that share a training wait for the gradient of every weight."""
     model = aligned(SHAPES[shape])
-    guide = attach(name, model, reads)
+    guide = attach(name, model, condition_on)
     Head_ELBO(objective=objective).differentiable_loss(model, guide, batch).backward()
     assert not [name for name, each in guide.named_parameters() if each.grad is None]
 
@@ -149,10 +149,10 @@ def test_padding_is_nothing_to_a_guide(name: str, kind: str, batch: Batch) -> No
 
 
 @every_kind
-@pytest.mark.parametrize("reads", READS)
-def test_what_a_guide_may_read(reads: str, kind: str, batch: Batch) -> None:
+@pytest.mark.parametrize("condition_on", READS)
+def test_what_a_guide_may_read(condition_on: str, kind: str, batch: Batch) -> None:
     model = aligned(SHAPES["one head"], kind=kind)
-    guide = attach("mean-field", model, reads)
+    guide = attach("mean-field", model, condition_on)
     batch = rows(batch, [0])
     first = 0 if kind == "translation" else 1  # the first word of a text points at null alone
 
@@ -168,9 +168,11 @@ def test_what_a_guide_may_read(reads: str, kind: str, batch: Batch) -> None:
     before, after = law(batch), law(Batch(later, batch.source))
     same = [torch.allclose(before[0, t], after[0, t], rtol=0, atol=1e-12) for t in range(4)]
     wanted = {"source": [True] * 4, "prefix": [True] * 3 + [False], "target": [False] * 4}
-    if reads == "source":  # its own scores stand on the prior's, which reads the words before
+    if (
+        condition_on == "source"
+    ):  # its own scores stand on the prior's, which reads the words before
         same, wanted["source"] = same[:3], [True] * 3
-    assert same[first:] == wanted[reads][first:]
+    assert same[first:] == wanted[condition_on][first:]
 
 
 @every_kind
@@ -511,9 +513,7 @@ def test_a_chain_explains_no_words_that_stand_apart(shape: str, batch: Batch) ->
         )
 
     guide.get_posterior = chain
-    with pytest.raises(
-        ValueError, match="ChainParameters is for alignment_prior chain alone: give"
-    ):
+    with pytest.raises(ValueError, match="ChainParameters is for prior chain alone: give"):
         terms(model, guide, batch)
 
 

@@ -50,15 +50,15 @@ def wrong(batch: Batch) -> Batch:
 
 @every_kind
 @every_guide
-@pytest.mark.parametrize("reads", ["prefix", "target"])
+@pytest.mark.parametrize("condition_on", ["prefix", "target"])
 def test_the_uppermost_block_alone_is_told_and_begins_untold(
-    name: str, kind: str, reads: str, batch: Batch, tape: NoiseTape
+    name: str, kind: str, condition_on: str, batch: Batch, tape: NoiseTape
 ) -> None:
     model = build(kind).eval()
     guides = []
-    for each in ("source", reads):
+    for each in ("source", condition_on):
         torch.manual_seed(3)
-        guides.append(GUIDES[name](model, reads=each).double())
+        guides.append(GUIDES[name](model, condition_on=each).double())
     source, guide = guides
     for key, family in source.families.items():  # all but what is told begins alike
         own = guide.families[key]
@@ -84,7 +84,7 @@ def test_rows_are_moved_by_nothing_on_average_and_by_what_the_target_says(
     name: str, kind: str, batch: Batch
 ) -> None:
     model = build(kind).eval()
-    guide = GUIDES[name](model, reads="target").double()
+    guide = GUIDES[name](model, condition_on="target").double()
     part = jiggle(told_part(guide), 0.3)
     seen: list[torch.Tensor] = []
     part.register_forward_hook(lambda _, __, found: seen.append(found))
@@ -104,14 +104,14 @@ def test_the_words_before_are_read_from_the_states_alone(
     kind: str, batch: Batch, tape: NoiseTape
 ) -> None:
     model = build(kind).eval()
-    guide = Cascaded(model, reads="prefix").double()
+    guide = Cascaded(model, condition_on="prefix").double()
     jiggle(told_part(guide), 0.3)
     tape.rewind()
     right = terms(model, guide, batch).elbo
     tape.rewind()
     with guide.conditioned_on(wrong(batch)):
         assert torch.equal(terms(model, guide, batch).elbo, right)
-    whole = jiggle(Cascaded(model, reads="target").double(), 0.3)
+    whole = jiggle(Cascaded(model, condition_on="target").double(), 0.3)
     tape.rewind()
     right = terms(model, whole, batch).elbo
     tape.rewind()
@@ -122,7 +122,7 @@ def test_the_words_before_are_read_from_the_states_alone(
 @every_guide
 def test_the_kl_is_that_of_the_laws(name: str, batch: Batch) -> None:
     model = build().eval()
-    guide = jiggle(GUIDES[name](model, reads="target").double(), 0.2)
+    guide = jiggle(GUIDES[name](model, condition_on="target").double(), 0.2)
     found = terms(model, guide, batch)
     assert found.how["decoder.1.cross.logits"] == "analytic"
     torch.manual_seed(0)
@@ -136,8 +136,8 @@ def test_the_kl_is_that_of_the_laws(name: str, batch: Batch) -> None:
 
 def test_mean_field_reads_no_sampled_head_though_it_is_told(batch: Batch) -> None:
     model = build().eval()
-    for reads in ("prefix", "target"):
-        guide = jiggle(MeanField(model, reads=reads).double(), 0.3)
+    for condition_on in ("prefix", "target"):
+        guide = jiggle(MeanField(model, condition_on=condition_on).double(), 0.3)
         first, second = (law(model, guide, batch, TOP["translation"])[1] for _ in range(2))
         assert torch.equal(first.location, second.location)
 
@@ -145,7 +145,7 @@ def test_mean_field_reads_no_sampled_head_though_it_is_told(batch: Batch) -> Non
 @every_guide
 def test_what_it_takes_of_the_model_is_detached(name: str, batch: Batch) -> None:
     model = build().eval()
-    guide = GUIDES[name](model, reads="target").double()
+    guide = GUIDES[name](model, condition_on="target").double()
     part, seen = jiggle(told_part(guide), 0.3), []
     part.register_forward_hook(lambda _, __, found: seen.append(found))
     traces(model, guide, batch)
@@ -156,14 +156,16 @@ def test_what_it_takes_of_the_model_is_detached(name: str, batch: Batch) -> None
 
 def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
     logits = build()
-    assert [make(logits).reads for make in (MeanField, Autoregressive, Cascaded)] == ["source"] * 3
+    assert [make(logits).condition_on for make in (MeanField, Autoregressive, Cascaded)] == [
+        "source"
+    ] * 3
     assert not Cascaded(logits).is_target_conditioned
-    assert Cascaded(logits, reads="prefix").is_target_conditioned
+    assert Cascaded(logits, condition_on="prefix").is_target_conditioned
     both = lh.models.Translation(
         *(11, 13, make_prior("independent"), sizes()), alignments=lh.AlignmentOptions(1)
     )
-    auto, told = Cascaded(both), Cascaded(both, reads="target")
-    assert (auto.reads, told.reads) == ("target", "target")
+    auto, told = Cascaded(both), Cascaded(both, condition_on="target")
+    assert (auto.condition_on, told.condition_on) == ("target", "target")
     assert not any(isinstance(family, TargetConditioned) for family in auto.families.values())
     assert told_part(told).target is not None
 
@@ -172,9 +174,9 @@ def test_what_cannot_be_told_is_refused() -> None:
     said = r"^guide\.reads acts on alignments and, where words have rows, on a decoder.s logits"
     for model in (build(latent=("encoder-self",)), build("language-model", prior="delta")):
         with pytest.raises(ValueError, match=said):
-            Cascaded(model, reads="target")
-    with pytest.raises((ValueError, TypeError), match="reads"):
-        Cascaded(build(), reads="everything")
+            Cascaded(model, condition_on="target")
+    with pytest.raises((ValueError, TypeError), match="condition_on"):
+        Cascaded(build(), condition_on="everything")
 
 
 class Plainly(Guide):
@@ -182,7 +184,7 @@ class Plainly(Guide):
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
-        self.reads = "target"
+        self.condition_on = "target"
 
     def family(self, block: Block) -> Gaussian:
         return Gaussian(Identity(), HeadScale(block.heads, learned=True))
@@ -207,7 +209,7 @@ def test_heads_that_are_removed_leave_what_is_told_the_others(
 
 def test_a_text_in_windows_is_told_its_own_words() -> None:
     model = build("language-model").eval()
-    guide = jiggle(Cascaded(model, reads="target").double(), 0.3)
+    guide = jiggle(Cascaded(model, condition_on="target").double(), 0.3)
     rows = [[5, 6, 7, 8, 9, 10], [8, 5, 6, 11, 12, 5]]
     target = torch.tensor(rows)
     assert terms(model, guide, Batch(target, context=2)).elbo.isfinite().all()
@@ -216,10 +218,10 @@ def test_a_text_in_windows_is_told_its_own_words() -> None:
 def test_logits_of_a_window_are_not_told_and_what_lies_below_is(batch: Batch) -> None:
     """Scores of a window stand at offsets, those of a word at positions."""
     local = build("language-model", layers=1, mixers="local", windows="2")
-    with pytest.raises(ValueError, match=r"^guide.reads acts on"):
-        Cascaded(local, reads="target")
+    with pytest.raises(ValueError, match=r"^guide.condition_on acts on"):
+        Cascaded(local, condition_on="target")
     mixed = build("language-model", mixers="attention,local", windows="1,2").eval()
-    guide = Cascaded(mixed, reads="target").double().eval()
+    guide = Cascaded(mixed, condition_on="target").double().eval()
     assert told_part(guide) is guide.families["decoder_0_self"].scores
     assert terms(mixed, jiggle(guide, 0.1), batch).elbo.isfinite().all()
 

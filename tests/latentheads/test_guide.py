@@ -229,7 +229,7 @@ OF_LOGITS = {
 }
 CHANGES = [
     *((name, "logits", *each) for name, options in OF_LOGITS.items() for each in options.items()),
-    *((name, OF_TEXT, "reads", "prefix") for name in OF_LOGITS),
+    *((name, OF_TEXT, "condition_on", "prefix") for name in OF_LOGITS),
 ]
 
 

@@ -36,23 +36,25 @@ def pair(words: int = WORDS) -> Tensor:
     return torch.randn(SENTENCES, words, KEYS, KEYS, dtype=torch.float64)
 
 
-def pointings(kind: str, reads: bool = True) -> list[CategoricalParameters]:
+def pointings(kind: str, condition_on: bool = True) -> list[CategoricalParameters]:
     """A random law of every block."""
     if kind == "chain":
         steps = pair(1)
         return [
             ChainParameters(
-                scores(1), transition_scores=steps if reads else torch.zeros_like(steps)
+                scores(1), transition_scores=steps if condition_on else torch.zeros_like(steps)
             )
         ]
     blocks, heads = SHAPES[kind]
     if blocks == 1:
         return [
-            CategoricalParameters(scores(heads), {(1, 0): pair()} if heads > 1 and reads else {})
+            CategoricalParameters(
+                scores(heads), {(1, 0): pair()} if heads > 1 and condition_on else {}
+            )
         ]
     return [
         CategoricalParameters(scores(1)),
-        CategoricalParameters(scores(1), {(1, 0): pair(1)} if reads else {}, 1),
+        CategoricalParameters(scores(1), {(1, 0): pair(1)} if condition_on else {}, 1),
     ]
 
 

@@ -60,7 +60,7 @@ def test_bound_kl_and_gap_are_means_over_all_alignments(kind: str, form: str) ->
     priors, words = laws.pointings(kind), laws.table(kind)
     here = laws.summed(kind, priors, words)
     guide = {
-        "poor": lambda: laws.pointings(kind, reads=False),
+        "poor": lambda: laws.pointings(kind, condition_on=False),
         "rich": lambda: [laws.chained(p) if kind == "chain" else p for p in laws.pointings(kind)],
         "prior": lambda: list(priors),
         "exact": here.posterior,

@@ -50,14 +50,14 @@ def improve(here: IndependentWords, given: list[Tensor], blocks: int = 1) -> flo
     return gap().item()
 
 
-def best_gap(word: str, blocks: int, reads: bool, starts: int = 6) -> float:
+def best_gap(word: str, blocks: int, condition_on: bool, starts: int = 6) -> float:
     """What the best law of a form lacks, of several starts: some are caught in a worse mode."""
     found = []
     for seed in range(starts):
         torch.manual_seed(seed)
         scores = torch.randn(2, KEYS, dtype=torch.float64, requires_grad=True)
         pair = torch.randn(KEYS, KEYS, dtype=torch.float64, requires_grad=True)
-        given = [scores, pair] if reads else [scores]
+        given = [scores, pair] if condition_on else [scores]
         found.append(improve(summed(word, blocks), given, blocks))
     return min(found)
 
@@ -85,13 +85,13 @@ def test_how_much_the_word_tells_one_head_of_the_other(word: str, blocks: int) -
 @every_word
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_heads_apart_lack_what_couples_them(word: str, blocks: int) -> None:
-    assert best_gap(word, blocks, reads=False) == pytest.approx(WORDS[word][2], abs=5e-4)
+    assert best_gap(word, blocks, condition_on=False) == pytest.approx(WORDS[word][2], abs=5e-4)
 
 
 @every_word
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_heads_that_read_each_other_lack_nothing(word: str, blocks: int) -> None:
-    assert best_gap(word, blocks, reads=True, starts=2) == pytest.approx(0, abs=1e-4)
+    assert best_gap(word, blocks, condition_on=True, starts=2) == pytest.approx(0, abs=1e-4)
 
 
 def test_which_form_reads_which_heads() -> None:

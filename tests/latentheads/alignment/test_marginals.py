@@ -9,11 +9,11 @@ from latentheads.alignment.marginals import head_marginals
 from tests.latentheads.alignment import laws
 
 
-@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("condition_on", [False, True])
 @pytest.mark.parametrize("kind", laws.KINDS)
-def test_a_heads_marginals_are_sums_over_all_others(kind: str, reads: bool) -> None:
+def test_a_heads_marginals_are_sums_over_all_others(kind: str, condition_on: bool) -> None:
     torch.manual_seed(0)
-    pointed = laws.pointings(kind, reads)
+    pointed = laws.pointings(kind, condition_on)
     found = head_marginals(pointed)
     heads = sum(len(each.heads) for each in pointed)
     assert found.shape == (laws.SENTENCES, heads, laws.WORDS, laws.KEYS)

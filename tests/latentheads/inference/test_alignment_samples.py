@@ -43,8 +43,12 @@ CASES = [
 ]
 every_case = pytest.mark.parametrize(("shape", "name"), CASES)
 every_guide = pytest.mark.parametrize(
-    ("name", "reads"),
-    [(name, reads) for name in GUIDES for reads in (READS if name in LEARNED else READS[-1:])],
+    ("name", "condition_on"),
+    [
+        (name, condition_on)
+        for name in GUIDES
+        for condition_on in (READS if name in LEARNED else READS[-1:])
+    ],
 )
 
 
@@ -58,12 +62,12 @@ class Everything:
         self,
         shape: str,
         name: str,
-        reads: str = "target",
+        condition_on: str = "target",
         source: Sequence[int] = SOURCE,
         target: Sequence[int] = (),
     ) -> None:
         self.model = jiggle(telling(shape), 0.1).requires_grad_(True)
-        self.guide = attach(name, self.model, reads)
+        self.guide = attach(name, self.model, condition_on)
         heads = SHAPES[shape].heads
         self.source, self.target = source, target or TARGET[: 2 // heads]
         self.batch = self.copies(1)
@@ -187,11 +191,11 @@ def test_draws_that_weigh_alike_give_no_credit() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
 def test_two_draws_bound_more_than_one_and_no_more_than_log_p(
-    shape: str, name: str, reads: str
+    shape: str, name: str, condition_on: str
 ) -> None:
     """Means over all pairs of alignments: of a whole sentence of two words, and of words apart."""
     for source, target in SENTENCES:
-        here = Everything(shape, name, reads, source, target)
+        here = Everything(shape, name, condition_on, source, target)
         single = sample_alignments(*here.go_through())
         whole = replace(single, chained=True)  # one weight a sentence, as a report has it
         pairs = [exact_bound(each, each.log_guide).item() for each in (whole, single)]

@@ -36,10 +36,10 @@ def test_every_sentence_is_told_the_words_behind_its_own() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("reads", ["source", "prefix"])
-def test_a_guide_that_reads_no_target_loses_exactly_nothing(shape: str, reads: str) -> None:
+@pytest.mark.parametrize("condition_on", ["source", "prefix"])
+def test_a_guide_that_reads_no_target_loses_exactly_nothing(shape: str, condition_on: str) -> None:
     model = aligned(SHAPES[shape])
-    found = shuffled_target(model, guide_of("cascaded", model, reads=reads), part())
+    found = shuffled_target(model, guide_of("cascaded", model, condition_on=condition_on), part())
     assert found.fall == 0
     assert found.tokens == sum(map(len, TARGETS))
 

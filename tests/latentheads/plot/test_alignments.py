@@ -93,7 +93,7 @@ def finished(corpus: Corpus, shape: str | None) -> Run:
     types = len(corpus.source or ()), len(corpus.target)
     model: Any = Translation(*types, make_prior("delta"), sizes(), (), alignments=options)
     model = jiggle(model, 0.3).double().eval()
-    said = {"reads": "prefix"} if shape else {}
+    said = {"condition_on": "prefix"} if shape else {}
     guide = GUIDES["mean-field"](model, **said).double().eval()
     settings = Settings(guide=ClassSpec("mean-field"), decoding=Decoding(max_tokens=4))
     return Run(Path("runs/mine"), settings, corpus.target, corpus.source, model, guide, 7)

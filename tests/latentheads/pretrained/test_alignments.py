@@ -182,11 +182,11 @@ def test_every_guide_has_its_gap(name: str) -> None:
     assert reports[Tied].kl == 0 < reports[Tied].gap
 
 
-@pytest.mark.parametrize("reads", ["source", "target"])
-def test_a_guide_stands_above_a_network_in_half_precision(reads: str) -> None:
+@pytest.mark.parametrize("condition_on", ["source", "target"])
+def test_a_guide_stands_above_a_network_in_half_precision(condition_on: str) -> None:
     model, batch = build("gpt2", "two", 0.5)
     model.bfloat16()
-    bound = lh.terms(model, jiggle(Cascaded(model, reads=reads), 0.1).eval(), batch)
+    bound = lh.terms(model, jiggle(Cascaded(model, condition_on=condition_on), 0.1).eval(), batch)
     gap = sum(bound.enumeration.gap().values())
     torch.testing.assert_close(bound.elbo + gap, bound.enumeration.log_evidence, check_dtype=False)
 
@@ -277,9 +277,9 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     assert transformers is not None
 
 
-@pytest.mark.parametrize("reads", ["prefix", "target"])
+@pytest.mark.parametrize("condition_on", ["prefix", "target"])
 @pytest.mark.parametrize("name", ["gpt2", "marian", "bart"])
-def test_logits_below_are_told_a_text_too(name: str, reads: str) -> None:
+def test_logits_below_are_told_a_text_too(name: str, condition_on: str) -> None:
     """Whatever bias the output has, and whether the last token predicts something."""
     made = network(name)
     if hasattr(made, "final_logits_bias"):
@@ -287,10 +287,10 @@ def test_logits_below_are_told_a_text_too(name: str, reads: str) -> None:
     known = lh.AlignmentOptions(width=2, **OPTIONS["one"])
     model = lh.latent(made, "independent", alignments=known).eval()
     batch = model.batch(inputs_of(made), labels_of(name))
-    guide = jiggle(Cascaded(model, reads=reads), 0.1).eval()
+    guide = jiggle(Cascaded(model, condition_on=condition_on), 0.1).eval()
     assert guide.is_target_conditioned
     assert lh.importance(model, guide, batch, samples=200).bound.isfinite().all()
-    if reads == "target":
+    if condition_on == "target":
         torch.manual_seed(0)
         own = lh.terms(model, guide, batch).elbo
         other = replace(batch, target=(batch.target + 3) % TYPES)

@@ -125,7 +125,9 @@ def test_a_line_that_is_too_long_is_lost() -> None:
     run = run_of(SHAPES["one head"], CORPUS.source, CORPUS.target, max_line=4)
     lines, lost = ["the cat", "the cat sees the dog", "the dog"], list[int]()
     two = ["la la"] * 3
-    found = alignment.align_lines(run, lines, two, None, lambda place, _: lost.append(place))
+    found = alignment.align_lines(
+        run.trained_model, lines, two, None, lambda place, _: lost.append(place)
+    )
     assert [bool(links) for links in found] == [True, False, True]
     assert lost == [1]
     with pytest.raises(UnfinishedError, match="line 2: 6 tokens, more than max_line 4"):

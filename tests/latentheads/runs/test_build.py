@@ -52,11 +52,11 @@ def test_the_precision_of_a_launcher_is_not_that_of_a_run(
     assert found["mixed_precision"] == "no"
 
 
-@pytest.mark.parametrize(("draws", "left"), [("logits", "hidden"), ("alignments", "reads")])
+@pytest.mark.parametrize(("draws", "left"), [("logits", "hidden"), ("alignments", "condition_on")])
 def test_a_folder_whose_guide_has_options_that_act_on_nothing_is_opened(
     draws: str, left: str
 ) -> None:
-    said = {"hidden": 7, "reads": "prefix"}
+    said = {"hidden": 7, "condition_on": "prefix"}
     pair = Settings(prior=ClassSpec("independent"), guide=ClassSpec("cascaded", said)).pair
     encoder = build(latent=("encoder-self",))
     model = encoder if draws == "logits" else aligned(SHAPES["one head"])

@@ -12,7 +12,6 @@ from latentheads.corpora import Part
 from latentheads.decoding.translate import Decoding
 from latentheads.runs import confidence
 from latentheads.runs.confidence import (
-    ConfidenceEstimator,
     ConfidenceScores,
     _min_of_words,
     bracket_doubtful_words,
@@ -48,7 +47,7 @@ def fit(ensemble: Ensemble, part: Part, seed: int = 0) -> PlattScaling:
 
 
 def test_the_line_is_fitted_on_what_the_run_writes_of_validation(run: Run) -> None:
-    assert ConfidenceEstimator(run, DECODING).platt_scaling == fit(
+    assert run.confidence_estimator(DECODING).platt_scaling == fit(
         SingleModel(run.model, run.guide), CORPUS.valid
     )
 
@@ -61,13 +60,13 @@ def test_the_line_is_fitted_on_the_first_sentences_of_its_task(
     several = replace(run, given=replace(CORPUS, valid=valid))
     alone = SingleModel(run.model, run.guide)
     for task, place in ((None, 0), (0, 0), (1, 1)):
-        assert ConfidenceEstimator(several, DECODING, task).platt_scaling == fit(
+        assert several.confidence_estimator(DECODING, task).platt_scaling == fit(
             alone, valid.take([place])
         )
 
 
 def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Run) -> None:
-    confidant = ConfidenceEstimator(run, DECODING)
+    confidant = run.confidence_estimator(DECODING)
     first, empty, last = confidant.estimate(SOURCES, TARGETS)
     assert empty == ConfidenceScores(None, [])
     rows, sources = (CORPUS.target.encode_all(lines) for lines in (TARGETS[2:], SOURCES[2:]))
@@ -80,7 +79,7 @@ def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Ru
 
 
 def test_draws_of_heads_are_asked_where_they_translate(run: Run) -> None:
-    confidant = ConfidenceEstimator(run, replace(DECODING, draws=1), seed=7)
+    confidant = run.confidence_estimator(replace(DECODING, draws=1), seed=7)
     assert isinstance(confidant.ensemble, HeadSamples)
     assert confidant.ensemble.members == 1
     assert confidant.platt_scaling == fit(confidant.ensemble, CORPUS.valid, seed=7)
@@ -97,11 +96,11 @@ def test_a_word_is_as_sure_as_the_least_of_its_tokens() -> None:
 
 def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="translations must be 3 texts, as sentences; got 1"):
-        ConfidenceEstimator(run, DECODING).estimate(SOURCES, TARGETS[:1])
+        run.confidence_estimator(DECODING).estimate(SOURCES, TARGETS[:1])
     lost = replace(run, given=None)
     lost.settings.__dict__["data"] = replace(lost.settings.data, data=str(tmp_path / "none"))
     with pytest.raises(ValueError, match="confidence is fitted on the run's validation text: "):
-        ConfidenceEstimator(lost, DECODING)
+        lost.confidence_estimator(DECODING)
 
 
 def test_doubtful_words_stand_in_brackets() -> None:
@@ -111,7 +110,7 @@ def test_doubtful_words_stand_in_brackets() -> None:
 
 
 def test_rows_of_other_lengths_are_judged_one_by_one(run: Run) -> None:
-    confidant = ConfidenceEstimator(run, DECODING)
+    confidant = run.confidence_estimator(DECODING)
     together = confidant.estimate(SOURCES, TARGETS)
     (alone,) = confidant.estimate(SOURCES[:1], TARGETS[:1])
     assert np.allclose(together[0].words, alone.words)

@@ -12,34 +12,40 @@ from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
 from latentheads.runs.parses import grammar_parses, parsed_part
 from tests.latentheads.corpora.texts import corpus_of
+from tests.typechecking import unchecked
 
 
 def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
     sentences = [ParsedSentence(("the",) * number, (), (False,) * number) for number in (4, 5)]
     for most, refused in ((4, 1), (5, 2), (6, 0), (0, 0)):
         data = SimpleNamespace(lowercase=False, max_line=most)
-        settings = SimpleNamespace(data=data)
-        run: Any = SimpleNamespace(source=Words(["the"]), target=None, settings=settings)
+        trained: Any = SimpleNamespace(source=Words(["the"]), target=None, data=data)
         if not refused:
-            assert len(parsed_part(sentences, run, "some.conllu").part) == 2
+            assert len(unchecked(parsed_part)(sentences, trained, "some.conllu").part) == 2
             continue
         said = f"some.conllu, sentence {refused}: {4 + refused} tokens, more than max_line {most}"
         with pytest.raises(ValueError, match=f"^{said}$"):
-            parsed_part(sentences, run, "some.conllu")
+            unchecked(parsed_part)(sentences, trained, "some.conllu")
 
 
 def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
     sentences = [ParsedSentence(("Dogs", "Sleep"), (), (False, True))]
     data = SimpleNamespace(lowercase=True, max_line=0)
-    run: Any = SimpleNamespace(source=Words(["dogs", "sleep"]), settings=SimpleNamespace(data=data))
-    found = parsed_part(sentences, run, "file")
+    trained: Any = SimpleNamespace(source=Words(["dogs", "sleep"]), data=data)
+    found = unchecked(parsed_part)(sentences, trained, "file")
     assert found.part.sources is not None
     assert found.part.sources[0].tolist() == [4, 5, EOS]
     assert found.part.targets[0].tolist() == [EOS]
-    run.source, run.target = None, Words(["dogs"])
-    assert parsed_part(sentences, run, "file").part.targets[0].tolist() == [4, UNK, EOS]
+    trained.source, trained.target = None, Words(["dogs"])
+    assert unchecked(parsed_part)(sentences, trained, "file").part.targets[0].tolist() == [
+        4,
+        UNK,
+        EOS,
+    ]
     with pytest.raises(ValueError, match="file, sentence 1: the vocabulary does not split it"):
-        parsed_part([ParsedSentence(("a", "\u3000"), (), (False, False))], run, "file")
+        unchecked(parsed_part)(
+            [ParsedSentence(("a", "\u3000"), (), (False, False))], trained, "file"
+        )
 
 
 def test_heads_are_read_on_sentences_of_every_task() -> None:

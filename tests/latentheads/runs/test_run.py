@@ -13,13 +13,20 @@ import torch
 from latentheads.corpora import Words
 from latentheads.corpora.batches import collate
 from latentheads.inference.evaluation import evaluate
+from latentheads.runs.alignment import align_texts
 from latentheads.runs.generation import (
+    Sampling,
     check_ensemble,
     encode_sources,
+    generate_texts,
     raise_on_skip,
     translate_lines,
+    translate_texts,
 )
 from latentheads.runs.run import Run
+from latentheads.runs.sentence import encode_sentence
+from latentheads.runs.trained_model import TrainedModel
+from latentheads.runs.transcription import transcribe_files
 from latentheads.uncertainty import DeepEnsemble
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
@@ -75,10 +82,11 @@ def test_heads_that_are_not_drawn_draw_no_text(tmp_path: Path) -> None:
 
 
 def test_a_sentence_is_a_text(run: Run) -> None:
+    trained, decoding = run.trained_model, run.settings.decoding
     with pytest.raises(ValueError, match=r"^sentence must be a text, got list$"):
-        unchecked(Run.read_sentence)(run, ["a"])
+        unchecked(encode_sentence)(trained, ["a"], None, decoding)
     with pytest.raises(ValueError, match=r"^target must be a text, got int$"):
-        unchecked(Run.read_sentence)(run, "a", target=5)
+        unchecked(encode_sentence)(trained, "a", 5, decoding)
 
 
 def another(run: Run, seed: int) -> Run:
@@ -90,7 +98,7 @@ def another(run: Run, seed: int) -> Run:
 def test_runs_write_together_by_their_mean_law(run: Run) -> None:
     others = [another(run, seed) for seed in (1, 2)]
     together = DeepEnsemble([each.model for each in (run, *others)], [run.guide] * 3)
-    part = encode_sources(run, LINES, None, raise_on_skip).part
+    part = encode_sources(run.trained_model, LINES, None, raise_on_skip).part
     for beam in (1, 3):
         decoding = replace(run.settings.decode, beam=beam)
         written = together.translate(collate(part, [0, 1]), decoding)
@@ -108,7 +116,7 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
     other = replace(run, target=Words([*"ab"]))
     with pytest.raises(ValueError, match="another target vocabulary"):
         run.translate(LINES, others=[other])
-    with pytest.raises(ValueError, match=r"^number must be 0 where several .* together, got 2$"):
+    with pytest.raises(ValueError, match=r"^number must be 0 for an ensemble of runs, got 2$"):
         run.translate(LINES, 2, others=[run])
     with pytest.raises(ValueError, match=r"^others must be runs, got str$"):
         run.translate(LINES, others=["runs/one"])
@@ -136,9 +144,11 @@ def test_vocabularies_are_compared_once_whatever_is_written(
     def refuse(_: Words) -> Any:
         raise AssertionError
 
-    check_ensemble(run, [run], run.settings.decode)
+    check_ensemble(run.trained_model, [run.trained_model], run.settings.decode)
     monkeypatch.setattr(type(run.target), "to_json", refuse)
-    assert translate_lines(run, LINES, run.settings.decode, others=[run]) == run.translate(LINES)
+    trained = run.trained_model
+    decoding = run.settings.decode
+    assert translate_lines(trained, LINES, decoding, others=[trained]) == run.translate(LINES)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +174,6 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
 @pytest.mark.parametrize(
     ("prompt", "options", "said"),
     [
-        (["the"], {}, r"^prompt must be one text, got \['the'\]$"),
         ("the", {"length": 0}, "^length must be at least 1, got 0$"),
         ("the", {"number": -1}, "^number must be at least 0, got -1$"),
         ("the", {"temperatur": 0.5}, "^unknown option 'temperatur': did you mean temperature"),
@@ -176,3 +185,20 @@ def test_what_no_text_is_generated_by_is_refused_by_its_name(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         unchecked(Run.generate)(text, prompt, **options)
+
+
+def test_a_prompt_is_one_text(text: Run) -> None:
+    with pytest.raises(ValueError, match=r"^prompt must be one text, got \['the'\]$"):
+        unchecked(generate_texts)(text.trained_model, ["the"], Sampling())
+
+
+def test_a_trained_model_translates_without_a_folder(run: Run) -> None:
+    trained = TrainedModel(run.model, run.guide, run.target, run.source)
+    decoding = run.settings.decoding
+    assert translate_texts(trained, LINES, decoding) == run.translate(LINES)
+    batch = encode_sentence(trained, LINES[0], None, decoding)
+    assert torch.equal(batch.target, run.read_sentence(LINES[0]).target)
+    with pytest.raises(ValueError, match=r"^the model has text input: use translate$"):
+        transcribe_files(trained, ["some.wav"], decoding)
+    with pytest.raises(ValueError, match=r"^the model has no "):
+        align_texts(trained, LINES, LINES)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from latentheads.runs.run import Run
 from latentheads.runs.sampling_checks import check_is_stochastic
+from latentheads.runs.trained_model import TrainedModel
 from tests.latentheads.runs.trained import load, train
 
 KINDS: Any = ("heads", "selections", "alignments")
@@ -26,16 +26,16 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainedModel]:
     folder: Path = tmp_path_factory.mktemp("runs")
     for name, words in RUNS.items():
         train(folder / name, *words, "--data.sentences=90", "--data.held_out=9")
-    return {name: load(folder / name) for name in RUNS}
+    return {name: load(folder / name).trained_model for name in RUNS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_option_acts_on_the_run_that_draws_what_it_draws(
-    runs: dict[str, Run], kind: Any
+    runs: dict[str, TrainedModel], kind: Any
 ) -> None:
     for name, run in runs.items():
         if name == kind:
@@ -45,7 +45,7 @@ def test_an_option_acts_on_the_run_that_draws_what_it_draws(
                 check_is_stochastic([run], "draws", [kind])
 
 
-def test_the_refusal_names_all_that_the_option_draws(runs: dict[str, Run]) -> None:
+def test_the_refusal_names_all_that_the_option_draws(runs: dict[str, TrainedModel]) -> None:
     with pytest.raises(ValueError) as refused:
         check_is_stochastic([runs["plain"]], "--decode.draws", KINDS)
     assert str(refused.value) == (
@@ -54,7 +54,7 @@ def test_the_refusal_names_all_that_the_option_draws(runs: dict[str, Run]) -> No
     )
 
 
-def test_heads_are_what_is_asked_for_by_itself(runs: dict[str, Run]) -> None:
+def test_heads_are_what_is_asked_for_by_itself(runs: dict[str, TrainedModel]) -> None:
     check_is_stochastic([runs["heads"]], "draws")
     with pytest.raises(ValueError, match=r"a run that samples its heads$"):
         check_is_stochastic([runs["alignments"], runs["selections"]], "draws")

@@ -48,7 +48,7 @@ def test_a_translation_is_that_of_the_seed_and_moves_no_other_noise(run: Run) ->
 
 
 def test_what_cannot_be_read_is_refused(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^sentence must hold a word, got ' '$"):
+    with pytest.raises(ValueError, match=r"^sentence must contain a word, got ' '$"):
         run.read_sentence(" ")
     with pytest.raises(UnfinishedError, match="8 tokens, more than max_line 7"):
         with_options(run, data=Data(max_line=7)).read_sentence(SENTENCE)

@@ -42,12 +42,14 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UnfinishedError, match=rf"^{silent}: it is silent$"):
         run.transcribe([good, silent])
     with mock.patch.object(transcription, "load_features_for_run", side_effect=MemoryError):
-        transcription.load_audio_files(run, [silent, good], on_skip=(lost := mock.Mock()))
+        transcription.load_audio_files(
+            run.trained_model, [silent, good], on_skip=(lost := mock.Mock())
+        )
     assert lost.call_args_list == [mock.call(place, "out of memory") for place in (0, 1)]
-    heard = transcription.load_audio_files(run, [silent, good], on_skip=mock.Mock())
+    heard = transcription.load_audio_files(run.trained_model, [silent, good], on_skip=mock.Mock())
     for work in (
-        partial(transcription.transcribe_audio, run, heard, run.settings.decode),
-        partial(transcription.time_words, run, heard, ["", "two"]),
+        partial(transcription.transcribe_audio, run.trained_model, heard, run.settings.decode),
+        partial(transcription.time_words, run.trained_model, heard, ["", "two"]),
     ):
         small = mock.Mock(side_effect=MemoryError)
         with (
@@ -61,10 +63,10 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
 
 def test_a_transcript_has_no_blanks_around_it(run: Run) -> None:
     files = [run.path / "sound" / f"test-{place}.wav" for place in range(3)]
-    heard = transcription.load_audio_files(run, files)
+    heard = transcription.load_audio_files(run.trained_model, files)
     texts = ["  ", " one two", "two"]
     with mock.patch.object(transcription.AudioInput, "translate", return_value=texts):
-        found = transcription.transcribe_audio(run, heard, run.settings.decode)
+        found = transcription.transcribe_audio(run.trained_model, heard, run.settings.decode)
     assert found == ["", "one two", "two"]
 
 
@@ -92,7 +94,7 @@ def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
 def test_a_word_is_heard_where_the_first_of_its_tokens_points(run: Run) -> None:
     tokens = run.target.encode("one to")
     law = one_hot(torch.tensor([5, 3, 4, 0, 9, 6, 1]), 11).double()
-    found = transcription._time_sentence(run, tokens, law)
+    found = transcription._time_sentence(run.trained_model, tokens, law)
     assert [word.word for word in found] == ["one", "to"]
     assert [word.seconds for word in found] == pytest.approx([0.12, 0.24])
 

@@ -131,7 +131,7 @@ def by_svi(
     adam = {"lr": RATE, "betas": (0.9, 0.98), "weight_decay": 0.0}
     svi = SVI(model, as_given(guide), pyro.optim.AdamW(adam), loss.loss, loss_and_grads)
     updates = PartLoader(corpus.train, TOKENS, SEED).steps()
-    with NoiseStream(model.device, SEED).drawing():
+    with NoiseStream(model.device, SEED).active():
         for update in islice(updates, STEPS):
             ((batch, _),), tokens[0] = update.micro_batches, update.tokens
             svi.step(replace(batch, index=None, corpus_size=0))
