@@ -64,9 +64,7 @@ def _row(name: str, parts: Parts, faults: Mapping[str, str]) -> str:
     label, *numbers = name_row(name, parts)
     cells = "".join(f"<td>{number}</td>" for number in numbers)
     meaning = f'<td style="text-align: left">{escape(_explain(name, parts, faults))}</td>'
-    return (
-        f'<tr><td style="text-align: left">{escape(label.strip())}</td>{cells}{meaning}</tr>'
-    )
+    return f'<tr><td style="text-align: left">{escape(label.strip())}</td>{cells}{meaning}</tr>'
 
 
 def name_row(name: str, parts: Parts) -> tuple[str, ...]:
