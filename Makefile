@@ -49,7 +49,7 @@ $(DOCS): $(READY)
 	touch $@
 
 bench: $(READY)
-	$(BIN)/python experiments/bench.py $(ARGS)
+	$(BIN)/python experiments/studies/bench.py $(ARGS)
 
 notebooks: $(VENV)/.notebooks
 	$(BIN)/python experiments/notebooks $(ARGS)

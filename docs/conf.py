@@ -22,7 +22,13 @@ ROOT = Path(__file__).parents[1]
 COLUMNS = "88"
 """Width of the programs' help, in characters."""
 NOTEBOOKS = "experiments/notebooks/README.md"
-ABOVE = {"index": "README.md", "changes": "CHANGELOG.md", "notebooks": NOTEBOOKS}
+CONTRIBUTING = "CONTRIBUTING.md"
+ABOVE = {
+    "index": "README.md",
+    "changes": "CHANGELOG.md",
+    "contributing": CONTRIBUTING,
+    "notebooks": NOTEBOOKS,
+}
 """Pages that begin with a file of the repository."""
 IGNORED_NAMES = ("results", "notebooks")
 """Folders of ``experiments`` that are copied here: a site is made of what lies in one folder."""
@@ -114,6 +120,7 @@ def adapt_links(app: Sphinx, page: str, source: list[str]) -> None:
         app.env.note_dependency(str(file))
         source[0] = LINK.sub(rf"{folder}/\1", file.read_text(encoding="utf-8")) + source[0]
     source[0] = source[0].replace(f"](../{NOTEBOOKS})", "](notebooks.md)")
+    source[0] = source[0].replace(f"](../{CONTRIBUTING})", "](contributing.md)")
     source[0] = re.sub(r"\]\(\.\./docs/", "](", source[0])
     source[0] = re.sub(rf"\]\(\.\./experiments/(?={'|'.join(IGNORED_NAMES)})", "](", source[0])
 

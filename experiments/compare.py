@@ -28,7 +28,7 @@ from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
 from latentheads.files import write_text
-from latentheads.metrics.scores import SCORES, part_title, primary_score
+from latentheads.metrics.scores import SCORES, primary_score
 from latentheads.metrics.seeds import DIFFERENCES, summarise
 from latentheads.runs.folder import read_metrics
 
@@ -71,9 +71,7 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
         labels = list(mine.recipe)
         systems = [read_run(run_folder(out, label, int(seed))) for label in labels]
         for label, found in zip(labels, compare(systems), strict=True):
-            for name in SCORES:
-                if (estimate := getattr(found, name, None)) is None:
-                    continue
+            for name, estimate in found.items():
                 rows.append({"recipe": label, "seed": seed, "metric": name, **asdict(estimate)})
     return pd.DataFrame(rows)
 
@@ -112,7 +110,8 @@ def _name_columns(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "p", f"p of {title.removesuffix(', %')}, a seed each"
     for name in row:
         if score and name.startswith("task ") and name.endswith(f": {score}"):
-            yield name, part_title(score, name[5:].removesuffix(f": {score}"))
+            task = name.removeprefix("task ").removesuffix(f": {score}")
+            yield name, SCORES[score].heading_of(task)
 
 
 def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:

@@ -25,7 +25,7 @@ from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.options import Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import make_output_folder
-from latentheads.experiments.cli.tables import aligned, figure
+from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.pruning.curve import (
     By,
     GateDistributions,
@@ -42,7 +42,7 @@ from latentheads.experiments.pruning.networks import (
     time_all,
 )
 from latentheads.files import locked_folder, write_text
-from latentheads.metrics.scores import SCORES, primary_score
+from latentheads.metrics.scores import SCORES, format_value, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
 from latentheads.pruning import all_heads, fold_gates
 from latentheads.runs.folder import RUN_FILES
@@ -206,21 +206,21 @@ def _check_run(run: Run, options: Namespace, gate_distributions: GateDistributio
 
 
 def _format_line(network: Pruned) -> str:
-    valid, test = network.results["valid"], network.results["test"]
-    plug_in, elbo = (figure(valid[name]) for name in ("plug_in", "elbo"))
+    valid, test = network.results.valid, network.results.test
+    plug_in, elbo = (format_value(valid[name]) for name in ("plug_in", "elbo"))
     parts = [
         f"{network.heads} heads, {network.parameters:,} parameters",
         f"validation {plug_in or '?'} plug-in, {elbo or '?'} bound",
     ]
     if score := primary_score(test):
-        parts.append(f"{SCORES[score]} {test[score]:.2f}")
+        parts.append(f"{SCORES[score].heading} {test[score]:.2f}")
     return "; ".join(parts)
 
 
 def table(points: Sequence[dict[str, Any]]) -> str:
     """Formats the curve as a table."""
     score = primary_score(points[0]["test"])
-    title = SCORES.get(score or "", "BLEU")
+    title = SCORES[score or "bleu"].heading
     titles = ("heads", "parameters", "plug-in", "bound", title, "tokens/s", "speed")
     return aligned([titles, *(_row(point, score) for point in points)])
 
@@ -229,9 +229,9 @@ def _row(point: dict[str, Any], score: str | None) -> tuple[str, ...]:
     return (
         str(point["heads"]),
         f"{point['parameters']:,}",
-        figure(point["valid"]["plug_in"]),
-        figure(point["valid"]["elbo"]),
-        figure(point["test"].get(score or ""), "{:.2f}".format),
+        format_value(point["valid"]["plug_in"]),
+        format_value(point["valid"]["elbo"]),
+        format_value(point["test"].get(score or ""), "%"),
         f"{point['tokens_per_second']:,.0f}",
         f"{point['speed']:.2f}",
     )

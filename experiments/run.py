@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
@@ -19,6 +18,7 @@ from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.tables import result_table, site_table, task_table
 from latentheads.runs.folder import Folder
+from latentheads.runs.results import Results
 from latentheads.runs.sections import lacking
 from latentheads.runs.trainer import name_trusted
 
@@ -33,10 +33,10 @@ DESCRIPTION = (
 )
 
 
-def _tables(results: dict[str, Any], out: Path, verbose: bool) -> str:
+def _tables(results: Results, out: Path, verbose: bool) -> str:
     """What is said of a finished run."""
     parts = [result_table(results)]
-    if results.get("tasks"):
+    if results.tasks:
         parts.append(task_table(results))
     if verbose:
         parts.append(site_table(results))
@@ -69,13 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results = trainer.fit()
     if results is None:  # the first process alone reports
         return 0
-    said = results.to_json()
-    tables = _tables(said, out, options.verbose)
+    tables = _tables(results, out, options.verbose)
     with error_handling(
         "run.py", on_failure=f"all else is in {out}", on_interrupt=f"all else is in {out}"
     ):
         print_and_write("run.py", tables, [(out, settings)], options, out)
-    if lacks := lacking(said):
+    if lacks := lacking(results.to_json()):
         exit_with_error("run.py", f"error: the report lacks {lacks}; {again} goes on with it", 1)
     return 0
 

@@ -10,7 +10,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -24,10 +24,9 @@ from latentheads.experiments.cli.parser import OneLineErrorParser, add_loading_o
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
 from latentheads.files import write_text
-from latentheads.metrics.recognition import Errors
-from latentheads.metrics.resampling import RESAMPLES, SEED, check_resamples
+from latentheads.metrics.protocol import Protocol
+from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, check_resamples
 from latentheads.metrics.scores import SCORES
-from latentheads.metrics.translation import Comparison, Estimate, Protocol
 from latentheads.values import finite
 
 DESCRIPTION = (
@@ -55,8 +54,6 @@ TEXT_OPTIONS = ("references", "tokenised", "lowercase", "recognised", "accuracy"
 
 LIKELIHOOD_OPTIONS = ("checkpoint", "trust", "device")
 """Options for --likelihood."""
-
-TITLES = {**SCORES, "chrf": "chrF2", "paper_bleu": "paper BLEU", "paper_wer": "paper WER, %"}
 
 
 def make_parser() -> OneLineErrorParser:
@@ -117,15 +114,15 @@ def make_parser() -> OneLineErrorParser:
     return parser
 
 
-def table(names: Sequence[str], rows: Sequence[Comparison | Errors]) -> str:
+def table(names: Sequence[str], rows: Sequence[Mapping[str, Estimate]]) -> str:
     """Formats the scores of all systems, and the signatures."""
-    names_shown = [name for name in TITLES if getattr(rows[0], name, None) is not None]
-    heads = [cell for name in names_shown for cell in (f"{TITLES[name]} [95 %]", "p")]
-    cells = [[cell for name in names_shown for cell in _cells(getattr(row, name))] for row in rows]
+    titles = {name: SCORES[name].heading for name in rows[0]}
+    heads = [cell for title in titles.values() for cell in (f"{title} [95 %]", "p")]
+    cells = [[cell for name in titles for cell in _cells(row[name])] for row in rows]
     lines = [("run", *heads), *((name, *line) for name, line in zip(names, cells, strict=True))]
-    signatures = [(TITLES[name], getattr(rows[0], name).signature) for name in names_shown]
-    width = max(len(title) for title, _ in signatures)
-    return "\n".join([aligned(lines), "", *(f"{t.ljust(width)}  {s}" for t, s in signatures)])
+    width = max(map(len, titles.values()))
+    signatures = (f"{title:{width}}  {rows[0][name].signature}" for name, title in titles.items())
+    return "\n".join([aligned(lines), "", *signatures])
 
 
 def _cells(estimate: Estimate) -> tuple[str, str]:
@@ -133,21 +130,17 @@ def _cells(estimate: Estimate) -> tuple[str, str]:
     return f"{estimate.score:.2f}{ends}", "" if estimate.p is None else f"{estimate.p:.4f}"
 
 
-def record(systems: Sequence[System], rows: Sequence[Comparison | Errors]) -> dict[str, Any]:
+def record(systems: Sequence[System], rows: Sequence[Mapping[str, Estimate]]) -> dict[str, Any]:
     """All results, as written to a file."""
     return {
         "sentences": len(systems[0].references),
         "tokenised": systems[0].tokenised,
         "lowercase": systems[0].lowercase,
         "systems": [
-            {"run": system.name, **_figures(row)} for system, row in zip(systems, rows, strict=True)
+            {"run": system.name, **{name: asdict(estimate) for name, estimate in row.items()}}
+            for system, row in zip(systems, rows, strict=True)
         ],
     }
-
-
-def _figures(row: Comparison | Errors) -> dict[str, Any]:
-    estimates = {name: getattr(row, name, None) for name in TITLES}
-    return {name: asdict(estimate) for name, estimate in estimates.items() if estimate is not None}
 
 
 def _check_options(options: argparse.Namespace, parser: OneLineErrorParser) -> None:

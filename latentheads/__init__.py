@@ -7,6 +7,7 @@ used, so that the import costs no more than torch and Pyro do.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -106,7 +107,9 @@ __all__ = [*PLACES, *FOLDERS]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name when it is first asked for."""
+    """Loads a public name when it is first used."""
+    if name == "__version__":
+        return version(__name__)
     if name in FOLDERS:
         return import_module(f"{__name__}.{name}")
     if name not in PLACES:
@@ -118,4 +121,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names."""
-    return sorted(__all__)
+    return sorted([*__all__, "__version__"])

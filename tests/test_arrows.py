@@ -34,3 +34,11 @@ def test_no_module_of_the_library_imports_a_program_or_its_parser() -> None:
     outside = ("latentheads.experiments", "experiments", "jsonargparse", "argparse")
     found = {path: [n for n in imported(path) if n.startswith(outside)] for path in MODULES}
     assert not {path: names for path, names in found.items() if names}
+
+
+def test_nothing_that_the_wheel_holds_imports_a_study() -> None:
+    programs = (LIBRARY.parent / "experiments").rglob("*.py")
+    shipped = [path for path in programs if not {"studies", "notebooks"} & {*path.parts}]
+    assert len(shipped) > 30
+    for path in [*MODULES, *shipped]:
+        assert not [name for name in imported(path) if ".studies" in name], path

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from tests.experiments.programs import ROOT
+from tests.experiments.programs import ROOT, STUDIES, module_of
 
 SLOW = ("accelerate", "arviz_base", "arviz_stats", "datasets", "matplotlib", "nltk", "pandas")
 SLOW += ("rouge_score", "scipy", "tensorboard", "transformers", "xarray")
@@ -20,8 +20,8 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 
 
 def test_neither_the_library_nor_a_program_loads_what_it_may_not_need() -> None:
-    programs = [path.stem for path in (ROOT / "experiments").glob("[!_]*.py")]
-    names = ["latentheads", *(f"latentheads.experiments.{name}" for name in programs)]
+    programs = [*(path.stem for path in (ROOT / "experiments").glob("[!_]*.py")), *STUDIES]
+    names = ["latentheads", *map(module_of, programs)]
     done = subprocess.run(
         [sys.executable, "-c", CODE, *names], capture_output=True, text=True, check=False, cwd=ROOT
     )

@@ -325,7 +325,7 @@ def test_a_report_is_the_same_there(batch: Batch, there: There) -> None:
         for own in (parts, [each.to(device.name) for each in parts]):
             found = evaluate(model, guide, own, samples=2, truth=truth)
             assert found.kl_by_site == pytest.approx(here.kl_by_site, abs=1e-9)
-            assert found.figures() == pytest.approx(here.figures(), abs=1e-9)
+            assert dict(found.scores()) == pytest.approx(dict(here.scores()), abs=1e-9)
 
 
 def test_a_batch_that_comes_back_is_waited_for(batch: Batch, there: There) -> None:

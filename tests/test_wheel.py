@@ -16,14 +16,14 @@ from tests.experiments.programs import FORKS
 ROOT = Path(__file__).parents[1]
 PARTS = ("latentheads", "models", "guides", "experiments")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
-LEFT_OUT = ("results", "notebooks")
+LEFT_OUT = ("results", "notebooks", "studies")
 
 SCRIPT = """
 import sys
 
 import latentheads as lh
 from latentheads.experiments.cli.main import PROGRAMS, main
-from latentheads.experiments.cli.names import presets
+from latentheads.experiments.cli.command_line import presets
 from latentheads.guides import Cascaded
 from latentheads.models import Translation
 from pathlib import Path
@@ -34,7 +34,7 @@ assert sorted(presets()) == sys.argv[2:]
 assert main(["--help"]) == 0
 
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
-corpus = lh.grammar(language="velu", sentences=60, held_out=5)
+corpus = lh.data.Grammar(language="velu", sentences=60, held_out=5).load()
 model = Translation.of(corpus, prior="independent", **SIZES)
 options = {"report_every": 2, "samples": 1, "decoding": lh.Decoding(max_tokens=8)}
 trainer = lh.Trainer(model, Cascaded(model), corpus, steps=2, out="runs/mine", **options)
@@ -48,8 +48,9 @@ lh.plot.save(lh.plot.bound(run), "bound.png")
 lh.plot.save(lh.plot.heads(run, "the cat sleeps", draws=4), "heads.png")
 lh.report(run, "report.html", shown=1, draws=2, sentences=2)
 
-words = [f"--{name}={size}" for name, size in SIZES.items()]
-words += ["--data.sentences=60", "--data.held_out=5", "--train.steps=1", "--samples=1", "--decode.max_tokens=8"]
+words = [f"--network.{name}={size}" for name, size in SIZES.items()]
+words += ["--data.sentences=60", "--data.held_out=5", "--train.steps=1", "--samples=1"]
+words += ["--decode.max_tokens=8"]
 assert main(["run", *words, "--out=runs/theirs"]) == 0
 assert lh.load_run("runs/theirs").target.to_json() == corpus.target.to_json()
 """

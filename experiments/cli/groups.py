@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from jsonargparse import DefaultHelpFormatter
 
 __all__ = [
-    "BENCH_GROUPS",
     "OF_RUNS",
     "RUN_GROUPS",
     "Paragraphs",
@@ -80,17 +79,6 @@ RUN_GROUPS: Groups = {
 
 OF_RUNS = ("checkpoint", "trust", "device", "seed")
 """Options of every program that reads finished runs; they come last, with its help."""
-
-BENCH_GROUPS: Groups = {
-    "what to do": ("minutes", "parts", "data", "at_once", "smoke"),
-    "what to time": ("recipe", "task", "beam", "window", "length", "adam", "precision", "limit"),
-    "the network and its batch": (
-        *("width", "feed_forward", "layers", "heads", "vocabulary", "cutoffs", "batch", "tokens"),
-    ),
-    "how often, and where": ("rounds", "warmup", "quick", "device", "threads", "seed"),
-    "output": ("out", "json", "figure", "help"),
-}
-"""The options of the benchmarks, and of the plan for a GPU."""
 
 
 def arrange_options(parser: argparse.ArgumentParser, groups: Groups) -> None:

@@ -13,7 +13,6 @@ __all__ = ["PROGRAMS", "main"]
 
 PROGRAMS = {
     "run": "trains one recipe and reports its true bound",
-    "prepare": "prepares a corpus from the files that it is distributed in",
     "compare": "trains several recipes with several seeds and compares their bounds",
     "sweep": "trains recipes with several numbers of heads",
     "translate": "translates text with a finished run",
@@ -24,16 +23,6 @@ PROGRAMS = {
     "uncertainty": "tells what the uncertainty of finished runs is worth",
     "report": "makes one page of finished runs, to be opened in a browser",
     "prune": "removes heads of a finished run",
-    "paraphrase": "measures what the heads of a sentence encoder bear",
-    "bench": "times the library against the same network by hand",
-    "bench_alignments": "times heads of alignments against the plain network",
-    "bench_decoding": "times decoding with and without what is kept",
-    "bench_length": "times a language model's step against block length",
-    "bench_mixers": "times what mixes positions against block length",
-    "bench_pretrained": "times latent heads against a network's own attention",
-    "bench_selection": "times what choosing heads saves",
-    "bench_trained": "times trained networks against fresh ones",
-    "gpu": "tests, times and trains on a machine with a GPU",
 }
 """What each does, in a line."""
 

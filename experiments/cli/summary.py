@@ -13,7 +13,7 @@ from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import Plan
 from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.files import read_json, write_text
-from latentheads.metrics.scores import SCORES
+from latentheads.metrics.scores import COMPARED, METRICS, SCORES
 from latentheads.metrics.seeds import DIFFERENCES, tabulate
 from latentheads.runs.folder import TEXTS
 from latentheads.runs.sections import lacking
@@ -38,7 +38,7 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
             raise UnfinishedError(f"{plan.folder} is not finished")
         if lacks := lacking(results.to_json()):
             raise UnfinishedError(f"the report of {plan.folder} lacks {lacks}")
-        found.append((plan.recipe, results.to_json()))
+        found.append((plan.recipe, results))
     check_texts(plans)
     return tabulate(found)
 
@@ -66,27 +66,20 @@ WIDEST = 100
 """Columns of a line in a terminal."""
 
 COLUMNS = {
-    "elbo": "ELBO",
-    "log_likelihood": "log-likelihood",
-    "kl": "KL",
-    "exact": "exact log p",
-    "gap": "gap of the guide",
-    "iwae": "IWAE",
-    "plug_in": "plug-in (no bound)",
-    **SCORES,
+    **{name: SCORES[name].heading for name in COMPARED},
     "perplexity_exact": "perplexity, exact",
     "perplexity_plug_in": "perplexity, plug-in",
     "perplexity_elbo": "perplexity from the bound",
     "perplexity_iwae": "perplexity from IWAE",
     "head_divergence": "JSD",
-    "average_elbo": "ELBO, average of tasks",
-    "average_exact": "exact log p, average of tasks",
-    "average_plug_in": "plug-in, average of tasks",
-    **{f"average_{name}": f"{title}, average of tasks" for name, title in SCORES.items()},
+    **{
+        f"average_{name}": f"{SCORES[name].heading}, average of tasks"
+        for name in ("elbo", "exact", "plug_in", *METRICS)
+    },
 }
 COLUMNS |= {
-    name: f"{COLUMNS[figure].removesuffix(', %')} less first row"
-    for name, figure in DIFFERENCES.items()
+    name: f"{COLUMNS[score].removesuffix(', %')} less first row"
+    for name, score in DIFFERENCES.items()
 }
 
 
@@ -96,7 +89,7 @@ def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
         return ""
     if name == "p":
         return ", ".join(f"{p:.3f}" for p in row[name])
-    few = name.startswith(("head_divergence", "perplexity")) or name.endswith(tuple(SCORES))
+    few = name.startswith(("head_divergence", "perplexity")) or name.endswith(METRICS)
     digits = 2 if few else 4
     ends = (row[name], row[f"{name}_low"], row[f"{name}_high"])
     mean, low, high = (f"{each:z.{digits}f}" for each in ends)  # z: no zero is below 0

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from latentheads.files import read_json
-from latentheads.metrics.recognition import Errors, compare_errors
-from latentheads.metrics.resampling import RESAMPLES, SEED
-from latentheads.metrics.translation import Comparison, Protocol, paired_bootstrap
+from latentheads.metrics.protocol import Protocol
+from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, References
+from latentheads.metrics.scores import Scores, compare_systems
 
 __all__ = ["System", "compare", "read_lines", "read_run", "read_systems"]
 
@@ -61,15 +61,15 @@ def read_run(folder: Path) -> System:
     """Reads the translations of a finished run."""
     try:
         results = read_json(folder / "results.json")
-        test = results["test"]
-        signature = test.get("bleu_signature", test.get("wer_signature", "")).split("|")
+        test = Scores.read(results["test"])
+        signatures = [row.signature for row in test.rows if row.name in ("bleu", "wer")]
     except FileNotFoundError:
         raise ValueError(f"{folder} is no finished run: it has no results.json") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{folder} is no finished run: cannot read its results.json") from None
     if "translations" in results.get("missing", {}):
         raise ValueError(f"the report of {folder} lacks its translations: run.py goes on with it")
-    if signature == [""]:
+    if not signatures:
         raise ValueError(f"{folder} has no scores: run.py makes them where the task is translation")
     for name in ("test.translations.txt", "test.references.txt"):
         if not (folder / name).is_file():
@@ -80,11 +80,11 @@ def read_run(folder: Path) -> System:
         str(folder),
         read_lines(folder / "test.translations.txt"),
         read_lines(folder / "test.references.txt"),
-        "tok:none" in signature,
-        "case:lc" in signature,
+        "tok:none" in signatures[0].split("|"),
+        "case:lc" in signatures[0].split("|"),
         "wer" in test,
-        test.get("accuracy") is not None,
-        test.get("paper_wer") is not None,
+        "accuracy" in test,
+        "paper_wer" in test,
     )
 
 
@@ -177,24 +177,20 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = SEED,
     accuracy: bool = False,
-) -> Sequence[Comparison | Errors]:
+) -> list[dict[str, Estimate]]:
     """Scores every system and tests it against the first."""
-    first, *others = systems
+    first = systems[0]
     if first.recognised:
         for name, is_given in (("--paper", paper is not None), ("--accuracy", accuracy)):
             if is_given:
                 raise ValueError(f"{name} is for translations: {first.name} holds transcripts")
-        translations = [other.translations for other in others]
-        options = (first.lowercase, first.paper_wer, resamples, seed)
-        return compare_errors(first.translations, translations, first.references, *options)
-    return paired_bootstrap(
-        first.translations,
-        [other.translations for other in others],
+    references = References(
         first.references,
         first.tokenised,
-        paper,
-        resamples,
-        seed,
         first.lowercase,
+        first.recognised,
+        paper,
         accuracy or first.accuracy,
+        first.paper_wer,
     )
+    return compare_systems([each.translations for each in systems], references, resamples, seed)

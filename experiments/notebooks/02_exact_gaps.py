@@ -118,8 +118,8 @@ columns = {
     "effective_sample_size": f"effective draws of {K[-1]}",
     "pareto_k": "k-hat > 0.7",
 }
-figures = {name: found[-1].figures() for name, found in reports.items()}
-table = pd.DataFrame(figures, index=columns).T.rename(columns=columns)
+scores = {name: dict(found[-1].scores()) for name, found in reports.items()}
+table = pd.DataFrame(scores, index=columns).T.rename(columns=columns)
 table.astype(float).round(4)
 
 # %% [markdown]

@@ -124,7 +124,7 @@ for name, guide in guides.items():
     if list(guide.parameters()):
         more = {**options, "steps": GUIDE_STEPS, "out": f"runs/{name}-of-tied"}
         lh.Trainer(model, guide, corpus, **more).fit()
-    reports[name] = lh.evaluate(model, guide, corpus.test, samples=4).figures()
+    reports[name] = dict(lh.evaluate(model, guide, corpus.test, samples=4).scores())
 pd.DataFrame(reports, index=["elbo", "log_likelihood", "kl", "iwae"]).T.astype(float).round(4)
 
 # %% [markdown]
@@ -223,11 +223,11 @@ lh.plot.kl_history(runs["free"])
 lh.plot.kl_history(runs["free-bits"])
 
 # %%
-figures = {name: run.results.test for name, run in runs.items()}
+scores = {name: run.results.test for name, run in runs.items()}
 pd.DataFrame(
     {
         name: {"bound": each.elbo, "log-likelihood": each.log_likelihood, "KL": each.kl}
-        for name, each in figures.items()
+        for name, each in scores.items()
     }
 ).T.round(4)
 

@@ -12,16 +12,16 @@
 # **The same from the command line:**
 #
 # ```bash
-# python experiments/run.py --recipe transformer --train.optimizer adamw --train.learning_rate 3e-3 \
-#     --train.warmup_steps 200 --train.steps 400 --out runs/plain
+# python experiments/run.py --recipe transformer --train.optimizer adamw \
+#     --train.learning_rate 3e-3 --train.warmup_steps 200 --train.steps 400 --out runs/plain
 # python experiments/run.py --recipe transformer --start runs/plain --gates all --gates.heads 8 \
-#     --gates.start 2.5 --train.optimizer adamw --train.learning_rate 1e-3 --train.warmup_steps 50 --train.steps 500 \
-#     --out runs/gated
+#     --gates.start 2.5 --train.optimizer adamw --train.learning_rate 1e-3 \
+#     --train.warmup_steps 50 --train.steps 500 --out runs/gated
 # python experiments/prune.py runs/gated --by gates
 # python experiments/prune.py runs/plain --keep_heads 20,16,12,8
 # python experiments/run.py --data.tasks.names velu,tamir,korin --recipe transformer+subset \
-#     --selection.blocks decoder-self --train.optimizer adamw --train.learning_rate 5e-3 --train.warmup_steps 200 \
-#     --train.steps 650 --out runs/three
+#     --selection.blocks decoder-self --train.optimizer adamw --train.learning_rate 5e-3 \
+#     --train.warmup_steps 200 --train.steps 650 --out runs/three
 # ```
 
 # %%
@@ -187,7 +187,7 @@ pd.DataFrame(
 
 # %%
 columns = ["sentences", "elbo", "truth", "bleu"]
-tasks = {name: each.to_json() for name, each in run.results.tasks.items()}
+tasks = {name: dict(scores) for name, scores in run.results.tasks.items()}
 pd.DataFrame(tasks, index=columns).T
 
 # %% [markdown]

@@ -12,7 +12,7 @@
 # **The same from the command line**, for a sentence encoder in a folder:
 #
 # ```bash
-# python experiments/paraphrase.py --network FOLDER --english train.en --german train.de \
+# python experiments/studies/paraphrase.py --network FOLDER --english train.en --german train.de \
 #     --out runs/minilm
 # ```
 

@@ -21,7 +21,7 @@ from latentheads.files import read_json, read_text
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.metrics.scores import SCORES
+from latentheads.metrics.scores import METRICS
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
 from latentheads.runs.folder import HEADS, TEXTS, Folder, read_results
@@ -57,14 +57,14 @@ class Pruned:
         kept: The remaining heads of every block, by their indices in the run's network.
         model: The pruned model.
         guide: Its guide.
-        results: Its report, as in ``results.json``.
+        results: Its report.
         seconds: The time of every round.
     """
 
     kept: dict[str, list[int]]
     model: Decoder
     guide: ModelGuide
-    results: dict[str, Any] = field(default_factory=dict)
+    results: Results = field(default_factory=Results)
     seconds: list[float] = field(default_factory=list)
 
     @property
@@ -130,12 +130,13 @@ def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> 
     weights = folder.average if settings.train.average else folder.best
     tensors = checkpoints.weights(model=network.model, guide=network.guide)
     checkpoints.save(weights, tensors, {"step": run.step, "averaged": run.averaged})
-    network.results = _facts(network, run, by)
+    results = _facts(network, run, by)
     settings = replace(settings, samples=1)
     reporter = Reporter(settings, network.model, network.guide, corpus, folder)
-    complete(network.results, reporter.sections(network.results), folder.write_results)
+    complete(results, reporter.sections(results), folder.write_results)
     folder.release()
-    if missing := lacking(network.results):
+    network.results = Results.read(results)
+    if missing := lacking(results):
         raise UnfinishedError(f"the report on {network.heads} heads lacks {missing}")
 
 
@@ -201,8 +202,8 @@ def curve_point(network: Pruned, whole: Pruned, tokens: int) -> dict[str, Any]:
         tokens: Number of decoded tokens.
     """
     ratios = [a / b for a, b in zip(whole.seconds, network.seconds, strict=True)]
-    valid, test = network.results["valid"], network.results["test"]
-    scores = {name: test.get(name) for name in SCORES}
+    valid, test = network.results.valid, network.results.test
+    scores = {name: test.get(name) for name in METRICS}
     return {
         "heads": network.heads,
         "parameters": network.parameters,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.handlers import PlugIn, SharedSamples, evaluation_mode
 from latentheads.inference.bound import MIN_TAIL_SAMPLES, Importance, Terms, terms
-from latentheads.inference.display import TRUE_BOUND, figures_to_html, figures_to_text
+from latentheads.inference.display import TRUE_BOUND, scores_to_html, scores_to_text
+from latentheads.metrics.scores import SCORES, Scores
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, latent_of
 from latentheads.noise import fixed_noise
@@ -41,9 +42,6 @@ __all__ = [
 
 ENTROPY_FIGURES = ("prior_entropy", "posterior_entropy", "information")
 """Figures that are sums over all alignments."""
-
-ALIGNMENT_FIGURES = ("exact", "gap", *ENTROPY_FIGURES)
-"""Figures of models with latent alignments only."""
 
 LEAK_ERRORS, LEAK_NATS = 4.0, 1e-4
 """Tolerance of a mean bound above the true log p: in standard errors, and in nats per sentence."""
@@ -119,11 +117,12 @@ class Report:
         names = ("elbo", "iwae", "plug_in", *(("exact",) if self.exact is not None else ()))
         return {name: math.exp(min(-scale * getattr(self, name), 700.0)) for name in names}
 
-    def figures(self) -> dict[str, Any]:
-        """All figures except those by site, ready for JSON."""
-        excluded = ["kl_by_site", "how", "gap_by_site", "leak"]
-        excluded += [] if self.gap is not None else ALIGNMENT_FIGURES
-        return {k: v for k, v in asdict(self).items() if k not in excluded}
+    def scores(self) -> Scores:
+        """Everything but the sites, a row each."""
+        values = {name: getattr(self, name, None) for name in SCORES}
+        if self.truth is not None and self.truth_elbo is not None:
+            values["truth_gap"] = self.truth - self.truth_elbo
+        return Scores.of(values)
 
     @property
     def faults(self) -> dict[str, str]:
@@ -131,10 +130,10 @@ class Report:
         return {} if self.leak is None else {TRUE_BOUND: self.leak}
 
     def __str__(self) -> str:
-        return figures_to_text({"": self.figures()}, faults=self.faults)
+        return scores_to_text({"": self.scores()}, faults=self.faults)
 
     def _repr_html_(self) -> str:
-        return figures_to_html({"": self.figures()}, faults=self.faults)
+        return scores_to_html({"": self.scores()}, faults=self.faults)
 
 
 @contextmanager

@@ -16,49 +16,52 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from latentheads.metrics.recognition import make_normaliser
-from latentheads.metrics.resampling import Counts, Metric
+from latentheads.metrics.resampling import Counts, Metric, References
 
-__all__ = ["count_edits", "make_accuracy"]
+__all__ = ["accuracy", "count_edits", "edit_distance"]
 
 
-def make_accuracy(
-    references: Sequence[str], tokenised: bool = False, lowercase: bool = False
-) -> dict[str, Metric]:
-    """Makes the metrics ``accuracy``, in percent, and ``edit_distance``, a mean.
+def accuracy(references: References) -> Metric | None:
+    """Makes the share of exact matches, in percent; None if not requested."""
+    if references.is_speech or not references.accuracy:
+        return None
+    return Metric(
+        lambda lines: _count(lines, references, str.__eq__),
+        lambda total: float(100 * total[0] / total[1]),
+        lambda: f"{_case(references)}|norm:nfc",
+        maximum=100.0,
+    )
 
-    Args:
-        references: The references.
-        tokenised: Whether lines are tokenised already, with spaces between tokens.
-        lowercase: Whether case is ignored; the signatures record it.
-    """
-    normalise = make_normaliser(lowercase)
 
-    def count(lines: Sequence[str], compare: Callable[[str, str], float]) -> Counts:
-        pairs = zip(map(normalise, lines), map(normalise, references), strict=True)
-        return np.array([[compare(output, reference), 1.0] for output, reference in pairs])
+def edit_distance(references: References) -> Metric | None:
+    """Makes the mean number of edits to the reference; None if not requested."""
+    if references.is_speech or not references.accuracy:
+        return None
 
     def edits(output: str, reference: str) -> int:
-        return (
-            count_edits(output.split(), reference.split())
-            if tokenised
-            else count_edits(output, reference)
-        )
+        if references.tokenised:
+            return count_edits(output.split(), reference.split())
+        return count_edits(output, reference)
 
-    case = f"case:{'lc' if lowercase else 'mixed'}"
-    unit = "none" if tokenised else "character"
-    return {
-        "accuracy": Metric(
-            lambda lines: count(lines, str.__eq__),
-            lambda total: float(100 * total[0] / total[1]),
-            lambda: f"{case}|norm:nfc",
-            maximum=100.0,
-        ),
-        "edit_distance": Metric(
-            lambda lines: count(lines, edits),
-            lambda total: float(total[0] / total[1]),
-            lambda: f"{case}|tok:{unit}|norm:nfc",
-        ),
-    }
+    unit = "none" if references.tokenised else "character"
+    return Metric(
+        lambda lines: _count(lines, references, edits),
+        lambda total: float(total[0] / total[1]),
+        lambda: f"{_case(references)}|tok:{unit}|norm:nfc",
+    )
+
+
+def _count(
+    lines: Sequence[str], references: References, compare: Callable[[str, str], float]
+) -> Counts:
+    """The value of a comparison, and 1, for every line."""
+    normalise = make_normaliser(references.lowercase)
+    pairs = zip(map(normalise, lines), map(normalise, references.lines), strict=True)
+    return np.array([[compare(output, reference), 1.0] for output, reference in pairs])
+
+
+def _case(references: References) -> str:
+    return f"case:{'lc' if references.lowercase else 'mixed'}"
 
 
 def count_edits(output: Sequence[str], reference: Sequence[str]) -> int:

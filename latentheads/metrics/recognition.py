@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal, get_args
@@ -24,159 +23,46 @@ from jaxtyping import Float, Int
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from latentheads.checks import check_choice
-from latentheads.metrics.resampling import (
-    RESAMPLES,
-    SEED,
-    Counts,
-    Estimate,
-    Metric,
-    compare_lines,
-)
+from latentheads.metrics.resampling import Counts, Metric, References
 from latentheads.packages import import_optional
 
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk
 
-__all__ = [
-    "Errors",
-    "Recognition",
-    "compare_errors",
-    "count_errors",
-    "make_normaliser",
-    "recognise",
-]
+__all__ = ["cer", "count_errors", "make_normaliser", "paper_wer", "wer"]
 
 Unit = Literal["words", "characters"]
 ErrorCounts = Int[np.ndarray, "utterance 4"]
 """Substitutions, deletions, insertions and reference units of every utterance."""
 
 
-@dataclass(frozen=True)
-class Recognition:
-    """The error rates of one system, in percent.
-
-    Attributes:
-        wer: Word error rate.
-        wer_low: Lower end of its 95 % bootstrap interval over utterances.
-        wer_high: Upper end of the interval.
-        substitutions: Substituted words.
-        deletions: Deleted words.
-        insertions: Inserted words.
-        words: Words of the references.
-        wer_signature: How it was computed.
-        cer: Character error rate; spaces count as characters.
-        cer_low: Lower end of its interval.
-        cer_high: Upper end of its interval.
-        cer_signature: How it was computed.
-        paper_wer: WER by the papers' protocol; None if not requested.
-        paper_wer_signature: How it was computed.
-    """
-
-    wer: float
-    wer_low: float
-    wer_high: float
-    substitutions: int
-    deletions: int
-    insertions: int
-    words: int
-    wer_signature: str
-    cer: float
-    cer_low: float
-    cer_high: float
-    cer_signature: str
-    paper_wer: float | None = None
-    paper_wer_signature: str | None = None
+WORD_COUNTS = ("substitutions", "deletions", "insertions", "words")
+"""The counts that the word error rate is computed from."""
 
 
-@dataclass(frozen=True)
-class Errors:
-    """The error rates of one system, compared with the baseline.
-
-    Attributes:
-        wer: Word error rate.
-        cer: Character error rate.
-        paper_wer: WER by the papers' protocol; None if not requested.
-    """
-
-    wer: Estimate
-    cer: Estimate
-    paper_wer: Estimate | None = None
+def wer(references: References) -> Metric | None:
+    """Makes the word error rate; None for translations."""
+    details = f"{_case(references)}|tok:space|norm:nfc"
+    normalise = make_normaliser(references.lowercase)
+    return _make_metric(references, "words", normalise, details, WORD_COUNTS)
 
 
-def recognise(
-    transcripts: Sequence[str],
-    references: Sequence[str],
-    lowercase: bool = False,
-    paper: bool = False,
-) -> Recognition:
-    """Computes the error rates of one system.
-
-    Args:
-        transcripts: The transcript of each utterance.
-        references: The reference transcripts.
-        lowercase: Whether case is ignored; the signatures record it.
-        paper: Whether to add ``paper_wer``.
-    """
-    (errors,) = compare_errors(transcripts, [], references, lowercase, paper)
-    counts = count_errors(
-        *_normalise_all(transcripts, references, make_normaliser(lowercase)), "words"
-    ).sum(0)
-    substitutions, deletions, insertions, words = counts.tolist()
-    return Recognition(
-        errors.wer.score,
-        errors.wer.low,
-        errors.wer.high,
-        substitutions,
-        deletions,
-        insertions,
-        words,
-        errors.wer.signature,
-        errors.cer.score,
-        errors.cer.low,
-        errors.cer.high,
-        errors.cer.signature,
-        None if errors.paper_wer is None else errors.paper_wer.score,
-        None if errors.paper_wer is None else errors.paper_wer.signature,
-    )
+def cer(references: References) -> Metric | None:
+    """Makes the character error rate, where spaces count as characters; None for translations."""
+    details = f"{_case(references)}|tok:character|norm:nfc"
+    return _make_metric(references, "characters", make_normaliser(references.lowercase), details)
 
 
-def compare_errors(
-    baseline: Sequence[str],
-    others: Sequence[Sequence[str]],
-    references: Sequence[str],
-    lowercase: bool = False,
-    paper: bool = False,
-    resamples: int = RESAMPLES,
-    seed: int = SEED,
-) -> list[Errors]:
-    """Compares systems with a baseline by paired bootstrap over utterances.
+def paper_wer(references: References) -> Metric | None:
+    """Makes the WER by the papers' protocol; None if not requested."""
+    if not references.paper_wer:
+        return None
+    details = "case:lc|tok:13a|punct:no|norm:none"
+    return _make_metric(references, "words", _normalise_as_papers, details)
 
-    Args:
-        baseline: The transcripts of the baseline.
-        others: The transcripts of each other system.
-        references: The reference transcripts.
-        lowercase: Whether case is ignored.
-        paper: Whether to add ``paper_wer``.
-        resamples: Number of resamples.
-        seed: Seed of the resampling.
 
-    Returns:
-        The baseline, then the others in order.
-    """
-    normalise, case = make_normaliser(lowercase), "lc" if lowercase else "mixed"
-    make_word_metric = partial(_make_metric, references, "words")
-    metrics = {
-        "wer": make_word_metric(normalise, f"case:{case}|tok:space|norm:nfc"),
-        "cer": _make_metric(
-            references, "characters", normalise, f"case:{case}|tok:character|norm:nfc"
-        ),
-    }
-    if paper:
-        metrics["paper_wer"] = make_word_metric(
-            _normalise_as_papers, "case:lc|tok:13a|punct:no|norm:none"
-        )
-    rows = compare_lines([baseline, *others], references, metrics, resamples, seed)
-    return [Errors(**row) for row in rows]
+def _case(references: References) -> str:
+    return f"case:{'lc' if references.lowercase else 'mixed'}"
 
 
 def count_errors(transcripts: Sequence[str], references: Sequence[str], unit: Unit) -> ErrorCounts:
@@ -212,14 +98,22 @@ def _count_chunks(chunks: Sequence[AlignmentChunk]) -> list[int]:
 
 
 def _make_metric(
-    references: Sequence[str], unit: Unit, normalise: Callable[[str], str], details: str
-) -> Metric:
+    references: References,
+    unit: Unit,
+    normalise: Callable[[str], str],
+    details: str,
+    counts: tuple[str, ...] = (),
+) -> Metric | None:
     """Makes the error rate of lines that are normalised first."""
+    if not references.is_speech:
+        return None
 
     def count(lines: Sequence[str]) -> Counts:
-        return count_errors(*_normalise_all(lines, references, normalise), unit).astype(np.float64)
+        lines_and_references = _normalise_all(lines, references.lines, normalise)
+        return count_errors(*lines_and_references, unit).astype(np.float64)
 
-    return Metric(count, _rate, partial(_make_signature, details))
+    signature = partial(_make_signature, details)
+    return Metric(count, _rate, signature, has_interval=True, counts=counts)
 
 
 def _rate(total: Float[np.ndarray, " 4"]) -> float:

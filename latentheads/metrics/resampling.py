@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from sacrebleu.significance import estimate_ci
 
+from latentheads.metrics.protocol import Protocol
+
 __all__ = [
     "MIN_RESAMPLES",
     "RESAMPLES",
@@ -21,6 +23,7 @@ __all__ = [
     "Counts",
     "Estimate",
     "Metric",
+    "References",
     "Resampled",
     "Resamples",
     "check_lines",
@@ -51,6 +54,29 @@ Combine = Callable[[Float[np.ndarray, " count"]], float]
 
 
 @dataclass(frozen=True)
+class References:
+    """The references of a corpus, and how outputs are compared with them.
+
+    Attributes:
+        lines: The reference of each sentence.
+        tokenised: Whether lines are tokenised already, with spaces between tokens.
+        lowercase: Whether case is ignored; the signatures record it.
+        is_speech: Whether they are transcripts, scored with WER and CER.
+        protocol: Adds ``paper_bleu`` by this protocol.
+        accuracy: Adds ``accuracy`` and ``edit_distance``.
+        paper_wer: Adds ``paper_wer``.
+    """
+
+    lines: Sequence[str]
+    tokenised: bool = False
+    lowercase: bool = False
+    is_speech: bool = False
+    protocol: Protocol | None = None
+    accuracy: bool = False
+    paper_wer: bool = False
+
+
+@dataclass(frozen=True)
 class Metric:
     """A corpus metric of output lines, computed from counts that are summed over sentences.
 
@@ -59,12 +85,16 @@ class Metric:
         combine: Computes the metric from the summed counts.
         signature: Returns the signature; call ``count`` before.
         maximum: The maximum of the metric; the minimum is 0.
+        has_interval: Whether a report gives its bootstrap interval.
+        counts: The names of the counts, if a report gives their sums, too.
     """
 
     count: Callable[[Sequence[str]], Counts]
     combine: Combine
     signature: Callable[[], str]
     maximum: float = math.inf
+    has_interval: bool = False
+    counts: tuple[str, ...] = ()
 
     def measure(self, lines: Sequence[str]) -> float:
         """Computes the metric of all lines."""

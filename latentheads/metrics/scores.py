@@ -1,51 +1,479 @@
-"""Names and descriptions of the scores of a system's output, and which is the primary one."""
+"""Scores: the rows of a report, what each of them means, and the metrics of a system's output.
+
+A new metric is a function that makes a :class:`~latentheads.metrics.resampling.Metric` for given
+references, and its line in ``SCORES``: reports, tables, comparisons over seeds, paired tests and
+the report page loop over these rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any, Literal
 
-__all__ = ["MEANINGS", "PRIMARY_SCORES", "SCORES", "part_title", "primary_score"]
+from latentheads.metrics.accuracy import accuracy, edit_distance
+from latentheads.metrics.recognition import cer, paper_wer, wer
+from latentheads.metrics.resampling import (
+    RESAMPLES,
+    SEED,
+    Estimate,
+    Metric,
+    References,
+    check_lines,
+    compare_lines,
+)
+from latentheads.metrics.translation import bleu, chrf, paper_bleu
+from latentheads.values import convert
 
-SCORES = {
-    "accuracy": "accuracy, %",
-    "edit_distance": "edit distance",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "paper_bleu": "papers' BLEU",
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rouge_l": "ROUGE-L",
-    "wer": "WER, %",
-    "cer": "CER, %",
-    "paper_wer": "papers' WER, %",
+__all__ = [
+    "COMPARED",
+    "METRICS",
+    "NATS",
+    "PRIMARY_SCORES",
+    "SCORES",
+    "Kind",
+    "Score",
+    "ScoreInfo",
+    "Scores",
+    "compare_systems",
+    "describe",
+    "format_value",
+    "primary_score",
+    "score_lines",
+    "shown_names",
+    "truth_coverage",
+]
+
+Kind = Literal["bound", "exact", "plug-in", "metric", "count"]
+"""What a score is: a bound (ELBO, IWAE), computed without sampling, of the network whose heads are
+set to the prior mean, a metric of output, or a count."""
+
+NATS = "nats per token"
+
+
+@dataclass(frozen=True)
+class Score:
+    """A row of a report.
+
+    Attributes:
+        name: As in ``SCORES``.
+        value: None if it is not a finite number.
+        interval: Its 95 % bootstrap interval; None if nothing was resampled.
+        unit: The unit of the value.
+        kind: What it is.
+        signature: How it was computed, if there is more than one way.
+    """
+
+    name: str
+    value: int | float | None
+    interval: tuple[float, float] | None = None
+    unit: str = ""
+    kind: Kind = "metric"
+    signature: str = ""
+
+    @classmethod
+    def of(cls, name: str, value: float | None, **more: Any) -> Score:
+        """Makes a score with the unit and the kind that its name has in ``SCORES``."""
+        info = describe(name)
+        return cls(name, value, unit=info.unit, kind=info.kind, **more)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the row of ``results.json``, without missing fields."""
+        row = asdict(self)
+        return {
+            key: field for key, field in row.items() if key == "value" or field not in (None, "")
+        }
+
+
+class Scores(Mapping[str, float | None]):
+    """The scores of a part of a corpus: rows, and a mapping from their names to their values.
+
+    A score of ``SCORES`` is an attribute, too: None if the part has no such row.
+
+    Args:
+        rows: One for each name.
+    """
+
+    def __init__(self, rows: Iterable[Score] = ()) -> None:
+        self._rows = {row.name: row for row in rows}
+
+    @classmethod
+    def of(cls, values: Mapping[str, float | None]) -> Scores:
+        """Makes rows of values by their names, without those that are None."""
+        return cls(Score.of(name, value) for name, value in values.items() if value is not None)
+
+    @classmethod
+    def read(cls, rows: Any) -> Scores:
+        """Reads what :meth:`to_json` returns.
+
+        Raises:
+            ValueError: It is not a list of rows.
+        """
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("scores must be a list of rows")
+        return cls(convert("a score", Score, row) for row in rows)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Returns the rows of ``results.json``."""
+        return [row.to_json() for row in self.rows]
+
+    @property
+    def rows(self) -> tuple[Score, ...]:
+        """All rows in order."""
+        return tuple(self._rows.values())
+
+    def row(self, name: str) -> Score | None:
+        """The row with a name; None if there is none."""
+        return self._rows.get(name)
+
+    def __getitem__(self, name: str) -> float | None:
+        return self._rows[name].value
+
+    def __getattr__(self, name: str) -> float | None:
+        if name not in SCORES:
+            raise AttributeError(f"there is no score {name!r}")
+        return self.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __or__(self, other: Scores) -> Scores:
+        return Scores([*self.rows, *other.rows])
+
+    def __repr__(self) -> str:
+        return f"Scores({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+
+@dataclass(frozen=True)
+class ScoreInfo:
+    """The description of a score.
+
+    Attributes:
+        title: The title of its row, without the unit; ``{k}`` is the number of samples of IWAE.
+        meaning: Its explanation in one line.
+        kind: What it is.
+        unit: The unit of its values.
+        column: A shorter title for the head of a column.
+        metric: Makes the metric for given references; it returns None if they have no such metric.
+        compared: Whether tables give its mean over seeds and tasks.
+        indented: Whether it is part of the row above.
+        estimates: The score that it estimates, beside which it is redundant.
+        shown: Whether it has a row in a table.
+    """
+
+    title: str
+    meaning: str = ""
+    kind: Kind = "metric"
+    unit: str = ""
+    column: str = ""
+    metric: Callable[[References], Metric | None] | None = None
+    compared: bool = False
+    indented: bool = False
+    estimates: str = ""
+    shown: bool = True
+
+    @property
+    def heading(self) -> str:
+        """The short title with the unit of a percentage."""
+        title = self.column or self.title
+        return f"{title}, %" if self.unit == "%" else title
+
+    def heading_of(self, part: str) -> str:
+        """The heading of one part, such as "accuracy of german, %"."""
+        title, comma, unit = self.heading.partition(", ")
+        return f"{title} of {part}{comma}{unit}"
+
+
+def _nats(
+    title: str,
+    meaning: str,
+    kind: Kind,
+    column: str = "",
+    *,
+    compared: bool = False,
+    indented: bool = False,
+    estimates: str = "",
+) -> ScoreInfo:
+    """Describes a score in nats per token."""
+    return ScoreInfo(
+        title, meaning, kind, NATS, column, None, compared, indented, estimates=estimates
+    )
+
+
+def _metric(
+    title: str,
+    meaning: str,
+    metric: Callable[[References], Metric | None] | None = None,
+    unit: str = "",
+) -> ScoreInfo:
+    """Describes a metric of output lines."""
+    return ScoreInfo(title, meaning, unit=unit, metric=metric, compared=True)
+
+
+def _weights(title: str, meaning: str, unit: str) -> ScoreInfo:
+    """Describes a diagnostic of the importance weights of IWAE."""
+    return ScoreInfo(title, meaning, "bound", unit, indented=True, estimates="exact")
+
+
+def _first_sentence(title: str) -> ScoreInfo:
+    """Describes the ROUGE of the first sentence of every source."""
+    return ScoreInfo(f"{title}, first sentence", "of the source: the baseline", indented=True)
+
+
+def _count(title: str, unit: str, indented: bool = False, shown: bool = True) -> ScoreInfo:
+    """Describes a count."""
+    return ScoreInfo(title, "", "count", unit, indented=indented, shown=shown)
+
+
+FEWER = "fewer are better"
+OF_CTC = "a head that is only for training"
+
+SCORES: dict[str, ScoreInfo] = {
+    "elbo": _nats(
+        "bound (ELBO)",
+        "evidence lower bound: the log-likelihood term minus the KL",
+        "bound",
+        "ELBO",
+        compared=True,
+    ),
+    "log_likelihood": _nats(
+        "log-likelihood term",
+        "expectation of log p(y | z, x) under the guide",
+        "bound",
+        "log-likelihood",
+        compared=True,
+        indented=True,
+    ),
+    "kl": _nats(
+        "KL, all sites",
+        "from the guide to the prior",
+        "bound",
+        "KL",
+        compared=True,
+        indented=True,
+    ),
+    "iwae": _nats(
+        "bound (IWAE_{k})",
+        "importance-weighted bound of {k} samples: tighter",
+        "bound",
+        "IWAE",
+        compared=True,
+        estimates="exact",
+    ),
+    "effective_sample_size": _weights("effective samples of {k}", "mean over sentences", "samples"),
+    "pareto_k": _weights(
+        "Pareto k > 0.7",
+        "of sentences or blocks: the tail of weights is too heavy",
+        "share",
+    ),
+    "pareto_unknown": _weights("Pareto k unknown", "of sentences or blocks: weights tie", "share"),
+    "exact": _nats("exact log p", "the model's own: all alignments summed", "exact", compared=True),
+    "gap": _nats(
+        "gap of the guide",
+        "KL from the guide's alignments to their exact posterior",
+        "exact",
+        "gap",
+        compared=True,
+        indented=True,
+    ),
+    "prior_entropy": _nats("entropy of alignments, prior", "of all heads together", "exact"),
+    "posterior_entropy": _nats(
+        "given the token, exact posterior", "of all heads together", "exact", indented=True
+    ),
+    "information": _nats(
+        "KL(posterior, prior)",
+        "information about its alignments",
+        "exact",
+        indented=True,
+    ),
+    "truth": _nats(
+        "true log p", "of the process that generated the corpus, not of the model", "exact"
+    ),
+    "truth_elbo": _nats(
+        "ELBO of these sentences",
+        "compare with the row above",
+        "bound",
+        indented=True,
+    ),
+    "truth_gap": _nats(
+        "gap to the true log-likelihood",
+        "true log p minus the bound",
+        "bound",
+        indented=True,
+    ),
+    "plug_in": _nats(
+        "plug-in log-likelihood",
+        "heads set to the prior mean: no bound",
+        "plug-in",
+        "plug-in (no bound)",
+        compared=True,
+        estimates="exact",
+    ),
+    "accuracy": _metric("accuracy", "of the translations: exact matches", accuracy, "%"),
+    "edit_distance": _metric(
+        "edit distance", f"edits from a translation to its reference: {FEWER}", edit_distance
+    ),
+    "bleu": _metric("BLEU", "of the translations", bleu),
+    "chrf": _metric("chrF", "of the translations", chrf),
+    "paper_bleu": _metric(
+        "papers' BLEU", "of the translations, by the papers' protocol", paper_bleu
+    ),
+    "rouge1": _metric("ROUGE-1", "of the summaries"),
+    "lead_rouge1": _first_sentence("ROUGE-1"),
+    "rouge2": _metric("ROUGE-2", "of the summaries"),
+    "lead_rouge2": _first_sentence("ROUGE-2"),
+    "rouge_l": _metric("ROUGE-L", "of the summaries"),
+    "lead_rouge_l": _first_sentence("ROUGE-L"),
+    "wer": _metric("WER", f"of the transcripts, errors per 100 words: {FEWER}", wer, "%"),
+    "substitutions": _count("substitutions", "words", indented=True),
+    "deletions": _count("deletions", "words", indented=True),
+    "insertions": _count("insertions", "words", indented=True),
+    "words": _count("words of the references", "words", indented=True),
+    "cer": _metric("CER", f"of the transcripts, errors per 100 characters: {FEWER}", cer, "%"),
+    "paper_wer": _metric(
+        "papers' WER", f"of the transcripts, by the papers' protocol: {FEWER}", paper_wer, "%"
+    ),
+    "ctc_wer": ScoreInfo("WER of CTC", OF_CTC, unit="%"),
+    "ctc_cer": ScoreInfo("CER of CTC", OF_CTC, unit="%"),
+    "sentences_per_second": _count("sentences decoded per second", "sentences/s"),
+    "tokens": _count("target tokens", "tokens"),
+    "sentences": _count("sentences", "sentences", shown=False),
+    "truth_sentences": _count("sentences whose true log p is known", "sentences", shown=False),
+    "iwae_k": _count("samples of IWAE", "samples", shown=False),
 }
-"""The title of each score, by its name in a report."""
+"""The description of each score, in the order of rows; a metric of your own is one line more."""
 
-MEANINGS = {
-    "accuracy": "of the translations: exact matches",
-    "edit_distance": "edits from a translation to its reference: fewer are better",
-    "bleu": "of the translations",
-    "chrf": "of the translations",
-    "paper_bleu": "of the translations, by the papers' protocol",
-    "rouge1": "of the summaries",
-    "rouge2": "of the summaries",
-    "rouge_l": "of the summaries",
-    "wer": "of the transcripts, errors per 100 words: fewer are better",
-    "cer": "of the transcripts, errors per 100 characters: fewer are better",
-    "paper_wer": "of the transcripts, by the papers' protocol: fewer are better",
-}
-"""The description of each score."""
+COMPARED = tuple(name for name, info in SCORES.items() if info.compared)
+"""Scores whose mean over seeds and over tasks tables give."""
+
+METRICS = tuple(name for name in COMPARED if SCORES[name].kind == "metric")
+"""Those of output lines."""
 
 PRIMARY_SCORES = ("accuracy", "wer", "bleu")
 """The scores that may be the primary one; the first that a system has is."""
 
 
-def part_title(score: str, part: str) -> str:
-    """The title of a score of one part, such as "accuracy of german, %"."""
-    title, comma, unit = SCORES[score].partition(", ")
-    return f"{title} of {part}{comma}{unit}"
+def describe(name: str) -> ScoreInfo:
+    """The description of a score; for one that ``SCORES`` lacks, its name."""
+    return SCORES.get(name) or ScoreInfo(name)
 
 
 def primary_score(scores: Mapping[str, object]) -> str | None:
     """The name of the primary score; None if there is no score of output."""
     return next((name for name in PRIMARY_SCORES if scores.get(name) is not None), None)
+
+
+def score_lines(outputs: Sequence[str], references: References) -> Scores:
+    """Scores the output of one system.
+
+    Args:
+        outputs: The output of each sentence.
+        references: The references, and how outputs are compared with them.
+
+    Raises:
+        ValueError: All references are empty, or numbers of lines differ.
+    """
+    check_lines(outputs, references.lines)
+    metrics = _make_metrics(references)
+    rows = (_measure(name, metric, outputs, references) for name, metric in metrics.items())
+    return Scores(chain.from_iterable(rows))
+
+
+def _measure(
+    name: str, metric: Metric, outputs: Sequence[str], references: References
+) -> Iterator[Score]:
+    """Yields the row of a metric, then those of its named counts."""
+    if metric.has_interval:
+        (estimates,) = compare_lines([outputs], references.lines, {name: metric})
+        estimate = estimates[name]
+        interval = None if math.isnan(estimate.low) else (estimate.low, estimate.high)
+        yield Score.of(name, estimate.score, interval=interval, signature=estimate.signature)
+    else:
+        value = metric.measure(outputs)
+        yield Score.of(name, value, signature=metric.signature())
+    if metric.counts:
+        for count, number in zip(metric.counts, metric.count(outputs).sum(0), strict=True):
+            yield Score.of(count, int(number))
+
+
+def compare_systems(
+    systems: Sequence[Sequence[str]],
+    references: References,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+) -> list[dict[str, Estimate]]:
+    """Compares systems with the first one by paired bootstrap over sentences.
+
+    Args:
+        systems: The output of each system, one line per sentence; the first is the baseline.
+        references: The references, and how outputs are compared with them.
+        resamples: Number of resamples; the smallest p-value is 1 / (resamples + 1).
+        seed: Seed of the resampling.
+
+    Returns:
+        The estimates of every system, by the name of the metric.
+    """
+    return compare_lines(systems, references.lines, _make_metrics(references), resamples, seed)
+
+
+def _make_metrics(references: References) -> dict[str, Metric]:
+    """Makes the metrics that given references have, by name."""
+    metrics = {name: info.metric(references) for name, info in SCORES.items() if info.metric}
+    return {name: metric for name, metric in metrics.items() if metric is not None}
+
+
+FORMATS = {
+    **{"share": "{:.0%}", "samples": "{:.1f}", "sentences/s": "{:,.0f}"},
+    **dict.fromkeys(("tokens", "words", "sentences"), "{:,}"),
+}
+"""The format of values in a unit; others have two decimals."""
+
+
+def format_value(value: float | None, unit: str = NATS) -> str:
+    """Formats a value for a table; empty for None.
+
+    Nats have four decimals, or two digits if these would all be 0.
+    """
+    if value is None:
+        return ""
+    if unit == NATS:
+        return f"{value:.4f}" if value == 0 or not abs(value) < 5e-5 else f"{value:.1e}"
+    return FORMATS.get(unit, "{:.2f}").format(value)
+
+
+def shown_names(parts: Sequence[Scores]) -> list[str]:
+    """The scores that have a row in a table of given parts, in order.
+
+    Beside an exact log p, IWAE and the plug-in network are redundant; IWAE of one sample is the
+    ELBO; the ELBO of the sentences whose true log p is known has a row if these are not all.
+    """
+    own = dict.fromkeys(name for part in parts for name in part if name not in SCORES)
+    return [name for name in (*SCORES, *own) if _is_shown(name, parts)]
+
+
+def _is_shown(name: str, parts: Sequence[Scores]) -> bool:
+    info = describe(name)
+    values = [part[name] for part in parts if part.get(name) is not None]
+    if not (info.shown and values):
+        return False
+    if info.estimates and any(part.get(info.estimates) is not None for part in parts):
+        return False
+    if name in ("iwae", "effective_sample_size"):
+        return any(part.iwae_k != 1 for part in parts)
+    if name == "truth_elbo":
+        return any(map(truth_coverage, parts))
+    return name != "pareto_unknown" or any(values)
+
+
+def truth_coverage(scores: Mapping[str, Any]) -> str:
+    """The number of sentences whose true log p is known; empty if it is all or none."""
+    num_known, num_sentences = scores.get("truth_sentences"), scores.get("sentences")
+    unknown = scores.get("truth") is None or None in (num_known, num_sentences)
+    if unknown or num_known == num_sentences:
+        return ""
+    return f"of {num_known:,} of {num_sentences:,} sentences"

@@ -1,35 +1,29 @@
-"""Figures of runs over seeds: means with intervals, and differences that are paired by seed."""
+"""Scores of runs over seeds: means with intervals, and differences that are paired by seed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from latentheads.checks import check_known
-from latentheads.metrics.scores import SCORES
+from latentheads.metrics.scores import COMPARED, METRICS, SCORES, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from latentheads.runs.results import Results
+    from latentheads.runs.results import Perplexity, Results
 
 __all__ = ["DIFFERENCES", "Spread", "spread", "spread_columns", "summarise", "tabulate"]
 
-SPREAD = ("head_divergence", "perplexity", "average_", "task ")
+INTERVALS = ("head_divergence", "perplexity", "average_", "task ")
 """Beginnings of the other columns that have a mean and an interval."""
 
 TRUTH = ("truth", "truth_sentences", "sentences")
 """Columns that depend on the corpus, and not on a recipe."""
 
-FIGURES = ("elbo", "log_likelihood", "kl", "exact", "gap", "iwae", "plug_in", *SCORES)
-"""Columns of a part, each of which has a mean and an interval."""
-
-DRAWN = ("iwae", "plug_in")
-"""Figures left out where the exact log p is known: the plug-in network is then the exact law."""
-
-DIFFERENCES = {"difference": "elbo"} | {f"difference_{name}": name for name in ("exact", *SCORES)}
-"""The figure that each difference to the first recipe is of."""
+DIFFERENCES = {"difference": "elbo"} | {f"difference_{name}": name for name in ("exact", *METRICS)}
+"""The score that each difference to the first recipe is of."""
 
 
 class Spread(NamedTuple):
@@ -72,23 +66,21 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(mean, mean - half, mean + half)
 
 
-def tabulate(found: Iterable[tuple[str, Results | Mapping[str, Any]]]) -> pd.DataFrame:
+def tabulate(found: Iterable[tuple[str, Results]]) -> pd.DataFrame:
     """A row a run, of its test part.
 
     Beside runs whose log p(y | x) is summed over alignments, that of a network without latents
     stands too: it is the bound.
 
     Args:
-        found: The recipe of each run, and its results, such as ``run.results`` or the content of
-            ``results.json``.
+        found: The recipe of each run, and its results, such as ``run.results``.
     """
     import pandas as pd  # slow to import
 
     rows, certain = [], []
-    for recipe, given in found:
-        results = given if isinstance(given, Mapping) else given.to_json()
+    for recipe, results in found:
         rows.append(_row(recipe, results))
-        if set(results["kl_how"].values()) <= {"fixed"}:
+        if {*results.kl_how.values()} <= {"fixed"}:
             certain.append(rows[-1])
     summed = {name for row in rows for name in row if name.endswith("exact")}
     bounds = {name: f"{name.removesuffix('exact')}elbo" for name in summed}
@@ -97,51 +89,48 @@ def tabulate(found: Iterable[tuple[str, Results | Mapping[str, Any]]]) -> pd.Dat
     return pd.DataFrame(rows)
 
 
-def _row(recipe: str, results: Mapping[str, Any]) -> dict[str, Any]:
-    test = results["test"]
-    chains = results["head_divergence_by_chain"].items()
+def _row(recipe: str, results: Results) -> dict[str, Any]:
+    chains = results.head_divergence_by_chain.items()
     return {
         "recipe": recipe,
-        "seed": results["seed"],
-        **_told(test),
-        "head_divergence": results["head_divergence"],
+        "seed": results.seed,
+        **_compared(results.test),
+        "head_divergence": results.head_divergence,
         **{f"head_divergence {chain}": value for chain, value in chains},
-        **_perplexities(results.get("perplexity", [])),
+        **_perplexities(results.perplexity),
         **_of_tasks(results),
-        "parameters": results["parameters"],
-        "tokens_per_second": results["tokens_per_second"],
-        **{name: test.get(name) for name in TRUTH},
+        "parameters": results.parameters,
+        "tokens_per_second": results.tokens_per_second,
+        **{name: results.test.get(name) for name in TRUTH},
     }
 
 
-def _told(found: Mapping[str, Any], names: Iterable[str] = FIGURES) -> dict[str, Any]:
-    """The figures that are known; beside the exact log p none that comes of draws."""
-    left_out = DRAWN if found.get("exact") is not None else ()
+def _compared(scores: Scores, names: Iterable[str] = COMPARED) -> dict[str, Any]:
+    """The scores that have a mean over seeds; beside the exact log p none that estimates it."""
     return {
-        name: found[name] for name in names if found.get(name) is not None and name not in left_out
+        name: scores[name]
+        for name in names
+        if scores.get(name) is not None and scores.get(SCORES[name].estimates) is None
     }
 
 
-def _perplexities(found: list[dict[str, Any]]) -> dict[str, float]:
+def _perplexities(found: Sequence[Perplexity]) -> dict[str, Any]:
     """Perplexities by word: of the test part in the last way named, then every one."""
-    short = [
-        (f"perplexity_{name}", value) for one in found[-1:] for name, value in one["word"].items()
-    ]
-    return dict(short) | {
-        f"perplexity of {one['part']} by {one['mode']}: {name}": value
+    last = found[-1].word if found else {}
+    return {f"perplexity_{name}": value for name, value in last.items()} | {
+        f"perplexity of {one.part} by {one.mode}: {name}": value
         for one in found
-        for name, value in one["word"].items()
+        for name, value in one.word.items()
     }
 
 
-def _of_tasks(results: Mapping[str, Any]) -> dict[str, float]:
-    """The averages over tasks, then the figures of every task."""
-    averages = results.get("average", {})
-    told = _told(averages, averages).items()
-    return {f"average_{name}": value for name, value in told} | {
+def _of_tasks(results: Results) -> dict[str, Any]:
+    """The averages over tasks, then the scores of every task."""
+    averages = _compared(results.average, results.average).items()
+    return {f"average_{name}": value for name, value in averages} | {
         f"task {task}: {name}": value
-        for task, figures in results.get("tasks", {}).items()
-        for name, value in _told(figures).items()
+        for task, scores in results.tasks.items()
+        for name, value in _compared(scores).items()
     }
 
 
@@ -181,7 +170,7 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
         row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine)}
         row |= {name: mine[name].iloc[0] for name in TRUTH}
         for name in mine.columns:
-            known = name in FIGURES or name.startswith(SPREAD)
+            known = name in COMPARED or name.startswith(INTERVALS)
             if known and not mine[name].isna().any():
                 row |= spread_columns(name, mine[name])
         for name, figure in paired.items():

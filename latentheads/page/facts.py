@@ -10,19 +10,30 @@ from typing import Any
 
 import latentheads
 from latentheads.files import read_json
-from latentheads.metrics.scores import MEANINGS, SCORES
+from latentheads.metrics.scores import COMPARED, SCORES
 from latentheads.runs.folder import TEXTS
-from latentheads.runs.results import Figures
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 
 __all__ = ["find_revision", "gather_facts", "list_scores"]
 
 
-def list_scores() -> dict[str, list[str]]:
-    """The title and the meaning of each score."""
-    said = {name: f"{words[0].upper()}{words[1:]}." for name, words in MEANINGS.items()}
-    return {name: [title, said[name]] for name, title in SCORES.items()}
+SHOWN = tuple(name for name in SCORES if name in {*COMPARED, "truth", "truth_gap", "pareto_k"})
+"""The scores that a page has a column for, where they are known."""
+
+
+def list_scores() -> dict[str, dict[str, Any]]:
+    """What is known of each score, in the order of their columns."""
+    return {
+        name: {
+            "title": info.heading,
+            "kind": info.kind,
+            "unit": info.unit,
+            "meaning": f"{info.meaning[:1].upper()}{info.meaning[1:]}.",
+            "estimates": info.estimates or None,
+        }
+        for name, info in ((name, SCORES[name]) for name in SHOWN)
+    }
 
 
 def gather_facts(run: Run, name: str) -> dict[str, Any]:
@@ -88,13 +99,11 @@ def _gather_figures(run: Run) -> dict[str, dict[str, Any]]:
     if run.results is None:
         return {}
     parts = {"test": run.results.test, "validation": run.results.valid}
-    found = {part: _known_numbers(figures) for part, figures in parts.items()}
-    return {part: figures for part, figures in found.items() if figures}
-
-
-def _known_numbers(figures: Figures) -> dict[str, Any]:
-    said = figures.to_json().items()
-    return {name: value for name, value in said if isinstance(value, int | float)}
+    found = {
+        part: {name: value for name, value in scores.items() if value is not None}
+        for part, scores in parts.items()
+    }
+    return {part: values for part, values in found.items() if values}
 
 
 @cache

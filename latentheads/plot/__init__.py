@@ -13,7 +13,6 @@ from latentheads.plot.audio import draw_audio
 from latentheads.plot.canvas import Picture, save
 from latentheads.plot.comparison import draw_gaps, draw_pruning, draw_recipes, draw_sweep
 from latentheads.plot.divergence import draw_divergence
-from latentheads.plot.encoder import draw_encoder
 from latentheads.plot.head_maps import draw_averages, draw_maps, draw_roles
 from latentheads.plot.links import draw_links
 from latentheads.plot.runs import (
@@ -46,7 +45,6 @@ __all__ = [
     "draw_bound",
     "draw_curves",
     "draw_divergence",
-    "draw_encoder",
     "draw_gaps",
     "draw_gates",
     "draw_kl",

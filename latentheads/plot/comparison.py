@@ -129,8 +129,8 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
     *quality, cost = axes.flat
     if metric is not None:
         values = [point["test"][metric] for point in points]
-        quality[0].plot(heads, values, "D-", color=VIOLET, label=SCORES[metric])
-        quality[0].set_ylabel(f"{SCORES[metric]} (test)")
+        quality[0].plot(heads, values, "D-", color=VIOLET, label=SCORES[metric].heading)
+        quality[0].set_ylabel(f"{SCORES[metric].heading} (test)")
         quality[0].set_ylim(bottom=0)
     for name, label, line, colour in (
         ("elbo", "bound (ELBO)", "o-", BLUE),
@@ -164,7 +164,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     panels = [
         (name, label)
         for name, label in (
-            *((name, f"{SCORES[name]} (test)") for name in PRIMARY_SCORES),
+            *((name, f"{SCORES[name].heading} (test)") for name in PRIMARY_SCORES),
             ("perplexity_plug_in", "perplexity by word\nplug-in (test)"),
             ("plug_in", "plug-in (no bound)\nnats per target token (test)"),
             ("elbo", "bound (ELBO)\nnats per target token (test)"),

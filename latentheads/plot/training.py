@@ -11,7 +11,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from latentheads.inference.display import truth_coverage
+from latentheads.metrics.scores import truth_coverage
 from latentheads.names import ALIGNED_POSITION, attention_type_of, block_of, latent_of
 from latentheads.plot.canvas import (
     WIDTH,

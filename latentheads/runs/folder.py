@@ -25,7 +25,7 @@ from latentheads.files import (
     write_text,
 )
 from latentheads.options import flatten
-from latentheads.runs.results import Results
+from latentheads.runs.results import EarlierVersionError, Results
 from latentheads.runs.settings import complete_options
 
 __all__ = [
@@ -370,9 +370,16 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_results(folder: Path) -> Results | None:
-    """Reads the results of a run folder; None if they are missing or invalid."""
+    """Reads the results of a run folder; None if they are missing or invalid.
+
+    Raises:
+        EarlierVersionError: An earlier version wrote them.
+    """
+    path = folder / "results.json"
     try:
-        return Results.read(read_json(folder / "results.json"))
+        return Results.read(read_json(path))
+    except EarlierVersionError as reason:
+        raise EarlierVersionError(f"{path}: {reason}") from None
     except (OSError, ValueError):
         return None
 

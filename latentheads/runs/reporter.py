@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,13 +19,13 @@ from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.display import TRUE_BOUND
 from latentheads.inference.evaluation import Report, evaluate
-from latentheads.metrics.rouge import first_sentence, rouge
-from latentheads.metrics.scores import SCORES
+from latentheads.metrics.rouge import first_sentence
+from latentheads.metrics.scores import COMPARED, Scores
 from latentheads.model import Decoder
 from latentheads.names import ATTENTION_TYPES, side_of
 from latentheads.noise import fixed_noise
 from latentheads.runs.folder import Folder
-from latentheads.runs.scoring import score_ctc, score_outputs
+from latentheads.runs.scoring import score_ctc, score_outputs, score_summaries
 from latentheads.runs.sections import Section
 from latentheads.runs.settings import Settings
 from latentheads.selection.sharing import chosen_heads, overlap_coefficient, selection_probabilities
@@ -38,8 +37,6 @@ __all__ = ["Reporter", "average"]
 
 DIVERGENCE_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
-
-AVERAGED = ("elbo", "log_likelihood", "kl", "exact", "iwae", "plug_in", "truth", *SCORES)
 
 
 class Reporter:
@@ -69,12 +66,12 @@ class Reporter:
         """
         text = self.corpus.source is None
         return {
-            "valid": lambda: {"valid": self._reported("valid").figures()},
+            "valid": lambda: {"valid": self._reported("valid").scores().to_json()},
             "test": self._test,
             **(
                 {"perplexity": lambda: {"perplexity": self.perplexities()}}
                 if text
-                else {"translations": lambda: {"test": self.translations()}}
+                else {"translations": lambda: {"test": self.translations().to_json()}}
             ),
             **({"tasks": self._tasks} if self.corpus.tasks else {}),
             "head divergence": self._divergence,
@@ -83,8 +80,8 @@ class Reporter:
             TRUE_BOUND: self._check_truth,
         }
 
-    def translations(self) -> dict[str, Any]:
-        """Translates the test part, writes it beside its references, and gives its scores."""
+    def translations(self) -> Scores:
+        """Translates the test part, writes it beside its references, and returns its scores."""
         settings, part = self.settings, self.corpus.test
         start = time.perf_counter()
         with fixed_noise(settings.seed, self.model.device):
@@ -94,18 +91,19 @@ class Reporter:
         self.folder.write("test.translations.txt", "".join(f"{line}\n" for line in written))
         self.folder.write("test.references.txt", "".join(f"{line}\n" for line in references))
         scores = score_outputs(settings, written, references)
-        speed = {"sentences_per_second": len(part) / seconds}
-        heard = score_ctc(settings, self.model, self.guide, self.corpus)
+        speed = Scores.of({"sentences_per_second": len(part) / seconds})
+        ctc_scores = score_ctc(settings, self.model, self.guide, self.corpus)
         self._written = written
-        return {**scores, **self._rouge(written), **speed, **heard}
+        return scores | self._rouge(written) | speed | ctc_scores
 
-    def by_task(self, written: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def by_task(self, written: Sequence[str]) -> dict[str, Scores]:
         """Reports on and scores the test sentences of each task alone.
 
         Args:
             written: The translations of the test part.
         """
-        part, found = self.corpus.test, {}
+        part = self.corpus.test
+        found: dict[str, Scores] = {}
         names = [""] * len(part)
         for place, task in enumerate(self.corpus.tasks):
             places = part.indices_of_task(place)
@@ -114,25 +112,24 @@ class Reporter:
             own = part.take(places)
             report = self._measure(own, batches(own, TOKENS))
             lines = [written[line] for line in places]
-            figures = report.figures() | score_outputs(self.settings, lines, own.references)
-            found[task.name] = {"sentences": len(own), **figures}
+            scores = score_outputs(self.settings, lines, own.references)
+            found[task.name] = report.scores() | scores
             for line in places:
                 names[line] = task.name
         if found:
             self.folder.write("test.tasks.txt", "".join(f"{name}\n" for name in names))
         return found
 
-    def _rouge(self, written: Sequence[str]) -> dict[str, Any]:
+    def _rouge(self, written: Sequence[str]) -> Scores:
         """ROUGE of the test part, and of the first sentence of every source, if asked."""
         part, source = self.corpus.test, self.corpus.source
         if not self.settings.decode.rouge or source is None or part.sources is None:
-            return {}
+            return Scores()
         right = part.alternatives or [[line] for line in part.references]
         first = [first_sentence(source.decode(row.tolist())) for row in part.sources]
         lines = [_in_one_line("\t".join(each)) + "\n" for each in right]
         self.folder.write("test.alternatives.tsv", "".join(lines))
-        leads = asdict(rouge(first, right)).items()
-        return {**asdict(rouge(written, right)), **{f"lead_{name}": value for name, value in leads}}
+        return score_summaries(written, first, right)
 
     def perplexities(self) -> list[dict[str, Any]]:
         """Perplexity of a text: by blocks or sentences, as reported, and by windows if asked."""
@@ -203,7 +200,7 @@ class Reporter:
     def _test(self) -> dict[str, Any]:
         test = self._reported("test")
         return {
-            "test": test.figures(),
+            "test": test.scores().to_json(),
             "kl_by_site": test.kl_by_site,
             "gap_by_site": test.gap_by_site,
             "kl_how": test.how,
@@ -220,7 +217,8 @@ class Reporter:
         if self._written is None:
             raise UnfinishedError("the test part is not translated")
         tasks = self.by_task(self._written)
-        return {"tasks": tasks, "average": average(tasks)}
+        rows = {name: scores.to_json() for name, scores in tasks.items()}
+        return {"tasks": rows, "average": average(tasks).to_json()}
 
     def _divergence(self) -> dict[str, Any]:
         """How far apart the heads are, and the plot of it."""
@@ -268,10 +266,13 @@ def _in_one_line(text: str) -> str:
     return text.replace("\n", " ")
 
 
-def average(tasks: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """The mean over tasks of each figure that all of them have, every task counted alike."""
-    return {
-        name: math.fsum(figures[name] for figures in tasks.values()) / len(tasks)
-        for name in AVERAGED
-        if tasks and all(figures.get(name) is not None for figures in tasks.values())
-    }
+def average(tasks: Mapping[str, Scores]) -> Scores:
+    """The mean over tasks of each score that all of them have, every task counted alike."""
+    every = [*tasks.values()]
+    return Scores.of(
+        {
+            name: math.fsum(scores[name] for scores in every) / len(every)  # type: ignore[misc]
+            for name in (*COMPARED, "truth")
+            if every and all(scores.get(name) is not None for scores in every)
+        }
+    )

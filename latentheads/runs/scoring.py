@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
@@ -12,18 +11,17 @@ from latentheads.decoding.translate import map_batches
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.metrics.recognition import recognise
-from latentheads.metrics.translation import score
+from latentheads.metrics.resampling import References
+from latentheads.metrics.rouge import rouge
+from latentheads.metrics.scores import Score, Scores, score_lines
 from latentheads.model import HeadModel
 from latentheads.models import Translation
 from latentheads.runs.settings import Settings
 
-__all__ = ["score_ctc", "score_outputs"]
+__all__ = ["score_ctc", "score_outputs", "score_summaries"]
 
 
-def score_ctc(
-    settings: Settings, model: HeadModel, guide: ModelGuide, corpus: Corpus
-) -> dict[str, Any]:
+def score_ctc(settings: Settings, model: HeadModel, guide: ModelGuide, corpus: Corpus) -> Scores:
     """WER and CER of the CTC head on the test part, for speech recognition with CTC.
 
     CTC is an auxiliary loss of training: its scores are of the encoder, not of the run's output.
@@ -35,7 +33,7 @@ def score_ctc(
         corpus: Its corpus.
     """
     if not (isinstance(model, Translation) and model.ctc and settings.data.is_recognition):
-        return {}
+        return Scores()
 
     def transcribe(batch: Batch) -> list[str]:
         with eval_no_grad(model), WithSelection(guide), PlugIn():
@@ -43,22 +41,48 @@ def score_ctc(
         return [corpus.target.decode(tokens) for tokens in token_ids]
 
     transcripts = map_batches(corpus.test, transcribe, "")
-    rates = recognise(transcripts, corpus.test.references, settings.data.lowercase)
-    return {"ctc_wer": rates.wer, "ctc_cer": rates.cer}
+    scores = score_lines(transcripts, _references(settings, corpus.test.references))
+    return Scores.of({"ctc_wer": scores.wer, "ctc_cer": scores.cer})
 
 
-def score_outputs(
-    settings: Settings, outputs: Sequence[str], references: Sequence[str]
-) -> dict[str, Any]:
-    """Scores the output of a run; returns the scores by name.
+def score_outputs(settings: Settings, outputs: Sequence[str], references: Sequence[str]) -> Scores:
+    """Scores the output of a run.
 
     Args:
         settings: The settings of the run.
         outputs: The output lines.
         references: The references.
     """
-    data, decoding = settings.data, settings.decode
-    if data.is_recognition:
-        return asdict(recognise(outputs, references, data.lowercase, decoding.paper_wer))
-    options = (data.is_tokenised, settings.protocol, data.lowercase, decoding.accuracy)
-    return asdict(score(outputs, references, *options))
+    return score_lines(outputs, _references(settings, references))
+
+
+def _references(settings: Settings, lines: Sequence[str]) -> References:
+    """The references of a run, with how its outputs are compared with them."""
+    data, decode = settings.data, settings.decode
+    return References(
+        lines,
+        tokenised=data.is_tokenised,
+        lowercase=data.lowercase,
+        is_speech=data.is_recognition,
+        protocol=settings.protocol,
+        accuracy=decode.accuracy,
+        paper_wer=decode.paper_wer,
+    )
+
+
+def score_summaries(
+    outputs: Sequence[str], leads: Sequence[str], references: Sequence[Sequence[str]]
+) -> Scores:
+    """Computes the ROUGE of summaries, and of the first sentence of every source: the baseline.
+
+    Args:
+        outputs: The summaries.
+        leads: The first sentences.
+        references: The references of each.
+    """
+    rows = []
+    for prefix, lines in (("", outputs), ("lead_", leads)):
+        scores = asdict(rouge(lines, references))
+        signature = scores.pop("signature")
+        rows += [Score.of(prefix + name, x, signature=signature) for name, x in scores.items()]
+    return Scores(rows)

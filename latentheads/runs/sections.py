@@ -11,7 +11,7 @@ from latentheads.values import finite
 __all__ = ["Section", "complete", "lacking"]
 
 Section = Callable[[], Mapping[str, Any]]
-"""Makes figures by their names."""
+"""Makes what a report holds, by its name: rows and mappings are added to those before."""
 
 MISSING = "missing"
 WAITING = "not done yet"
@@ -29,7 +29,7 @@ def complete(
 
     Args:
         results: What is known without them; changed in place.
-        sections: Each gives figures; where a name is there already, more of those under it.
+        sections: Each gives values by their names; where a name is there already, more rows of it.
         keep: Writes the results; called after every section.
     """
     results[MISSING] = dict.fromkeys(sections, WAITING)
@@ -50,6 +50,8 @@ def _add(results: dict[str, Any], found: Mapping[str, Any]) -> None:
         known = results.get(name)
         if isinstance(known, dict) and isinstance(value, dict):
             value = {**known, **value}
+        elif isinstance(known, list) and isinstance(value, list):
+            value = [*known, *value]
         results[name] = value
 
 

@@ -432,8 +432,8 @@ class Trainer:
         if self.display is not None:
             self.display.tell(found.line)
         if self.accelerator is not None:
-            figures = found.report.figures()
-            shown = {f"valid/{k}": v for k, v in figures.items() if isinstance(v, float)}
+            scores = found.report.scores()
+            shown = {f"valid/{k}": v for k, v in scores.items() if isinstance(v, float)}
             train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
             self.accelerator.log({**shown, **train}, step=progress.step)
         return self.checkpoint_manager.save_validated(found)

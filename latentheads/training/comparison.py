@@ -17,6 +17,7 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
+from latentheads.metrics.scores import SCORES
 from latentheads.model import HeadModel
 from latentheads.training.fit import fit, read_options
 from latentheads.training.losses import name_loss
@@ -27,11 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "compare"]
 
 COLUMNS = {
-    "elbo": "ELBO",
-    "kl": "KL",
-    "exact": "exact log p",
-    "gap": "gap",
-    "iwae": "IWAE",
+    **{name: SCORES[name].heading for name in ("elbo", "kl", "exact", "gap", "iwae")},
     "seconds": "seconds",
 }
 
@@ -59,8 +56,8 @@ class Comparison:
 
         rows = {}
         for name, report in self.reports.items():
-            figures = {**report.figures(), "seconds": self.seconds[name]}
-            rows[name] = {title: figures.get(key) for key, title in COLUMNS.items()}
+            values = {**report.scores(), "seconds": self.seconds[name]}
+            rows[name] = {title: values.get(key) for key, title in COLUMNS.items()}
         table = pd.DataFrame.from_dict(rows, orient="index").astype(float)
         iwae = f"IWAE, K = {next(iter(self.reports.values())).iwae_k}"
         return table.dropna(axis=1, how="all").rename(columns={"IWAE": iwae})

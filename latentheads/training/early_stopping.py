@@ -42,7 +42,7 @@ class ValidationResult:
     @property
     def record(self) -> dict[str, Any]:
         """All of it by names, ready for JSON."""
-        figures = {"valid": self.report.figures(), "kl_by_site": self.report.kl_by_site}
+        figures = {"valid": dict(self.report.scores()), "kl_by_site": self.report.kl_by_site}
         selection = {"selection": self.selection} if self.selection else {}
         return {**asdict(self.progress), **figures, **selection}
 

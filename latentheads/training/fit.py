@@ -17,8 +17,9 @@ from latentheads.corpora import batches as in_batches
 from latentheads.corpora.batches import TOKENS
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import isolated_param_store
-from latentheads.inference.display import figures_to_html, figures_to_text
+from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.inference.evaluation import Report, evaluate
+from latentheads.metrics.scores import Scores
 from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import Best, check_bound_exists, validate
@@ -49,14 +50,14 @@ class Fitted:
     history: list[dict[str, Any]]
 
     def __str__(self) -> str:
-        return figures_to_text(*self._name_parts(), self.report.faults)
+        return scores_to_text(*self._name_parts(), self.report.faults)
 
     def _repr_html_(self) -> str:
-        return figures_to_html(*self._name_parts(), self.report.faults)
+        return scores_to_html(*self._name_parts(), self.report.faults)
 
-    def _name_parts(self) -> tuple[dict[str, dict[str, Any]], str]:
-        """The figures, and what they are of."""
-        return {"": self.report.figures()}, f"the weights after {self.step:,} updates"
+    def _name_parts(self) -> tuple[dict[str, Scores], str]:
+        """The scores, and what they are of."""
+        return {"": self.report.scores()}, f"the weights after {self.step:,} updates"
 
 
 def fit(

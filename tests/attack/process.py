@@ -223,13 +223,14 @@ def _become(program: str, words: Sequence[str]) -> NoReturn:
 
 
 def _path(program: str) -> str:
-    return str(ROOT / "experiments" / f"{program}.py")
+    return str(ROOT / "experiments" / ("studies" if program in BENCHES else "") / f"{program}.py")
 
 
 def _module(program: str) -> str:
     """The name that a program is imported by; a test attacks one of its own."""
-    ours = program in (*PROGRAMS, *BENCHES)
-    return f"latentheads.experiments.{program}" if ours else program
+    if program in BENCHES:
+        return f"latentheads.experiments.studies.{program}"
+    return f"latentheads.experiments.{program}" if program in PROGRAMS else program
 
 
 def _run_here(program: str, words: Sequence[str]) -> NoReturn:

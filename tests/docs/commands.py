@@ -10,6 +10,7 @@ import pytest
 
 from latentheads.experiments.cli.options import read_settings
 from tests.docs.pages import Page
+from tests.experiments.programs import module_of
 
 TRAINING = {"run": None, "compare": "extend", "sweep": "extend"}
 """Programs that train, and what adds the options of their own."""
@@ -21,7 +22,7 @@ def commands(page: Page) -> list[list[str]]:
     codes = [code for code in page.inline if code.startswith("python experiments/")]
     found = []
     for line in [*blocks, *codes]:
-        program = re.search(r"experiments/(\w+)\.py(?= |$)(.*)", line)
+        program = re.search(r"experiments/(?:studies/)?(\w+)\.py(?= |$)(.*)", line)
         if program and not program[1].isupper():
             words = shlex.split(program[2], comments=True)
             end = next((i for i, word in enumerate(words) if word in ("<", ">")), len(words))
@@ -31,7 +32,7 @@ def commands(page: Page) -> list[list[str]]:
 
 def accept(program: str, words: list[str]) -> None:
     """Reads a command line as its program does, which trains nothing here."""
-    module = import_module(f"latentheads.experiments.{program}")
+    module = import_module(module_of(program))
     if program == "run":
         read_settings(words, "run.py", module.DESCRIPTION)
     elif program in TRAINING:

@@ -77,5 +77,6 @@ def rows_of(text: str) -> list[list[str]]:
 README = Page(ROOT / "README.md")
 NOTEBOOKS = Page(ROOT / "experiments" / "notebooks" / "README.md")
 CHANGES = Page(ROOT / "CHANGELOG.md")
+CONTRIBUTING = Page(ROOT / "CONTRIBUTING.md")
 PAGES = [README, *(Page(path) for path in sorted((ROOT / "docs").glob("*.md")))]
-STUDIES = [Page(path) for path in sorted(RESULTS.glob("*/README.md"))]
+REPORTS = [Page(path) for path in sorted(RESULTS.glob("*/README.md"))]

@@ -17,7 +17,8 @@ from latentheads.models import PRIORS
 from latentheads.runs.recipes import own_options
 from latentheads.runs.settings import Settings
 from tests.docs.commands import TRAINING, accept, commands
-from tests.docs.pages import CHANGES, PAGES, ROOT, STUDIES, Page
+from tests.docs.pages import CHANGES, PAGES, REPORTS, ROOT, Page
+from tests.experiments.programs import STUDIES, module_of
 
 OTHERS = ("pip", "git", "torchrun", "make", "sphinx")
 """Words of a line whose options are not ours."""
@@ -31,7 +32,7 @@ COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
 @cache
 def options_of(program: str) -> frozenset[str]:
     """The options that a program knows."""
-    module = import_module(f"latentheads.experiments.{program}")
+    module = import_module(module_of(program))
     if program not in TRAINING:
         parser = module.make_parser()
     else:
@@ -70,24 +71,24 @@ def test_every_command_is_one_that_its_program_accepts(command: tuple[str, ...])
 
 def test_enough_commands_are_found() -> None:
     assert len(COMMANDS) > 50
-    assert {program for program, *_ in COMMANDS} == {*PROGRAMS}
+    assert {program for program, *_ in COMMANDS} == {*PROGRAMS, *STUDIES}
 
 
-def test_every_option_of_a_studys_commands_is_known() -> None:
+def test_every_option_of_a_reports_commands_is_known() -> None:
     """Their figures are of older revisions, but whoever repeats them has this one."""
-    text = "".join(page.text for page in STUDIES).replace("\\\n", " ")
-    found = re.findall(r"experiments/(\w+)\.py (--.*|\w.* --.*)", text)
+    text = "".join(page.text for page in REPORTS).replace("\\\n", " ")
+    found = re.findall(r"experiments/(?:studies/)?(\w+)\.py (--.*|\w.* --.*)", text)
     assert len(found) > 30
     for program, said in found:
         assert {*OPTION.findall(said)} <= options_of(program), said
 
 
-@pytest.mark.parametrize("page", [*PAGES, *STUDIES, CHANGES], ids=str)
+@pytest.mark.parametrize("page", [*PAGES, *REPORTS, CHANGES], ids=str)
 def test_every_option_within_a_sentence_is_known(page: Page) -> None:
     """With a program's name before it to this program, else to any."""
-    any_program = frozenset().union(*map(options_of, PROGRAMS)) | OUTSIDE
+    any_program = frozenset().union(*map(options_of, [*PROGRAMS, *STUDIES])) | OUTSIDE
     for code in page.inline:
-        program = re.match(r"(?:python experiments/)?(\w+)\.py ", code)
+        program = re.match(r"(?:python experiments/)?(?:studies/)?(\w+)\.py ", code)
         known = any_program if program is None else options_of(program[1]) | OUTSIDE
         if not code.startswith(OTHERS) and "-m pip" not in code:
             for option in OPTION.findall(code):

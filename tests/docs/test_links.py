@@ -9,7 +9,18 @@ import pytest
 import latentheads as lh
 from latentheads import guides, models, plot, pretrained, pruning, uncertainty
 from latentheads.experiments.cli.main import PROGRAMS
-from tests.docs.pages import CHANGES, NOTEBOOKS, PAGES, README, ROOT, STUDIES, Page, rows_of
+from tests.docs.pages import (
+    CHANGES,
+    CONTRIBUTING,
+    NOTEBOOKS,
+    PAGES,
+    README,
+    REPORTS,
+    ROOT,
+    Page,
+    rows_of,
+)
+from tests.experiments.programs import STUDIES
 
 TOP = ("docs", "experiments", "guides", "latentheads", "models", "tests")
 ELSEWHERE = ("http://", "https://")
@@ -19,7 +30,7 @@ def page(name: str) -> Page:
     return Page(ROOT / "docs" / f"{name}.md")
 
 
-@pytest.mark.parametrize("said", [*PAGES, *STUDIES, NOTEBOOKS, CHANGES], ids=str)
+@pytest.mark.parametrize("said", [*PAGES, *REPORTS, NOTEBOOKS, CHANGES, CONTRIBUTING], ids=str)
 def test_every_link_leads_to_a_file_and_a_heading(said: Page) -> None:
     for link in said.links:
         if link.startswith(ELSEWHERE):
@@ -30,7 +41,7 @@ def test_every_link_leads_to_a_file_and_a_heading(said: Page) -> None:
         assert not anchor or anchor in Page(found).anchors, link
 
 
-@pytest.mark.parametrize("said", [*PAGES, CHANGES], ids=str)
+@pytest.mark.parametrize("said", [*PAGES, CHANGES, CONTRIBUTING], ids=str)
 def test_every_file_that_is_named_is_there(said: Page) -> None:
     for code in said.inline:
         path = re.fullmatch(rf"(?:{'|'.join(TOP)})/[\w./-]*", code)
@@ -48,6 +59,8 @@ def test_every_program_shows_its_help() -> None:
     found = re.findall(r"^```{program-help} (\w+)$", page("programs").text, re.MULTILINE)
     assert found == list(PROGRAMS)
     assert {*PROGRAMS} <= page("programs").anchors
+    studies = page("programs").sections[-1]
+    assert {f"{name}.py" for name in STUDIES} == {row[0].strip("`") for row in rows_of(studies)}
 
 
 def test_every_room_of_the_library_stands_on_the_page_of_how_it_is_built() -> None:
@@ -58,7 +71,7 @@ def test_every_room_of_the_library_stands_on_the_page_of_how_it_is_built() -> No
 
 
 def test_every_preset_is_listed() -> None:
-    listed = [re.sub(r".*\(|\).*", "", row[0]) for row in rows_of(page("programs").text)]
+    listed = [re.sub(r".*\(|\).*", "", row[0]) for row in rows_of(page("programs").sections[1])]
     files = (ROOT / "experiments" / "presets").glob("*.yaml")
     assert sorted(listed) == sorted(f"../experiments/presets/{file.name}" for file in files)
 

@@ -18,8 +18,9 @@ from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guides import RECIPES, Cascaded, Exact, Guide, Tied
 from latentheads.inference.bound import traces
+from latentheads.metrics.scores import Scores
 from latentheads.models import Network, Translation, make_prior
-from latentheads.runs.results import Figures, Results
+from latentheads.runs.results import Results
 from tests.docs.pages import PAGES, README, ROOT, Page
 from tests.latentheads.page.runs import make_run, small_corpus
 from tests.tiny import small_batch
@@ -189,7 +190,7 @@ def test_runs_are_compared_over_seeds(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def open_run(path: str) -> SimpleNamespace:
         recipe, _, seed = path.removeprefix("runs/three/").partition("-seed")
-        results = Results(seed=int(seed), test=Figures(elbo=-float(len(recipe))))
+        results = Results(seed=int(seed), test=Scores.of({"elbo": -float(len(recipe))}))
         return SimpleNamespace(settings=SimpleNamespace(recipe=recipe), results=results)
 
     monkeypatch.setattr(lh, "load_run", open_run)

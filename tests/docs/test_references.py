@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 import pytest
 
 from latentheads import FOLDERS
-from tests.docs.pages import CHANGES, NOTEBOOKS, PAGES, ROOT, STUDIES, Page
+from tests.docs.pages import CHANGES, NOTEBOOKS, PAGES, REPORTS, ROOT, Page
 
 ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod|obj):`~?(latentheads[\w.]*)`")
 NAME = re.compile(r"(?:latentheads|lh)(?:\.\w+)+")
@@ -33,7 +33,7 @@ def test_every_reference_of_a_docstring_leads_somewhere() -> None:
         assert resolve_name(name) is not None, name
 
 
-@pytest.mark.parametrize("said", [*PAGES, *STUDIES, NOTEBOOKS, CHANGES], ids=str)
+@pytest.mark.parametrize("said", [*PAGES, *REPORTS, NOTEBOOKS, CHANGES], ids=str)
 def test_every_name_of_the_library_on_a_page_is_known(said: Page) -> None:
     for code in said.inline:
         if name := NAME.match(code):

@@ -18,7 +18,9 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from latentheads.metrics.scores import Scores
 from latentheads.runs.reporter import Reporter
+from latentheads.runs.results import Results
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -28,6 +30,8 @@ SMALL = [
     "--network.feed_forward=8",
     "--network.heads=2",
 ]
+STUDIES = {path.stem for path in (ROOT / "experiments" / "studies").glob("[!_]*.py")}
+"""Programs that no wheel holds."""
 TINY = [*SMALL, "--decode.max_tokens=8"]
 """Of a translation: who has not learned to end a sentence goes on for long."""
 
@@ -101,8 +105,15 @@ def deserted() -> Iterator[None]:
         yield
 
 
+def module_of(program: str) -> str:
+    """The module of a program, with or without ``.py``."""
+    name = program.removesuffix(".py")
+    return f"latentheads.experiments.{'studies.' if name in STUDIES else ''}{name}"
+
+
 def command(name: str, *words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "experiments" / name), *words]
+    file = ROOT / "experiments" / ("studies" if Path(name).stem in STUDIES else "") / name
+    return [sys.executable, str(file), *words]
 
 
 def status_of(main: Callable[[list[str]], Any], *words: str) -> Any:
@@ -115,7 +126,7 @@ def status_of(main: Callable[[list[str]], Any], *words: str) -> Any:
 
 def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.CompletedProcess[str]:
     """Runs a program in this process, in float32 as a user has it."""
-    main = import_module(f"latentheads.experiments.{name.removesuffix('.py')}").main
+    main = import_module(module_of(name)).main
     given = text.encode() if isinstance(text, str) else text
     out, error = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
     before, stdin = torch.get_default_dtype(), sys.stdin
@@ -132,9 +143,15 @@ def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.Comple
 
 
 def results_of(out: Path) -> dict[str, Any]:
-    """All that a run has found."""
-    found: dict[str, Any] = json.loads((out / "results.json").read_text())
-    return found
+    """The content of ``results.json``, with the scores of each part and task by their names."""
+    found: dict[str, Any] = json.loads((out / "results.json").read_text("utf-8"))
+    parts = {name: Scores.read(found[name]) for name in ("valid", "test", "average")}
+    return found | parts | {"tasks": {n: Scores.read(rows) for n, rows in found["tasks"].items()}}
+
+
+def report_of(out: Path) -> Results:
+    """All that a run has found, typed."""
+    return Results.read(json.loads((out / "results.json").read_text("utf-8")))
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], program: str, status: int = 2) -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from latentheads import load_run
 from latentheads.analysis import score_alignments, score_best_attention
 from latentheads.metrics.alignment import read_pharaoh
-from tests.experiments.programs import assert_one_line, inside
+from tests.experiments.programs import assert_one_line, inside, results_of
 
 SMALL = (
     *(
@@ -83,12 +83,12 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = inside("run.py", *TEXT, "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert "perplexity, exact: all alignments summed" in done.stdout
-    assert "plug-in network" not in done.stdout
+    assert "plug-in log-likelihood" not in done.stdout
     return out
 
 
 def test_a_run_prints_what_is_exact(base: Path) -> None:
-    test = json.loads((base / "results.json").read_text())["test"]
+    test = results_of(base)["test"]
     assert test["exact"] == pytest.approx(test["elbo"], abs=1e-5)
     assert test["gap"] == pytest.approx(0, abs=1e-5)
     assert test["plug_in"] == pytest.approx(test["exact"], abs=1e-5)
@@ -105,13 +105,11 @@ def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) 
     blocks = ("--alignments.blocks=2", "--alignments.width=4", "--out", str(out))
     done = inside("run.py", *QUICK, *words, *blocks)
     assert done.returncode == 0, done.stderr
-    assert "gap of the guide: exact less bound" in done.stdout
+    assert "gap of the guide" in done.stdout
     before, after = (load_file(p / "checkpoints" / "best.safetensors") for p in (base, out))
     assert all(torch.equal(after[n], v) for n, v in before.items() if n.startswith("model."))
-    results = json.loads((out / "results.json").read_text())
-    assert results["test"]["exact"] == pytest.approx(
-        json.loads((base / "results.json").read_text())["test"]["exact"], abs=1e-6
-    )
+    results = results_of(out)
+    assert results["test"]["exact"] == pytest.approx(results_of(base)["test"]["exact"], abs=1e-6)
     assert set(results["gap_by_site"]) == {f"decoder.{n}.alignment.choice" for n in (0, 1)}
 
 
@@ -124,7 +122,7 @@ def test_a_beam_translates_by_the_exact_sum(base: Path) -> None:
 
 
 def test_a_language_model_points_at_its_own_past(text: Path) -> None:
-    results = json.loads((text / "results.json").read_text())
+    results = results_of(text)
     test, site = results["test"], "decoder.0.alignment.choice"
     assert test["exact"] - test["elbo"] == pytest.approx(test["gap"], abs=1e-5)
     how = {"decoder.0.self.logits": "fixed", site: "enumerated"}
@@ -145,7 +143,7 @@ def test_bands_of_rare_words_are_summed_out_too(tmp_path: Path) -> None:
     )
     done = inside("run.py", *TEXT, *words, "--loss=marginal", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "results.json").read_text())
+    results = results_of(tmp_path)
     blocks, test = results["perplexity"][1], results["test"]
     assert blocks["token"]["exact"] == pytest.approx(math.exp(-test["exact"]), rel=1e-6)
     assert test["exact"] - test["elbo"] == pytest.approx(test["gap"], abs=1e-5)

@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from latentheads.training import checkpoints
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, painted
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, painted, results_of
 
 LAST, BEST = Path("checkpoints", "last.safetensors"), Path("checkpoints", "best.safetensors")
 
@@ -110,9 +110,9 @@ def trained_again(out: Path, *words: str) -> Any:
 
 
 def results(out: Path) -> dict[str, Any]:
-    found = json.loads((out / "results.json").read_text())
-    del found["tokens_per_second"], found["test"]["sentences_per_second"]
-    return dict(found)
+    found = results_of(out)
+    test = {name: x for name, x in found["test"].items() if name != "sentences_per_second"}
+    return {n: x for n, x in found.items() if n != "tokens_per_second"} | {"test": test}
 
 
 def shorten(path: Path) -> None:

@@ -13,6 +13,7 @@ import yaml
 from latentheads.attention.ngram import NGram
 from latentheads.models.mixers import LocalAttention, SelfAttention
 from latentheads.training.checkpoints import weights
+from tests.experiments.programs import results_of
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.runs.trained import BRIEF, SMALL, train
 
@@ -54,7 +55,7 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
     assert loaded.model.encoder.layers[0].inner.context is not None
     mine, theirs = weights(model=loaded.model), weights(model=run.model)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-    results = json.loads((out / "results.json").read_text())
+    results = results_of(out)
     assert results["parameters"] == sum(p.numel() for p in loaded.model.parameters())
 
 
@@ -96,7 +97,7 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
         ["--task=language-model", "--data.sentences=40", "--data.held_out=5"],
     )
     train(out, *words, *NOISY, "--recipe=cascaded", "--gates=all", "--network.layers=2").finish()
-    results = json.loads((out / "results.json").read_text())
+    results = results_of(out)
     sites = [
         f"decoder.{layer}.self.{kind}" for layer in (0, 1) for kind in ("selection", "outputs")
     ]

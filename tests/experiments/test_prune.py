@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from latentheads.metrics.scores import Scores
 from latentheads.training.checkpoints import weights
 from tests.experiments.breaks import assert_same_ends, stopped_in
-from tests.experiments.programs import SHORT, SMALL, TINY, inside, painted, status_of
+from tests.experiments.programs import SHORT, SMALL, TINY, inside, painted, results_of, status_of
 from tests.latentheads.runs.trained import load, refused
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -68,7 +69,7 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
     assert said["checkpoint"] == "reported"
     assert [point["heads"] for point in (whole, *others)] == [12, 7, 3, 0]
     assert whole["speed"] == 1
-    reported = json.loads((runs / "transformer" / "results.json").read_text())
+    reported = results_of(runs / "transformer")
     assert whole["valid"]["plug_in"] == pytest.approx(reported["valid"]["plug_in"], abs=1e-6)
     assert whole["test"]["bleu"] == pytest.approx(reported["test"]["bleu"])
     assert whole["parameters"] == reported["parameters"]
@@ -91,7 +92,7 @@ def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> No
     loaded = load(runs / "pruned" / "heads-3")
     assert sum(map(len, all_heads(loaded.model).values())) == 3
     assert loaded.heads == curve(runs / "pruned")[2]["kept"]
-    results = json.loads((loaded.path / "results.json").read_text())
+    results = results_of(loaded.path)
     part = batches(make_corpus(loaded.settings.data).test, TOKENS)
     report = evaluate(loaded.model, loaded.guide, part)
     assert report.plug_in == pytest.approx(results["test"]["plug_in"], abs=1e-6)
@@ -120,12 +121,13 @@ def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
 
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     whole = json.loads((folder / "results.json").read_text())
-    by_task = {"tasks": {"velu": {"elbo": -1.0}}, "average": {"elbo": -1.0}}
+    rows = Scores.of({"elbo": -1.0}).to_json()
+    by_task = {"tasks": {"velu": rows}, "average": rows}
     (folder / "results.json").write_text(json.dumps(whole | by_task | {"averaged": 9}))
     run = load(folder)
     found = make_pruned(run, {name: heads[:1] for name, heads in all_heads(run.model).items()})
     write_run(found, run, run.corpus, tmp_path / "small", "random")
-    results = json.loads((tmp_path / "small" / "results.json").read_text())
+    results = results_of(tmp_path / "small")
     assert results["gap_by_site"].keys() == whole["gap_by_site"].keys()
     assert results["gap_by_site"] != whole["gap_by_site"]
     assert sum(results["gap_by_site"].values()) == pytest.approx(results["test"]["gap"], rel=1e-5)
@@ -142,7 +144,7 @@ def test_a_pruned_network_of_several_tasks_has_the_report_of_a_run(
     assert run.main([*words, f"--out={tmp_path / 'run'}"]) == 0
     assert call(str(tmp_path / "run"), "--keep_heads=9", f"--out={tmp_path / 'out'}") == 0
     small = tmp_path / "out" / "heads-9"
-    whole, less = (json.loads((p / "results.json").read_text()) for p in (tmp_path / "run", small))
+    whole, less = (results_of(p) for p in (tmp_path / "run", small))
     assert less["test"].keys() == whole["test"].keys() >= {"rouge1", "bleu"}
     assert less["tasks"].keys() == whole["tasks"].keys() == {"en-velu", "en-tamir"}
     assert less["head_divergence"] not in (None, whole["head_divergence"])
@@ -209,8 +211,8 @@ def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
     }
     mine, theirs = (weights(model=r.model, guide=r.guide) for r in (before, after))
     assert {n: t.shape for n, t in mine.items()} == {n: t.shape for n, t in theirs.items()}
-    results = json.loads((runs / "tuned" / "results.json").read_text())
-    small = json.loads((runs / "pruned" / "heads-7" / "results.json").read_text())
+    results = results_of(runs / "tuned")
+    small = results_of(runs / "pruned" / "heads-7")
     assert results["parameters"] == small["parameters"]
     assert results["valid"]["elbo"] > small["valid"]["elbo"]
     assert call(str(runs / "tuned"), "--keep_heads=4", f"--out={tmp_path}") == 0

@@ -73,7 +73,7 @@ def check_results(results: dict) -> None:
     assert top <= set(results)
     figures = {"elbo", "log_likelihood", "kl", "iwae", "iwae_k", "plug_in", "tokens"}
     assert figures <= set(results["valid"])
-    assert figures | {"bleu", "bleu_signature", "chrf"} <= set(results["test"])
+    assert figures | {"bleu", "chrf"} <= set(results["test"])
     assert (results["recipe"], results["guide"], results["prior"]) == (
         "cascaded+alignments",
         "cascaded",
@@ -89,8 +89,8 @@ def check_results(results: dict) -> None:
 def timeless_results_of(out: Path) -> dict:
     """All that a run has found, but how fast it was."""
     found = results_of(out)
-    del found["tokens_per_second"], found["test"]["sentences_per_second"]
-    return found
+    test = {name: x for name, x in found["test"].items() if name != "sentences_per_second"}
+    return {n: x for n, x in found.items() if n != "tokens_per_second"} | {"test": test}
 
 
 def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
@@ -109,14 +109,14 @@ def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     results = results_of(tmp_path / "lm")
     assert "bleu" not in results["test"]
-    assert results["test"]["truth"] is None
+    assert results["test"].truth is None
     modes = [one["mode"] for one in results["perplexity"]]
     assert modes == ["blocks of 64"] * 2 + ["windows of 64, 32 before each token"] * 2
     for one in results["perplexity"]:
         assert one["word"] == one["token"]
         assert all(math.isfinite(value) for value in one["token"].values())
         assert f"by {one['mode']}" in done.stdout
-    assert "perplexity of the plug-in network" in done.stdout
+    assert "perplexity, plug-in" in done.stdout
     assert "perplexity from the bound" in done.stdout
     assert "perplexity from IWAE_2" in done.stdout
 

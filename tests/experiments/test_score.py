@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from latentheads.experiments.cli.systems import read_lines
-from latentheads.metrics.translation import paired_bootstrap
 from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, results_of
+from tests.latentheads.metrics.systems import paired_bootstrap
 
 RIGHT = [f"le chien {i} a vu un chat bien-aimé le jour {i * i}" for i in range(40)]
 GOOD = [line.replace("chat", "rat") if i % 4 == 0 else line for i, line in enumerate(RIGHT)]
@@ -19,7 +19,7 @@ def make_run(
     folder: Path, translations: list[str], references: list[str] = RIGHT, signature: str = SIGNATURE
 ) -> str:
     folder.mkdir()
-    results = {"test": {"bleu": 1, "bleu_signature": signature}}
+    results = {"test": [{"name": "bleu", "value": 1, "signature": signature}]}
     (folder / "results.json").write_text(json.dumps(results))
     write(folder / "test.translations.txt", translations)
     write(folder / "test.references.txt", references)
@@ -45,7 +45,7 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
     assert second.split()[-1] == "0.0099"
     assert f"{poor.chrf.score:.2f} [{poor.chrf.low:.2f}, {poor.chrf.high:.2f}]" in second
     assert empty == ""
-    assert [line.split("  ")[0].strip() for line in signatures] == ["BLEU", "chrF2", "paper BLEU"]
+    assert [line.split("  ")[0].strip() for line in signatures] == ["BLEU", "chrF", "papers' BLEU"]
     assert signatures[0].endswith("|bs:100|seed:5|p:two-sided")
     assert "compound:split" in signatures[2]
     written = json.loads(out.read_text())
@@ -93,7 +93,8 @@ def test_whole_answers_are_scored_where_a_run_or_the_option_says_so(tmp_path: Pa
     words = ("--resamples", "50")
     plain = inside("score.py", *runs, *words).stdout
     asked = inside("score.py", *runs, "--accuracy", *words).stdout
-    results = {"test": {"bleu": 1, "bleu_signature": SIGNATURE, "accuracy": 75.0}}
+    bleu = {"name": "bleu", "value": 1, "signature": SIGNATURE}
+    results = {"test": [bleu, {"name": "accuracy", "value": 75.0}]}
     (tmp_path / "good" / "results.json").write_text(json.dumps(results))
     head, good, right, *_ = inside("score.py", *runs, *words).stdout.splitlines()
     assert "accuracy" not in plain
@@ -208,8 +209,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "broken" / "results.json").write_text("[]")
     make_run(path / "partial", GOOD)
     make_run(path / "text-model", GOOD)
-    (path / "text-model" / "results.json").write_text('{"test": {"elbo": -1.5}}')
-    lacking = {"test": {}, "missing": {"translations": "out of memory"}}
+    (path / "text-model" / "results.json").write_text('{"test": [{"name": "elbo", "value": -1.5}]}')
+    lacking = {"test": [], "missing": {"translations": "out of memory"}}
     (path / "partial" / "results.json").write_text(json.dumps(lacking))
     (path / "bare").mkdir()
     (path / "bytes").write_bytes(b"\xff\xfe\n")

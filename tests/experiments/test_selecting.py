@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,11 +12,11 @@ import yaml
 from latentheads.experiments.cli.comparison import _plan
 from latentheads.runs.folder import REPORT_FILES
 from latentheads.training import checkpoints
-from tests.experiments.programs import SHORT, TINY, inside, made
+from tests.experiments.programs import SHORT, TINY, inside, made, results_of
 
 
 def results(out: Path) -> dict:
-    return json.loads((out / "results.json").read_text())
+    return results_of(out)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,9 @@ from typing import Any
 import pytest
 
 from latentheads.metrics.rouge import lead, rouge
+from latentheads.metrics.scores import Scores
+from latentheads.runs.results import Results
+from tests.experiments.programs import results_of
 from tests.latentheads.corpora.folders import LANGUAGES, with_references, write_corpus
 from tests.latentheads.corpora.texts import corpus_of
 from tests.latentheads.runs.trained import BRIEF, SMALL, train
@@ -28,7 +30,7 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
         out, *words, "--data.max_source=4", "--decode.max_tokens=6", "--recipe=transformer"
     )
     results = run.finish()
-    test = json.loads((out / "results.json").read_text())["test"]
+    test = results_of(out)["test"]
     assert (out / "test.alternatives.tsv").read_bytes() == (folder / "test.refs").read_bytes()
     right = [line.split("\t") for line in (folder / "test.refs").read_text().split("\n")[:-1]]
     written = (out / "test.translations.txt").read_text().split("\n")[:-1]
@@ -40,7 +42,7 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     first = [lead(run.corpus.source.decode(row.tolist())) for row in sources]
     assert test["lead_rouge1"] == pytest.approx(rouge(first, right).rouge1)
     assert sources.lengths.max() <= 4
-    table = result_table(results.to_json())
+    table = result_table(results)
     assert "ROUGE-L" in table
     assert "multi:max" in table
     loaded = load_run(out)
@@ -100,13 +102,14 @@ def test_presets_ask_for_rouge_and_cut_their_sources(preset: str) -> None:
 def test_the_table_counts_tails_that_are_not_known_apart() -> None:
     from latentheads.experiments.cli.tables import result_table
 
-    names = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "effective_sample_size", "truth")
-    part: dict[str, Any] = {**dict.fromkeys(names, 0.0), "truth": None, "tokens": 7, "iwae_k": 30}
-    sites: dict[str, Any] = {"kl_by_site": {}, "kl_how": {}}
-    results = {**sites, "head_divergence": None, "parameters": 5, "tokens_per_second": 3.0}
-    known, other = part | {"pareto_k": 0.25, "pareto_unknown": 0.0}, part | {"pareto_k": 0.5}
-    lines = result_table({**results, "valid": known, "test": other | {"pareto_unknown": 0.1}})
-    assert re.search(r"\n  with no k to be had: weights tie +0 % +10 %\n", lines)
-    lines = result_table({**results, "valid": known, "test": other | {"pareto_unknown": 0.0}})
-    assert re.search(r"\nsentences with Pareto k > 0.7 +25 % +50 %\n", lines)
-    assert "no k to be had" not in lines
+    names = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "effective_sample_size")
+    part = {**dict.fromkeys(names, 0.0), "tokens": 7, "iwae_k": 30}
+    known = Scores.of(part | {"pareto_k": 0.25, "pareto_unknown": 0.0})
+    some, none = (
+        Scores.of(part | {"pareto_k": 0.5, "pareto_unknown": share}) for share in (0.1, 0.0)
+    )
+    lines = result_table(Results(valid=known, test=some))
+    assert re.search(r"\n  Pareto k unknown +0% +10%\n", lines)
+    lines = result_table(Results(valid=known, test=none))
+    assert re.search(r"\n  Pareto k > 0.7 +25% +50%\n", lines)
+    assert "Pareto k unknown" not in lines

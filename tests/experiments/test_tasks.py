@@ -15,12 +15,12 @@ import torch
 
 from latentheads.corpora import batches
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.metrics.translation import score
 from latentheads.runs.folder import REPORT_FILES
 from latentheads.training import checkpoints
-from tests.experiments.programs import inside, results_of, status_of
+from tests.experiments.programs import inside, report_of, results_of, status_of
 from tests.latentheads.corpora.folders import SIZES, write_all, write_languages
 from tests.latentheads.corpora.texts import corpus_of
+from tests.latentheads.metrics.systems import score
 from tests.latentheads.runs.trained import BRIEF, SMALL, train
 from tests.tiny import jiggle
 
@@ -141,14 +141,13 @@ def test_alignments_say_the_exact_log_p_of_each_task(tmp_path: Path) -> None:
 def test_the_table_has_a_line_for_each_task_and_the_average(finished: Path) -> None:
     from latentheads.experiments.cli.tables import task_table
 
-    results = results_of(finished)
+    results = report_of(finished)
     head, *rows, last = task_table(results).splitlines()
     assert head.split()[:5] == ["test", "part", "by", "task", "sentences"]
     assert [row.split()[0] for row in rows] == NAMES
     cells = last.split()
     assert cells[0] == "average"
-    assert cells[-2:] == [f"{results['average'][name]:.2f}" for name in ("bleu", "chrf")]
-    assert task_table({"tasks": {}, "average": {}}) == task_table({}) == ""
+    assert cells[-2:] == [f"{results.average[name]:.2f}" for name in ("bleu", "chrf")]
 
 
 def translated(run: Path, text: str, *words: str) -> tuple[object, list[str], str]:

@@ -460,7 +460,7 @@ def test_a_report_says_what_is_exact(batch: Batch) -> None:
     assert report.information > 0
     assert report.perplexities()["exact"] == pytest.approx(math.exp(-report.exact), rel=1e-12)
     plain = aligned(None)
-    assert "gap" not in evaluate(plain, GUIDES["tied"](plain), [batch]).figures()
+    assert "gap" not in evaluate(plain, GUIDES["tied"](plain), [batch]).scores()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -16,7 +16,7 @@ from latentheads.checks import (
 )
 from latentheads.data import Data
 from latentheads.experiments.cli.jobs import make_slots
-from latentheads.experiments.gpu import parts
+from latentheads.experiments.studies.gpu import parts
 from latentheads.models.mixing import parse_mixers
 from latentheads.names import parse_attention_types
 from latentheads.pretrained.addresses import parse_blocks

@@ -41,7 +41,7 @@ def step(model: Any, guide: Any) -> Any:
 
 WORK: dict[str, Callable[[Any, Any], Any]] = {
     "training": train,
-    "evaluation": lambda *pair: lh.evaluate(*pair, [small_batch()], samples=3).figures(),
+    "evaluation": lambda *pair: lh.evaluate(*pair, [small_batch()], samples=3).scores(),
     "loss": step,
     "search": lambda model, _: search(model, small_batch(), Decoding(beam=2, max_tokens=4), 0),
 }

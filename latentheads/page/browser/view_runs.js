@@ -1,40 +1,15 @@
 // Views of the reports, options and training of runs.
 
-// Each value: its name, its kind, the label of the kind, and its explanation.
-const FIGURES = {
-  elbo: ["ELBO", "bound", "true bound", "A lower bound of log p(y | x): a mean over samples, with KL weight 1."],
-  iwae: ["IWAE", "bound", "true bound", "The tighter bound from several samples of each sentence."],
-  exact: ["log p(y | x)", "exact", "exact", "Summed over all alignments, without sampling."],
-  truth: [
-    "true log p",
-    "exact",
-    "exact",
-    "The log p(y | x) of the distribution that generated the corpus: no model exceeds it except by chance.",
-  ],
-  kl: ["KL", "bound", "in the bound", "KL from the posteriors to their priors."],
-  gap: [
-    "gap",
-    "exact",
-    "exact",
-    "log p(y | x) minus the bound: the KL from the guide to the exact posterior.",
-  ],
-  plug_in: [
-    "plug-in",
-    "none",
-    "no bound",
-    "The network with every head at its prior's location: another model, so no bound.",
-  ],
-  pareto_k: ["k-hat > 0.7", "none", "share", "Share of sentences whose importance weights have too heavy a tail to trust IWAE."],
-};
-for (const [name, [title, explanation]] of Object.entries(DATA.scores)) FIGURES[name] = [title, "score", "score", explanation];
+// The class and the label of each kind of score.
+const KINDS = { bound: ["bound", "bound"], exact: ["exact", "exact"], "plug-in": ["none", "no bound"], metric: ["score", "metric"] };
+const UNIT_KINDS = { share: ["none", "share"] };
+const kindOf = (name) => UNIT_KINDS[DATA.scores[name].unit] ?? KINDS[DATA.scores[name].kind];
+const labelOf = (name) => make("span", { class: `word ${kindOf(name)[0]}` }, kindOf(name)[1]);
+const headingOf = (name) => [DATA.scores[name].title.replace("_{k}", ""), make("br"), labelOf(name)];
 
-// Values that are redundant beside an exact log p: the plug-in network is then exact, too.
-const REDUNDANT = ["iwae", "plug_in", "pareto_k"];
-const kindOf = (name) => make("span", { class: `word ${FIGURES[name][1]}` }, FIGURES[name][2]);
-const headingOf = (name) => [FIGURES[name][0], make("br"), kindOf(name)];
-
+// What says nothing beside the exact value: the plug-in network is then that distribution.
 function figureOf(figures, name) {
-  if (REDUNDANT.includes(name) && isKnown(figures.exact)) return null;
+  if (isKnown(figures[DATA.scores[name].estimates])) return null;
   return figures[name] ?? null;
 }
 
@@ -62,10 +37,10 @@ function warnTexts() {
 
 function drawBounds(run, box) {
   const reports = DATA.runs.map(({ figures }) => figures.test ?? {});
-  const shown = Object.keys(FIGURES).filter((name) => reports.some((report) => figureOf(report, name) !== null));
+  const shown = Object.keys(DATA.scores).filter((name) => reports.some((report) => figureOf(report, name) !== null));
   const rows = DATA.runs.map((other, index) => {
     const open = make("button", { "aria-pressed": other === run, onclick: () => go({ run: index }) }, other.name);
-    const digits = (name) => (FIGURES[name][1] === "score" ? 2 : 4);
+    const digits = (name) => (DATA.scores[name].unit === "nats per token" ? 4 : 2);
     const figures = shown.map((name) => [
       write(figureOf(reports[index], name), digits(name)),
       coverageOf(reports[index], name),
@@ -73,7 +48,7 @@ function drawBounds(run, box) {
     const notes = [other.recipe, other.finished ? other.other : "not finished"].filter(isKnown);
     return [[open, ...notes.map((words) => make("div", { class: "soft" }, words))], ...figures];
   });
-  const words = shown.map((name) => make("li", {}, make("b", {}, FIGURES[name][0]), `: ${FIGURES[name][3]}`));
+  const words = shown.map((name) => make("li", {}, make("b", {}, DATA.scores[name].title), `: ${DATA.scores[name].meaning}`));
   const warning = warnTexts();
   if (warning) box.append(warning);
   box.append(makeTable(["run", ...shown.map(headingOf)], rows), make("ul", { class: "soft" }, words));

@@ -155,7 +155,7 @@ function drawSentences(run, box) {
     const { bounds } = sentence;
     const names = ["elbo", "iwae", "exact", "kl", "plug_in"].filter((name) => figureOf(bounds, name) !== null);
     const figures = names.map((name) =>
-      make("span", {}, kindIn(sentence, name), ` ${FIGURES[name][0]} `, make("b", {}, write(bounds[name], 4))),
+      make("span", {}, kindIn(sentence, name), ` ${DATA.scores[name].title} `, make("b", {}, write(bounds[name], 4))),
     );
     if (!isKnown(bounds.exact)) figures.push(make("span", {}, `k-hat: ${describeTail(bounds.pareto_k)}`));
     const open = make("button", { onclick: () => go({ view: "head", sentence: index, row: null }) }, "Show its heads");

@@ -108,7 +108,7 @@ def test_a_table_that_nobody_reads_is_no_error(
     from latentheads.experiments import score
 
     (tmp_path / "text").write_text("a b c d\n" * 40)
-    words = [str(tmp_path / "text"), "--data.references", str(tmp_path / "text"), "--resamples=40"]
+    words = [str(tmp_path / "text"), "--references", str(tmp_path / "text"), "--resamples=40"]
     with deserted():
         assert status_of(score.main, *words) == 141
     assert capsys.readouterr() == ("", "")
@@ -241,7 +241,10 @@ def test_ctrl_c_while_libraries_are_loaded_costs_one_line(tmp_path: Path) -> Non
 
 BEGINNING = "latentheads.experiments.cli.startup"
 PROGRAMS = [
-    path for path in sorted((ROOT / "experiments").glob("*.py")) if "__main__" in path.read_text()
+    path
+    for folder in (ROOT / "experiments", ROOT / "experiments" / "studies")
+    for path in sorted(folder.glob("*.py"))
+    if "__main__" in path.read_text()
 ]
 
 

@@ -12,16 +12,18 @@ from typing import Any
 
 import pytest
 
-from latentheads.experiments.cli.groups import BENCH_GROUPS, RUN_GROUPS, arrange_options
-from latentheads.experiments.cli.main import PROGRAMS
-from tests.experiments.programs import inside
+from latentheads.experiments.cli import main
+from latentheads.experiments.cli.groups import RUN_GROUPS, arrange_options
+from latentheads.experiments.studies.benchmarks.option_groups import BENCH_GROUPS
+from tests.experiments.programs import STUDIES, inside, module_of
 
+PROGRAMS = [*main.PROGRAMS, *sorted(STUDIES)]
 TRAINING = ("run", "compare", "sweep")
 
 
 def own_groups(name: str) -> dict[str, list[str]]:
     """The groups of a program's own, with what of its options is in each."""
-    program = import_module(f"latentheads.experiments.{name}")
+    program = import_module(module_of(name))
     if name in TRAINING:
         from latentheads.experiments.cli.options import make_parser
 
@@ -68,7 +70,8 @@ def test_help_begins_with_what_a_program_does_in_one_line(name: str) -> None:
     assert usage.startswith(f"usage: {name}.py [options]")
     assert (empty, second) == ("", "")
     assert first.endswith(".")
-    assert f"python experiments/{name}.py" in done.stdout
+    folder = "experiments/studies" if name in STUDIES else "experiments"
+    assert f"python {folder}/{name}.py" in done.stdout
     assert "(type:" not in done.stdout
     assert "default: null" not in done.stdout
 

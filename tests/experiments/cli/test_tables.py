@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from latentheads.metrics.scores import Score, Scores
+from latentheads.runs.results import Perplexity, Results
 from tests.figures import FIGURES
 
 RESULTS: dict[str, Any] = {
-    "valid": FIGURES,
-    "test": FIGURES,
+    "valid": Scores.of(FIGURES),
+    "test": Scores.of(FIGURES),
     "kl_by_site": {"encoder.0.self.logits": 0.25},
     "kl_how": {"encoder.0.self.logits": "analytic"},
     "head_divergence": 0.5,
@@ -36,36 +38,34 @@ def told(**changes: Any) -> dict[str, list[str]]:
     """The rows of the table by their names."""
     from latentheads.experiments.cli.tables import result_table
 
-    lines = result_table({**RESULTS, **changes}).splitlines()
+    lines = result_table(Results(**{**RESULTS, **changes})).splitlines()
     cells = [[cell for cell in line.split("  ") if cell.strip()] for line in lines]
     return {name.strip(): [value.strip() for value in values] for name, *values in cells}
 
 
 def test_the_gap_to_a_truth_that_is_known_of_all_needs_no_more_words() -> None:
     rows = told()
-    assert rows["true log p(y | x)"] == ["-1.0000", "-1.0000"]
-    assert rows["truth less bound"] == ["0.2500", "0.2500"]
+    assert rows["true log p"] == ["-1.0000", "-1.0000"]
+    assert rows["gap to the true log-likelihood"] == ["0.2500", "0.2500"]
     assert not any("known" in name for name in rows)
 
 
 def test_a_truth_that_is_known_of_some_says_of_how_many() -> None:
-    rows = told(test=FIGURES | {"truth_sentences": 9})
+    rows = told(test=Scores.of(FIGURES | {"truth_sentences": 9}))
     assert rows["sentences that it is known of"] == ["11 of 11", "9 of 11"]
-    assert rows["truth less bound, of these sentences"] == ["0.2500", "0.2500"]
+    assert rows["gap to the true log-likelihood"] == ["0.2500", "0.2500"]
 
 
 def test_where_the_exact_law_is_known_it_is_told_by_task_and_not_the_plug_in() -> None:
     from latentheads.experiments.cli.tables import task_table
     from latentheads.metrics.seeds import _of_tasks
-    from latentheads.runs.reporter import average
 
     tasks = {"de": FIGURES | {"bleu": 5.0}, "fr": FIGURES | {"bleu": 7.0}}
-    drawn = {"tasks": tasks, "average": average(tasks)}
-    tasks = {name: figures | {"exact": -1.3125} for name, figures in tasks.items()}
-    exact = {"tasks": tasks, "average": average(tasks)}
+    drawn = of_tasks(tasks)
+    exact = of_tasks({name: values | {"exact": -1.3125} for name, values in tasks.items()})
     assert "plug-in (no bound)" in task_table(drawn)
     head = task_table(exact).splitlines()[0]
-    assert "bound (ELBO)  exact log p(y | x)  true log p(y | x)" in head
+    assert "ELBO  exact log p  true log p" in head
     assert "plug-in" not in head
     assert {"average_plug_in", "task de: plug_in"} <= set(_of_tasks(drawn))
     row = _of_tasks(exact)
@@ -75,48 +75,60 @@ def test_where_the_exact_law_is_known_it_is_told_by_task_and_not_the_plug_in() -
         -1.3125,
     )
     assert not any("plug_in" in name or "iwae" in name for name in row)
+    assert task_table(Results()) == ""
+
+
+def of_tasks(tasks: dict[str, dict[str, Any]]) -> Results:
+    from latentheads.runs.reporter import average
+
+    scores = {name: Scores.of(values) for name, values in tasks.items()}
+    return Results(tasks=scores, average=average(scores))
 
 
 def test_accuracy_stands_before_bleu_where_it_was_asked_for() -> None:
-    written = {"bleu": 91.0, "bleu_signature": "of BLEU", "chrf": 90.0, "paper_bleu": None}
-    scores = FIGURES | written | {"sentences_per_second": 100.0}
-    whole = {"accuracy": 74.7, "edit_distance": 0.731, "edit_signature": "of edits"}
+    written = FIGURES | {"bleu": 91.0, "chrf": 90.0, "sentences_per_second": 100.0}
     decoding = {"beam": 1, "draws": 0}
-    rows = told(test=scores | whole, decoding=decoding)
-    names = ["accuracy (plug-in, greedy), %", "edit distance, mean", "BLEU (plug-in, greedy)"]
+    edits = Scores([Score.of("edit_distance", 0.731, signature="of edits")])
+    whole = Scores.of({**FIGURES, "accuracy": 74.7}) | Scores.of(written) | edits
+    rows = told(test=whole, decoding=decoding)
+    names = ["accuracy, %", "edit distance", "BLEU"]
     assert [rows[name] for name in names] == [["74.70"], ["0.73"], ["91.00"]]
-    places = [list(rows).index(name) for name in names]
+    places = [list(rows).index(name) for name in ("decoding: plug-in heads, greedy", *names)]
     assert places == sorted(places)
-    assert not any("accuracy" in name for name in told(test=scores, decoding=decoding))
+    assert list(rows).index("of edits") == list(rows).index("edit distance") + 1
+    plain = told(test=Scores.of(written), decoding=decoding)
+    assert not any("accuracy" in name for name in plain)
 
 
 @pytest.mark.parametrize("unknown", ["valid", "test"])
 def test_a_part_may_have_no_truth_where_the_other_has_one(unknown: str) -> None:
-    none = {"truth": None, "truth_elbo": None, "truth_sentences": 0}
-    rows = told(**{unknown: FIGURES | none})
-    assert rows["true log p(y | x)"] == ["-1.0000"]
-    assert rows["truth less bound, of these sentences"] == ["0.2500"]
+    none = {"truth": None, "truth_elbo": None, "truth_gap": None, "truth_sentences": 0}
+    rows = told(**{unknown: Scores.of(FIGURES | none)})
+    assert rows["true log p"] == ["-1.0000"]
+    assert rows["gap to the true log-likelihood"] == ["0.2500"]
 
 
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("part", ["valid", "test"])
 def test_a_table_survives_any_missing_figure(part: str, name: str) -> None:
     without = {key: value for key, value in FIGURES.items() if key != name}
-    for figures in (FIGURES | {name: None}, without):
-        assert "parameters" in told(**{part: figures})
+    unknown = Scores([*Scores.of(without).rows, Score.of(name, None)])
+    for scores in (unknown, Scores.of(without)):
+        assert "parameters" in told(**{part: scores})
 
 
 def test_a_table_survives_a_report_that_has_nothing_but_names() -> None:
     rows = told(
-        valid={},
-        test={},
+        valid=Scores(),
+        test=Scores(),
         kl_by_site={},
         kl_how={},
         head_divergence=None,
         head_divergence_by_chain={},
         tokens_per_second=None,
     )
-    assert rows["bound (ELBO)"] == rows["training, target tokens/s"] == []
+    assert rows["training, tokens/s"] == []
+    assert "bound (ELBO)" not in rows
     assert rows["parameters"] == ["12,345"]
 
 
@@ -129,49 +141,61 @@ def test_a_kl_that_is_no_number_leaves_its_chain_out() -> None:
     assert rows["decoder-self = 1.0000 + 2.0000"] == ["3.0000"]
     assert not any(name.startswith("encoder-self =") for name in rows)
     how = dict.fromkeys(sites, "tied")
-    assert "encoder.1.self.logits" in site_table({"kl_by_site": sites, "kl_how": how})
+    assert "encoder.1.self.logits" in site_table(Results(kl_by_site=sites, kl_how=how))
+
+
+def text(token: dict[str, Any], word: dict[str, Any], mode: str = "sentences") -> tuple[Any, Any]:
+    """The perplexities of both parts."""
+    valid, test = (Perplexity(mode, part, 9, 2, token, word) for part in ("valid", "test"))
+    return valid, test
 
 
 def test_perplexities_survive_a_bound_that_is_no_number() -> None:
-    one = {"mode": "sentences", "iwae_k": 2, "token": dict.fromkeys(("elbo", "iwae", "plug_in"))}
-    rows = told(perplexity=[one | {"word": one["token"]}] * 2)
-    assert rows["perplexity from the bound"] == []
-    assert "true log p(y)" in rows
+    unknown = dict.fromkeys(("elbo", "iwae", "plug_in"))
+    assert told(perplexity=text(unknown, unknown))["perplexity from the bound"] == []
 
 
 def test_no_perplexity_by_word_stands_where_nobody_counted_words() -> None:
-    one = {"mode": "sentences", "iwae_k": 2, "token": {"elbo": 4.0, "iwae": 3.5, "plug_in": 3.0}}
-    rows = told(perplexity=[one | {"word": {}}] * 2)
+    rows = told(perplexity=text({"elbo": 4.0, "iwae": 3.5, "plug_in": 3.0}, {}))
     assert rows["perplexity from the bound"] == ["4.00", "4.00"]
     assert not any("by word" in name for name in rows)
 
 
 def test_an_exact_perplexity_stands_in_the_place_of_the_plug_ins_and_of_draws() -> None:
     found = {"exact": 3.0, "elbo": 4.0, "iwae": 3.5, "plug_in": 3.0}
-    rows = told(perplexity=[{"mode": "sentences", "iwae_k": 2, "token": found, "word": found}] * 2)
+    rows = told(perplexity=text(found, found))
     assert rows["perplexity, exact: all alignments summed"] == ["3.00", "3.00"]
     assert rows["perplexity from the bound"] == ["4.00", "4.00"]
-    assert "perplexity of the plug-in network" not in rows
+    assert "perplexity, plug-in" not in rows
     assert "perplexity from IWAE_2" not in rows
 
 
 def test_error_rates_have_intervals_where_these_are_known() -> None:
-    heard = {
-        **{"wer": 25.0, "wer_low": None, "wer_high": None, "wer_signature": "jiwer:w", "words": 4},
-        **{"cer": 12.5, "cer_low": 1.5, "cer_high": 20.25, "cer_signature": "jiwer:c"},
-        **{"substitutions": 1, "deletions": 0, "insertions": 0, "paper_wer": None},
-        **{"sentences_per_second": 3.0},
-    }
-    rows = told(test=FIGURES | heard, decoding={"draws": 0, "beam": 1})
-    assert rows["WER (plug-in, greedy), %"] == ["25.00"]
-    names = list(rows)
-    assert names.index("95 % interval") == names.index("CER (plug-in, greedy), %") + 1
-    assert rows["95 % interval"] == ["1.50 to 20.25"]
-    per_word = "bound (ELBO), nats per word of the text"
-    assert per_word in rows
-    lost = told(test=heard, decoding={"draws": 0, "beam": 1}, missing={"test": "no memory"})
-    assert per_word not in lost
-    assert lost["WER (plug-in, greedy), %"] == ["25.00"]
+    heard = Scores(
+        [
+            Score.of("wer", 25.0, signature="jiwer:w"),
+            *Scores.of({"substitutions": 1, "deletions": 0, "insertions": 0, "words": 4}).rows,
+            Score.of("cer", 12.5, interval=(1.5, 20.25), signature="jiwer:c"),
+        ]
+    )
+    decoding = {"draws": 0, "beam": 1}
+    rows = told(test=Scores.of(FIGURES) | heard, decoding=decoding)
+    assert rows["WER, %"] == ["25.00"]
+    assert rows["CER, % [95 % CI]"] == ["12.50 [1.50, 20.25]"]
+    assert (rows["substitutions"], rows["words of the references"]) == (["1"], ["4"])
+    assert rows["bound (ELBO), nats per word"] == [f"{-1.5 * 1234 / 4:.4f}"]
+    lost = told(test=heard, decoding=decoding, missing={"test": "no memory"})
+    assert "bound (ELBO), nats per word" not in lost
+    assert lost["WER, %"] == ["25.00"]
+
+
+def test_what_plug_in_means_is_said_once() -> None:
+    from latentheads.experiments.cli.tables import PLUG_IN, result_table
+
+    drawn = result_table(Results(**RESULTS))
+    assert drawn.splitlines()[-1] == PLUG_IN
+    exact = {name: Scores.of(FIGURES | {"exact": -1.0, "gap": 0.5}) for name in ("valid", "test")}
+    assert PLUG_IN not in result_table(Results(**{**RESULTS, **exact}))
 
 
 def test_the_table_says_which_weights_it_is_of() -> None:
@@ -182,10 +206,8 @@ def test_the_table_says_which_weights_it_is_of() -> None:
     assert not any("weights" in row for row in told())
 
 
-def test_what_is_cut_into_blocks_is_counted_in_blocks() -> None:
-    perplexities = dict.fromkeys(("elbo", "iwae", "plug_in"), 2.0)
-    text = {"mode": "blocks of 32", "token": perplexities, "word": {}, "iwae_k": 4}
-    weights = FIGURES | {"pareto_k": 0.5}
-    for found, named in (([text, text], "blocks"), ([], "sentences")):
-        rows = told(valid=weights, test=weights, perplexity=found)
-        assert rows[f"{named} with Pareto k > 0.7"] == ["50 %", "50 %"]
+def test_weights_that_are_not_to_be_trusted_are_a_share() -> None:
+    weights = Scores.of(FIGURES | {"pareto_k": 0.5, "pareto_unknown": 0.0})
+    rows = told(valid=weights, test=weights)
+    assert rows["Pareto k > 0.7"] == ["50%", "50%"]
+    assert "Pareto k unknown" not in rows

@@ -134,7 +134,7 @@ def test_truth_is_given_a_token() -> None:
     assert report.truth == -2.0
     assert report.truth_sentences == report.sentences == 3
     assert report.truth_elbo == pytest.approx(report.elbo, abs=1e-12)
-    assert math.isfinite(report.figures()["elbo"])
+    assert math.isfinite(report.scores()["elbo"])
 
 
 def test_truth_and_its_bound_are_of_the_sentences_that_it_is_known_of() -> None:
@@ -193,7 +193,7 @@ def test_a_bound_above_the_truth_raises_the_alarm() -> None:
     assert report.leak is not None
     assert report.leak.startswith("the mean bound lies ")
     assert report.leak.endswith("something conditions on what is predicted")
-    assert "leak" not in report.figures()
+    assert "leak" not in report.scores()
     assert str(report).endswith(f"\nlacks a true bound: {report.leak}")
     above = batch.target_valid.sum() * (report.elbo - report.truth)
     assert f"lies {above / len(batch):.4f} nats per sentence above" in report.leak

@@ -1,23 +1,112 @@
-"""What scores are called."""
+"""Rows of scores: what each is, how it is printed, and a metric that is one function and a line."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from latentheads.metrics.scores import MEANINGS, SCORES, part_title, primary_score
+from latentheads.inference.display import scores_to_text
+from latentheads.metrics import scores as registry
+from latentheads.metrics.resampling import Metric, References
+from latentheads.metrics.scores import (
+    COMPARED,
+    METRICS,
+    NATS,
+    SCORES,
+    Score,
+    ScoreInfo,
+    Scores,
+    compare_systems,
+    format_value,
+    primary_score,
+    score_lines,
+    shown_names,
+)
 
 
 @pytest.mark.parametrize(
     ("score", "title"), [("bleu", "BLEU of de"), ("accuracy", "accuracy of de, %")]
 )
-def test_the_title_of_a_score_of_a_part_ends_in_its_unit(score: str, title: str) -> None:
-    assert part_title(score, "de") == title
+def test_the_heading_of_a_score_of_a_part_ends_in_its_unit(score: str, title: str) -> None:
+    assert SCORES[score].heading_of("de") == title
 
 
-def test_every_score_has_a_meaning() -> None:
-    assert list(MEANINGS) == list(SCORES)
+def test_every_score_that_is_compared_has_a_meaning() -> None:
+    assert [name for name in COMPARED if not SCORES[name].meaning] == []
+    assert {info.estimates for info in SCORES.values()} == {"", "exact"}
 
 
 def test_the_first_score_that_is_known_stands_for_all() -> None:
     assert primary_score({"bleu": 30.0, "wer": 20.0, "accuracy": None}) == "wer"
     assert primary_score({"elbo": -1.0}) is None
+
+
+def test_rows_are_a_mapping_that_is_read_and_written_the_same() -> None:
+    wer = Score.of("wer", 12.5, interval=(10.0, 15.0), signature="jiwer")
+    scores = Scores.of({"elbo": -1.5, "tokens": 7, "truth": None}) | Scores([wer])
+    assert dict(scores) == {"elbo": -1.5, "tokens": 7, "wer": 12.5}
+    assert (scores.elbo, scores.truth, scores["wer"]) == (-1.5, None, 12.5)
+    assert wer.to_json() == {
+        **{"name": "wer", "value": 12.5, "interval": (10.0, 15.0)},
+        **{"unit": "%", "kind": "metric", "signature": "jiwer"},
+    }
+    again = Scores.read(scores.to_json())
+    assert again.rows == scores.rows
+    assert isinstance(again["tokens"], int)
+    assert repr(scores) == "Scores(elbo=-1.5, tokens=7, wer=12.5)"
+
+
+@pytest.mark.parametrize("broken", [{}, None, "text", [1], [{"name": 3}], [{"value": 1.0}]])
+def test_what_is_no_list_of_rows_is_refused(broken: Any) -> None:
+    with pytest.raises(ValueError, match="score"):
+        Scores.read(broken)
+
+
+def test_a_score_that_nobody_knows_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="there is no score 'belu'"):
+        _ = Scores().belu
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        *((None, NATS, ""), (0.0, NATS, "0.0000"), (1.23e-6, NATS, "1.2e-06")),
+        *((-1.25, NATS, "-1.2500"), (float("nan"), NATS, "nan")),
+        *((12.345, "%", "12.35"), (1234, "tokens", "1,234"), (0.5, "share", "50%")),
+    ],
+)
+def test_a_unit_says_how_values_are_printed(value: float, unit: str, shown: str) -> None:
+    assert format_value(value, unit) == shown
+
+
+def longest(references: References) -> Metric:
+    """A metric of one's own: the mean length of the longest word of a line."""
+
+    def count(lines: Any) -> Any:
+        return np.array([[max(map(len, line.split()), default=0), 1.0] for line in lines])
+
+    return Metric(count, lambda total: float(total[0] / total[1]), lambda: "longest")
+
+
+def test_a_metric_is_one_function_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ScoreInfo("longest word", "of a line", metric=longest, compared=True)
+    monkeypatch.setitem(registry.SCORES, "longest", own)
+    scores = score_lines(["a bcd", "ab"], References(["a b", "ab"], tokenised=True))
+    row = scores.row("longest")
+    assert row == Score("longest", 2.5, signature="longest")
+    assert "longest" in shown_names([scores])
+    line = scores_to_text({"test": scores}).splitlines()[-1]
+    assert line.split() == ["longest", "word", "2.50", "of", "a", "line"]
+    base, other = compare_systems([["a"] * 3, ["abc"] * 3], References(["a"] * 3), resamples=50)
+    assert (base["longest"].score, other["longest"].score) == (1.0, 3.0)
+    assert other["longest"].p is not None
+
+
+def test_transcripts_and_translations_have_metrics_of_their_own() -> None:
+    translated = score_lines(["a b"], References(["a b"]))
+    heard = score_lines(["a b"], References(["a b"], is_speech=True))
+    assert {*translated} == {"bleu", "chrf"}
+    assert {*heard} & {*METRICS} == {"wer", "cer"}
+    assert (heard.substitutions, heard.words) == (0, 2)

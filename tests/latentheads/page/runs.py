@@ -14,7 +14,7 @@ from latentheads.guides import Cascaded
 from latentheads.models import LanguageModel, Network, Translation, make_prior
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from tests.figures import FIGURES
+from tests.figures import FIGURES, rows_of
 from tests.latentheads.alignment.models import SHAPES
 from tests.tiny import jiggle, sizes
 
@@ -75,7 +75,7 @@ def make_run(
     guide = jiggle(Cascaded(model).double(), 0.3).eval()
     write_folder(folder, **results)
     source, target = corpus.source, corpus.target
-    settings = Settings(decoding=Decoding(max_tokens=5))
+    settings = Settings(decode=Decoding(max_tokens=5))
     return Run(folder, settings, target, source, model, guide, 7, None, corpus)
 
 
@@ -83,8 +83,8 @@ def write_folder(folder: Path, **results: Any) -> None:
     """What a finished run leaves."""
     folder.mkdir(parents=True)
     said = {
-        "valid": FIGURES,
-        "test": FIGURES,
+        "valid": rows_of(FIGURES),
+        "test": rows_of(FIGURES),
         "kl_by_site": {"decoder.0.self.logits": 0.25, "decoder.1.self.logits": 0.5},
         "kl_how": {"decoder.0.self.logits": "analytic", "decoder.1.self.logits": "sampled"},
         "parameters": 11,

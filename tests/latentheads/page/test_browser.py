@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import latentheads as lh
-from latentheads.metrics.scores import SCORES
+from latentheads.metrics.scores import METRICS, SCORES
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import gather_facts, list_scores
 from latentheads.page.template import fill_page
-from tests.figures import FIGURES
+from tests.figures import FIGURES, rows_of
 from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
 
 BROWSER = next(
@@ -36,7 +36,7 @@ SELECTION = {
         "by_chance": 0.67,
     }
 }
-SCORED = {**FIGURES, **dict.fromkeys(SCORES, 12.34)}
+SCORED = rows_of({**FIGURES, **dict.fromkeys(METRICS, 12.34)})
 PERPLEXITY = {
     "mode": "sentences",
     "part": "test",
@@ -112,9 +112,9 @@ def test_it_says_what_is_measured_here_and_what_was_reported(seen: dict[str, Any
 
 
 def test_every_score_has_a_column(seen: dict[str, Any]) -> None:
-    for title in SCORES.values():
+    for title in (SCORES[name].heading for name in METRICS):
         assert f">{html.escape(title, quote=False)}<br>" in seen["dom"]
-    assert seen["dom"].count(">12.34<") == len(SCORES)
+    assert seen["dom"].count(">12.34<") == len(METRICS)
 
 
 def test_words_stay_words(seen: dict[str, Any]) -> None:

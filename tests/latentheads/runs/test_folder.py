@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.figures import rows_of
+
 OPTIONS = "width: 8\nguide:\n  class_path: guides.cascaded.Cascaded\n"
 
 
@@ -20,10 +22,7 @@ def folder(path: Path, configuration: str = OPTIONS, overwrite: bool = False) ->
 
 
 FIGURES = {"elbo": -1.5, "log_likelihood": -1.0, "kl": 0.5, "iwae": -1.25, "plug_in": -1.0}
-PART = {
-    **FIGURES,
-    **{"iwae_k": 2, "tokens": 7, "effective_sample_size": 1.5, "pareto_k": None, "truth": None},
-}
+PART = rows_of({**FIGURES, "iwae_k": 2, "tokens": 7, "effective_sample_size": 1.5})
 RESULTS: dict[str, Any] = {
     **{"seed": 0, "parameters": 5, "tokens_per_second": 3.0, "head_divergence": None},
     **{"head_divergence_by_chain": {}, "kl_by_site": {}, "kl_how": {}},
@@ -266,9 +265,17 @@ def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path
 
 BROKEN = [
     *("", "{", "[]", "{}", "\0" * 9, "[" * 9999, '{"valid": 1}'),
-    json.dumps({**RESULTS, "test": {**PART, "elbo": "x"}}),
+    json.dumps({**RESULTS, "test": [{"name": "elbo", "value": "x"}]}),
     json.dumps({**RESULTS, "kl_by_site": {"x": 1.0}}),
 ]
+
+
+def test_results_of_an_earlier_version_are_told_from_broken_ones(run: Path) -> None:
+    (run / "results.json").write_text(json.dumps({**RESULTS, "valid": FIGURES, "test": FIGURES}))
+    said = refused(run)
+    assert said.startswith(f"{run / 'results.json'}: results are of an earlier version")
+    assert "\n" not in said
+    assert folder(run, OPTIONS, True).fresh
 
 
 @pytest.mark.parametrize("text", BROKEN)

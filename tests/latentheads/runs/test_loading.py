@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from latentheads.corpora import batches
 from latentheads.inference.evaluation import evaluate
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
-from tests.experiments.programs import ROOT
+from tests.experiments.programs import ROOT, results_of
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus, write_text
 from tests.latentheads.runs.trained import BRIEF, SMALL, load, refused, train
 from tests.typechecking import unchecked
@@ -47,7 +46,7 @@ def test_the_weights_are_those_that_the_figures_are_of(finished: Path) -> None:
     from latentheads.corpora.batches import TOKENS
 
     loaded = load(finished)
-    results = json.loads((finished / "results.json").read_text())
+    results = results_of(finished)
     settings = loaded.settings
     corpus = make_corpus(settings.data)
     assert corpus.source is corpus.target

@@ -39,7 +39,7 @@ def test_a_text_with_a_newline_is_one_line_of_a_file(tmp_path: Path) -> None:
     pairs = [("a b", "b .\na ."), ("b", "a")]
     corpus = parallel("news", pairs, pairs, pairs)
     model = Translation.of(corpus, prior="delta", width=6, feed_forward=5, heads=2, layers=1)
-    settings = Settings(data=describe_data(corpus), decoding=Decoding(rouge=True, max_tokens=2))
+    settings = Settings(data=describe_data(corpus), decode=Decoding(rouge=True, max_tokens=2))
     reporter = Reporter(settings, model, Tied(model), corpus, Folder(tmp_path, ""))
     reporter.translations()
     for name in ("references.txt", "alternatives.tsv"):

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from latentheads.runs.results import Figures, Results
+from latentheads.metrics.scores import Scores
+from latentheads.runs.results import EarlierVersionError, Results
 
 FACTS: dict[str, Any] = {
     **{"kl_by_site": {}, "kl_how": {}, "parameters": 5, "tokens_per_second": None},
-    **{"head_divergence": None, "head_divergence_by_chain": {}, "valid": {}, "test": {}},
+    **{"head_divergence": None, "head_divergence_by_chain": {}, "valid": [], "test": []},
 }
 SITE = "encoder.0.self.logits"
 
@@ -24,32 +25,30 @@ def test_the_file_of_a_run_is_read_and_written_the_same(tiny_run: Path) -> None:
     assert results.test.bleu is not None
     assert results.test.rouge1 is None
     assert results.tasks == {}
-    assert results.test.elbo == json.loads(text)["test"]["elbo"]
+    assert results.test.elbo == json.loads(text)["test"][0]["value"]
 
 
-def test_figures_show_those_that_are_known() -> None:
-    assert repr(Figures(elbo=-1.5, exact=0.0)) == "Figures(elbo=-1.5, exact=0.0)"
-    assert "Figures()" in repr(Results())
+def test_tasks_and_averages_are_rows_too() -> None:
+    rows = Scores.of({"elbo": -1.0, "sentences": 3}).to_json()
+    results = Results.read({**FACTS, "tasks": {"en-de": rows}, "average": rows[:1]})
+    assert results.tasks["en-de"].sentences == 3
+    assert results.average == {"elbo": -1.0}
+    assert results.to_json()["tasks"] == {"en-de": rows}
 
 
-def test_figures_that_nobody_made_are_left_out_and_unknown_ones_are_null() -> None:
-    assert Figures().to_json() == {}
-    known = Figures(tokens=7, sentences_per_second=2.5).to_json()
-    assert (known["elbo"], known["tokens"], known["sentences_per_second"]) == (None, 7, 2.5)
-    assert not {"bleu", "rouge1", "lead_rouge1"} & set(known)
-    tasks = {"en-de": {"sentences": 3, "elbo": -1.0}}
-    said = Results.read({**FACTS, "tasks": tasks}).to_json()["tasks"]["en-de"]
-    assert next(iter(said)) == "sentences"
-    assert (said["sentences"], said["elbo"]) == (3, -1.0)
+def test_results_of_an_earlier_version_say_so_in_one_line() -> None:
+    with pytest.raises(EarlierVersionError, match=r"^results are of an earlier version.*anew$"):
+        Results.read({**FACTS, "valid": {"elbo": -1.0}, "test": {"elbo": -1.0}})
 
 
 @pytest.mark.parametrize(
     "broken",
     [
         *(None, [], {}, {"valid": {}}, {"valid": [], "test": 3}, "text"),
-        {**FACTS, "valid": []},
-        {**FACTS, "test": {"elbo": "x"}},
-        {**FACTS, "test": {"tokens": 1.5}},
+        {**FACTS, "valid": [1]},
+        {**FACTS, "test": [{"name": "elbo", "value": "x"}]},
+        {**FACTS, "tasks": []},
+        {**FACTS, "tasks": {"de": {"elbo": 1.0}}},
         {**FACTS, "parameters": None},
         {**FACTS, "kl_by_site": {"x": 1.0}, "kl_how": {"x": "tied"}},
         {**FACTS, "kl_by_site": {SITE: 1.0}},

@@ -5,15 +5,15 @@ from __future__ import annotations
 from unittest import mock
 
 import pytest
-from latentheads.corpora.data import Data
 
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Words
+from latentheads.data import Speech
 from latentheads.guides import Tied
-from latentheads.metrics.recognition import recognise
 from latentheads.models import Translation, make_prior
 from latentheads.runs.scoring import score_ctc
 from latentheads.runs.settings import Settings
+from tests.latentheads.metrics.systems import recognise
 from tests.latentheads.page.runs import some_part
 from tests.tiny import sizes
 
@@ -29,7 +29,7 @@ def test_what_ctc_hears_is_scored_by_words_and_by_letters(lowercase: bool) -> No
     part = some_part(targets, sources, references=SAID)
     corpus = Corpus("by hand", part, part, part, words)
     model = Translation(5, len(words), make_prior("delta"), sizes(channels=4), bins=5, ctc=0.3)
-    settings = Settings(data=Data("folder", task="recognition", lowercase=lowercase))
+    settings = Settings(data=Speech("folder", lowercase=lowercase))
 
     def hear(batch: Batch) -> list[list[int]]:
         return [HEARD[place] for place in batch.sentences.tolist()]

@@ -66,8 +66,8 @@ def test_decoding_is_given_as_the_librarys_own(corpus: Corpus, tmp_path: Path) -
 def timeless(results: Results | None) -> dict[str, Any]:
     assert results is not None
     said = json.loads(json.dumps(results.to_json()))
-    del said["tokens_per_second"], said["test"]["sentences_per_second"]
-    return dict(said)
+    said["test"] = [row for row in said["test"] if row["name"] != "sentences_per_second"]
+    return {name: value for name, value in said.items() if name != "tokens_per_second"}
 
 
 def same(one: Any, other: Any) -> bool:
@@ -91,8 +91,7 @@ def test_a_run_from_objects_is_that_of_the_command_line(
     """The seed of the weights is the program's; everything else is the same."""
     found = trainer(corpus, tmp_path / "run", layers=2)
     mine = timeless(found.fit())
-    program = json.loads((tiny_run / "results.json").read_text())
-    assert mine == timeless(Results.read(program))
+    assert mine == timeless(lh.load_run(tiny_run).results)
     texts = [(out / "config.yaml").read_text() for out in (tmp_path / "run", tiny_run)]
     assert texts[0] == texts[1]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from latentheads.guides import Tied
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.training.checkpoints import weights
-from tests.experiments.programs import TINY, status_of
+from tests.experiments.programs import TINY, report_of, results_of, status_of
 from tests.latentheads.runs.trained import load
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, sizes
 
@@ -115,11 +116,11 @@ def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -
     assert prune.main(words) == 0
     whole, small = json.loads((out / "curve.json").read_text())["curve"]
     assert (whole["heads"], small["heads"]) == (6, 2)
-    results = json.loads((runs / "gated" / "results.json").read_text())
+    results = results_of(runs / "gated")
     for point in (whole, small):
         assert point["valid"]["plug_in"] == pytest.approx(results["valid"]["plug_in"], abs=1e-5)
         assert point["test"]["bleu"] == pytest.approx(results["test"]["bleu"])
-    pruned = json.loads((out / "heads-2" / "results.json").read_text())
+    pruned = results_of(out / "heads-2")
     assert (pruned["gates"], pruned["selection"]) == (None, {})
     loaded = load(out / "heads-2")
     assert not loaded.model.selecting_blocks
@@ -127,7 +128,7 @@ def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -
 
 
 def test_the_bound_counts_the_gates_from_their_prior(runs: Path) -> None:
-    results = json.loads((runs / "gated" / "results.json").read_text())
+    results = results_of(runs / "gated")
     sites = [site for site in results["kl_by_site"] if site.endswith("selection")]
     assert len(sites) == 2
     assert results["recipe"] == "transformer+gates"
@@ -231,22 +232,23 @@ def test_a_run_without_gates_or_without_closed_ones_is_not_pruned_by_them(
 def test_the_table_tells_of_gates_and_names_every_kl(runs: Path) -> None:
     from latentheads.experiments.cli.tables import result_table
 
-    results = json.loads((runs / "gated" / "results.json").read_text())
-    gates = results["gates"]
+    results = report_of(runs / "gated")
+    gates = results.gates
+    assert gates is not None
     assert (gates["gated"], gates["open"], gates["wanted"]) == (4, 0, None)
     assert 0 <= gates["expected"] < 1
     assert gates["lambda"] == pytest.approx(5)
     lines = [re.split(" {2,}", line.strip()) for line in result_table(results).splitlines()]
     said = {line[0]: line[-1] for line in lines}
     assert said["gates open at test time, of 4"] == "0"
-    assert said["lambda, nats a target token for an open gate"] == "5.0000"
+    assert said["lambda, nats per token for an open gate"] == "5.0000"
     kl = [name for name in said if " = " in name]
     assert [name.partition(" = ")[0] for name in kl] == [
         "encoder-self gates",
         "decoder-cross gates",
     ]
     assert not any("+" in name for name in kl), "there is one layer"
-    wanted = result_table({**results, "gates": {**gates, "wanted": 3}})
+    wanted = result_table(replace(results, gates={**gates, "wanted": 3}))
     assert "wanted by --gates.heads, missed by 3" in wanted
-    reached = result_table({**results, "gates": {**gates, "wanted": 0}})
+    reached = result_table(replace(results, gates={**gates, "wanted": 0}))
     assert "wanted by --gates.heads  " in reached

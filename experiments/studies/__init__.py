@@ -1,0 +1,1 @@
+"""Benchmarks, corpus preparers and other studies: run from a clone, not in the wheel."""

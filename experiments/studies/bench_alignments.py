@@ -1,0 +1,185 @@
+"""Cost of heads of alignments: a training step with them against the plain network's.
+
+    python experiments/studies/bench_alignments.py --threads 1 --precision bf16
+    python experiments/studies/bench_alignments.py --task language-model --length 128 \
+        --cutoffs 2000,10000 --vocabulary 33278 --tokens 4096 --threads 1 --precision bf16
+
+Every row is the same network but for what stands above its decoder, and takes training steps on
+sentences of one length, guide and all; a language model's words are drawn by Zipf's law. Rows take
+turns within every round, the order rotated; a row's time is its median over rounds, its ratio the
+median of its ratios to the plain network within each round.
+
+    plain        nothing above the decoder
+    soft         one head that adds the mean of what it may point at: no latent
+    one head     summed out exactly; the guide's bound is trained beside log p (marginal)
+    mixture      one head that points at nothing: 16 vectors that are learned, summed out
+    chain        one head that reads where it pointed at the word before
+    exact        that chain with guide exact, which has nothing to train
+    two heads    of one block, all pairs of positions summed out; those of a language model point
+                 at 16 words before, or at null
+    two blocks   the head above reads the one below
+"""
+
+from __future__ import annotations
+
+import statistics
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import latentheads.experiments.cli.startup  # noqa: F401
+
+import torch
+
+from latentheads import AlignmentOptions, Batch, Head_ELBO
+from latentheads.batch import SPECIALS
+from latentheads.checks import parse_integers
+from latentheads.experiments.cli.parser import OneLineErrorParser
+from latentheads.experiments.studies.benchmarks.baselines import (
+    Made,
+    Runner,
+    Setting,
+    Size,
+    make_batch,
+    under,
+)
+from latentheads.experiments.studies.benchmarks.command_line import write
+from latentheads.experiments.studies.benchmarks.growth import (
+    Growth,
+    begin,
+    growth_parser,
+    race_at_all,
+)
+from latentheads.experiments.studies.benchmarks.racing import quartiles
+from latentheads.guides import Cascaded, Exact, Tied
+from latentheads.layers.adaptive import AdaptiveTable
+from latentheads.models import LanguageModel, Network, Translation, make_prior
+
+SIZE = Size(width=128, feed_forward=256, layers=4, heads=4, vocabulary=9700)
+FULL = Growth(SIZE, 10, 2, (16, 32), tokens=2048)
+FACTOR = 2
+"""By how much each band of an adaptive softmax is narrower than the one before."""
+TASKS = ("translation", "language-model")
+WINDOW = 16
+"""How many words before its own each of two heads of a language model may point at."""
+ROWS: dict[str, AlignmentOptions | None] = {
+    "plain": None,
+    "soft": AlignmentOptions(1, prior="soft"),
+    "one head": AlignmentOptions(1),
+    "mixture": AlignmentOptions(1, prior="mixture"),
+    "chain": AlignmentOptions(1, prior="chain"),
+    "exact": AlignmentOptions(1, prior="chain"),
+    "two heads": AlignmentOptions(1, heads=2),
+    "two blocks": AlignmentOptions(2),
+}
+GUIDES = {"plain": Tied, "soft": Tied, "exact": Exact}
+"""Of the rows whose guide is not cascaded."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row at one length; times in milliseconds, memory in bytes."""
+
+    row: str
+    length: int
+    ms: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    memory: int
+
+
+def make_rows(
+    task: str, cutoffs: tuple[int, ...], size: Size, setting: Setting, precision: str
+) -> list[Runner]:
+    """One network for each row."""
+    network = replace(size.network, norm="pre", cutoffs=cutoffs, adaptive_factor=FACTOR)
+    batch = make_batch(size, setting) if task == "translation" else make_text(size, setting)
+    made = ((name, _make_step(name, size, network, setting, batch)) for name in ROWS)
+    return [Runner(name, *parts, setting, precision) for name, parts in made]
+
+
+def make_text(size: Size, setting: Setting) -> Batch:
+    """Random blocks of a text; the types stand in the order of how often they occur."""
+    generator = torch.Generator().manual_seed(setting.seed)
+    ranks = torch.arange(1, size.vocabulary - len(SPECIALS) + 1)
+    drawn = torch.multinomial(1 / ranks, size.batch * size.length, True, generator=generator)
+    return Batch((drawn + len(SPECIALS)).view(size.batch, size.length)).to(setting.device)
+
+
+def _make_step(name: str, size: Size, network: Network, setting: Setting, batch: Batch) -> Made:
+    """A row's loss to call and the parameters it trains."""
+    torch.manual_seed(setting.seed)
+    types, options, prior = size.vocabulary, ROWS[name], make_prior("delta")
+    model: Any
+    if batch.source is None:
+        if options and options.total_heads > 1:
+            options = replace(options, window=WINDOW)
+        model = LanguageModel(types, prior, network, alignments=options)
+    else:
+        model = Translation(types, types, prior, network, alignments=options)
+    drawn = options is not None and options.is_latent
+    guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
+    objective = Head_ELBO(analytic=True, objective="marginal" if drawn else "bound")
+    return under(objective, model, guide.to(setting.device), batch)
+
+
+def _point(runner: Runner, beside: Sequence[Runner], size: Size) -> Point:
+    plain = beside[0].seconds
+    low, ratio, high = quartiles([ours / its for ours, its in zip(runner.seconds, plain)])
+    seconds = statistics.median(runner.seconds)
+    return Point(runner.name, size.length, 1e3 * seconds, ratio, low, high, runner.memory())
+
+
+def show(points: Sequence[Point], memory: str) -> None:
+    """Prints the table."""
+    form = "{:>6}  {:<10} {:>8} {:>6} {:>11} {:>7}"
+    print(f"MB: {memory}\n" + form.format("tokens", "row", "ms/step", "ratio", "quartiles", "MB"))
+    for p in points:
+        spread = f"{p.ratio_low:.2f}-{p.ratio_high:.2f}"
+        cells = (f"{p.ms:.1f}", f"{p.ratio:.2f}", spread, f"{p.memory / 1e6:.0f}")
+        print(form.format(p.length, p.row, *cells))
+
+
+def make_parser() -> OneLineErrorParser:
+    """Builds the command line."""
+    parser = growth_parser("bench_alignments.py", __doc__, FULL, figure=False)
+    parser.add_argument("--task", choices=TASKS, default=TASKS[0], help=f"default: {TASKS[0]}")
+    parser.add_argument(
+        "--cutoffs",
+        type=str,
+        default="",
+        metavar="N,N",
+        help="of a language model: where further bands of an adaptive softmax begin",
+    )
+    return parser
+
+
+def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
+    """Where the bands of an adaptive softmax begin.
+
+    Raises:
+        ValueError: No network has them.
+    """
+    cutoffs = tuple(parse_integers("cutoffs", options.cutoffs)) if options.cutoffs else ()
+    if cutoffs and options.task != "language-model":
+        raise ValueError("--cutoffs act on nothing here: they need --task language-model")
+    AdaptiveTable(growth.size.vocabulary, growth.size.width, cutoffs, FACTOR)  # refuses them
+    return cutoffs
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the benchmark."""
+    options, growth, setting, facts = begin(make_parser(), arguments, FULL, read_cutoffs)
+    cutoffs = read_cutoffs(options, growth)
+    make = partial(make_rows, options.task, cutoffs)
+    points = race_at_all(make, growth, setting, options.precision, _point)
+    show(points, facts["memory"])
+    facts |= {"task": options.task, "cutoffs": cutoffs, "precision": options.precision}
+    write(options.json, facts, points=points)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The frame of a benchmark: its options, its plan, where it runs, and the file that it writes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import pyro
+import torch
+
+from latentheads.batch import SPECIALS
+from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
+from latentheads.experiments.studies.benchmarks.baselines import Setting, Size
+from latentheads.experiments.studies.benchmarks.option_groups import BENCH_GROUPS
+from latentheads.experiments.studies.benchmarks.racing import metadata
+
+__all__ = ["SIZES", "Plan", "begin", "bench_parser", "check_size", "where", "write"]
+
+SIZES = tuple(field.name for field in fields(Size))
+"""The names of the numbers of a size."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run.
+
+    Attributes:
+        size: Of the network and its batch.
+        rounds: Timed rounds.
+        warmup: Rounds before those.
+    """
+
+    size: Size
+    rounds: int
+    warmup: int
+
+    def take(self, options: argparse.Namespace, numbers: Sequence[str]) -> Self:
+        """The plan with the numbers that were asked for.
+
+        Args:
+            options: Those of the command line.
+            numbers: The names of what may be asked for, of the plan and of its size.
+        """
+        asked = {name: getattr(options, name) for name in numbers if getattr(options, name)}
+        size = {name: asked.pop(name) for name in SIZES if name in asked}
+        return replace(self, size=replace(self.size, **size), **asked)
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+def bench_parser(
+    name: str, description: str | None, full: Plan, numbers: Sequence[str]
+) -> OneLineErrorParser:
+    """Builds the options that all benchmarks share.
+
+    Args:
+        name: Of the program.
+        description: What ``--help`` says it does.
+        full: Its plan where nothing else is asked for.
+        numbers: The names of what may be asked for, of the plan and of its size.
+    """
+    parser = OneLineErrorParser(name, description, BENCH_GROUPS)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+    parser.add_argument("--json", type=writable, metavar="FILE", help="write rows and metadata")
+    parser.add_argument("--seed", type=positive, default=1, help="default: 1")
+    parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
+    known = vars(full) | vars(full.size)
+    for number in numbers:
+        text = f"default: {known[number]}"
+        parser.add_argument(f"--{number}", type=positive, metavar="N", help=text)
+    return parser
+
+
+def check_size(size: Size) -> None:
+    """Refuses a size that no network has, or no batch.
+
+    Raises:
+        ValueError: It cannot be run.
+    """
+    if size.vocabulary <= len(SPECIALS):
+        raise ValueError(
+            f"--vocabulary must exceed the {len(SPECIALS)} special tokens, got {size.vocabulary}"
+        )
+    if size.length < 2:
+        raise ValueError(f"--length must be at least 2, got {size.length}")
+    _ = size.network
+
+
+def begin(
+    parser: OneLineErrorParser,
+    arguments: Sequence[str] | None,
+    make_plan: Callable[[argparse.Namespace], AnyPlan],
+) -> tuple[argparse.Namespace, AnyPlan, Setting, dict[str, Any]]:
+    """Reads the command line, sets up the machine, and gathers the facts that figures depend on.
+
+    Args:
+        parser: The program's.
+        arguments: The command line; that of the process if None.
+        make_plan: Makes the plan of options; what cannot be run it refuses with a ValueError.
+    """
+    options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: PyTorch sees no CUDA device here")
+    try:
+        plan = make_plan(options)
+    except ValueError as reason:
+        parser.error(str(reason))
+    torch.set_num_threads(options.threads or torch.get_num_threads())
+    pyro.enable_validation(False)
+    setting = Setting(options.device, options.seed, getattr(options, "adam", False))
+    return options, plan, setting, metadata(asdict(plan), setting)
+
+
+def where(facts: dict[str, Any]) -> str:
+    """The machine that a benchmark runs on, in words."""
+    return "{device}, {threads} threads, torch {torch}, pyro {pyro}".format(**facts)
+
+
+def write(path: Path | None, facts: dict[str, Any], **measured: Any) -> None:
+    """Writes the measured figures and the facts that they depend on, where a file is asked for.
+
+    Args:
+        path: The file.
+        facts: The facts.
+        **measured: By the name of its part, dataclasses.
+    """
+    if path is not None:
+        written = {"metadata": facts, **measured}
+        path.write_text(json.dumps(written, indent=1, default=asdict) + "\n")

@@ -1,0 +1,236 @@
+"""Speed: a training step of ours beside ``nn.Transformer`` with fused attention.
+
+For every row its time, its memory, and how often the CPU waits for the device within a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import latentheads.experiments.cli.startup  # noqa: F401
+
+import pyro
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads import Head_ELBO
+from latentheads.batch import PAD, Batch
+from latentheads.errors import one_line_message
+from latentheads.experiments.cli.parser import positive, writable
+from latentheads.experiments.studies.benchmarks.baselines import (
+    PRECISIONS,
+    RECIPES,
+    Made,
+    Runner,
+    Setting,
+    Size,
+    in_memory,
+    make_batch,
+    ours,
+    under,
+    without_latents,
+)
+from latentheads.experiments.studies.benchmarks.racing import metadata, progress, race
+from latentheads.experiments.studies.machine.agreement import ALIGNED, make_recipe
+from latentheads.layers.position import sinusoidal_positions
+
+__all__ = ["FUSED", "FusedTransformer", "Speed", "measure"]
+
+FUSED = "nn.Transformer"
+WARMUP = 2
+FULL = {
+    "sentences": Size(512, 1024, 6, 4, 256, 32, 10000),
+    "length 512": Size(512, 1024, 6, 8, 8, 512, 10000),
+}
+SMALL = {"sentences": Size(8, 8, 1, 2, 3, 5, 11)}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A row as measured.
+
+    Attributes:
+        size: Name of the size.
+        row: The network.
+        mode: Eager or compiled.
+        precision: One of ``PRECISIONS``.
+        ms: Median time of a step.
+        ratio: To ``nn.Transformer`` of the same size, precision and mode.
+        memory: Bytes of a step, as a benchmark measures them.
+        waits: How often the CPU waits within a step; None where it is not known.
+        why: Why it could not be measured; all figures are then None.
+    """
+
+    size: str
+    row: str
+    mode: str
+    precision: str
+    ms: float | None = None
+    ratio: float | None = None
+    memory: int | None = None
+    waits: int | None = None
+    why: str = ""
+
+
+class FusedTransformer(nn.Module):
+    """PyTorch's own encoder and decoder, of the size of ours, one table for target and output.
+
+    Args:
+        size: The size.
+    """
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        network = size.network
+        self.source = nn.Embedding(size.vocabulary, size.width, padding_idx=PAD)
+        self.target = nn.Embedding(size.vocabulary, size.width, padding_idx=PAD)
+        self.core = nn.Transformer(
+            *(size.width, size.heads, size.layers, size.layers, size.feed_forward),
+            dropout=network.dropout,
+            batch_first=True,
+        )
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The negative log-likelihood of a batch without padding."""
+        assert batch.source is not None
+        sides = zip((self.source, self.target), (batch.source, batch.decoder_input), strict=True)
+        source, target = (self._embed(table, tokens) for table, tokens in sides)
+        length = target.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(length, target.device, target.dtype)
+        states = self.core(source, target, tgt_mask=mask, tgt_is_causal=True)
+        logits = F.linear(states, self.target.weight)
+        return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), reduction="sum")
+
+    def _embed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
+        x = table(tokens) * table.embedding_dim**0.5
+        return x + sinusoidal_positions(x.shape[1], x.shape[2], x.device, x.dtype)
+
+
+def fused(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
+    """``nn.Transformer``."""
+    torch.manual_seed(setting.seed)
+    network = FusedTransformer(size).to(setting.device)
+    return (lambda: network(batch)), list(network.parameters())
+
+
+def alignments(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
+    """Two blocks of alignments above a network without noise."""
+    model, guide = make_recipe(ALIGNED, size)
+    pair = model.to(setting.device), guide.to(setting.device)
+    return under(Head_ELBO(analytic=True), *pair, batch)
+
+
+def make_rows() -> dict[str, Callable[[Size, Setting, Batch], Made]]:
+    """What is timed: the yardstick first."""
+
+    def of(make: Callable[..., Made], recipe: str) -> Callable[[Size, Setting, Batch], Made]:
+        return lambda size, setting, batch: make(recipe, size, setting, batch)
+
+    rows = {FUSED: of(fused, ""), "no latents": of(without_latents, "transformer")}
+    for recipe in RECIPES:
+        if recipe != "transformer":
+            rows |= {recipe: of(ours, recipe), f"{recipe}, by hand": of(in_memory, recipe)}
+    return rows | {ALIGNED: of(alignments, "")}
+
+
+def measure(
+    sizes: dict[str, Size], setting: Setting, rounds: int, compiled: bool
+) -> Iterator[Speed]:
+    """Times the rows of every size and precision: against each other, or one by one if compiled.
+
+    What takes long to compile then keeps no figure of the others waiting; it is done in bfloat16,
+    and compared with a compiled ``nn.Transformer``.
+    PyTorch 2.13 compiles no step that goes through Pyro's handlers: it says why, and the same
+    network by hand tells what there would be to gain.
+
+    Args:
+        sizes: The sizes, by name.
+        setting: Where.
+        rounds: Timed rounds.
+        compiled: Whether to compile them.
+    """
+    rows = make_rows()
+    groups = [[row] for row in rows] if compiled else [[*rows]]
+    for name, size in sizes.items():
+        batch = make_batch(size, setting)
+        for precision in PRECISIONS[-1:] if compiled else PRECISIONS:
+            base = None
+            for group in groups:
+                made = {row: rows[row](size, setting, batch) for row in group}
+                for found in _race(made, precision, setting, rounds, compiled):
+                    base = found.ms if found.row == FUSED else base
+                    ratio = found.ms / base if found.ms and base else None
+                    yield replace(found, size=name, ratio=ratio)
+
+
+def _race(
+    made: Mapping[str, Made], precision: str, setting: Setting, rounds: int, compiled: bool
+) -> Iterator[Speed]:
+    """Times rows against each other; one that cannot step is told and left out."""
+    mode = "compiled" if compiled else "eager"
+    runners = []
+    for row, (loss, parameters) in made.items():
+        runner = Runner(row, loss, parameters, setting, precision)
+        if compiled:
+            runner.loss = torch.compile(loss)
+        try:
+            runner.step()
+            runners.append(runner)
+        except Exception as reason:  # whatever a compiler says
+            yield Speed("", row, mode, precision, why=one_line_message(reason)[:200])
+    with progress(len(runners) * (rounds + WARMUP)) as bar:
+        race(runners, rounds, WARMUP, setting.seed, bar)
+    for runner in runners:
+        ms = 1e3 * statistics.median(runner.seconds)
+        figures = ms, None, runner.memory(), count_waits(runner)
+        yield Speed("", runner.name, mode, precision, *figures)
+
+
+def count_waits(runner: Runner) -> int | None:
+    """How often the CPU waits for a GPU in a step, as PyTorch says it; None on a CPU."""
+    if runner.setting.device != "cuda":
+        return None
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            runner.step()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return sum("synchroniz" in str(each.message) for each in told)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Builds the command line."""
+    parser = argparse.ArgumentParser("speed", description=__doc__)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--json", type=writable, required=True)
+    parser.add_argument("--rounds", type=positive, default=10)
+    parser.add_argument("--compiled", action="store_true", help="compile every row")
+    parser.add_argument("--small", action="store_true")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures all rows and writes what it found."""
+    options = make_parser().parse_args(arguments)
+    pyro.enable_validation(False)
+    sizes = SMALL if options.small else FULL
+    setting = Setting(options.device, 1, adam=True)
+    plan = {name: asdict(size) for name, size in sizes.items()}
+    written: dict[str, Any] = {"metadata": metadata(plan, setting), "rows": []}
+    for row in measure(sizes, setting, options.rounds, options.compiled):
+        written["rows"].append(asdict(row))
+        options.json.write_text(json.dumps(written, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

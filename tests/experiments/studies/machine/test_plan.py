@@ -1,0 +1,69 @@
+"""The plan: its order, what each job is told, and which corpora there are."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from latentheads.experiments.cli.options import read_settings
+from latentheads.experiments.studies.machine.plan import (
+    PARTS,
+    RECIPES,
+    Order,
+    largest_corpus,
+    make_plan,
+)
+
+
+def corpora(folder: Path) -> Path:
+    for name, size in {"multi30k/tok": 90, "small": 10, "large": 40, "one sided": 99}.items():
+        (folder / name).mkdir(parents=True)
+        for language in ("en", "de"):
+            if name != "one sided" or language == "en":
+                (folder / name / f"train.{language}").write_text("x" * size)
+    (folder / "multi30k/tok/test_2016_flickr.en").write_text("x")
+    return folder
+
+
+def test_all_parts_come_in_their_order(tmp_path: Path) -> None:
+    order = Order(tmp_path / "out", "cuda", corpora(tmp_path / "data"), at_once=3)
+    plan = make_plan(order)
+    assert [part.name for part in plan] == [*PARTS]
+    assert all(part.seconds for part in plan[:-2])
+    assert [part.at_once for part in plan[-2:]] == [3, 3]
+    names = [job.name for part in plan for job in part.jobs]
+    assert len(set(names)) == len(names)
+    assert [part.name for part in make_plan(order, ["train", "suite"])] == ["suite", "train"]
+    assert largest_corpus(order.data or tmp_path) == tmp_path / "data/large"
+
+
+def test_without_corpora_nothing_is_trained_but_in_miniature(tmp_path: Path) -> None:
+    assert [part.name for part in make_plan(Order(tmp_path))] == [*PARTS[:-2]]
+    (tmp_path / "data").mkdir()
+    assert make_plan(Order(tmp_path, data=tmp_path / "data"), PARTS[-2:]) == []
+    small = make_plan(Order(tmp_path, "cpu", smoke=True))
+    assert [part.name for part in small] == [s for s in PARTS if s not in ("compiled", "large")]
+
+
+@pytest.mark.parametrize("smoke", [True, False])
+def test_every_job_is_a_command_that_is_taken(
+    smoke: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its words are read by its own program."""
+    order = Order(tmp_path, "cpu", corpora(tmp_path / "data"), smoke)
+    for part in make_plan(order):
+        for job in part.jobs[: len(RECIPES)]:
+            program, *words = job.words
+            if program == "pytest":
+                assert "tests" in words or words[-3].endswith("test_second_device.py")
+            elif program.endswith(".run"):
+                settings, options, _ = read_settings(words, "run.py", "")
+                assert (options.device, str(settings.seed)) == ("cpu", job.name[-1])
+                assert settings.recipe in job.name
+            else:
+                module = import_module(program)
+                parser: argparse.ArgumentParser = module.make_parser()
+                assert parser.parse_args(words).json == tmp_path / f"{job.name}.json"

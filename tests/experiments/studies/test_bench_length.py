@@ -1,0 +1,98 @@
+"""Growth with the length of a block: what is measured, written and refused."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pyro
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from latentheads.experiments.studies.benchmarks.growth import KEPT, Point, draw_rows
+from tests.experiments.programs import CUDA, assert_one_line, inside, painted
+
+SMALL = "--width 8 --feed_forward 8 --layers 2 --heads 4 --vocabulary 9 --tokens 32 --rounds 2"
+SHORT = [*SMALL.split(), "--threads", "1", "--length", "32", "--length", "16"]
+
+
+def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> None:
+    file, figure = tmp_path / "length.json", tmp_path / "length.png"
+    with painted():
+        done = inside("bench_length.py", *SHORT, "--json", str(file), "--figure", str(figure))
+    assert done.returncode == 0, done.stderr
+    written = json.loads(file.read_text())
+    assert {"torch", "pyro", "threads", "device", "plan", "memory"} <= set(written["metadata"])
+    points = {(point["row"], point["length"]): point for point in written["points"]}
+    rows = ["transformer", "cascaded", "cascaded, fusion kept"]
+    assert list(points) == [(row, length) for length in (16, 32) for row in rows]
+    assert all(point["blocks"] * point["length"] == 32 for point in points.values())
+    for length in (16, 32):
+        plain, latent, kept = (points[row, length]["memory"] for row in rows)
+        assert 0 < plain < latent < kept
+    assert all(points[row, 16]["memory"] < points[row, 32]["memory"] for row in rows)
+    assert all(row in done.stdout for row in rows)
+    assert figure.stat().st_size > 1000
+
+
+def test_a_row_that_keeps_its_fusion_is_told_apart_by_its_marks() -> None:
+    rows = ["cascaded", f"cascaded{KEPT}"]
+    points = [Point(row, 16, 2, 3.0, 2.0, 5.0, 7, 11.0) for row in rows]
+    axes = Figure().subplots()
+    draw_rows(axes, points, "length", "ms")
+    computed, kept = axes.get_lines()
+    assert computed.get_color() == kept.get_color()
+    assert computed.get_markerfacecolor() != kept.get_markerfacecolor()
+
+
+def test_a_time_is_drawn_within_its_quartiles_and_memory_has_none() -> None:
+    points = [Point("cascaded", length, 2, 3.0, 2.0, 5.0, 7, 11.0) for length in (16, 32)]
+    axes = Figure().subplots()
+    draw_rows(axes, points, "length", "ms", ("low", "high"))
+    (bars,) = axes.collections
+    drawn = [bar.tolist() for bar in bars.get_segments()]
+    assert drawn == [[[16, 2], [16, 5]], [[32, 2], [32, 5]]]
+    axes = Figure().subplots()
+    draw_rows(axes, points, "length", "megabytes")
+    assert not axes.collections
+
+
+def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
+    file = tmp_path / "length.json"
+    recipes = [f"--recipe=transformer{law}" for law in ("", "+group", "+bernoulli")]
+    words = [*SMALL.split(), "--rounds=1", "--length=32", *recipes]
+    done = inside("bench_length.py", *words, "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    points = json.loads(file.read_text())["points"]
+    plain, group, every = (point["memory"] for point in points)
+    assert plain <= group < every
+
+
+def test_only_a_fusion_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.set_default_dtype(torch.float32)
+    with pyro.validation_enabled(False):
+        words = [*SHORT[:-2], "--recipe", "transformer", "--recipe", "coda", "--precision", "bf16"]
+        import_module("latentheads.experiments.studies.bench_length").main(words)
+    rows = [line[:23].strip() for line in capsys.readouterr().out.splitlines()[3:]]
+    assert rows == ["transformer", "coda", "coda, fusion kept"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--recipe", "unheard-of"],
+        ["--precision", "fp16"],
+        ["--length", "1"],
+        ["--length", "2048"],
+        ["--tokens", "1000"],
+        ["--vocabulary", "4"],
+        ["--heads", "3"],
+        ["--rounds", "0"],
+        ["--figure", "no/such/folder/length.png"],
+        CUDA,
+    ],
+)
+def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
+    assert_one_line(inside("bench_length.py", *words), "bench_length.py")

@@ -1,0 +1,152 @@
+"""The program that asks what the heads of a sentence encoder bear."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from latentheads.experiments.studies.retrieval import measures
+from latentheads.experiments.studies.retrieval.encoder import Encoder, places_of
+from latentheads.experiments.studies.retrieval.paraphrases import Pairs, find_pairs
+from latentheads.experiments.studies.retrieval.task import Task
+from tests.experiments.programs import assert_one_line, inside
+
+NAMES = ("ann", "bob", "cid", "dan", "eve", "fay", "gus")
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> list[str]:
+    """A tiny encoder that nobody trained, and a text in which each name is greeted in two ways."""
+    english = [f"we all know {n} well\n{n} is a good friend of ours" for n in NAMES]
+    (tmp_path / "en").write_text("\n".join(english))
+    (tmp_path / "de").write_text("\n".join(f"{name}\n{name}" for name in NAMES))
+    words = ["[PAD]", "[UNK]", *dict.fromkeys(" ".join(english).split())]
+    own = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, "[UNK]"))
+    own.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=own, pad_token="[PAD]")
+    sizes = {"hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 3, "max_position_embeddings": 16}
+    config = transformers.BertConfig(vocab_size=len(words), **sizes, **heads)
+    for part in (transformers.BertModel(config), tokenizer):
+        part.save_pretrained(tmp_path / "network")
+    places = {"network": "network", "english": "en", "german": "de", "out": "out"}
+    return [f"--{name}={tmp_path / place}" for name, place in places.items()]
+
+
+def test_every_table_and_the_picture_are_written(task: list[str], tmp_path: Path) -> None:
+    words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--gate_heads=2"]
+    words += ["--gate_steps=1"]
+    done = inside("paraphrase.py", *task, *words, "--keep_heads=2", "--rounds=1", "--prices=.1")
+    assert done.returncode == 0, done.stderr
+    assert "3 pairs to learn from, 4 of the test" in done.stdout
+    tables = {file.stem: pd.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}
+    assert set(tables) == {"heads", "noise", "removal", "speed"}
+    assert len(tables["heads"]) == 6
+    assert {"noise 0.1", "alone", "gradient", "gates"} < set(tables["heads"])
+    noise = tables["noise"]
+    assert len(noise) == 2
+    assert ((noise.log_likelihood - noise.kl - noise.bound).abs() < 2e-3).all()
+    assert tables["removal"].groupby("by").heads.apply(list).map(lambda n: n == [6, 2]).all()
+    assert (tables["removal"].parameters > 0).all()
+    assert list(tables["speed"].network) == ["whole", "2 heads"]
+    assert (tmp_path / "out" / "heads.png").is_file()
+
+
+def test_a_measure_that_fails_leaves_the_network_as_it_was(task: list[str], tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "network")
+    pairs = Pairs(["ann", "bob well"], ["ann ann", "bob"])
+    own = Task(encoder, pairs, encoder.embed_all(pairs.answers), 2)
+    before = encoder.embed_all(pairs.questions)
+    with pytest.raises(KeyError):
+        measures.under_noise(own, {}, 8.0)
+    assert torch.equal(encoder.embed_all(pairs.questions), before)
+    assert len(measures.rank_by_gradient(own)) == 2
+
+
+def test_a_long_sentence_is_cut_to_what_the_network_reads(task: list[str], tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "network")
+    assert encoder.encode(["ann is good", "ann " * 17])["input_ids"].shape == (2, 16)
+    assert encoder.embed_all(["ann " * 17]).shape == (1, 6)
+
+
+def test_positions_may_begin_behind_that_of_padding() -> None:
+    sizes = {"vocab_size": 20, "hidden_size": 6, "num_hidden_layers": 1, "num_attention_heads": 3}
+    config = transformers.RobertaConfig(**sizes, max_position_embeddings=14, pad_token_id=1)
+    network = transformers.RobertaModel(config)
+    assert places_of(network) == 12
+    network(torch.full((1, 12), 5))
+    config = transformers.BertConfig(**sizes, max_position_embeddings=14)
+    assert places_of(transformers.BertModel(config)) == 14
+
+
+def test_maps_are_kept_where_gates_fail(
+    task: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("no gate")
+
+    monkeypatch.setattr(measures, "learn_gates", fail)
+    words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--keep_heads=2", "--prices=.1"]
+    for wrong, said in (
+        ("gate_heads=6", "gate_heads must lie in 0 ... 5"),
+        ("prior_scale=0", "prior_scale must be positive, got 0.0"),
+    ):
+        refused = inside("paraphrase.py", *task, *words, f"--{wrong}").stderr
+        assert refused.startswith(f"paraphrase.py: error: {said}")
+        assert not (tmp_path / "out" / "noise.csv").exists()
+    words.append("--gate_heads=2")
+    assert inside("paraphrase.py", *task, *words).stderr == "paraphrase.py: error: no gate\n"
+    known = pd.read_csv(tmp_path / "out" / "heads.csv")
+    assert {"noise 0.1", "alone", "gradient"} < set(known)
+
+
+def test_a_network_that_is_no_encoder_costs_one_line(task: list[str], tmp_path: Path) -> None:
+    config = transformers.GPT2Config(vocab_size=20, n_embd=6, n_layer=1, n_head=3)
+    transformers.GPT2Model(config).save_pretrained(tmp_path / "network")
+    done = inside("paraphrase.py", *task, "--test=4", "--keep_heads=2")
+    assert_one_line(done, "paraphrase.py")
+    assert "network must be an encoder alone, as BERT is, got blocks of decoder-self" in done.stderr
+
+
+def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> None:
+    english = ["we all know ann well", "ann is a friend of us", "ann is a friend of us", "bob !"]
+    english += ["he is here with us now", "he is here with us", "so ann we all know well"]
+    german = ["ann", "ann", "anna", "bob", "er", "er", "anna"]
+    pairs = find_pairs(english, german)
+    # the sentences about ann are one cluster, by ann and anna; those about him differ in a word
+    (pair,) = zip(pairs.questions, pairs.answers, strict=True)
+    assert all("ann" in sentence for sentence in pair)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--prices=0"], "prices must be positive numbers"),
+        (["--keep_heads=4,4"], "keep_heads must differ"),
+        (["--keep_heads=2,7"], "keep_heads must lie between 0 and 6, got 7"),
+        (["--english=nowhere"], "there is no file nowhere"),
+        (["--out=/dev/null/x"], "out: cannot write /dev/null/x: Not a directory"),
+        (["--test=7"], "test must be less than the 7 pairs, got 7"),
+        (["--network=nowhere"], "no folder of a network: nowhere has no config.json"),
+    ],
+)
+def test_a_mistake_costs_one_line(task: list[str], words: list[str], said: str) -> None:
+    done = inside("paraphrase.py", *task, "--test=4", *words)
+    assert_one_line(done, "paraphrase.py")
+    assert said in done.stderr
+
+
+def test_a_package_that_is_not_there_costs_one_line(
+    task: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    done = inside("paraphrase.py", *task, "--test=4")
+    assert_one_line(done, "paraphrase.py")
+    assert "needs transformers: pip install 'latentheads[transformers]'" in done.stderr
