@@ -13,8 +13,6 @@ from typing import Literal
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from jsonargparse import Namespace
-
 from latentheads.analysis.alignments import samples_alignments
 from latentheads.analysis.head_report import HeadReport
 from latentheads.experiments.analysis.record import to_json
@@ -30,7 +28,7 @@ from latentheads.experiments.analysis.tables import (
 )
 from latentheads.experiments.analysis.texts import Text, texts
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.options import Parser, add_run_options, make_reader
+from latentheads.experiments.cli.options import Options, Parser, add_run_options, make_reader
 from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.files import write_text
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
@@ -74,7 +72,7 @@ def make_parser() -> Parser:
 
 
 def write(
-    texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
+    texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options, out: Path
 ) -> str:
     """Writes figures, tables and JSON; returns the table."""
     import pandas as pd  # slow to import
@@ -123,7 +121,7 @@ def _file_name(run: str) -> str:
 
 
 def draw(
-    texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace, out: Path
+    texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options, out: Path
 ) -> None:
     """Draws all figures; those of single runs share one scale."""
     from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save

@@ -13,7 +13,6 @@ from typing import Literal
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
-from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
 from latentheads.experiments.cli.errors import (
@@ -26,7 +25,7 @@ from latentheads.experiments.cli.errors import (
 )
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.inputs import read_chunks
-from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
 from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
 from latentheads.runs.sampling_checks import check_is_stochastic
@@ -87,7 +86,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def load(options: Namespace) -> tuple[Run, Sampling]:
+def load(options: Options) -> tuple[Run, Sampling]:
     """Loads the run, and makes the options of sampling."""
     check_least(vars(options), number=1)
     check_seed(options.seed)
@@ -104,7 +103,7 @@ def load(options: Namespace) -> tuple[Run, Sampling]:
     return run, sampling
 
 
-def _check_unused(options: Namespace) -> None:
+def _check_unused(options: Options) -> None:
     """Checks for options of sampling that have no effect."""
     if options.temperature:
         return
@@ -115,7 +114,7 @@ def _check_unused(options: Namespace) -> None:
         raise ValueError(f"{name} acts on nothing here: with temperature 0 all texts are the same")
 
 
-def prompts(options: Namespace) -> Iterator[str]:
+def prompts(options: Options) -> Iterator[str]:
     """Yields the prompts.
 
     Raises:

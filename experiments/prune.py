@@ -17,13 +17,11 @@ from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from jsonargparse import Namespace
-
 from latentheads.checks import check_least, check_seed, parse_integers
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.groups import OF_RUNS
-from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.pruning.curve import (
@@ -134,7 +132,7 @@ def make_parser() -> Parser:
 def _make_curve(
     run: Run,
     corpus: Corpus,
-    options: Namespace,
+    options: Options,
     gate_distributions: GateDistributions,
     stops: Sequence[int],
     out: Path,
@@ -150,7 +148,7 @@ def _make_curve(
     return networks
 
 
-def _select_stops(run: Run, options: Namespace, gate_distributions: GateDistributions) -> list[int]:
+def _select_stops(run: Run, options: Options, gate_distributions: GateDistributions) -> list[int]:
     """The numbers of remaining heads; with gates, by default those whose gate is open."""
     attention_types = _attention_types(options, gate_distributions)
     keep_heads = parse_integers("keep_heads", options.keep_heads) if options.keep_heads else []
@@ -169,7 +167,7 @@ def _first_sentences(corpus: Corpus, number: int) -> Corpus:
     return replace(corpus, valid=corpus.valid.first(number), test=corpus.test.first(number))
 
 
-def _attention_types(options: Namespace, gate_distributions: GateDistributions) -> tuple[str, ...]:
+def _attention_types(options: Options, gate_distributions: GateDistributions) -> tuple[str, ...]:
     """The attention types to prune; with gates, those that have gates."""
     attention_types = parse_attention_types(options.chains) or ATTENTION_TYPES
     if options.by != "gates":
@@ -181,7 +179,7 @@ def _attention_types(options: Namespace, gate_distributions: GateDistributions) 
     )
 
 
-def _check_run(run: Run, options: Namespace, gate_distributions: GateDistributions) -> None:
+def _check_run(run: Run, options: Options, gate_distributions: GateDistributions) -> None:
     """Checks that heads of the run can be removed with these options."""
     if run.model.selecting_blocks:
         raise ValueError(
@@ -238,7 +236,7 @@ def _row(point: dict[str, Any], score: str | None) -> tuple[str, ...]:
 
 
 def write(
-    run: Run, corpus: Corpus, networks: Sequence[Pruned], options: Namespace, out: Path
+    run: Run, corpus: Corpus, networks: Sequence[Pruned], options: Options, out: Path
 ) -> list[dict[str, Any]]:
     """Writes the curve and its figure."""
     timed = int(corpus.test.first(options.timed).targets.lengths.sum())
@@ -271,7 +269,7 @@ def _replace_networks(out: Path, staged: Path, networks: Sequence[Pruned]) -> No
             path.replace(folder / path.name)
 
 
-def _check_options(options: Namespace) -> None:
+def _check_options(options: Options) -> None:
     """Checks options for values out of range or without effect."""
     check_least(vars(options), sentences=0, timed=1, rounds=1)
     check_seed(options.seed)
@@ -283,7 +281,7 @@ def _check_options(options: Namespace) -> None:
         raise ValueError("--seed acts on nothing here: it needs --by random")
 
 
-def _make_folder(options: Namespace) -> Path:
+def _make_folder(options: Options) -> Path:
     """Creates the output folder, unless it contains a run or a curve."""
     run = Path(options.run)
     run = run if run.name not in ("", "..") else run.resolve()  # beside the run, never within

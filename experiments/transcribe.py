@@ -15,7 +15,6 @@ from typing import TextIO
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
-from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
 from latentheads.decoding.translate import Decoding
@@ -32,7 +31,7 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.experiments.cli.groups import OF_RUNS
-from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
 from latentheads.runs.alignment import check_alignments
 from latentheads.runs.generation import sample_repeatedly, select_task
@@ -112,7 +111,7 @@ class _SkippedFiles(SkippedInputs):
         return self.files[place]
 
 
-def load(options: Namespace) -> tuple[Run, Decoding, int | None]:
+def load(options: Options) -> tuple[Run, Decoding, int | None]:
     """Loads the run; returns it with its decoding options and the task."""
     check_least(vars(options), number=0)
     check_seed(options.seed)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TextIO
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
-from jsonargparse import Namespace
 
 from latentheads.checks import check_least, check_seed
 from latentheads.decoding.translate import Decoding
@@ -33,7 +32,7 @@ from latentheads.experiments.cli.errors import (
 )
 from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.inputs import read_chunks
-from latentheads.experiments.cli.options import Parser, add_run_options, open_run
+from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import open_output
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.alignment import align_lines, check_alignments
@@ -113,7 +112,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def load(options: Namespace) -> tuple[list[Run], Decoding, int | None]:
+def load(options: Options) -> tuple[list[Run], Decoding, int | None]:
     """Loads the runs; returns them with the decoding options and the task of the first."""
     check_least(vars(options), buffer=1)
     check_seed(options.seed)
@@ -126,7 +125,7 @@ def load(options: Namespace) -> tuple[list[Run], Decoding, int | None]:
     return runs, decoding, task
 
 
-def _check_files(run: Run, options: Namespace) -> None:
+def _check_files(run: Run, options: Options) -> None:
     """Checks the options of output files before one is opened."""
     outputs = [name for name in (options.alignments, options.confidence) if name is not None]
     if outputs and len(options.runs) > 1:

@@ -11,12 +11,16 @@ from pathlib import Path
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from jsonargparse import Namespace
-
 from latentheads.checks import check_known, check_least, check_seed, split_items
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
+from latentheads.experiments.cli.options import (
+    Options,
+    Parser,
+    add_run_options,
+    make_reader,
+    open_run,
+)
 from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.reliability.figures import draw_all
 from latentheads.experiments.reliability.results import EvaluationResults
@@ -117,7 +121,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def _check_options(options: Namespace) -> list[str]:
+def _check_options(options: Options) -> list[str]:
     """Validates options; returns the kinds of systems."""
     check_least(vars(options), members=2, noise=0.0, varied=0, sentences=2, fitted=1)
     check_least(vars(options), resamples=MIN_RESAMPLES)
@@ -134,7 +138,7 @@ def _check_options(options: Namespace) -> list[str]:
     return kinds
 
 
-def _open_groups(options: Namespace) -> list[Group]:
+def _open_groups(options: Options) -> list[Group]:
     """Loads the runs and groups them; runs on one corpus share it."""
     runs = [open_run(run, options, finished=True) for run in options.runs]
     groups = group_runs(runs)
@@ -145,7 +149,7 @@ def _open_groups(options: Namespace) -> list[Group]:
 
 
 def evaluate_systems(
-    systems: Sequence[System], texts: Texts, decoding: Decoding, options: Namespace
+    systems: Sequence[System], texts: Texts, decoding: Decoding, options: Options
 ) -> list[list[EnsembleEvaluation]]:
     """Evaluates every ensemble of every system; equal translations are computed once."""
     translations: dict[str, dict[str, list[list[int]]]] = {}
@@ -162,7 +166,7 @@ def evaluate_systems(
     return results
 
 
-def write(results: EvaluationResults, options: Namespace, out: Path) -> str:
+def write(results: EvaluationResults, options: Options, out: Path) -> str:
     """Writes figures, tables and JSON; returns the tables."""
     import pandas as pd  # slow to import
 
@@ -176,7 +180,7 @@ def write(results: EvaluationResults, options: Namespace, out: Path) -> str:
     return tables
 
 
-def run_evaluation(options: Namespace) -> tuple[EvaluationResults, Path]:
+def run_evaluation(options: Options) -> tuple[EvaluationResults, Path]:
     """Evaluates all systems; returns the results and the output folder."""
     kinds, others = _check_options(options), read_others(options.others)
     groups = _open_groups(options)

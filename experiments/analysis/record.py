@@ -9,20 +9,19 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from jsonargparse import Namespace
-
 from latentheads.analysis.divergence import pair_mean
 from latentheads.analysis.head_report import HeadReport
 from latentheads.corpora import Rows
 from latentheads.experiments.analysis.tables import head_figures, link_rows, summary
 from latentheads.experiments.analysis.texts import Text
+from latentheads.experiments.cli.options import Options
 from latentheads.names import Block
 from latentheads.values import finite
 
 __all__ = ["to_json"]
 
 
-def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace) -> str:
+def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options) -> str:
     """All results of all runs, with options and versions; NaN becomes null."""
     record = {
         "options": {name: options[name] for name in vars(options)},

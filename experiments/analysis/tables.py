@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jsonargparse import Namespace
 from torch import Tensor
 
 from latentheads.analysis import SyntacticHeads, role_map
@@ -16,6 +15,7 @@ from latentheads.analysis.alignments import UNION
 from latentheads.analysis.divergence import Divergence, pair_mean
 from latentheads.analysis.head_report import HeadReport, off_diagonal_mean
 from latentheads.experiments.analysis.texts import Text
+from latentheads.experiments.cli.options import Options
 from latentheads.experiments.cli.tables import markdown
 from latentheads.names import ATTENTION_TYPES, Block
 
@@ -234,9 +234,7 @@ def _explain_links(head_reports: Sequence[HeadReport], part: str) -> str:
     )
 
 
-def notes(
-    texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Namespace
-) -> list[str]:
+def notes(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options) -> list[str]:
     """Notes for the reader of the table."""
     lines = [
         f"{caption(texts, options)}. JSD: nats, average over head pairs of all blocks, summed over "
@@ -272,7 +270,7 @@ def _active_heads(head_reports: Sequence[HeadReport]) -> list[int]:
     return sizes if len(set(sizes)) > 1 else sizes[:1]
 
 
-def caption(texts: Sequence[Text], options: Namespace) -> str:
+def caption(texts: Sequence[Text], options: Options) -> str:
     """Describes the heads and the text of the analysis."""
     heads = "Plug-in heads"
     if options.draws:

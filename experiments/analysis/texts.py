@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jsonargparse import Namespace
 
 from latentheads.analysis import read_conllu
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
 from latentheads.data import Data
-from latentheads.experiments.cli.options import open_run
+from latentheads.experiments.cli.options import Options, open_run
 from latentheads.metrics.alignment import Links
 from latentheads.runs.folder import distinct_names
 from latentheads.runs.parses import Parses, grammar_parses, parsed_part
@@ -63,7 +62,7 @@ def _equal(first: Rows, second: Rows) -> bool:
     return len(first) == len(second) and all(map(np.array_equal, first, second))
 
 
-def texts(options: Namespace) -> list[Text]:
+def texts(options: Options) -> list[Text]:
     """Loads all runs and their corpora.
 
     Raises:

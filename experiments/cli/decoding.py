@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jsonargparse import Namespace
-
 from latentheads.decoding.translate import Decoding
-from latentheads.experiments.cli.options import Parser
+from latentheads.experiments.cli.options import Options, Parser
 from latentheads.runs.generation import check_outputs_vary
 from latentheads.runs.run import Run
 from latentheads.runs.sampling_checks import check_is_stochastic
@@ -53,7 +51,7 @@ def add_decoding_options(parser: Parser, unit: str, longest: str) -> None:
     )
 
 
-def choose_decoding(run: Run, options: Namespace) -> Decoding:
+def choose_decoding(run: Run, options: Options) -> Decoding:
     """The run's decoding options, changed by the command line; one sample for several outputs.
 
     Raises:
