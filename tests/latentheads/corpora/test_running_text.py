@@ -104,7 +104,7 @@ def test_a_part_without_a_word_is_refused(unit: Any, part: str, lines: list[str]
     ("options", "message"),
     [
         ({"block": -1}, "block must be at least 1, got -1"),
-        ({"unit": "subword", "vocab_size": 3}, "types must be at least 260"),
+        ({"unit": "subword", "vocab_size": 3}, "vocab_size must be at least 260"),
     ],
 )
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:

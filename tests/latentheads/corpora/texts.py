@@ -25,7 +25,6 @@ from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.running_text import text_corpus
 from latentheads.corpora.text import SentencePair
-from latentheads.data import Data
 from tests.tiny import TARGET_TYPES
 
 TRAIN = [("Der Hund schläft .", "The dog sleeps ."), ("Ein Hund", "A dog")] * 5
@@ -43,12 +42,6 @@ STORY = {
 
 TEXTS = [(3, 5, 2), (5, 5, 2), (6, 5, 0), (15, 5, 0), (17, 5, 2), (17, 5, 4), (19, 7, 3), (7, 1, 0)]
 """Length of a text, block and context: shorter than a block, cut evenly, with a remainder."""
-
-
-def load(data: Data) -> tuple[Corpus, list[str]]:
-    """The corpus of some options, and the lines that were logged while it was made."""
-    logged: list[str] = []
-    return data.load(logged.append), logged
 
 
 def running(length: int, block: int) -> Part:
