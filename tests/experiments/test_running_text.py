@@ -59,7 +59,7 @@ def test_a_text_in_blocks_runs_from_end_to_end(
             assert one["token"]["plug_in"] != one["token"]["elbo"]
         assert (one["word"] == one["token"]) == (unit == "word")
     assert found[0]["token"] != found[2]["token"]
-    for title in ("perplexity of the plug-in network", "perplexity from the bound"):
+    for title in ("perplexity, plug-in", "perplexity from the bound"):
         assert printed.count(title) == (2 if unit == "word" else 4)
     assert printed.count("perplexity from IWAE_2, by word") == (0 if unit == "word" else 2)
 
