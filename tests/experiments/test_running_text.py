@@ -157,7 +157,7 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (
         nothing,
         f"{RARE} --data.unit subword --data.vocab_size 300",
-        "cutoffs need types in the order of their frequency: use unit word",
+        "network.cutoffs need words in the order of frequency: use unit word",
     ),
     (nothing, f"{RARE} --label_smoothing 0.1", "label_smoothing needs a full softmax: drop it, or"),
     (nothing, "--recipe coda --network.cutoffs [9,999]", "cutoffs must rise between 0 and the"),
