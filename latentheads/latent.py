@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from latentheads.names import parse_attention_types
 
@@ -22,6 +22,7 @@ __all__ = ["Controller", "LatentOptions", "ModelShape"]
 L = TypeVar("L", bound="LatentOptions")
 
 
+@runtime_checkable
 class Controller(Protocol):
     """Changes something of a model while it trains.
 

@@ -89,7 +89,7 @@ def read_command_line(words: Sequence[str]) -> CommandLine:
     sources.append(("", given))
     options: dict[str, Any] = {}
     for number, (name, values) in enumerate(sources):
-        expanded = _expand(values)
+        expanded = _expand(values, options)
         sources[number] = name, expanded
         options = merge(_keep_shared(options, expanded), expanded)
     return CommandLine(drop_unused(options, sources), sources, trusted)
@@ -172,19 +172,30 @@ def find_own_classes() -> None:
         sys.path.insert(0, HERE)
 
 
-def _expand(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with what a recipe, or a corpus by its name or folder, stands for."""
+def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with what a recipe, or a corpus by its name or folder, stands for.
+
+    Args:
+        values: Nested values.
+        below: Those over which they are laid.
+    """
     expanded = expand_recipe(values)
     data = expanded.get("data")
     name = data.get(CLASS) if isinstance(data, Mapping) else data
     if name is None:
         return expanded
     own = dict(data) if isinstance(data, Mapping) else {}
-    return expanded | {"data": own | name_data(str(name))}
+    lower = below.get("data")
+    return expanded | {"data": own | name_data(str(name), lower and str(lower[CLASS]))}
 
 
-def name_data(name: str) -> dict[str, Any]:
-    """The data class that a name or a path stands for, with the option that holds it."""
+def name_data(name: str, lower: str | None = None) -> dict[str, Any]:
+    """The data class that a name or a path stands for, with the option that holds it.
+
+    Args:
+        name: The name, or a folder.
+        lower: The class in the file below; it reads the folder where its files do not say another.
+    """
     if name.replace("_", "-").lower() in (
         *DATA,
         *(kind.__name__.lower() for kind in DATA.values()),
@@ -201,9 +212,8 @@ def name_data(name: str) -> dict[str, Any]:
         raise ValueError(
             f"data must be one of {', '.join([*DATA, *HUB, *PROSE])}, or a folder; got {name!r}"
         )
-    kind = next(
-        (kind for file, kind in FILES.items() if os.path.exists(f"{folder}/{file}")), "pairs"
-    )
+    plain = lower if lower in DATA and "folder" in options_of(DATA[lower]) else "pairs"
+    kind = next((kind for file, kind in FILES.items() if os.path.exists(f"{folder}/{file}")), plain)
     return {CLASS: kind, "folder": name}
 
 

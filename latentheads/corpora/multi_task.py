@@ -55,11 +55,11 @@ def parallel_tasks(
         name: Name of the corpus.
         mixture: The tasks.
         read: Returns the pairs of a part, ``train``, ``valid`` or ``test``, of a task.
-        options: How pairs are cleaned and encoded; ``types`` does not count the tags.
+        options: How pairs are cleaned and encoded; ``vocab_size`` does not count the tags.
         log: Called with one line for each task: how many training pairs are kept.
 
     Raises:
-        ValueError: A part of a task has no pair, or ``types`` is too small.
+        ValueError: A part of a task has no pair, or ``vocab_size`` is too small.
     """
     train = [
         TaskText(clean_training_pairs(name, read("train", task), options.cleaning, log, task.name))

@@ -73,7 +73,7 @@ def parallel(
             bound is that of the first.
 
     Raises:
-        ValueError: A part has no pair, or ``types`` is too small.
+        ValueError: A part has no pair, or ``vocab_size`` is too small.
     """
     train_pairs = clean_training_pairs(name, train, options.cleaning, log)
     source, target = learn_vocabularies(train_pairs, options)

@@ -92,12 +92,12 @@ class _Text:
 
 
 def _learn_vocabulary(
-    text: _Text, unit: Unit, types: int, minimum: int, lowercase: bool
+    text: _Text, unit: Unit, vocab_size: int, min_count: int, lowercase: bool
 ) -> tuple[Vocabulary, Rows]:
     """Learns the vocabulary of a text and encodes the text."""
     if unit == "word":
-        return Words.learn(text, minimum, lowercase)
-    subwords = Subwords.train(text, types, lowercase)
+        return Words.learn(text, min_count, lowercase)
+    subwords = Subwords.train(text, vocab_size, lowercase)
     return subwords, subwords.encode_all(text)
 
 

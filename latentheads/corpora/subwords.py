@@ -102,7 +102,7 @@ class Subwords(Vocabulary):
         if tokenizer.get_vocab_size() > vocab_size:
             minimum, unit = tokenizer.get_vocab_size(), "characters" if tokenised else "bytes"
             raise ValueError(
-                f"types must be at least {minimum}, {len(SPECIALS)} special tokens and "
+                f"vocab_size must be at least {minimum}, {len(SPECIALS)} special tokens and "
                 f"{minimum - len(SPECIALS)} {unit}; got {vocab_size}"
             )
         config = json.loads(tokenizer.to_str()) | {"added_tokens": []}

@@ -62,7 +62,7 @@ class Task:
         if source_language != target_language and source is None:
             raise ValueError(
                 f"task {text!r} translates, and speech is written in its own language: name that "
-                "alone, or use task speech-translation"
+                "alone, or use task translation"
             )
         return cls(source_language, target_language, domain)
 
@@ -111,10 +111,11 @@ class Mixture:
         if self.task_key != "language" and not all(task.domain for task in self.tasks):
             without_domain = next(task for task in self.tasks if not task.domain)
             raise ValueError(
-                f"tasks told apart by {self.task_key} need one each; {without_domain.name} has none"
+                f"tasks distinguished by {self.task_key} need one each; "
+                f"{without_domain.name} has none"
             )
         if not self.temperature > 0:
-            raise ValueError(f"task_temperature must be positive, got {self.temperature}")
+            raise ValueError(f"temperature must be positive, got {self.temperature}")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from latentheads.metrics.rouge import lead, rouge
+from latentheads.metrics.rouge import first_sentence, rouge
 from latentheads.metrics.scores import Scores
 from latentheads.runs.results import Results
 from tests.experiments.programs import results_of
 from tests.latentheads.corpora.folders import LANGUAGES, with_references, write_corpus
-from tests.latentheads.corpora.texts import corpus_of
 from tests.latentheads.runs.trained import BRIEF, SMALL, train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -39,7 +38,7 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
         (found.rouge1, found.rouge2, found.rouge_l)
     )
     sources = run.corpus.test.sources
-    first = [lead(run.corpus.source.decode(row.tolist())) for row in sources]
+    first = [first_sentence(run.corpus.source.decode(row.tolist())) for row in sources]
     assert test["lead_rouge1"] == pytest.approx(rouge(first, right).rouge1)
     assert sources.lengths.max() <= 4
     table = result_table(results)
@@ -52,31 +51,6 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     assert translate_lines(loaded.trained_model, [long], decoding) == translate_lines(
         loaded.trained_model, [head], decoding
     )
-
-
-def test_a_tab_in_a_line_of_training_ends_nothing_beside_references(tmp_path: Path) -> None:
-    place = with_references(tmp_path) / "train.de"
-    first, *others = place.read_text("utf-8").split("\n")
-    place.write_text("\n".join([f"{first}\tof the gap", *others]), "utf-8")
-    train = corpus_of(data=str(tmp_path), references="refs")[0].train
-    plain = corpus_of(data=str(tmp_path))[0].train
-    assert [row.tolist() for row in train.targets] == [row.tolist() for row in plain.targets]
-
-
-def test_beside_references_no_other_held_out_target_is_looked_for(tmp_path: Path) -> None:
-    place = with_references(tmp_path / "text")
-    for part in ("valid", "test"):
-        (place / f"{part}.de").unlink()
-    options = {"data": str(place), "references": "refs"}
-    plain, _ = corpus_of(**options)
-    for _ in range(2):
-        kept, told = corpus_of(**options, cache=str(tmp_path / "cache"))
-        assert kept.test.alternatives == plain.test.alternatives
-    assert not told
-    (place / "test.refs").write_bytes((place / "valid.refs").read_bytes())
-    (place / "test.en").write_bytes((place / "valid.en").read_bytes())
-    changed, _ = corpus_of(**options, cache=str(tmp_path / "cache"))
-    assert changed.test.alternatives == plain.valid.alternatives
 
 
 def test_rouge_stands_in_a_comparison(tmp_path: Path) -> None:
@@ -93,10 +67,10 @@ def test_rouge_stands_in_a_comparison(tmp_path: Path) -> None:
 def test_presets_ask_for_rouge_and_cut_their_sources(preset: str) -> None:
     from latentheads.experiments.cli.options import read_settings
 
-    plan = read_settings(["--preset", preset], "run.py", "")[0]
-    assert plan.decode.rouge
-    assert plan.data.max_source
-    assert plan.data.several == (preset == "scitldr")
+    settings = read_settings(["--preset", preset], "run.py", "")[0]
+    assert settings.decode.rouge
+    assert settings.data.max_source
+    assert settings.data.has_target_lists == (preset == "scitldr")
 
 
 def test_the_table_counts_tails_that_are_not_known_apart() -> None:

@@ -18,8 +18,7 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.runs.folder import REPORT_FILES
 from latentheads.training import checkpoints
 from tests.experiments.programs import inside, report_of, results_of, status_of
-from tests.latentheads.corpora.folders import SIZES, write_all, write_languages
-from tests.latentheads.corpora.texts import corpus_of
+from tests.latentheads.corpora.folders import SIZES, write_all
 from tests.latentheads.metrics.systems import score
 from tests.latentheads.runs.trained import BRIEF, SMALL, train
 from tests.tiny import jiggle
@@ -40,20 +39,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, with weights so large that every task has its own translations."""
     top = tmp_path_factory.mktemp("tasks")
     write_all(top / "corpus")
-    words = [
-        "--data",
-        str(top / "corpus"),
-        "--data.source=en",
-        "--data.tasks.names",
-        TASKS,
-        "--recipe=coda",
-    ]
-    words += [
-        "--data.tasks.temperature=5",
-        "--data.vocab_size=300",
-        "--train.steps=2",
-        "--decode.max_tokens=8",
-    ]
+    words = ["--data", str(top / "corpus"), "--data.source=en", "--data.tasks", TASKS]
+    words += ["--data.tasks.temperature=5", "--data.vocab_size=300", "--recipe=coda"]
+    words += ["--train.steps=2", "--decode.max_tokens=8"]
     run = train(top / "run", *words)
     torch.manual_seed(0)
     jiggle(run.model, 0.7)
@@ -101,25 +89,10 @@ def test_the_bound_of_all_is_that_of_the_tasks_by_their_tokens(finished: Path) -
 
 
 def test_alignments_say_the_exact_log_p_of_each_task(tmp_path: Path) -> None:
-    words = [
-        "--data=grammar",
-        "--data.tasks.names=velu,korin",
-        "--data.tasks.sizes=[30,20]",
-        "--data.held_out=6",
-    ]
-    words += [
-        "--guide=cascaded",
-        "--alignments.blocks=2",
-        "--alignments.width=4",
-        "--decode.max_tokens=4",
-    ]
-    run = train(
-        tmp_path / "run",
-        *words,
-        "--train.steps=3",
-        "--train.learning_rate=0.02",
-        "--train.warmup_steps=1",
-    )
+    words = ["--data.tasks=velu,korin", "--data.tasks.sizes=[30,20]", "--data.held_out=6"]
+    words += ["--guide=cascaded", "--alignments.blocks=2", "--alignments.width=4"]
+    words += ["--decode.max_tokens=4", "--train.learning_rate=0.02", "--train.warmup_steps=1"]
+    run = train(tmp_path / "run", *words)
     run.finish()
     results = results_of(tmp_path / "run")
     tasks, test = results["tasks"], results["test"]
@@ -229,11 +202,7 @@ def test_scores_of_a_task_that_is_not_there_are_refused(
     shutil.copytree(finished, copy)
     words = [str(copy)]
     if kind == "file":
-        words = [
-            str(copy / "test.translations.txt"),
-            "--data.references",
-            str(copy / "config.yaml"),
-        ]
+        words = [str(copy / "test.translations.txt"), "--references", str(copy / "config.yaml")]
     elif kind == "plain":
         (copy / "test.tasks.txt").unlink()
     elif kind == "short":
@@ -251,92 +220,6 @@ def test_scores_of_a_task_that_is_not_there_are_refused(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("tasks", "encoder", "decoder", "tags"),
-    [
-        ("de,fr", ("en",), ("de", "fr"), True),
-        ("de-en,fr-en", ("de", "fr"), ("en",), False),
-        ("de-fr,fr-de,de,fr-en", ("de", "fr", "en"), ("fr", "de", "en"), True),
-        ("de,bible:de", ("en",), ("de",), False),
-    ],
-)
-def test_directions_of_a_folder_make_one_corpus(
-    folder: Path, tasks: str, encoder: tuple[str], decoder: tuple[str], tags: bool
-) -> None:
-    corpus, told = corpus_of(data=str(folder), tasks=tasks)
-    number = len(tasks.split(","))
-    assert (corpus.train.mixture.sources, corpus.train.mixture.targets) == (encoder, decoder)
-    assert corpus.name == f"corpus {','.join(task.name for task in corpus.tasks)}"
-    assert len(corpus.train) == 40 * number
-    assert len(told) == number
-    assert corpus.source is corpus.target
-    assert hasattr(corpus.source, "tags") == tags
-    for part in (corpus.train, corpus.valid, corpus.test):
-        for task, source, target in zip(part.task, part.sources, part.targets, strict=True):
-            said = corpus.tasks[task]
-            assert corpus.source.decode(source.tolist()).split()[0] == said.source
-            assert corpus.target.decode(target.tolist()).split()[0] == said.target
-
-
-def test_a_domain_is_read_from_its_folder_and_may_be_what_is_told_apart(folder: Path) -> None:
-    write_languages(folder / "help", "en de", seed=2)
-    options = {"data": str(folder), "tasks": "bible:de,help:de", "tell_apart": "domain"}
-    corpus, _ = corpus_of(**options)
-    assert corpus.train.mixture.sources == corpus.train.mixture.targets == ("bible", "help")
-    places = folder / "bible" / "en-de", folder / "help"
-    assert list(corpus.test.references) == [
-        line for place in places for line in lines_of(place / "test.de")
-    ]
-
-
-def test_the_size_of_a_task_may_be_cut_in_training_alone(folder: Path) -> None:
-    corpus, _ = corpus_of(data=str(folder), tasks="de,fr", task_sizes=(30, 4))
-    assert [len(corpus.train.indices_of_task(task)) for task in range(2)] == [30, 4]
-    assert [len(corpus.test.indices_of_task(task)) for task in range(2)] == [7, 7]
-    corpus, _ = corpus_of(data=str(folder), tasks="de,fr", first=9)
-    assert [len(corpus.train.indices_of_task(task)) for task in range(2)] == [9, 9]
-    drawn, _ = corpus_of(data="grammar", tasks="velu,talk:korin", task_sizes=(30, 4), held_out=2)
-    assert [len(drawn.train.indices_of_task(task)) for task in range(2)] == [30, 4]
-    assert drawn.name == "grammar en-velu,talk:en-korin"
-
-
-def test_a_kept_corpus_serves_every_way_to_mix_it_until_a_file_changes(
-    folder: Path, tmp_path: Path
-) -> None:
-    options = {"data": str(folder), "tasks": TASKS, "cache": str(tmp_path / "cache")}
-    plain, told = corpus_of(**options)
-    assert len(told) == len(NAMES)
-    ways = {"task_temperature": 5.0, "one_task": True}
-    mixed, told = corpus_of(**options, **ways)
-    assert not told
-    assert (mixed.train.mixture.temperature, mixed.train.mixture.one_task) == (5.0, True)
-    assert mixed.tasks == plain.tasks
-    assert mixed.train.task.tolist() == plain.train.task.tolist()
-    assert mixed.train.sources.tokens.tolist() == plain.train.sources.tokens.tolist()
-    assert mixed.source.to_json() == plain.source.to_json()
-    other, told = corpus_of(**{**options, "tasks": "de,fr"})
-    assert told
-    assert len(other.tasks) == 2
-    with (folder / "bible" / "en-de" / "test.de").open("a", encoding="utf-8") as file:
-        file.write("und\n")
-    with (folder / "bible" / "en-de" / "test.en").open("a", encoding="utf-8") as file:
-        file.write("and\n")
-    changed, told = corpus_of(**options)
-    assert told
-    assert len(changed.test) == len(plain.test) + 1
-
-
-def test_corpora_without_tasks_are_kept_under_the_key_they_had(folder: Path) -> None:
-    from latentheads.corpora.data import TASK_OPTIONS, Data
-    from latentheads.corpora.from_options import _key
-
-    alone = _key(Data(data=str(folder), source="en", target="de"))
-    assert not any(f"'{name}'" in alone for name in TASK_OPTIONS)
-    several = _key(Data(data=str(folder), source="en", tasks="de,fr"))
-    assert "'tasks': 'de,fr'" in several
-    assert "task_temperature" not in several
-
-
 def nothing(folder: Path) -> None:
     pass
 
@@ -350,87 +233,26 @@ def cut(name: str) -> Callable[[Path], object]:
 
 
 MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
-    (
-        nothing,
-        "--data.tasks.names de,cs",
-        "corpus has no train.cs or train.cs.gz; it has bible, test.de",
-    ),
-    (
-        nothing,
-        "--data.tasks.names de,help:de",
-        "there is no folder corpus/help, where train.en was looked",
-    ),
-    (
-        nothing,
-        "--data.tasks.names bible:fr",
-        "corpus/bible has no train.en or train.en.gz; it has en-de",
-    ),
-    (
-        cut("valid.fr"),
-        "--data.tasks.names de,fr",
-        "valid.en has 6 lines and corpus/valid.fr 5: line n of one",
-    ),
-    (
-        cut("bible/en-de/test.de"),
-        f"--data.tasks.names {TASKS}",
-        "corpus/bible/en-de/test.de 6: line n of",
-    ),
-    (nothing, "--data.tasks.names de,fr,en-de", "task en-de is given twice"),
-    (
-        nothing,
-        "--data.tasks.names de,,fr",
-        "a task is TARGET or SOURCE-TARGET, with or without DOMAIN: ",
-    ),
-    (
-        nothing,
-        "--data.tasks.names de,en",
-        "source and target of task 'en' must differ, got 'en' twice",
-    ),
-    (
-        nothing,
-        "--data.tasks.names de,fr --data.tasks.temperature 0",
-        "task_temperature must be positive",
-    ),
-    (nothing, "--data.tasks.names de,fr --data.tasks.temperature nan", "task_temperature"),
-    (
-        nothing,
-        "--data.tasks.names de,fr --data.tasks.distinguish_by domain",
-        "told apart by domain need one each; en-de has",
-    ),
-    (nothing, "--data.tasks.names de,fr --data.tasks.distinguish_by family", "tell_apart"),
-    (
-        nothing,
-        "--data.tasks.names de,fr --data.tasks.sizes [9]",
-        "must be one for each of the 2 tasks, got 1",
-    ),
-    (
-        nothing,
-        "--data.tasks.names de,fr --data.tasks.sizes [9,0]",
-        "task_sizes must be at least 1, got 0",
-    ),
-    (
-        nothing,
-        "--data.tasks.names de,fr --task language-model",
-        "tasks are directions of translation",
-    ),
-    (nothing, "--data.tasks.names de,fr --data python-docs", "tasks are directions of translation"),
-    (nothing, "--data.tasks.names a:de,fr --data multi30k", "a corpus of the hub has none"),
-    (
-        nothing,
-        "--data.tasks.names velu,de --data grammar",
-        "unknown language 'de' of task en-de: choose",
-    ),
-    (
-        nothing,
-        "--data.tasks.names x:velu --data grammar",
-        "unknown domain 'x' of task x:en-velu: choose",
-    ),
-    (nothing, "--data.tasks.names de,fr --data.vocab_size 100", "types must be at least 260"),
-    (
-        nothing,
-        "--data.tasks.names de,fr --data.joint false --network.share all",
-        "share all needs one joint vocabulary",
-    ),
+    (nothing, "de,cs", "corpus has no train.cs or train.cs.gz; it has bible, test.de"),
+    (nothing, "de,help:de", "there is no folder corpus/help, where train.en was looked"),
+    (nothing, "bible:fr", "corpus/bible has no train.en or train.en.gz; it has en-de"),
+    (cut("valid.fr"), "de,fr", "valid.en has 6 lines and corpus/valid.fr 5: line n of one"),
+    (cut("bible/en-de/test.de"), TASKS, "corpus/bible/en-de/test.de 6: line n of"),
+    (nothing, "de,fr,en-de", "task en-de is given twice"),
+    (nothing, "de,,fr", "a task is TARGET or SOURCE-TARGET, with or without DOMAIN: "),
+    (nothing, "de,fr --data.tasks.temperature 0", "--data.tasks.temperature must be positive"),
+    (nothing, "de,fr --data.tasks.temperature nan", "--data.tasks.temperature must be a number"),
+    (nothing, "de,fr --data.tasks.distinguish_by family", "--data.tasks.distinguish_by must be on"),
+    (nothing, "de,fr --data.tasks.sizes [9]", "--data.tasks.sizes must be one for each of the 2"),
+    (nothing, "de,fr --data.tasks.sizes [9,0]", "--data.tasks.sizes must be at least 1, got 0"),
+    (nothing, "de,fr --data.vocab_size 100", "vocab_size must be at least 260"),
+    (nothing, "de,fr --data.joint false --network.share all", "share all needs one joint voc"),
+]
+OTHERS = [
+    ("python-docs", "de,fr", "--data.tasks is no option of python-docs, but of grammar, pairs,"),
+    ("multi30k", "a:fr", "a domain of a task is a folder: a corpus of the hub has none"),
+    ("grammar", "velu,de", "unknown language 'de' of task en-de: choose"),
+    ("grammar", "x:velu", "unknown domain 'x' of task x:en-velu: choose"),
 ]
 
 
@@ -447,8 +269,8 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
 
     monkeypatch.chdir(folder.parent)
     act(folder)
-    sides = [] if "grammar" in words else ["--data.source=en", "--data.vocab_size=300"]
-    given = ["--data", "corpus", *sides, *SMALL, *BRIEF, "--out", "run", *words.split()]
+    given = ["--data=corpus", "--data.source=en", "--data.vocab_size=300", *SMALL, *BRIEF]
+    given += ["--out=run", "--data.tasks", *words.split()]
     status = status_of(run.main, *given)
     error = capsys.readouterr().err
     assert status == 2
@@ -457,14 +279,22 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
     assert sorted(os.listdir()) == ["corpus"]
 
 
-MIXED = [
-    "--data.tasks.names",
-    TASKS,
-    "--data.tasks.temperature=5",
-    "--data.tasks.one_task=true",
-    "--data.source=en",
-]
-MIXED += ["--data.vocab_size=300"]
+@pytest.mark.parametrize(("data", "tasks", "message"), OTHERS)
+def test_tasks_that_a_corpus_has_not_cost_one_line(
+    data: str, tasks: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from latentheads.experiments import run
+
+    words = ["--data", data, "--data.tasks", tasks, "--out", str(tmp_path / "run")]
+    assert status_of(run.main, *words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+MIXED = ["--data.tasks", TASKS, "--data.tasks.temperature=5", "--data.tasks.one_task"]
+MIXED += ["--data.source=en", "--data.vocab_size=300"]
 
 
 def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
@@ -473,21 +303,9 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
     from latentheads.experiments import run
     from latentheads.runs.trainer import Trainer
 
-    words = [
-        "--data",
-        str(folder),
-        *MIXED,
-        *SMALL,
-        "--guide=group",
-        "--train.tokens=128",
-        "--samples=1",
-    ]
-    words += [
-        "--train.steps=5",
-        "--train.report_every=3",
-        "--network.dropout=0.2",
-        "--decode.max_tokens=2",
-    ]
+    words = ["--data", str(folder), *MIXED, *SMALL, "--recipe=group", "--samples=1"]
+    words += ["--train.tokens=128", "--train.steps=5", "--train.report_every=3"]
+    words += ["--network.dropout=0.2", "--decode.max_tokens=2"]
     whole, halted = tmp_path / "whole", tmp_path / "halted"
     assert run.main([*words, "--out", str(whole)]) == 0
     keep = Trainer._checkpoint
@@ -512,13 +330,8 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
 def test_a_comparison_has_a_column_for_each_task_and_the_averages(tmp_path: Path) -> None:
     from latentheads.experiments import compare
 
-    words = [
-        "--data.tasks.names=velu,news:korin",
-        "--data.tasks.sizes=[60,40]",
-        "--data.held_out=6",
-        *SMALL,
-        *BRIEF,
-    ]
+    words = ["--data.tasks=velu,news:korin", "--data.tasks.sizes=[60,40]", "--data.held_out=6"]
+    words += [*SMALL, *BRIEF]
     words += ["--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
     assert compare.main(words) == 0
     assert "| BLEU, average of tasks |" in (tmp_path / "table.md").read_text(encoding="utf-8")

@@ -75,7 +75,7 @@ def speech(
         ValueError: A part, or a task in it, has no utterance or no word; an utterance of valid or
             test cannot be used; or ``vocab_size`` is too small.
     """
-    if vocab_size:  # raises an error before any audio is read if types is too small
+    if vocab_size:  # raises an error before any audio is read if vocab_size is too small
         Subwords.train((), vocab_size)
     assigner, train_filter = _TaskAssigner(mixture), _TrainingFilter(audio_options)
     held_out = {"valid": assigner.with_task(valid), "test": assigner.with_task(test)}
@@ -325,23 +325,25 @@ def _name_utterance_on_error(utterance: Utterance) -> Iterator[None]:
 
 
 def _count_lengths(
-    utterances: Sequence[Utterance], frames: Frames, types: int, lowercase: bool
+    utterances: Sequence[Utterance], frames: Frames, vocab_size: int, lowercase: bool
 ) -> NDArray[np.int64]:
     """Number of tokens of both sides before subwords are learned; 0 for subwords."""
     positions = subsampled_length(frames.lengths)
-    if types:
+    if vocab_size:
         return np.stack([positions, np.zeros_like(positions)])
     lines = [utterance.text for utterance in utterances]
     return np.stack([positions, Characters.count(lines, lowercase).encode_all(lines).lengths])
 
 
 def _learn_vocabulary(
-    texts: Sequence[Utterance], types: int, lowercase: bool, languages: Sequence[str]
+    texts: Sequence[Utterance], vocab_size: int, lowercase: bool, languages: Sequence[str]
 ) -> Vocabulary:
     """Learns the vocabulary of the text, with a tag for each of several languages."""
     lines = (utterance.text for utterance in texts)
     vocabulary = (
-        Subwords.train(lines, types, lowercase) if types else Characters.count(lines, lowercase)
+        Subwords.train(lines, vocab_size, lowercase)
+        if vocab_size
+        else Characters.count(lines, lowercase)
     )
     return Tagged(vocabulary, [*map(language_tag, languages)]) if languages else vocabulary
 

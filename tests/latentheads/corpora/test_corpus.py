@@ -1,10 +1,5 @@
 """Corpora as models see them."""
 
-from typing import Any
-
-import pytest
-
-import latentheads as lh
 from latentheads import corpora
 from latentheads.corpora.from_grammar import sample_pairs
 from tests.latentheads.corpora.texts import pets
@@ -39,9 +34,3 @@ def test_a_corpus_is_shown_in_one_line() -> None:
         "overlap=Overlap(valid=0, test=0))"
     )
     assert repr(made.test.targets) == f"Rows(30 rows, {tokens[2]} tokens)"
-
-
-@pytest.mark.parametrize("task", ["translation", "language-model"])
-def test_the_options_of_the_grammar_know_what_its_corpus_is_called(task: Any) -> None:
-    data = lh.Data(task=task, language="tamir", sentences=9, held_out=2)
-    assert data.name == lh.make_corpus(data).name

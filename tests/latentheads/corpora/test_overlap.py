@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 
 from latentheads.batch import EOS
 from latentheads.corpora import Rows
@@ -47,17 +45,10 @@ def test_a_pair_with_another_source_is_another_pair() -> None:
     assert count_shared([one, other], [one, other]) == 1
 
 
-def test_a_corpus_knows_its_overlap_and_says_it_where_there_is_any() -> None:
+def test_a_corpus_knows_its_overlap() -> None:
     assert sample_pairs(sentences=100, held_out=20).overlap == (0, 0)
-    text, told = sample_text_corpus(sentences=600, held_out=300), []
+    text = sample_text_corpus(sentences=600, held_out=300)
     seen = {tuple(row) for row in text.train.targets}
     expected = [sum(tuple(row) in seen for row in p.targets) for p in (text.valid, text.test)]
     assert text.overlap == tuple(expected)
     assert min(expected) > 0
-    make_corpus(Data(task="language-model", sentences=600, held_out=300), tell=told.append)
-    valid, test = expected
-    assert told == [
-        f"{valid} of 300 sentences of valid and {test} of 300 of test stand in training too"
-    ]
-    make_corpus(Data(sentences=100, held_out=20), tell=told.append)
-    assert len(told) == 1

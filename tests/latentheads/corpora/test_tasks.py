@@ -1,4 +1,4 @@
-"""Tasks: how they are named, told apart, and how often each comes."""
+"""Tasks: how they are named, distinguished, and how often each comes."""
 
 from __future__ import annotations
 
@@ -45,14 +45,16 @@ def test_a_language_is_not_translated_into_itself(text: str) -> None:
 def test_mixtures_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^task en-de is given twice$"):
         Mixture(tasks("de,fr,en-de"))
-    with pytest.raises(ValueError, match=r"^tasks told apart by domain need one each; en-fr has"):
+    with pytest.raises(
+        ValueError, match=r"^tasks distinguished by domain need one each; en-fr has"
+    ):
         Mixture(tasks("bible:de,fr"), "domain")
     for temperature in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="task_temperature must be positive"):
+        with pytest.raises(ValueError, match="temperature must be positive"):
             Mixture(tasks("de,fr"), temperature=temperature)
 
 
-def test_languages_or_domains_are_told_apart() -> None:
+def test_languages_or_domains_are_distinguished() -> None:
     given = tasks("bible:de-en,help:fr-en,bible:en-de,help:de-en")
     by_language, by_domain = Mixture(given), Mixture(given, "domain")
     assert (by_language.sources, by_language.targets) == (("de", "fr", "en"), ("en", "de"))

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 
 from latentheads.analysis.labels import name_tokens
 from latentheads.corpora import Corpus, batches
@@ -18,6 +16,7 @@ from latentheads.corpora.speech.audio import load_features
 from latentheads.corpora.speech.frames import Frames, pack_frames
 from latentheads.corpora.speech.vocabulary import POSITION, Positions
 from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.data import Speech
 from tests.latentheads.corpora.speech.sounds import (
     SMALL,
     TEXTS,
@@ -26,11 +25,11 @@ from tests.latentheads.corpora.speech.sounds import (
     write_speech,
 )
 
-OPTIONS: dict[str, Any] = {"task": "recognition", "types": 0, "bins": 7, "top_frequency": 3800}
+OPTIONS: dict[str, Any] = {"vocab_size": 0, "bins": 7, "top_frequency": 3800}
 
 
-def read(folder: Path, tell: Any = None, **options: Any) -> Corpus:
-    return make_corpus(Data(str(folder), **{**OPTIONS, **options}), tell)
+def read(folder: Path, log: Any = None, **options: Any) -> Corpus:
+    return Speech(str(folder), **{**OPTIONS, **options}).load(log)
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ def test_frames_are_mapped_and_a_cache_gives_them_back(
     place = str(tmp_path / cache) if cache else ""
     made = read(folder, cache=place)
     if cache:
-        monkeypatch.setattr("latentheads.corpora.from_options.speech", None)
+        monkeypatch.setattr("latentheads.corpora.speech.corpus.speech", None)
     again = read(folder, cache=place)
     for part in ("train", "test"):
         first, second = getattr(made, part), getattr(again, part)
@@ -126,8 +125,8 @@ def test_a_broken_cache_is_made_again(folder: Path, tmp_path: Path) -> None:
 
 def test_where_nothing_may_be_kept_nothing_is_written(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "cache"
-    data = Data(str(folder), cache=str(place), **OPTIONS)
-    assert len(make_corpus(data, keep=False).train) == len(TEXTS)
+    data = Speech(str(folder), cache=str(place), **OPTIONS)
+    assert len(data.load(keep=False).train) == len(TEXTS)
     assert not place.exists()
 
 
@@ -158,7 +157,7 @@ def test_what_training_leaves_out_is_counted(folder: Path) -> None:
     for kind in ("1 silent", "2 too short", "1 too long", "1 without text", "1 unreadable"):
         assert f"{kind} ({folder / 'train.tsv'}, line " in line
     assert "4 of 4 texts of valid and 4 of 4 of test stand in training too" in told[1]
-    assert len(read(folder, first=2).train) == 2
+    assert len(read(folder, max_train_samples=2).train) == 2
 
 
 @pytest.mark.parametrize(
@@ -209,11 +208,11 @@ def test_a_long_text_is_refused_before_training_is_heard(folder: Path) -> None:
         read(folder, max_line=10)
 
 
-def test_too_few_types_are_refused_before_a_file_is_heard(folder: Path) -> None:
+def test_too_small_a_vocabulary_is_refused_before_a_file_is_heard(folder: Path) -> None:
     for audio in folder.glob("sound/*"):
         audio.write_bytes(b"no sound")
-    with pytest.raises(ValueError, match=r"types must be at least 260, .* got 100"):
-        read(folder, types=100)
+    with pytest.raises(ValueError, match=r"vocab_size must be at least 260, .* got 100"):
+        read(folder, vocab_size=100)
 
 
 def test_training_files_that_the_filters_do_not_fit_are_counted(folder: Path) -> None:
@@ -234,14 +233,6 @@ def test_what_is_missing_is_named(folder: Path) -> None:
     (folder / "test.tsv").write_text("\n".join([rows[0], "a\tsound/test-0.wav\t"]), "utf-8")
     with pytest.raises(ValueError, match="has no word in the texts of test"):
         read(folder)
-    with pytest.raises(ValueError, match=r"tables in \.tsv: for speech take task recognition"):
-        make_corpus(Data(str(folder)))
-    with pytest.raises(ValueError, match=r"^data must be a folder; got 'gone'$"):
-        make_corpus(Data("gone", task="recognition"))
-    with pytest.raises(ValueError, match="task recognition needs a folder of speech"):
-        Data(task="recognition")
-    with pytest.raises(ValueError, match=r"max_seconds must be at least 0 .*got -1"):
-        Data("x", task="recognition", max_seconds=-1)
     for audio in folder.glob("sound/train-*"):
         write_sound(audio, np.zeros(800, np.float32))
     (folder / "test.tsv").write_text("\n".join(rows), "utf-8")
@@ -255,7 +246,7 @@ def test_a_text_that_is_too_long_is_named(folder: Path) -> None:
 
 
 def test_subwords_are_learned_of_the_texts(folder: Path) -> None:
-    corpus = read(folder, types=270, lowercase=True)
+    corpus = read(folder, vocab_size=270, lowercase=True)
     assert corpus.target.decode(corpus.target.encode("ONE two")) == "one two"
 
 

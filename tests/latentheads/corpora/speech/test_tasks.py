@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 
-import latentheads as lh
 from latentheads import WithSelection, terms
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged
+from latentheads.data import Speech, Tasks
 from latentheads.decoding.beam_search import beam_search
 from latentheads.models import Translation
 from latentheads.runs.build import make_model
@@ -24,7 +22,6 @@ from latentheads.runs.describe import describe_data
 from latentheads.runs.settings import Settings
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_table
 
-TEXT = {"task": "translation", "types": 300}
 ROWS = [("de", "ann", "eins"), ("fr", "ann", "un"), ("de", "bob", "zwei"), ("de", "ann", "drei")]
 
 
@@ -40,16 +37,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(folder: Path, tell: Any = None, **options: Any) -> Corpus:
-    plain = {"task": "recognition", "types": 0, "bins": 7, "top_frequency": 3800}
-    return make_corpus(Data(str(folder), **{**plain, **options}), tell)
+SMALL: dict[str, Any] = {"vocab_size": 0, "bins": 7, "top_frequency": 3800}
+
+
+def read(folder: Path, tasks: Tasks | str | None = None, **options: Any) -> Corpus:
+    tasks = Tasks(tasks) if isinstance(tasks, str) else tasks
+    return Speech(str(folder), tasks=tasks, **{**SMALL, **options}).load()
+
+
+def by(key: Any, names: str) -> Tasks:
+    """Tasks that are distinguished by something else than their language."""
+    return Tasks(names, distinguish_by=key)
 
 
 @pytest.mark.parametrize("cache", ["", "cache"])
 def test_a_language_is_a_tag_that_is_read_and_not_scored(folder: Path, cache: str) -> None:
     place = str(folder / cache) if cache else ""
-    corpus = lh.speech_tasks(folder, ["de", "fr"], types=0, bins=7, top_frequency=3800, cache=place)
-    again = read(folder, tasks="de,fr", cache=place)
+    corpus = read(folder, "de,fr", cache=place)
+    again = read(folder, "de,fr", cache=place)
     assert [task.name for task in corpus.tasks] == ["de", "fr"]
     target = again.target
     assert isinstance(target, Tagged)
@@ -76,15 +81,14 @@ def test_a_language_is_a_tag_that_is_read_and_not_scored(folder: Path, cache: st
 
 
 def test_speakers_are_tasks_too(folder: Path) -> None:
-    told: list[str] = []
-    corpus = read(folder, told.append, tasks="ann:de,bob:de", tell_apart="speaker")
+    corpus = read(folder, by("speaker", "ann:de,bob:de"))
     assert corpus.train.mixture is not None
     assert corpus.train.mixture.sources == corpus.train.mixture.targets == ("ann", "bob")
     assert corpus.test.task is not None
     assert corpus.test.task.tolist() == [0, 1, 0]
     assert list(corpus.test.references) == ["eins", "zwei", "drei"]
     assert (corpus.test.tags, len(corpus.train)) == (None, 3)
-    assert read(folder, tasks="de,fr", task_sizes=(1, 1)).train.targets.lengths.tolist() == [5, 3]
+    assert read(folder, Tasks("de,fr", sizes=(1, 1))).train.targets.lengths.tolist() == [5, 3]
 
 
 def test_domains_are_tasks_too(folder: Path) -> None:
@@ -94,7 +98,7 @@ def test_domains_are_tasks_too(folder: Path) -> None:
             for place, (_, _, text) in enumerate(ROWS)
         ]
         write_table(folder / f"{part}.tsv", rows, "id audio tgt_text src_lang domain")
-    corpus = read(folder, tasks="telephone:de,read:de", tell_apart="domain")
+    corpus = read(folder, by("domain", "telephone:de,read:de"))
     assert [task.name for task in corpus.tasks] == ["telephone:de", "read:de"]
     assert corpus.test.task is not None
     assert corpus.test.mixture is not None
@@ -104,26 +108,29 @@ def test_domains_are_tasks_too(folder: Path) -> None:
     expected = {(text, "read:de") for text in read_aloud}
     assert told == expected | {(text, "telephone:de") for text in telephoned}
     with pytest.raises(ValueError, match=r"news:de has nothing to train on: the tables have read:"):
-        read(folder, tasks="news:de", tell_apart="domain")
+        read(folder, by("domain", "news:de"))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("tasks", "message"),
     [
-        ({"tasks": "it"}, " it has nothing to train on: the tables have de-de, fr-fr$"),
+        ("it", " it has nothing to train on: the tables have de-de, fr-fr$"),
         (
-            {"tasks": "eve:de", "tell_apart": "speaker"},
+            by("speaker", "eve:de"),
             "eve:de has nothing to train on: the tables have ann:de-de, ann:fr-fr, bob:de-de$",
         ),
-        ({"tasks": "de,it"}, "no utterance in train of it: the tables have de-de, fr-fr$"),
-        ({"tasks": "de", "tell_apart": "speaker"}, "told apart by speaker need one each; de has"),
-        ({"tasks": "en", "task": "speech-translation"}, "'en' must name both languages"),
-        ({"tasks": "de,fr", "tell_apart": "speaker", **TEXT}, "speaker is of speech"),
+        ("de,it", "no utterance in train of it: the tables have de-de, fr-fr$"),
+        (by("speaker", "de"), "distinguished by speaker need one each; de has"),
     ],
 )
-def test_what_cannot_be_a_task_is_refused(folder: Path, options: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        read(folder, **options)
+def test_what_cannot_be_a_task_is_refused(folder: Path, tasks: Tasks | str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(folder, tasks)
+
+
+def test_a_translation_names_both_languages(folder: Path) -> None:
+    with pytest.raises(ValueError, match="task 'en' must name both languages, as SOURCE-TARGET"):
+        read(folder, "en", task="translation")
 
 
 def test_texts_in_several_languages_of_one_need_tasks(folder: Path) -> None:
@@ -132,7 +139,7 @@ def test_texts_in_several_languages_of_one_need_tasks(folder: Path) -> None:
         table.write("more\ttest0.wav\tone\tde\ten\tann\n")
     with pytest.raises(ValueError, match="has texts in de, en of what is said in de: choose by ta"):
         read(folder)
-    assert len(read(folder, tasks="de,fr").test) == len(ROWS)
+    assert len(read(folder, "de,fr").test) == len(ROWS)
 
 
 def test_names_of_tasks_are_read_again() -> None:
@@ -144,13 +151,15 @@ def test_names_of_tasks_are_read_again() -> None:
         Task.parse("de-en", None)
 
 
-@pytest.mark.parametrize("select", ["group", "subset", "static"])
-def test_heads_are_selected_for_each_speaker(folder: Path, select: str) -> None:
-    tasks = {"tasks": "ann:de,bob:de", "tell_apart": "speaker"}
-    corpus = read(folder, **tasks)
-    said = {"width": 8, "heads": 2, "layers": 1, "channels": 4, "adapters": 3, **tasks}
-    more = {"data": str(folder), "task": "recognition", "prior": "cascaded", "guide": "tied"}
-    settings = Settings.from_options({**said, **more, "select": select, "alignments": 0})
+@pytest.mark.parametrize("strategy", ["group", "subset", "static"])
+def test_heads_are_selected_for_each_speaker(folder: Path, strategy: str) -> None:
+    tasks = {"names": "ann:de,bob:de", "distinguish_by": "speaker"}
+    corpus = read(folder, by("speaker", "ann:de,bob:de"))
+    network = {"width": 8, "heads": 2, "layers": 1, "channels": 4}
+    options = {"latents": "logits+selection", "logits": {"prior": "cascaded"}, "guide": "tied"}
+    options |= {"network": network, "adapters": 3, "selection": {"strategy": strategy}}
+    data = {"class": "speech", "folder": str(folder), "tasks": tasks}
+    settings = Settings.from_options({**options, "data": data})
     model = make_model(settings, corpus.target, corpus.source).double().eval()
     guide = settings.pair.make_guide(model).double().eval()
     batch = collate(corpus.test, [0, 1, 2])
@@ -164,8 +173,8 @@ def test_a_task_without_a_word_is_refused(folder: Path, part: str) -> None:
     table = folder / f"{part}.tsv"
     table.write_text(table.read_text("utf-8").replace("\tun\t", "\t\t"), "utf-8")
     with pytest.raises(ValueError, match=f"has no word in the texts of {part} of fr$"):
-        read(folder, tasks="de,fr")
-    assert len(read(folder, tasks="de").test) == 3
+        read(folder, "de,fr")
+    assert len(read(folder, "de").test) == 3
 
 
 def test_tables_that_say_nothing_have_utterances_of_no_speaker(folder: Path) -> None:
@@ -173,11 +182,11 @@ def test_tables_that_say_nothing_have_utterances_of_no_speaker(folder: Path) -> 
         write_table(folder / f"{part}.tsv", [["x", f"{part}0.wav", "eins"]])
     said = "nothing to train on: the tables say nothing in columns src_lang, tgt_lang, speaker, "
     with pytest.raises(ValueError, match=said):
-        read(folder, tasks="ann:de", tell_apart="speaker")
+        read(folder, by("speaker", "ann:de"))
 
 
 def test_tasks_made_by_hand_are_described_by_their_languages(folder: Path) -> None:
-    heard = replace(read(folder, tasks="de,fr"), data=None)
+    heard = replace(read(folder, "de,fr"), data=None)
     assert describe_data(heard).task == "recognition"
     translated = heard.with_mixture(Mixture((Task("de", "en"), Task("fr", "en"))))
     found = describe_data(translated)

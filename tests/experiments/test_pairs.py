@@ -1,0 +1,152 @@
+"""Runs on folders of pairs, and what a mistake in them costs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.programs import inside, results_of, status_of
+from tests.latentheads.corpora.folders import LANGUAGES, SIZES, write_corpus
+from tests.latentheads.data.loading import load_pairs
+from tests.latentheads.runs.trained import BRIEF, SMALL
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_corpus(tmp_path / "corpus")
+
+
+def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--decode.max_tokens=8"]
+    done = inside("run.py", *words, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "40 of 40 training pairs kept" in done.stdout
+    assert "corpus corpus en-de, from en to de, 40 sentences" in done.stdout
+    assert "tok:13a" in done.stdout
+    assert (out / "test.references.txt").read_bytes() == (folder / "test.de").read_bytes()
+    assert (out / "test.translations.txt").read_bytes().count(b"\n") == SIZES["test"]
+    assert list(json.loads((out / "vocabulary.json").read_text("utf-8"))) == ["joint"]
+    results = results_of(out)
+    assert results["corpus"] == "corpus en-de"
+    assert {"bleu", "chrf"} <= set(results["test"])
+    assert results["test"].truth is None
+    assert results["test"]["tokens"] == load_pairs(folder)[0].test.tokens
+
+
+def test_a_run_of_compressed_files_goes_on_with_its_cache(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from latentheads.experiments import run
+    from latentheads.experiments.cli.options import read_settings, trainer_of
+
+    packed, out = write_corpus(tmp_path / "packed", compress=True), tmp_path / "run"
+    words = ["--data", str(packed), *LANGUAGES, *SMALL, *BRIEF, "--data.joint=false"]
+    words += ["--data.cache", str(tmp_path / "cache"), "--out", str(out)]
+    assert run.main(words) == 0
+    assert "40 of 40 training pairs kept" in capsys.readouterr().out
+    assert list(json.loads((out / "vocabulary.json").read_text("utf-8"))) == ["target", "source"]
+    assert (out / "test.references.txt").read_bytes() == (folder / "test.de").read_bytes()
+    assert (out / "test.translations.txt").read_bytes().count(b"\n") == SIZES["test"]
+    again = trainer_of(*read_settings(words, "run.py", "")[:2])
+    assert "training pairs kept" not in capsys.readouterr().out
+    assert again.engine.step == 3
+    assert again.folder.results is not None
+
+
+def spoil(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+    return act
+
+
+def cut(data: bytes) -> bytes:
+    return data[: data.rstrip(b"\n").rindex(b"\n") + 1]
+
+
+def break_line(data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    lines[4] += b"\xff"
+    return b"\n".join(lines)
+
+
+def nothing(folder: Path) -> None:
+    pass
+
+
+MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
+    (spoil("train.de", cut), "", "train.en has 40 lines and corpus/train.de 39: line n of one"),
+    (spoil("test.en", cut), "", "test.en has 6 lines and corpus/test.de 7: line n of one must"),
+    (spoil("valid.en", break_line), "", "corpus/valid.en, line 5: byte 0xff is no UTF-8"),
+    (spoil("train.de", lambda _: b""), "", "corpus/train.de is empty: one sentence a line"),
+    (spoil("test.de", lambda _: b"\n" * 7), "", "corpus en-de has no word in the targets of test"),
+    (spoil("train.de", lambda _: b"\n" * 40), "", "has nothing to train on: 0 of 40 training"),
+    (lambda at: (at / "valid.de").unlink(), "", "corpus has no valid.de or valid.de.gz or val.de"),
+    (lambda at: (at / "test.en").unlink(), "", "corpus has no test.en or test.en.gz; it has"),
+    (nothing, "--data.target fr", "corpus has no train.fr or train.fr.gz; it has test.de, test.en"),
+    (nothing, "--data.source de", "--data.source and target must differ, got 'de' twice"),
+    (
+        nothing,
+        "--data corpsu",
+        "data must be one of grammar, grammar-text, pairs, running-text, speech, hub, hub-text, "
+        "python-docs, in-memory, multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, "
+        "scitldr, wikitext-2, wikitext-103, or a folder; got 'corpsu'",
+    ),
+    (nothing, "--data corpus/train.en", "data must be a folder that there is, got 'corpus/train"),
+    (nothing, "--data ./corpsu", "data must be a folder that there is, got './corpsu'"),
+    (nothing, f"--data {'x' * 300}", "or a folder; got 'xxx"),
+    (nothing, "--data.joint false --network.share all", "share all needs one joint vocabulary"),
+    (nothing, "--data.vocab_size 0", "--data.vocab_size must be at least 1, got 0"),
+    (nothing, "--data.vocab_size 100", "vocab_size must be at least 260, 4 special tokens and 256"),
+    (nothing, "--data.max_length many", "--data.max_length must be a whole number, got 'many'"),
+    (nothing, "--data.cache corpus/train.en", "cannot write the cache corpus/train.en: File exis"),
+]
+
+
+@pytest.mark.parametrize(("act", "words", "message"), MISTAKES)
+def test_a_mistake_costs_one_line_and_writes_nothing(
+    folder: Path,
+    act: Callable[[Path], object],
+    words: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from latentheads.experiments import run
+
+    monkeypatch.chdir(folder.parent)
+    act(folder)
+    given = ["--data", "corpus", *LANGUAGES, *SMALL, *BRIEF, "--out", "run", *words.split()]
+    assert status_of(run.main, *given) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("run.py: error: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert sorted(os.listdir()) == ["corpus"]
+
+
+def test_a_joint_vocabulary_may_share_every_table(folder: Path, tmp_path: Path) -> None:
+    from latentheads.experiments.cli.options import read_settings, trainer_of
+
+    words = ["--data", str(folder), *LANGUAGES, *SMALL, "--network.share=all"]
+    words += ["--out", str(tmp_path / "run")]
+    model = trainer_of(*read_settings(words, "run.py", "")[:2]).model
+    assert model.source_embedding.table is model.target_embedding.table
+
+
+def test_separate_vocabularies_of_one_size_share_no_table(folder: Path) -> None:
+    from latentheads.experiments.cli.options import read_settings
+    from latentheads.runs.build import make_model
+
+    found, _ = load_pairs(folder, joint=False, vocab_size=265)
+    assert found.source is not None
+    assert len(found.source) == len(found.target)
+    words = ["--data", str(folder), *LANGUAGES, *SMALL, "--network.share=all"]
+    settings, *_ = read_settings(words, "run.py", "")
+    with pytest.raises(ValueError, match="share all needs one joint vocabulary"):
+        make_model(settings, found.target, found.source)

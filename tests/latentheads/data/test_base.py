@@ -1,0 +1,106 @@
+"""What all data classes share: options, a log, a cache."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import latentheads as lh
+from latentheads.data import DATA, Data, Grammar, GrammarText, Pairs, PythonDocs, Tasks
+from latentheads.data.base import Cached
+from latentheads.options import OptionError, from_dict, to_dict
+from tests.latentheads.corpora.folders import write_all, write_corpus
+from tests.latentheads.data.loading import load, load_pairs
+
+CHANGED: dict[str, dict[str, Any]] = {
+    "grammar": {
+        "sentences": 9,
+        "tasks": Tasks("news:velu,talk:velu", (7, 8), distinguish_by="domain"),
+    },
+    "grammar-text": {"held_out": 3},
+    "pairs": {"folder": "texts", "source": "cs", "target": "fr", "max_ratio": 1.5},
+    "running-text": {"folder": "texts", "block": 8, "context": 3, "unit": "subword"},
+    "speech": {"folder": "speech", "bins": 7, "tasks": Tasks("ann:de", distinguish_by="speaker")},
+    "hub": {"corpus": "mine", "path": "mine/copy", "tokenised": True},
+    "hub-text": {"corpus": "wikitext-103", "min_count": 3},
+    "python-docs": {"lowercase": True},
+    "in-memory": {"task": "language-model"},
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_options_come_back_from_their_plain_values(name: str) -> None:
+    data = DATA[name](**CHANGED[name])
+    assert to_dict(data)["class"] == name
+    assert from_dict(Data, to_dict(data)) == data
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_every_option_has_a_line_of_its_own_in_the_help(name: str) -> None:
+    texts = "\n".join(kind.__doc__ or "" for kind in DATA[name].__mro__)
+    for option in fields(DATA[name]):
+        assert f"    {option.name}: " in texts, option.name
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"class": "pairs"}, r"^data.folder must name a folder of texts$"),
+        ({"class": "paris", "folder": "x"}, r"^data must be one of grammar, .*; got 'paris'$"),
+        ({"class": "grammar", "folder": "x"}, r"^data.folder is no option of grammar, but of pai"),
+        ({"class": "grammar", "language": "latin"}, r"^data: unknown language 'latin': choose fr"),
+        ({"class": "pairs", "folder": "x", "max_line": "all"}, r"^data.max_line must be a whole"),
+    ],
+)
+def test_a_mistake_is_named_by_its_option(options: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        from_dict(Data, options, path="data")
+
+
+def test_a_corpus_is_that_of_its_options_and_remembers_them() -> None:
+    corpus = lh.data.Grammar(language="tamir", sentences=31, held_out=5).load()
+    assert corpus.data == Grammar(language="tamir", sentences=31, held_out=5)
+    again = corpus.data.load()
+    assert again.test.references == corpus.test.references
+    assert again.target.to_json() == corpus.target.to_json()
+
+
+def test_held_out_sentences_that_stand_in_training_are_logged() -> None:
+    corpus, logged = load(GrammarText(sentences=600, held_out=300))
+    valid, test = corpus.overlap
+    assert min(valid, test) > 0
+    assert logged == [
+        f"{valid} of 300 sentences of valid and {test} of 300 of test stand in training too"
+    ]
+    assert load(Grammar(sentences=100, held_out=20))[1] == []
+
+
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    folder = write_corpus(tmp_path / "corpus")
+    with pytest.raises(ValueError, match=r"^cannot write the cache .*file: File exists$"):
+        load_pairs(folder, cache=str(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_where_nothing_may_be_kept_nothing_is_written(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert PythonDocs(cache=str(cache), max_train_samples=9).load(keep=False).train.tokens
+    assert not cache.exists()
+
+
+def key_of(data: Cached) -> str:
+    return data._key()
+
+
+def test_how_tasks_are_mixed_is_no_part_of_what_is_kept(tmp_path: Path) -> None:
+    folder = str(write_all(tmp_path))
+    alone = Pairs(folder, source="en", target="de")
+    several = Pairs(folder, source="en", tasks=Tasks("de,fr"))
+    mixed = Pairs(folder, source="en", tasks=Tasks("de,fr", temperature=5, one_task=True))
+    smaller = Pairs(folder, source="en", tasks=Tasks("de,fr", sizes=(3, 4)))
+    assert key_of(several) == key_of(mixed)
+    assert len({key_of(each) for each in (alone, several, smaller)}) == 3

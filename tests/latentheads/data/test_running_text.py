@@ -1,0 +1,144 @@
+"""Running text from folders, the hub and Python's own reference."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from latentheads.data import HubText, PythonDocs, RunningText
+from tests.latentheads.corpora.folders import SIZES, write_text
+from tests.latentheads.data.loading import load, load_text, same
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    return write_text(tmp_path / "novel")
+
+
+def words_in(path: Path) -> int:
+    return sum(len(line.split()) + 1 for line in path.read_text("utf-8").split("\n")[:-1])
+
+
+@pytest.mark.parametrize("block", [0, 7])
+def test_a_folder_of_text_is_a_corpus_for_a_language_model(texts: Path, block: int) -> None:
+    found, logged = load_text(texts, block=block)
+    assert found.name == "novel"
+    assert found.source is None
+    assert len(logged) == (1 if block else 2)
+    assert f" tokens, vocabulary size {len(found.target)}, " in logged[0]
+    for name in SIZES:
+        part = getattr(found, name)
+        assert part.tokens == part.words == words_in(texts / f"{name}.txt")
+        assert len(part) == (-(-part.tokens // block) if block else SIZES[name])
+
+
+def test_options_reach_the_text(texts: Path) -> None:
+    (texts / "valid.txt").rename(texts / "dev.txt")
+    (texts / "test.txt").rename(texts / "unseen.txt")
+    plain, _ = load_text(texts, test_name="unseen")
+    rare, _ = load_text(texts, test_name="unseen", min_count=9)
+    assert len(rare.target) < len(plain.target)
+    lower, _ = load_text(texts, test_name="unseen", lowercase=True)
+    assert "straße" in lower.target.words
+    first, _ = load_text(texts, test_name="unseen", max_train_samples=3)
+    assert (len(first.train), len(first.valid), len(first.test)) == (3, 6, 7)
+    subwords, _ = load_text(texts, test_name="unseen", unit="subword", vocab_size=280)
+    assert len(subwords.target) == 280
+    assert [p.words for p in (subwords.train, subwords.test)] == [
+        p.words for p in (plain.train, plain.test)
+    ]
+
+
+@pytest.mark.parametrize("unit", ["word", "subword"])
+def test_a_kept_text_is_used_again_until_it_changes(texts: Path, tmp_path: Path, unit: str) -> None:
+    packed = write_text(tmp_path / "packed" / "novel", compress=True)
+    cache = {"cache": str(tmp_path / "cache")}
+    options: dict[str, Any] = {"block": 7, "unit": unit}
+    plain, _ = load_text(texts, **options)
+    first, logged = load_text(packed, **options, **cache)
+    assert logged
+    assert same(plain, first)
+    again, logged = load_text(packed, **options, **cache)
+    assert not logged
+    assert same(first, again)
+    assert isinstance(again.train.targets.tokens.base, np.memmap)
+    windows, logged = load_text(packed, **options, **cache, context=3)
+    assert not logged, "the context is of the evaluation alone"
+    assert same(first, windows)
+    other, logged = load_text(packed, **{**options, "block": 5}, **cache)
+    assert logged
+    assert not same(first, other)
+    for name in ("train", "valid", "test"):
+        path = packed / f"{name}.txt.gz"
+        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b"new words\n"))
+        changed, logged = load_text(packed, **options, **cache)
+        assert logged
+        assert getattr(changed, name).words == getattr(first, name).words + 3
+
+
+def test_python_docs_may_be_kept_too(tmp_path: Path) -> None:
+    data = PythonDocs(min_count=3, block=64, cache=str(tmp_path))
+    first, logged = load(data)
+    assert logged
+    again, logged = load(data)
+    assert not logged
+    assert same(first, again)
+    assert first.name == "pydoc"
+    assert first.train.tokens > 20_000
+    assert len(first.target) > 500
+
+
+@pytest.mark.parametrize("name", ["mine", "wikitext-2"])
+def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    place = tmp_path / "hub"
+    place.mkdir()
+
+    def write(split: str, *lines: str) -> None:
+        rows = (json.dumps({"text": line}) for line in lines)
+        (place / f"{split}.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
+
+    write("train", " = One = \n", "", "a b c\n")
+    write("validation", "a b\n")
+    write("test", "c\n")
+    data = HubText(name, path=str(place), block=4, cache=str(tmp_path / "cache"))
+    found, logged = load(data)
+    assert logged
+    assert found.name == name
+    assert [p.words for p in (found.train, found.valid, found.test)] == [9, 3, 2]
+    assert found.train.targets.lengths.tolist() == [4, 4, 1]
+    assert not load(data)[1]
+    write("test", "c b a\n")
+    changed, logged = load(data)
+    assert logged
+    assert changed.test.words == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"folder": ""}, "^folder must name a folder of texts$"),
+        ({"block": -1}, "^block must be at least 0, got -1$"),
+        ({"context": 5}, "^context must be 0, got 5$"),
+        ({"block": 5, "context": 5}, r"^context must lie in 0 \.\.\. 4, a block less one, got 5$"),
+        ({"block": 5, "context": -1}, r"^context must lie in 0 \.\.\. 4, a block less one, got -1"),
+        ({"min_count": 0}, "^min_count must be at least 1, got 0$"),
+    ],
+)
+def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RunningText(**{"folder": "novel", **options})
+
+
+@pytest.mark.parametrize("name", ["multi30k", "nowhere"])
+def test_a_text_that_the_hub_does_not_have_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^corpus must be one of wikitext-2, .*; got '{name}'$"):
+        HubText(name)
