@@ -90,7 +90,7 @@ def test_a_malformed_vocabulary_with_tags_is_refused(changes: dict, message: str
 
 def test_cleaning_is_counted_for_each_task() -> None:
     told: list[str] = []
-    mixed_pets("de,bible:fr", tell=told.append)
+    mixed_pets("de,bible:fr", log=told.append)
     assert [line.partition(" training")[0] for line in told] == [
         "en-de: 60 of 61",
         "bible:en-fr: 15 of 16",

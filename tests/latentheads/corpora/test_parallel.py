@@ -100,7 +100,7 @@ def test_streams_are_enough() -> None:
         ({"valid": []}, "pets has no pair in valid"),
         ({"test": iter([])}, "pets has no pair in test"),
         ({"test": [("a", ""), ("b", " ")]}, "pets has no word in the targets of test"),
-        ({"types": 3}, "types must be at least 260"),
+        ({"vocab_size": 3}, "types must be at least 260"),
     ],
 )
 def test_what_makes_no_corpus_is_refused(options: dict[str, Any], message: str) -> None:

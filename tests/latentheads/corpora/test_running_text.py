@@ -83,7 +83,7 @@ def test_lowercase_makes_no_difference_of_case(unit: Any) -> None:
 
 def test_rare_and_unseen_words_are_unknown_and_their_share_is_told() -> None:
     told: list[str] = []
-    corpus = story(minimum=2, log=told.append)
+    corpus = story(min_count=2, log=told.append)
     assert sorted(corpus.target.words[4:]) == [".", "The", "dog"]
     shares = [100 * float((getattr(corpus, part).targets.tokens == UNK).mean()) for part in PARTS]
     tokens = " / ".join(f"{WORDS[part]:,}" for part in PARTS)
@@ -104,7 +104,7 @@ def test_a_part_without_a_word_is_refused(unit: Any, part: str, lines: list[str]
     ("options", "message"),
     [
         ({"block": -1}, "block must be at least 1, got -1"),
-        ({"unit": "subword", "types": 3}, "types must be at least 260"),
+        ({"unit": "subword", "vocab_size": 3}, "types must be at least 260"),
     ],
 )
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:

@@ -8,8 +8,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 
 from latentheads.batch import EOS
 from latentheads.corpora import (
@@ -27,6 +25,7 @@ from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.running_text import text_corpus
 from latentheads.corpora.text import SentencePair
+from latentheads.data import Data
 from tests.tiny import TARGET_TYPES
 
 TRAIN = [("Der Hund schläft .", "The dog sleeps ."), ("Ein Hund", "A dog")] * 5
@@ -46,11 +45,10 @@ TEXTS = [(3, 5, 2), (5, 5, 2), (6, 5, 0), (15, 5, 0), (17, 5, 2), (17, 5, 4), (1
 """Length of a text, block and context: shorter than a block, cut evenly, with a remainder."""
 
 
-def corpus_of(**options: Any) -> tuple[Corpus, list[str]]:
-    """The corpus of a user's options, and the lines that were told while it was made."""
-    told: list[str] = []
-    given = {"source": "en", "target": "de", "types": 300, **options}
-    return make_corpus(Data(**given), tell=told.append), told
+def load(data: Data) -> tuple[Corpus, list[str]]:
+    """The corpus of some options, and the lines that were logged while it was made."""
+    logged: list[str] = []
+    return data.load(logged.append), logged
 
 
 def running(length: int, block: int) -> Part:
@@ -61,14 +59,14 @@ def running(length: int, block: int) -> Part:
 
 def pets(**options: Any) -> Corpus:
     """Pairs of sentences."""
-    given = {"train": TRAIN, "valid": VALID, "test": TEST, "types": 300, **options}
+    given = {"train": TRAIN, "valid": VALID, "test": TEST, "vocab_size": 300, **options}
     written = {name: given.pop(name) for name in WRITTEN if name in given}
     return parallel("pets", options=PairOptions(**written), **given)
 
 
 def story(**options: Any) -> Corpus:
     """A running text; a part may be given as a list of lines."""
-    given = {"types": 300, **STORY, **options}
+    given = {"vocab_size": 300, **STORY, **options}
     for part in STORY:
         lines = given[part]
         given[part] = lines if callable(lines) else lines.copy().__iter__
@@ -112,9 +110,9 @@ def mixed_lines(part: str, task: Task) -> Iterator[SentencePair]:
 
 
 def mixed_pets(
-    text: str, temperature: float = 1.0, one_task: bool = False, tell: Any = None, **options: Any
+    text: str, temperature: float = 1.0, one_task: bool = False, log: Any = None, **options: Any
 ) -> Corpus:
     mixed = mixture_of(text, temperature=temperature, one_task=one_task)
     return parallel_tasks(
-        "pets", mixed, mixed_lines, PairOptions(**{"types": 300, **options}), tell
+        "pets", mixed, mixed_lines, PairOptions(**{"vocab_size": 300, **options}), log
     )
