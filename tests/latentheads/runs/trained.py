@@ -16,7 +16,8 @@ def train(out: Path, *words: str) -> Any:
     from latentheads.experiments.cli.options import read_settings, trainer_of
 
     given = [*SMALL, *BRIEF, *words, "--out", str(out)]
-    found = trainer_of(*read_settings(given, "run.py", ""))
+    settings, options, _ = read_settings(given, "run.py", "")
+    found = trainer_of(settings, options)
     found.train(quiet=True)
     return found
 
