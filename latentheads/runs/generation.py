@@ -201,7 +201,7 @@ _SHARED_BY_ENSEMBLE: dict[str, Callable[[TrainedModel], object]] = {
     "target vocabulary": lambda trained: trained.target.to_json(),
     "source vocabulary": lambda trained: trained.source and trained.source.to_json(),
     "order of tasks": lambda trained: trained.data.mixture and trained.data.mixture.names,
-    "tell_apart": lambda trained: trained.data.mixture and trained.data.mixture.task_key,
+    "distinguish_by": lambda trained: trained.data.mixture and trained.data.mixture.task_key,
 }
 """The properties that the members of an ensemble must share."""
 

@@ -91,7 +91,7 @@ class Run:
         if self.given is not None:
             return self.given
         if self.settings.in_memory:
-            raise ValueError(f"{self.path} was trained on a corpus made by hand: give corpus")
+            raise ValueError(f"{self.path} was trained on a corpus in memory: give corpus")
         try:
             corpus = self.settings.data.load(keep=False)
         except ValueError as error:

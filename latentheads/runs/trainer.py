@@ -51,9 +51,9 @@ from latentheads.runs.warm_start import describe_initialisation, initialise_from
 from latentheads.training.early_stopping import check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.losses import name_loss
-from latentheads.training.options import Training
+from latentheads.training.options import make_training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
-from latentheads.values import convert, finite, make_group, shown
+from latentheads.values import convert, finite, shown
 
 __all__ = ["Trainer", "name_trusted"]
 
@@ -112,7 +112,7 @@ class Trainer:
         **training: Any,
     ) -> None:
         _check_switches(overwrite=overwrite, tensorboard=tensorboard, quiet=quiet)
-        options = make_group(Training, training | {"loss": name_loss(loss)})
+        options = make_training(training | {"loss": name_loss(loss)})
         if not isinstance(decoding, Decoding | None):
             raise ValueError(f"decoding must be lh.Decoding(...), got {shown(decoding)}")
         settings = describe_run(
@@ -168,7 +168,7 @@ class Trainer:
             check_corpus(corpus)
             settings = replace(settings, data=describe_data(corpus))
         elif settings.in_memory:
-            raise ValueError("settings are of a corpus made by hand: give corpus")
+            raise ValueError("data in-memory is a corpus that no options make: give corpus")
         self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
         initial_run = (
             None if self.folder.resumable else load_initial_run(settings, self.folder.trusted)

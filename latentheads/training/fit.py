@@ -25,9 +25,8 @@ from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import Best, check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
 from latentheads.training.losses import name_loss
-from latentheads.training.options import Training
+from latentheads.training.options import Training, make_training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
-from latentheads.values import make_group
 
 __all__ = ["Fitted", "fit", "read_options"]
 
@@ -145,7 +144,7 @@ def read_options(said: Mapping[str, Any], cuts: bool) -> Training:
     for name, why in refused.items():
         if name in said:
             raise ValueError(f"{name} {why}")
-    return make_group(Training, said)
+    return make_training(said)
 
 
 def _make_loader(given: Any, options: Training, seed: int) -> StepLoader:

@@ -6,14 +6,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from latentheads.checks import check_least
 from latentheads.options import from_dict
 from latentheads.training.losses import BY_OPTIONS, check_loss
-from latentheads.values import convert_fields
+from latentheads.values import convert_fields, make_group
 
-__all__ = ["Optimizer", "Schedule", "Training"]
+__all__ = ["Optimizer", "Schedule", "Training", "make_training"]
 
 
 @dataclass(frozen=True)
@@ -234,9 +234,6 @@ class Training:
     average: int = 0
 
     def __post_init__(self) -> None:
-        for name, kind in (("optimizer", Optimizer), ("schedule", Schedule)):
-            if isinstance(value := getattr(self, name), str | Mapping):
-                object.__setattr__(self, name, from_dict(kind, value, path=name))
         convert_fields(self)
         self._check_loss()
         said = vars(self)
@@ -311,3 +308,17 @@ class Training:
             return self.max_kl_weight
         grown = step / self.kl_warmup_steps
         return self.min_kl_weight + (self.max_kl_weight - self.min_kl_weight) * grown
+
+
+def make_training(options: Mapping[str, Any]) -> Training:
+    """The options of training by their names; an optimizer or a schedule may be a name itself.
+
+    Raises:
+        ValueError: One is unknown, or another kind of value, or out of range.
+    """
+    made = dict(options)
+    kinds: dict[str, type] = {"optimizer": Optimizer, "schedule": Schedule}
+    for name, kind in kinds.items():
+        if isinstance(value := options.get(name), str | Mapping):
+            made[name] = from_dict(kind, value, path=name)
+    return make_group(Training, made)

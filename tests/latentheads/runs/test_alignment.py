@@ -12,13 +12,16 @@ import torch
 from latentheads import Batch
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.analysis import AlignmentDistributions, alignment_distributions, likeliest_links
-from latentheads.corpora import Data, Vocabulary
+from latentheads.corpora import Vocabulary
 from latentheads.corpora.from_grammar import sample_pairs
 from latentheads.corpora.subwords import Subwords
+from latentheads.data import Data, Grammar, Pairs
+from latentheads.decoding.translate import Decoding
 from latentheads.errors import UnfinishedError
 from latentheads.guides import GUIDES
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.runs import alignment
+from latentheads.runs.generation import translate_texts
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.latentheads.alignment.models import SHAPES, SOFT
@@ -30,7 +33,10 @@ LINES = list(CORPUS.test.references)
 
 
 def run_of(
-    options: AlignmentOptions | None, source: Vocabulary, target: Vocabulary, **data: Any
+    options: AlignmentOptions | None,
+    source: Vocabulary,
+    target: Vocabulary,
+    data: Data = Grammar(),  # noqa: B008
 ) -> Run:
     network = sizes(width=6, layers=1)
     model: Any = Translation(
@@ -40,7 +46,7 @@ def run_of(
     if options is not None:
         model.alignments.blocks[0].lexicon.weight.data.mul_(3)  # so that words tell where they are
     guide = GUIDES["tied"](model)
-    settings = Settings(data=Data(**data))
+    settings = Settings(data=data)
     return Run(Path("runs/mine"), settings, target, source, model, guide, step=3)
 
 
@@ -60,7 +66,7 @@ def test_one_text_is_no_list_of_texts(words: Run) -> None:
     with pytest.raises(ValueError, match="sentences must be a list of texts, got one text"):
         words.translate("a b")
     with pytest.raises(ValueError, match=r"^sentences must be texts, got int$"):
-        unchecked(Run.translate)(words, ["a b", 3])
+        unchecked(translate_texts)(words.trained_model, ["a b", 3], Decoding())
 
 
 def test_every_word_of_a_translation_is_linked_to_one_of_its_line(words: Run) -> None:
@@ -122,7 +128,7 @@ def test_links_are_those_of_the_posterior(words: Run) -> None:
 
 def test_a_line_that_is_too_long_is_lost() -> None:
     assert CORPUS.source is not None
-    run = run_of(SHAPES["one head"], CORPUS.source, CORPUS.target, max_line=4)
+    run = run_of(SHAPES["one head"], CORPUS.source, CORPUS.target, Pairs("here", max_line=4))
     lines, lost = ["the cat", "the cat sees the dog", "the dog"], list[int]()
     two = ["la la"] * 3
     found = alignment.align_lines(

@@ -10,10 +10,9 @@ import torch
 from latentheads.guides import MeanField
 from latentheads.models.priors import Independent
 from latentheads.runs.build import make_accelerator
-from latentheads.runs.pairs import ClassSpec
+from latentheads.runs.latents import LogitsOptions
+from latentheads.runs.pairs import GuideSpec, PriorSpec
 from latentheads.runs.settings import Settings
-from tests.latentheads.alignment.models import SHAPES, aligned
-from tests.tiny import build
 
 
 class Guide(MeanField):
@@ -38,7 +37,7 @@ def test_processes_do_not_wait_for_what_a_class_of_ones_own_leaves_unused(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("accelerate.Accelerator", lambda kwargs_handlers, **_: kwargs_handlers)
-    settings = Settings(prior=ClassSpec(prior), guide=ClassSpec(guide))
+    settings = Settings(latents=(LogitsOptions(PriorSpec(prior)),), guide=GuideSpec(guide))
     (found,) = make_accelerator(tmp_path, settings, torch.device("cpu"), tensorboard=False)
     assert found.find_unused_parameters == expected
 
@@ -50,14 +49,3 @@ def test_the_precision_of_a_launcher_is_not_that_of_a_run(
     monkeypatch.setattr("accelerate.Accelerator", lambda **options: options)
     found = make_accelerator(tmp_path, Settings(), torch.device("cpu"), tensorboard=False)
     assert found["mixed_precision"] == "no"
-
-
-@pytest.mark.parametrize(("draws", "left"), [("logits", "hidden"), ("alignments", "condition_on")])
-def test_a_folder_whose_guide_has_options_that_act_on_nothing_is_opened(
-    draws: str, left: str
-) -> None:
-    said = {"hidden": 7, "condition_on": "prefix"}
-    pair = Settings(prior=ClassSpec("independent"), guide=ClassSpec("cascaded", said)).pair
-    encoder = build(latent=("encoder-self",))
-    model = encoder if draws == "logits" else aligned(SHAPES["one head"])
-    assert pair.make_guide(model).options == {left: said[left]}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from latentheads.corpora import Part
+from latentheads.data import Pairs
 from latentheads.decoding.translate import Decoding
 from latentheads.runs import confidence
 from latentheads.runs.confidence import (
@@ -98,7 +99,7 @@ def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) ->
     with pytest.raises(ValueError, match="translations must be 3 texts, as sentences; got 1"):
         run.confidence_estimator(DECODING).estimate(SOURCES, TARGETS[:1])
     lost = replace(run, given=None)
-    lost.settings.__dict__["data"] = replace(lost.settings.data, data=str(tmp_path / "none"))
+    lost.settings.__dict__["data"] = Pairs(str(tmp_path / "none"))
     with pytest.raises(ValueError, match="confidence is fitted on the run's validation text: "):
         lost.confidence_estimator(DECODING)
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.data import Grammar, Tasks
 from latentheads.runs.build import make_model
 from latentheads.runs.describe import describe_data, describe_run
 from latentheads.runs.scoring import score_outputs
@@ -23,31 +22,33 @@ from tests.latentheads.metrics.systems import score
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("tokenised", [False, True])
 def test_its_vocabulary_says_how_text_is_prepared(lowercase: bool, tokenised: bool) -> None:
-    how = {"lowercase": lowercase, "tokenised": tokenised, "types": 300}
+    how = {"lowercase": lowercase, "tokenised": tokenised, "vocab_size": 300}
     for corpus in (pets(**how), mixed_pets("de,fr", **how), mixed_pets("de-en,fr-en", **how)):
         found = describe_data(corpus)
-        assert (found.lowercase, found.tokenised) == (lowercase, tokenised)
+        assert (found.lowercase, found.is_tokenised) == (lowercase, tokenised)
         settings = Settings.from_options(Settings(data=found).to_options())
         assert settings.data == found
 
 
 def test_how_tasks_are_mixed_is_known() -> None:
-    corpus = mixed_pets("de,fr", types=300)
+    corpus = mixed_pets("de,fr", vocab_size=300)
     assert corpus.train.mixture is not None
     uneven = replace(corpus.train.mixture, temperature=5.0, one_task=True)
     found = describe_data(replace(corpus, train=replace(corpus.train, mixture=uneven)))
-    assert (found.task_temperature, found.one_task) == (5.0, True)
+    assert found.tasks is not None
+    assert (found.tasks.temperature, found.tasks.one_task) == (5.0, True)
     plain = describe_data(corpus)
-    assert (plain.task_temperature, plain.one_task) == (1.0, False)
+    assert plain.tasks is not None
+    assert (plain.tasks.temperature, plain.tasks.one_task) == (1.0, False)
     for data in (found, plain):
         assert Settings.from_options(Settings(data=data).to_options()).data == data
 
 
 def test_words_have_spaces_between() -> None:
-    tasks = replace(make_corpus(Data(tasks="velu,tamir", sentences=20, held_out=3)), data=None)
+    tasks = replace(Grammar(tasks=Tasks("velu,tamir"), sentences=20, held_out=3).load(), data=None)
     for corpus in (tasks, story()):
-        assert describe_data(corpus).tokenised
-    assert not describe_data(story(unit="subword")).tokenised
+        assert describe_data(corpus).is_tokenised
+    assert not describe_data(story(unit="subword")).is_tokenised
 
 
 def test_a_perfect_translation_without_case_is_perfect() -> None:
@@ -59,30 +60,36 @@ def test_a_perfect_translation_without_case_is_perfect() -> None:
 
 
 SIZES = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 5, "channels": 4}
-LOGITS = {"prior": "independent", "guide": "mean-field", "alignments": 0}
-TASKS = {**LOGITS, "data": "grammar", "tasks": "velu,tamir"}
-GATES = {"gates": "decoder-self", "gate_open": 0.3, "gate_start": 2.0}
-APART = {"disagreement": "subspace,output", "disagreement_weight": 0.5}
+LOGITS = {"latents": "logits", "guide": "mean-field"}
+TASKS = {**LOGITS, "data": {"class": "grammar", "tasks": {"names": "velu,tamir"}}}
+SELECTION = {"strategy": "subset", "candidates": 5, "blocks": "encoder-self"}
+GATES = {"blocks": "decoder-self", "open": 0.3, "start": 2.0, "temperature": 0.5}
+APART = {"kinds": "subspace,output", "weight": 0.5, "blocks": "encoder-self", "diagonal": False}
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        {"prior": "cascaded", "guide": "tied", "latent": "decoder-cross", "label_smoothing": 0.1},
-        {"guide": "mean-field", "alignments": 2, "alignment_prior": "independent"},
-        {**LOGITS, "task": "recognition", "data": "folder", "ctc": 0.3},
-        {**TASKS, "select": "subset", "candidates": 5, "select_chains": "encoder-self"},
+        {
+            "latents": "logits",
+            "logits": {"prior": "cascaded", "blocks": "decoder-cross"},
+            "guide": "tied",
+            "label_smoothing": 0.1,
+        },
+        {"guide": "mean-field", "alignments": {"blocks": 2, "prior": "independent"}},
+        {**LOGITS, "data": {"class": "speech", "folder": "folder"}, "ctc": 0.3},
+        {**TASKS, "latents": "logits+selection", "selection": SELECTION},
         {**TASKS, "adapters": 3},
-        {**LOGITS, **GATES, "gate_temperature": 0.5},
-        {**APART, "disagreement_chains": "encoder-self", "disagreement_diagonal": False, **LOGITS},
+        {**LOGITS, "latents": "logits+gates", "gates": GATES},
+        {**LOGITS, "disagreement": APART},
     ],
     ids=["smoothing", "alignments", "ctc", "select", "adapters", "gates", "disagreement"],
 )
 def test_what_settings_make_is_described_by_them(said: dict[str, Any]) -> None:
-    settings = Settings.from_options({**SIZES, **said, "seed": 3, "samples": 5})
+    settings = Settings.from_options({"network": SIZES, **said, "seed": 3, "samples": 5})
     pairs, heard = pets(), Positions(Filterbank(7, 3800)) if "ctc" in said else None
     corpus = replace(pairs, data=settings.data, source=heard or pairs.source)
     model = make_model(settings, corpus.target, corpus.source)
-    how = {"training": settings.train, "decoding": settings.decode, "seed": 3, "samples": 5}
+    how = {"train": settings.train, "decode": settings.decode, "seed": 3, "samples": 5}
     found = describe_run(model, settings.pair.make_guide(model), corpus, **how)
     assert found.to_yaml() == settings.to_yaml()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.figures import rows_of
 
-OPTIONS = "width: 8\nguide:\n  class_path: guides.cascaded.Cascaded\n"
+OPTIONS = "width: 8\nguide:\n  class: cascaded\n"
 
 
 def folder(path: Path, configuration: str = OPTIONS, overwrite: bool = False) -> Any:
@@ -106,19 +106,19 @@ def test_another_run_is_refused_with_what_differs(run: Path) -> None:
         f"{run} holds a run with other options (a None there, 1 here; b None there, x here; "
         "c None there, [1] here; 2 more): choose another out or overwrite=True"
     )
-    said = refused(run, OPTIONS.replace("Cascaded", "Other"))
-    assert "(guide.class_path guides.cascaded.Cascaded there, guides.cascaded.Other here)" in said
+    said = refused(run, OPTIONS.replace("cascaded", "other"))
+    assert "(guide.class cascaded there, other here)" in said
 
 
 def test_text_may_be_named_in_two_ways(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "text")
     run = tmp_path / "run"
-    folder(run, f"data: {tmp_path}/text\n").begin()
-    folder(run, f"data: {tmp_path}/run/../link\n")
+    folder(run, f"data: {{folder: {tmp_path}/text}}\n").begin()
+    folder(run, f"data: {{folder: {tmp_path}/run/../link}}\n")
     for other in (tmp_path, tmp_path / "nowhere", "grammar"):
-        with pytest.raises(ValueError, match=r"other options \(data /.*/text there, .* here\)"):
-            folder(run, f"data: {other}\n")
+        with pytest.raises(ValueError, match=r"options \(data.folder /.*/text there, .* here\)"):
+            folder(run, f"data: {{folder: {other}}}\n")
     folder(tmp_path / "other", f"words: {tmp_path}/text\n").begin()
     with pytest.raises(ValueError, match=r"other options \(words /.*/text there, .* here\)"):
         folder(tmp_path / "other", f"words: {tmp_path}/link\n")
@@ -126,9 +126,9 @@ def test_text_may_be_named_in_two_ways(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", ["many", "null", "[2]"])
 def test_steps_that_are_no_number_are_other_options(run: Path, steps: str) -> None:
-    (run / "config.yaml").write_text(f"{OPTIONS}steps: {steps}\n")
-    said = refused(run, f"{OPTIONS}steps: 6\n")
-    assert "holds a run with other options (steps " in said
+    (run / "config.yaml").write_text(f"{OPTIONS}train: {{steps: {steps}}}\n")
+    said = refused(run, f"{OPTIONS}train: {{steps: 6}}\n")
+    assert "holds a run with other options (train.steps " in said
 
 
 @pytest.mark.parametrize(

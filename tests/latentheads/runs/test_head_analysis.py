@@ -83,7 +83,7 @@ def test_draws_of_alignments_are_read(tmp_path: Path) -> None:
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     train(
         tmp_path,
-        "--task=language-model",
+        "--data=grammar-text",
         "--data.sentences=90",
         "--data.held_out=9",
         "--recipe=coda",

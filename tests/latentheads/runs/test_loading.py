@@ -41,14 +41,12 @@ def equal(loaded: Any, model: Any, guide: Any) -> bool:
 
 
 def test_the_weights_are_those_that_the_figures_are_of(finished: Path) -> None:
-    from latentheads.corpora.from_options import make_corpus
-
     from latentheads.corpora.batches import TOKENS
 
     loaded = load(finished)
     results = results_of(finished)
     settings = loaded.settings
-    corpus = make_corpus(settings.data)
+    corpus = settings.data.load()
     assert corpus.source is corpus.target
     assert loaded.source is loaded.target
     assert loaded.target.to_json() == corpus.target.to_json()
@@ -93,7 +91,7 @@ def test_separate_vocabularies_are_loaded_without_the_corpus(tmp_path: Path) -> 
 
 def test_a_language_model_is_loaded(tmp_path: Path) -> None:
     words = [
-        "--task=language-model",
+        "--data=grammar-text",
         "--data.sentences=30",
         "--data.held_out=6",
         "--guide=mean-field",
@@ -110,7 +108,6 @@ def test_a_prompt_is_lower_cased_as_the_text_was(tmp_path: Path) -> None:
     words = [
         "--data",
         str(data),
-        "--task=language-model",
         "--data.lowercase=true",
         "--data.vocab_size=300",
     ]
@@ -187,8 +184,12 @@ SPOILS: list[tuple[str, Callable[[Path], object], str]] = [
     ("vocabulary.json", lambda p: p.write_bytes(b"\xff"), "vocabulary.json cannot be read: "),
     ("vocabulary.json", fewer_types, "belongs to another model: model."),
     ("config.yaml", Path.unlink, "is no run folder: it has no config.yaml"),
-    ("config.yaml", lambda p: p.write_text("width: wide\n"), "cannot be loaded: width must be "),
-    ("config.yaml", lambda p: p.write_text("width: 7\n"), "cannot be loaded: heads must divide"),
+    ("config.yaml", lambda p: p.write_text("network: {width: wide}\n"), "network.width must be "),
+    (
+        "config.yaml",
+        lambda p: p.write_text("network: {width: 7}\n"),
+        "network.heads must divide",
+    ),
     ("config.yaml", lambda p: p.write_text("recipe: codda\n"), "unknown recipe 'codda'"),
     ("config.yaml", lambda p: p.write_text(": : ["), "cannot be loaded: "),
     ("config.yaml", lambda p: p.write_bytes(b"a: \xff"), "cannot be loaded: "),

@@ -10,8 +10,8 @@ import pytest
 from latentheads.analysis import ParsedSentence
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
+from latentheads.data import Grammar, Tasks
 from latentheads.runs.parses import grammar_parses, parsed_part
-from tests.latentheads.corpora.texts import corpus_of
 from tests.typechecking import unchecked
 
 
@@ -49,13 +49,13 @@ def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
 
 
 def test_heads_are_read_on_sentences_of_every_task() -> None:
-    options = {"data": "grammar", "held_out": 9}
-    corpus, _ = corpus_of(**options, tasks="velu,velu-tamir", task_sizes=(60, 60))
+    tasks = Tasks("velu,velu-tamir", sizes=(60, 60))
+    corpus = Grammar(held_out=9, tasks=tasks).load()
     part = corpus.test.first(6)
     assert part.task.tolist() == [0, 0, 0, 1, 1, 1]
     parses = grammar_parses(corpus.train, corpus)
     assert set(parses.part.task.tolist()) == {0}
-    plain, _ = corpus_of(**options, tasks="velu", task_sizes=(60,))
+    plain = Grammar(held_out=9, tasks=Tasks("velu", sizes=(60,))).load()
     alone = grammar_parses(plain.train, plain)
     for mine, other in zip(parses.arcs, alone.arcs, strict=True):
         assert [(a.head - 1, a.dependent - 1) for a in mine] == [

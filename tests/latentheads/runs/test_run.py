@@ -12,6 +12,7 @@ import torch
 
 from latentheads.corpora import Words
 from latentheads.corpora.batches import collate
+from latentheads.data import Tasks
 from latentheads.inference.evaluation import evaluate
 from latentheads.runs.alignment import align_texts
 from latentheads.runs.generation import (
@@ -82,7 +83,7 @@ def test_heads_that_are_not_drawn_draw_no_text(tmp_path: Path) -> None:
 
 
 def test_a_sentence_is_a_text(run: Run) -> None:
-    trained, decoding = run.trained_model, run.settings.decoding
+    trained, decoding = run.trained_model, run.settings.decode
     with pytest.raises(ValueError, match=r"^sentence must be a text, got list$"):
         unchecked(encode_sentence)(trained, ["a"], None, decoding)
     with pytest.raises(ValueError, match=r"^target must be a text, got int$"):
@@ -122,11 +123,11 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
         run.translate(LINES, others=["runs/one"])
     with pytest.raises(ValueError, match=r"^others must be a list of runs, got one run$"):
         run.translate(LINES, others=run)
-    mixed = with_data(run, tasks="a:de-en,b:de-en")
+    mixed = with_data(run, tasks=Tasks("a:de-en,b:de-en"))
     with pytest.raises(ValueError, match="another order of tasks"):
         run.translate(LINES, others=[mixed])
-    told = with_data(mixed, tell_apart="domain")
-    with pytest.raises(ValueError, match=r"another tell_apart than .*pairs: the"):
+    told = with_data(run, tasks=Tasks("a:de-en,b:de-en", distinguish_by="domain"))
+    with pytest.raises(ValueError, match=r"another distinguish_by than .*pairs: the"):
         mixed.translate(LINES, direction="b:de-en", others=[told])
 
 
@@ -194,7 +195,7 @@ def test_a_prompt_is_one_text(text: Run) -> None:
 
 def test_a_trained_model_translates_without_a_folder(run: Run) -> None:
     trained = TrainedModel(run.model, run.guide, run.target, run.source)
-    decoding = run.settings.decoding
+    decoding = run.settings.decode
     assert translate_texts(trained, LINES, decoding) == run.translate(LINES)
     batch = encode_sentence(trained, LINES[0], None, decoding)
     assert torch.equal(batch.target, run.read_sentence(LINES[0]).target)

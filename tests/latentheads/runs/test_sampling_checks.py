@@ -17,7 +17,7 @@ RUNS = {
     "heads": ("--recipe=cascaded",),
     "alignments": ("--guide=cascaded", "--alignments.blocks=1"),
     "selections": (
-        "--recipe=transformer",
+        "--latents=selection",
         "--selection.strategy=group",
         "--selection.candidates=4",
         "--data.tasks.names=velu,tamir",
@@ -49,8 +49,8 @@ def test_the_refusal_names_all_that_the_option_draws(runs: dict[str, TrainedMode
     with pytest.raises(ValueError) as refused:
         check_is_stochastic([runs["plain"]], "--decode.draws", KINDS)
     assert str(refused.value) == (
-        "--decode.draws acts on nothing here: it needs a run that samples its heads, or the selection "
-        "of heads, or alignments"
+        "--decode.draws acts on nothing here: it needs a run that samples its heads, or the "
+        "selection of heads, or alignments"
     )
 
 

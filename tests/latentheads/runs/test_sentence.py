@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads.corpora import Data
+from latentheads.data import Pairs
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import UnfinishedError
 from latentheads.runs.run import Run
@@ -29,14 +29,14 @@ def with_options(run: Run, **changes: Any) -> Run:
 
 
 def test_a_source_is_cut_where_the_run_cuts_it(run: Run) -> None:
-    batch = with_options(run, data=Data(max_source=5)).read_sentence(SENTENCE, "a b")
+    batch = with_options(run, data=Pairs("here", max_source=5)).read_sentence(SENTENCE, "a b")
     assert batch.source is not None
     assert batch.source.tolist() == [[*CORPUS.target.encode(SENTENCE)[:4], 2]]
     assert batch.target.tolist() == [CORPUS.target.encode("a b")]
 
 
 def test_a_translation_is_that_of_the_seed_and_moves_no_other_noise(run: Run) -> None:
-    drawing = with_options(run, decoding=Decoding(draws=1, max_tokens=5))
+    drawing = with_options(run, decode=Decoding(draws=1, max_tokens=5))
     before, found = torch.get_rng_state(), set()
     for seed in range(5):
         batch = drawing.read_sentence(SENTENCE, seed=seed)
@@ -51,7 +51,7 @@ def test_what_cannot_be_read_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^sentence must contain a word, got ' '$"):
         run.read_sentence(" ")
     with pytest.raises(UnfinishedError, match="8 tokens, more than max_line 7"):
-        with_options(run, data=Data(max_line=7)).read_sentence(SENTENCE)
+        with_options(run, data=Pairs("here", max_line=7)).read_sentence(SENTENCE)
     with pytest.raises(ValueError, match="has a single direction: drop direction"):
         run.read_sentence(SENTENCE, direction="en-velu")
     text = make_run(tmp_path / "text", small_corpus(text=True))

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from torch import nn
 
 import latentheads as lh
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus
+from latentheads.data import Grammar, GrammarText, RunningText
 from latentheads.families import Identity
 from latentheads.guides import Cascaded, MeanField
 from latentheads.models import LanguageModel, Translation, make_prior
@@ -46,7 +45,7 @@ SHORT["decoding"] = lh.Decoding(max_tokens=8)
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    return make_corpus(Data(sentences=60, held_out=12))
+    return Grammar(sentences=60, held_out=12).load()
 
 
 def trainer(corpus: Corpus, out: Path, layers: int = 1, **options: Any) -> lh.Trainer:
@@ -199,7 +198,7 @@ def test_a_finished_run_is_given_more_updates(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On one trainer, on a new one, and stopped in between: always the same end."""
-    plan: dict[str, Any] = {"decay": "inverse-sqrt", "warmup_steps": 2}
+    plan: dict[str, Any] = {"schedule": "inverse-sqrt", "warmup_steps": 2}
     one = trainer(corpus, tmp_path / "one", **plan)
     one.fit()
     shutil.copytree(tmp_path / "one", tmp_path / "two")
@@ -208,7 +207,7 @@ def test_a_finished_run_is_given_more_updates(
     assert "3 steps are done, and 3 follow; the learning rate falls by the" in (
         capsys.readouterr().err
     )
-    assert yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())["steps"] == 6
+    assert yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())["train"]["steps"] == 6
     two = trainer(corpus, tmp_path / "two", steps=6, **plan)
     assert two.results is None
     assert timeless(two.fit()) == found
@@ -216,7 +215,7 @@ def test_a_finished_run_is_given_more_updates(
     whole.train(quiet=True)
     last = [checkpoints.load(each.folder.last)[0] for each in (one, whole)]
     assert all(torch.equal(last[0][n], last[1][n]) for n in last[0] if n.startswith("model."))
-    with pytest.raises(ValueError, match=r"other options .steps 6 there, 5 here."):
+    with pytest.raises(ValueError, match=r"other options .train\.steps 6 there, 5 here."):
         one.fit(steps=5)
 
 
@@ -277,7 +276,7 @@ def test_the_program_gives_a_finished_run_more_updates_too(corpus: Corpus, tmp_p
     assert (run.settings.train.steps, run.results.steps) == (4, 4)
     refused = inside("run.py", *words, "--train.steps=3")
     assert refused.returncode == 2
-    assert "steps 4 there, 3 here" in refused.stderr
+    assert "train.steps 4 there, 3 here" in refused.stderr
 
 
 def test_an_unfinished_run_is_finished_first(
@@ -325,8 +324,14 @@ def test_more_updates_that_are_refused_change_nothing(
 def test_more_updates_that_are_refused_leave_the_pressure_on_gates(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    gates = {"gates": "all", "gate_heads": 3, "prior": "independent", "guide": "mean-field"}
-    options = {**gates, **SIZES, "steps": 3, "report_every": 2, "tokens": 128, "samples": 2}
+    options = {
+        "latents": "logits+gates",
+        "gates": {"heads": 3},
+        "guide": "mean-field",
+        "network": SIZES,
+        "train": {"steps": 3, "report_every": 2, "tokens": 128},
+        "samples": 2,
+    }
     made = lh.Trainer.of(
         lh.Settings.from_options(options), corpus, out=tmp_path / "run", quiet=True
     )
@@ -355,13 +360,15 @@ def test_weights_whose_checkpoint_is_lost_do_not_begin_at_step_0(
 
 
 def test_settings_take_the_data_of_the_corpus_that_is_given(tmp_path: Path) -> None:
-    corpus = make_corpus(Data(sentences=60, held_out=12, language="tamir"))
-    settings = lh.Settings.from_options({"recipe": "transformer", "steps": 2})
+    corpus = Grammar(sentences=60, held_out=12, language="tamir").load()
+    settings = lh.Settings.from_options({"recipe": "transformer", "train": {"steps": 2}})
     made = lh.Trainer.of(settings, corpus, out=tmp_path / "run")
     assert made.settings.data == corpus.data
     own = lh.Trainer.of(made.settings, replace(corpus, data=None), out=tmp_path / "own").settings
     assert own.in_memory
-    with pytest.raises(ValueError, match="settings are of a corpus made by hand: give corpus"):
+    with pytest.raises(
+        ValueError, match="data in-memory is a corpus that no options make: give corpus"
+    ):
         lh.Trainer.of(own, out=tmp_path / "none")
 
 
@@ -379,37 +386,39 @@ def test_a_cache_and_another_word_for_a_folder_are_no_other_run(
     out = tmp_path / "run"
     shutil.copytree(finished, out)
     said = yaml.safe_load((out / "config.yaml").read_text())
-    start, cache = tmp_path / "start", tmp_path / "cache"
+    start, text = tmp_path / "start", {"class": "running-text", "folder": str(tmp_path)}
     start.mkdir()
+    said["data"] = text
     (out / "config.yaml").write_text(yaml.safe_dump({**said, "start": str(start)}))
-    again = {**said, "start": f"{start}/", "cache": str(cache)}
+    near = {**text, "folder": f"{tmp_path}/", "cache": "cache"}
+    again = {**said, "start": f"{start}/", "data": near}
     assert Folder(out, yaml.safe_dump(again)).results is not None
     with pytest.raises(ValueError, match=r"\(start .*start there, '' here\)"):
         Folder(out, yaml.safe_dump(said))
 
 
 def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
-    made = make_corpus(Data(task="language-model", sentences=60, held_out=12))
+    made = GrammarText(sentences=60, held_out=12).load()
     corpus = replace(made, data=None)
     model = LanguageModel.of(corpus, **SIZES)
     out = tmp_path / "run"
     results = lh.Trainer(model, MeanField(model), corpus, out=out, **SHORT).fit()
     assert results is not None
-    assert "corpus: by hand\n" in (out / "config.yaml").read_text()
+    assert "class: in-memory\n" in (out / "config.yaml").read_text()
     run = lh.load_run(out)
     text = run.generate("the", length=4)
     assert text.startswith("the")
     assert len(run.generate("the", 2, length=4)) == 2
-    with pytest.raises(ValueError, match="was trained on a corpus made by hand: give corpus"):
+    with pytest.raises(ValueError, match="was trained on a corpus in memory: give corpus"):
         run.evaluate()
     given = lh.load_run(out, corpus=corpus)
     assert given.evaluate("test").elbo == pytest.approx(results.test.elbo, abs=1e-6)
-    other = make_corpus(Data(task="language-model", sentences=9, held_out=3))
+    other = GrammarText(sentences=9, held_out=3).load()
     with pytest.raises(ValueError, match="another vocabulary"):
         lh.load_run(out, corpus=other)
     done = inside("run.py", "--config", str(out / "config.yaml"))
     assert done.returncode == 2
-    assert "corpus by hand: only who made it" in done.stderr
+    assert "data in-memory is a corpus that no options make" in done.stderr
 
 
 def test_a_guide_that_calls_its_model_otherwise_is_told_so(corpus: Corpus, tmp_path: Path) -> None:
@@ -430,8 +439,8 @@ def test_a_part_is_no_corpus_to_train_on(corpus: Corpus) -> None:
             model,
             Cascaded(model),
             corpus.train,
-            training=Training(),
-            decoding=lh.Decoding(),
+            train=Training(),
+            decode=lh.Decoding(),
             seed=0,
             samples=1,
         )
@@ -496,9 +505,9 @@ def test_what_has_the_same_weights_and_is_something_else_is_refused(
     guide.families[key].location = Identity()
     other.encoder.norm = nn.Tanh()
     for mine, its, named in (
-        (halved, Cascaded(halved), rf"model has class {__name__}\.Halved, not "),
-        (other, Cascaded(other), r"model\.encoder\.norm has class torch\.\S+\.Tanh, not "),
-        (model, guide, rf"guide\.families\.{key}\.location has class \S+\.Identity, not "),
+        (halved, Cascaded(halved), rf"model has class {__name__}:Halved, not "),
+        (other, Cascaded(other), r"model\.encoder\.norm has class torch\.\S+:Tanh, not "),
+        (model, guide, rf"guide\.families\.{key}\.location has class \S+:Identity, not "),
     ):
         with pytest.raises(ValueError, match=f"{named}.*: train it with lh.fit$"):
             lh.Trainer(mine, its, corpus, out=tmp_path / "run", **SHORT)
@@ -548,7 +557,7 @@ def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) 
     guide = Cascaded(model, condition_on="prefix")
     lh.Trainer(model, guide, corpus, out=tmp_path / "aligned", **SHORT).fit()
     run = lh.load_run(tmp_path / "aligned")
-    assert run.settings.alignment == options
+    assert run.settings.alignments == options
     assert isinstance(run.guide, Cascaded)
     assert run.guide.condition_on == "prefix"
     assert len(run.translate(["the cat sleeps"])) == 1
@@ -560,7 +569,7 @@ def test_the_pressure_on_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path)
     model = Translation(*types, make_prior("independent"), sizes, selector=gating)
     made = lh.Trainer(model, MeanField(model), corpus, out=tmp_path / "run", **SHORT)
     assert float(gating.l0_penalty.value) == 500
-    assert made.settings.gates.gate_penalty == 500 / corpus.train.tokens
+    assert made.settings.gates.penalty == 500 / corpus.train.tokens
     noise = torch.get_rng_state()
     again = lh.Trainer.of(made.settings, corpus, out=tmp_path / "again")
     assert torch.equal(torch.get_rng_state(), noise), "it begins with its seed and leaves no trace"
@@ -585,15 +594,15 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_an_option_of_another_kind_is_refused_where_it_is_given() -> None:
     for kind, options, message in (
-        (lh.Data, {"lowercase": "no"}, "lowercase must be true or false, got 'no'"),
-        (lh.Data, {"unit": "words"}, "unit must be one of word, subword; got 'words'"),
+        (RunningText, {"lowercase": "no"}, "lowercase must be true or false, got 'no'"),
+        (RunningText, {"unit": "words"}, "unit must be one of word, subword; got 'words'"),
         (lh.Decoding, {"accuracy": "no"}, "accuracy must be true or false, got 'no'"),
         (Network, {"ngram_slices": "no"}, "ngram_slices must be true or false, got 'no'"),
         (Network, {"cutoffs": 5}, "cutoffs must be a list of whole numbers, got 5"),
         (Network, {"mixers": ["ngram"]}, r"mixers must be a text, got \['ngram'\]"),
         (lh.Settings, {"data": "grammar"}, "data must be Data, got 'grammar'"),
-        (lh.Settings, {"guide": "cascaded"}, "guide must be ClassSpec, got 'cascaded'"),
-        (lh.Settings, {"training": {"steps": 3}}, "training must be Training, got {'steps': 3}"),
+        (lh.Settings, {"guide": "cascaded"}, "guide must be GuideSpec, got 'cascaded'"),
+        (lh.Settings, {"train": {"steps": 3}}, "train must be Training, got {'steps': 3}"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             made(kind, **options)

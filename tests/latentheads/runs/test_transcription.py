@@ -10,11 +10,10 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from torch.nn.functional import one_hot
 
 import latentheads as lh
+from latentheads.data import Speech
 from latentheads.errors import UnfinishedError
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation
@@ -29,8 +28,8 @@ from tests.tiny import jiggle
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of speech that has learned nothing."""
     folder = write_speech(tmp_path_factory.mktemp("speech"))
-    data = Data(str(folder), task="recognition", types=0, bins=7, top_frequency=3800)
-    corpus = make_corpus(data)
+    data = Speech(str(folder), vocab_size=0, bins=7, top_frequency=3800)
+    corpus = data.load()
     model = Translation.of(corpus, width=8, heads=2, layers=1, channels=4).double().eval()
     guide = Cascaded(model).double().eval()
     return Run(folder, Settings(data=data), corpus.target, corpus.source, model, guide, 7)

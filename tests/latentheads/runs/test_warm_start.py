@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,21 +12,44 @@ import torch
 from latentheads.corpora import Corpus, Part, Rows, Vocabulary, Words
 from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.options import merge
 from latentheads.runs.build import make_model
-from latentheads.runs.recipes import class_path
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
 from latentheads.training.checkpoints import weights
 
 NOTHING = Part(Rows.of([[2]]), Rows.of([[4]]))
-SMALL = {"width": 6, "feed_forward": 7, "heads": 2, "layers": 2, "channels": 4, "ctc": 0.3}
+SMALL = {"width": 6, "feed_forward": 7, "heads": 2, "layers": 2, "channels": 4}
+PLAIN = {
+    "data": {"class": "speech", "folder": "here"},
+    "latents": "logits",
+    "logits": {"prior": "cascaded"},
+    "guide": "tied",
+    "network": SMALL,
+    "ctc": 0.3,
+}
 HEARS = Positions(Filterbank(5, 3800))
 
 
 def settings(**changed: object) -> Settings:
-    plain = {"task": "recognition", "data": "here", "prior": "cascaded", "guide": "tied", **SMALL}
-    return Settings.from_options({**plain, **changed})
+    return Settings.from_options(merge(PLAIN, changed))
+
+
+def select(strategy: str, **options: str) -> dict[str, Any]:
+    return {"latents": "logits+selection", "selection": {"strategy": strategy, **options}}
+
+
+def gate(blocks: str) -> dict[str, Any]:
+    return {"latents": "logits+gates", "gates": {"blocks": blocks}}
+
+
+def recognise(tasks: str) -> dict[str, Any]:
+    return {"data": {"tasks": {"names": tasks}}}
+
+
+def translate(tasks: str) -> dict[str, Any]:
+    return {"data": {"task": "translation", "tasks": {"names": tasks}}}
 
 
 def run_of(said: Settings, target: Vocabulary, source: Vocabulary = HEARS) -> Run:
@@ -36,7 +60,7 @@ def run_of(said: Settings, target: Vocabulary, source: Vocabulary = HEARS) -> Ru
 
 def test_an_encoder_is_taken_and_nothing_else() -> None:
     before = run_of(settings(), Words(["eins", "zwei"]))
-    said = settings(start="before", start_with="encoder", decoder_layers=1, ctc=0.0)
+    said = settings(start="before", start_with="encoder", network={"decoder_layers": 1}, ctc=0.0)
     now = run_of(said, Words(["one"]))
     was = {name: each.clone() for name, each in now.model.named_parameters()}
     corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
@@ -53,36 +77,41 @@ def test_an_encoder_is_taken_and_nothing_else() -> None:
 
 
 def test_what_is_not_of_the_encoder_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = run_of(settings(select="group", tasks="de,fr"), Words(["eins"]))
+    before = run_of(settings(**select("group"), **recognise("de,fr")), Words(["eins"]))
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
-    new = {"start": "before", "task": "speech-translation", "tasks": "de-en", "select": "group"}
-    assert load_initial_run(settings(**new, start_with="encoder", decoder_layers=1)) is before
-    own = {"select": "static", "select_chains": "decoder-self"}
-    decoder = run_of(settings(**own, tasks="de,fr"), Words(["eins"]))
+    new = {"start": "before", **translate("de-en"), **select("group")}
+    narrow = {"network": {"decoder_layers": 1}}
+    assert load_initial_run(settings(**new, **narrow, start_with="encoder")) is before
+    own = select("static", blocks="decoder-self")
+    decoder = run_of(settings(**own, **recognise("de,fr")), Words(["eins"]))
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: decoder)
     assert load_initial_run(settings(**{**new, **own}, start_with="encoder")) is decoder
-    without = {**new, "start_with": "encoder", "select": "none"}
+    without = {"start": "before", **translate("de-en"), "start_with": "encoder"}
     assert load_initial_run(settings(**without)) is decoder  # whose encoder chose nothing
-    gated = run_of(settings(gates="decoder-self,decoder-cross"), Words(["eins"]))
+    gated = run_of(settings(**gate("decoder-self,decoder-cross")), Words(["eins"]))
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: gated)
     assert load_initial_run(settings(**without)) is gated
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
-    with pytest.raises(ValueError, match="before has another network: select group there, none h"):
+    with pytest.raises(
+        ValueError, match=r"before has another network: selection\.strategy group th"
+    ):
         load_initial_run(settings(**without))
-    with pytest.raises(ValueError, match="before has another network: layers 2 there, 3 here"):
-        load_initial_run(settings(**new, start_with="encoder", layers=3))
-    with pytest.raises(ValueError, match="before has another network: decoder_layers 0 there"):
-        load_initial_run(settings(**new, decoder_layers=1))
+    with pytest.raises(ValueError, match=r"before has another network: network\.layers 2 there, 3"):
+        load_initial_run(settings(**new, start_with="encoder", network={"layers": 3}))
+    with pytest.raises(
+        ValueError, match=r"before has another network: network\.decoder_layers 0 th"
+    ):
+        load_initial_run(settings(**new, **narrow))
 
 
-@pytest.mark.parametrize("own", [{"select": "static"}, {"adapters": 3}])
+@pytest.mark.parametrize("own", [select("static"), {"adapters": 3}])
 def test_an_encoder_with_weights_of_each_language_may_begin_to_translate_them(
-    own: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = run_of(settings(**own, tasks="de,fr"), Words(["eins"]))
+    before = run_of(settings(**own, **recognise("de,fr")), Words(["eins"]))
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
-    new = {**own, "start": "before", "start_with": "encoder", "task": "speech-translation"}
-    said = settings(**new, tasks="de-en,fr-en,fr-de")
+    new = {**own, "start": "before", "start_with": "encoder"}
+    said = settings(**new, **translate("de-en,fr-en,fr-de"))
     now = run_of(said, Words(["one", "two"]))
     corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
     assert load_initial_run(said) is before
@@ -91,19 +120,19 @@ def test_an_encoder_with_weights_of_each_language_may_begin_to_translate_them(
     for name, each in now.model.named_parameters():
         assert torch.equal(each, given[name]) or not name.startswith("encoder."), name
     with pytest.raises(ValueError, match=r"weights of its own for de, fr there, for fr, de here$"):
-        load_initial_run(settings(**new, tasks="fr-en,de-en"))
+        load_initial_run(settings(**new, **translate("fr-en,de-en")))
 
 
 @pytest.mark.parametrize(
     ("chosen", "kept"),
-    [({"select": "group"}, {0: 2, 2: 0}), ({"gates": "all"}, {0: 0})],  # gates are of all tasks
+    [(select("group"), {0: 2, 2: 0}), (gate("all"), {0: 0})],  # gates are of all tasks
 )
 def test_an_encoder_brings_what_it_chose_for_each_language(
-    chosen: dict[str, object], kept: dict[int, int]
+    chosen: dict[str, Any], kept: dict[int, int]
 ) -> None:
-    before = run_of(settings(**chosen, tasks="de,fr,es"), Words(["eins"]))
-    new = {**chosen, "start": "before", "start_with": "encoder", "task": "speech-translation"}
-    said = settings(**new, tasks="es-en,pt-en,de-en")
+    before = run_of(settings(**chosen, **recognise("de,fr,es")), Words(["eins"]))
+    new = {**chosen, "start": "before", "start_with": "encoder"}
+    said = settings(**new, **translate("es-en,pt-en,de-en"))
     now = run_of(said, Words(["one", "two"]))
     expected = weights(guide=now.guide)
     expected = {name: each.detach().clone() for name, each in expected.items()}
@@ -119,9 +148,12 @@ def test_an_encoder_brings_what_it_chose_for_each_language(
 
 @pytest.mark.parametrize("part", ["all", "encoder"])
 def test_what_is_of_training_alone_may_differ(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = run_of(settings(spec_augment="LB"), Words(["eins"]))
+    before = run_of(settings(network={"spec_augment": "LB"}), Words(["eins"]))
     monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
-    assert load_initial_run(settings(start="before", start_with=part, dropout=0.3)) is before
+    assert (
+        load_initial_run(settings(start="before", start_with=part, network={"dropout": 0.3}))
+        is before
+    )
 
 
 def test_a_head_of_ctc_is_left_behind_where_none_is_trained() -> None:
@@ -136,9 +168,9 @@ def test_a_head_of_ctc_is_left_behind_where_none_is_trained() -> None:
         assert torch.equal(each, given[name]), name
 
 
-def of(guide: str, hidden: int) -> dict[str, object]:
-    said = {"class_path": class_path("guide", guide), "init_args": {"hidden": hidden}}
-    return {"prior": "independent", "guide": said, "select": "group", "tasks": "de,fr"}
+def of(guide: str, hidden: int) -> dict[str, Any]:
+    options = {"guide": {"class": guide, "hidden": hidden}, "logits": {"prior": "independent"}}
+    return {**options, **select("group"), **recognise("de,fr")}
 
 
 @pytest.mark.parametrize(
@@ -185,12 +217,15 @@ def test_another_source_is_refused(source: Vocabulary, said: str) -> None:
 
 
 def test_a_cache_is_no_reason_for_another_vocabulary() -> None:
-    before, now = run_of(settings(cache="kept"), Words(["eins"])), settings(start="before")
+    before, now = (
+        run_of(settings(data={"cache": "kept"}), Words(["eins"])),
+        settings(start="before"),
+    )
     corpus = Corpus("other", NOTHING, NOTHING, NOTHING, Words(["uno"]), HEARS)
     with pytest.raises(ValueError, match=r"than this corpus: its text has changed since$"):
         initialise_from(before, now, corpus, before.model, before.guide)
 
 
 def test_what_needs_all_of_a_run_is_refused() -> None:
-    with pytest.raises(ValueError, match="train guide needs the whole model of start"):
-        replace(settings(start="before", start_with="encoder"), train="guide")
+    with pytest.raises(ValueError, match="train_only guide needs the whole model of start"):
+        replace(settings(start="before", start_with="encoder"), train_only="guide")
