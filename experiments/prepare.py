@@ -79,7 +79,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--sentences",
-        type=int | None,
+        type=int,
         help=f"captions of training that are spoken (default: {SENTENCES})",
     )
     parser.add_argument("--out", type=str, help="where it goes (default: data/CORPUS)")
