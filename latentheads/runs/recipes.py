@@ -32,7 +32,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     extra = [each for each in others if each in STRATEGIES or each == GATED]
     if first in STRATEGIES and not others:
         first, extra = "transformer", [first]
-    if len(extra) > 1 or (extra and others[-1] != extra[0] and name != extra[0]):
+    if len(extra) > 1 or (extra and others[-1:] != extra and name != extra[0]):
         raise ValueError(
             f"recipe {name!r}: one selection strategy, or gates, stands behind a recipe"
         )
