@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from functools import cache
 from importlib import import_module
+from typing import Any
 
 import pytest
 
-from latentheads.experiments.cli.options import read_settings
+from latentheads.experiments.cli.comparison import ComparisonOptions
+from latentheads.experiments.cli.help import FIRST, LAST
+from latentheads.experiments.cli.options import RunOptions, read_settings
+from latentheads.experiments.sweep import SweepOptions
+from latentheads.options import choices_of, inner_kind, options_of
+from latentheads.runs.latents import LATENTS
+from latentheads.runs.pairs import own_options
+from latentheads.runs.settings import Settings
 from tests.docs.pages import Page
 from tests.experiments.programs import module_of
 
-TRAINING = {"run": None, "compare": "extend", "sweep": "extend"}
-"""Programs that train, and what adds the options of their own."""
+TRAINING: dict[str, type] = {
+    "run": RunOptions,
+    "compare": ComparisonOptions,
+    "sweep": SweepOptions,
+}
+"""Programs that train, and the options of their own."""
+
+SHORT = {"loss", "config", *FIRST, *LAST}
+"""Options that stand for others, or for a file of options."""
 
 
 def commands(page: Page) -> list[list[str]]:
@@ -41,3 +59,34 @@ def accept(program: str, words: list[str]) -> None:
             assert module.main(words) == 0
     else:
         module.make_parser().parse_args(words)
+
+
+@cache
+def known_options(program: str) -> frozenset[str]:
+    """The options of a program, each with its ``--`` and the groups that it is in."""
+    if program not in TRAINING:
+        parser = import_module(module_of(program)).make_parser()
+        return frozenset(parser._option_string_actions)
+    groups = [*_paths(Settings, ""), *_paths(TRAINING[program], "")]
+    for name, kind in LATENTS.items():
+        groups += [f"{name}.help", *_paths(kind, f"{name}.")]
+    return frozenset(f"--{name}" for name in (*SHORT, *groups))
+
+
+def _paths(known: type, prefix: str) -> Iterator[str]:
+    """The options of a class, those of the groups within it too, and the help of each group."""
+    if not is_dataclass(known):
+        yield from (f"{prefix}{option.name}" for option in own_options(known))
+        return
+    for name, option in options_of(known).items():
+        path, kind = f"{prefix}{name}", inner_kind(option.kind)
+        yield path
+        for inner in _classes(kind):
+            yield f"{path}.help"
+            yield from _paths(inner, f"{path}.")
+
+
+def _classes(kind: Any) -> list[type]:
+    """The classes that a group of options may be of; none of what is no group."""
+    table = choices_of(kind)
+    return list(table.values()) if table is not None else [kind] if is_dataclass(kind) else []

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import cache
-from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from latentheads.experiments.cli.main import PROGRAMS
-from latentheads.experiments.cli.options import make_parser
-from latentheads.guides import GUIDES
-from latentheads.models import PRIORS
-from latentheads.runs.recipes import own_options
 from latentheads.runs.settings import Settings
-from tests.docs.commands import TRAINING, accept, commands
+from tests.docs.commands import accept, commands, known_options
 from tests.docs.pages import CHANGES, PAGES, REPORTS, ROOT, Page
-from tests.experiments.programs import STUDIES, module_of
+from tests.experiments.programs import STUDIES
 
 OTHERS = ("pip", "git", "torchrun", "make", "sphinx")
 """Words of a line whose options are not ours."""
@@ -29,28 +24,9 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
 COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
 
 
-@cache
-def options_of(program: str) -> frozenset[str]:
-    """The options that a program knows."""
-    module = import_module(module_of(program))
-    if program not in TRAINING:
-        parser = module.make_parser()
-    else:
-        extend = TRAINING[program] and getattr(module, TRAINING[program])
-        parser, _ = make_parser(f"{program}.py", module.DESCRIPTION, extend)
-    own = [
-        f"--{kind}.{option.name}"
-        for kind, known in (("guide", GUIDES), ("prior", PRIORS))
-        for each in known.values()
-        for option in own_options(each)
-        if program in TRAINING
-    ]
-    return frozenset([*parser._option_string_actions, *own])
-
-
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with what the commands of the pages read: a guide and a pruned run."""
+    """A folder with what the commands of the pages read: a guide, a pruned run, folders of text."""
     guide, _, _, *others = Page(ROOT / "docs" / "guides.md").blocks("python")
     (tmp_path / "my_guides.py").write_text("\n\n".join([guide, *others]), encoding="utf-8")
     monkeypatch.setitem(sys.modules, "my_guides", None)
@@ -58,6 +34,10 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pruned = tmp_path / "runs" / "transformer-seed0-pruned" / "heads-8"
     pruned.mkdir(parents=True)
     (pruned / "config.yaml").write_text(Settings().to_yaml(), encoding="utf-8")
+    for _, *words in COMMANDS:
+        for option, value in pairwise(words):
+            if option == "--data" and (value.isupper() or "/" in value):
+                (tmp_path / value).mkdir(parents=True, exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -80,16 +60,16 @@ def test_every_option_of_a_reports_commands_is_known() -> None:
     found = re.findall(r"experiments/(?:studies/)?(\w+)\.py (--.*|\w.* --.*)", text)
     assert len(found) > 30
     for program, said in found:
-        assert {*OPTION.findall(said)} <= options_of(program), said
+        assert {*OPTION.findall(said)} <= known_options(program), said
 
 
 @pytest.mark.parametrize("page", [*PAGES, *REPORTS, CHANGES], ids=str)
 def test_every_option_within_a_sentence_is_known(page: Page) -> None:
     """With a program's name before it to this program, else to any."""
-    any_program = frozenset().union(*map(options_of, [*PROGRAMS, *STUDIES])) | OUTSIDE
+    any_program = frozenset().union(*map(known_options, [*PROGRAMS, *STUDIES])) | OUTSIDE
     for code in page.inline:
         program = re.match(r"(?:python experiments/)?(?:studies/)?(\w+)\.py ", code)
-        known = any_program if program is None else options_of(program[1]) | OUTSIDE
+        known = any_program if program is None else known_options(program[1]) | OUTSIDE
         if not code.startswith(OTHERS) and "-m pip" not in code:
             for option in OPTION.findall(code):
                 assert option in known, code

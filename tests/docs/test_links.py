@@ -7,7 +7,7 @@ import re
 import pytest
 
 import latentheads as lh
-from latentheads import guides, models, plot, pretrained, pruning, uncertainty
+from latentheads import data, guides, models, plot, pretrained, pruning, uncertainty
 from latentheads.experiments.cli.main import PROGRAMS
 from tests.docs.pages import (
     CHANGES,
@@ -80,6 +80,7 @@ def test_every_preset_is_listed() -> None:
     ("place", "names"),
     [
         ("latentheads", {*lh.__all__} - {*lh.FOLDERS}),
+        ("latentheads.data", {*data.__all__} - {"DATA"}),
         ("latentheads.models", {*models.__all__} - {"PRIORS", "HeadModel"}),
         ("latentheads.guides", {*guides.__all__} - {"GUIDES", "RECIPES", "Guide", "ModelGuide"}),
         ("latentheads.plot", {*plot.__all__}),

@@ -327,7 +327,7 @@ def test_gaps_of_guides_are_those_of_their_runs(heading: str, file: str) -> None
     runs, text = defaultdict(list), section("alignments", heading)
     for run in runs_in("alignments", file):
         figures = [float(run[name]) for name in ("elbo", "kl", "gap")]
-        runs[run["model"], run["guide"], run["condition_on"]].append(figures)
+        runs[run["model"], run["guide"], run["reads"]].append(figures)
     rows = {}
     for name, of, *cells in rows_of(text):
         model = of or model  # a row without is of the model above
