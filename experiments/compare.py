@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recipes, out = list(options.recipes), Path(options.out)
     kept = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
-        common = take_common(given, line, "compare.py")
+        common = take_common(given, line, "compare.py", options.replaced)
         plans = plan_all(common, line, options, out, "compare.py")
         if not train_all(plans, options, out):
             return 0

@@ -1,20 +1,21 @@
 """Sweeps the number of heads at constant width: recipes against heads, one table, one figure.
 
-python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16,32 --width 128
+python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16,32 --network.width 128
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import check_distinct
+from latentheads.checks import check_items
 from latentheads.experiments.cli.comparison import (
+    OF_ONE_RUN,
     ComparisonOptions,
     Plan,
     describe_plans,
@@ -55,10 +56,11 @@ class SweepOptions(ComparisonOptions):
     recipes: tuple[str, ...] = ("transformer", "coda")
     seeds: tuple[int, ...] = (0,)
     head_numbers: tuple[int, ...] = (4, 8, 16, 32)
+    replaced: ClassVar[Mapping[str, str]] = {**OF_ONE_RUN, "network.heads": "head_numbers"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_distinct("head_numbers", self.head_numbers)
+        check_items("head_numbers", self.head_numbers)
 
 
 def read_sweep(
@@ -104,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recipes, out = list(options.recipes), Path(options.out)
     hint = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("sweep.py", hint, hint, user_errors=(ValueError,)):
-        common = take_common(given, line, "sweep.py", ("network.heads",))
+        common = take_common(given, line, "sweep.py", options.replaced)
         network = common.get("network", {})
         plans = {
             number: plan_all(

@@ -12,6 +12,7 @@ __all__ = [
     "check_choice",
     "check_choices",
     "check_distinct",
+    "check_items",
     "check_known",
     "check_least",
     "check_most",
@@ -151,3 +152,10 @@ def check_distinct(name: str, items: Sequence[Any]) -> None:
     """Checks that the items of a list are distinct."""
     if len(set(items)) < len(items):
         raise ValueError(f"{name} must differ from each other, got {','.join(map(str, items))}")
+
+
+def check_items(name: str, items: Sequence[Any]) -> None:
+    """Checks that a list has items, and that they are distinct."""
+    if not items:
+        raise ValueError(f"{name} must be at least one, got none")
+    check_distinct(name, items)

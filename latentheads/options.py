@@ -167,9 +167,18 @@ def _build(kind: Any, value: Any, trusted: Collection[str], path: str) -> Any:
     if hasattr(kind, "read_options"):
         return kind.read_options(value, trusted, path)
     given = _as_mapping(value)
-    if CLASS in given:  # a value alone is that of the group's first option
-        given[next(iter(options_of(kind)))] = given.pop(CLASS)
+    if CLASS in given:
+        given[_first_required(kind, path)] = given.pop(CLASS)
     return build_fields(kind, given, trusted, path)
+
+
+def _first_required(kind: Any, path: str) -> str:
+    """The option that a value alone is meant for: the first one, where it has to be given."""
+    name, option = next(iter(options_of(kind).items()))
+    if option.default is not MISSING:
+        names = ", ".join(f"{path}.{each}" for each in list(options_of(kind))[:3])
+        raise OptionError(path, f" is a group of options: name one of them, as {names}")
+    return name
 
 
 def _build_choice(kind: Any, value: Any, trusted: Collection[str], path: str) -> Any:
@@ -181,7 +190,7 @@ def _build_choice(kind: Any, value: Any, trusted: Collection[str], path: str) ->
         except OptionError:
             raise
         except ValueError as reason:
-            raise OptionError(path, f": {reason}") from reason
+            raise _locate(reason, path, [f"{kind.kind}.{each}" for each in given]) from reason
     return build_fields(_find_class(kind, name, path), given, trusted, path)
 
 
@@ -200,7 +209,7 @@ def build_fields(kind: Any, given: Mapping[str, Any], trusted: Collection[str], 
     for name, value in given.items():
         where = f"{path}.{name}" if path else str(name)
         if name not in options:
-            raise OptionError(where, _explain_unknown(kind, str(name), bool(path)))
+            raise OptionError(where, _explain_unknown(kind, str(name), path))
         option = options[name]
         if choices_of(option.kind) and isinstance(value, Mapping) and CLASS not in value:
             value = merge(to_dict(option.default), value)
@@ -218,11 +227,18 @@ def _make(kind: Any, values: Mapping[str, Any], path: str) -> Any:
     except OptionError:
         raise
     except ValueError as reason:
-        message = str(reason)
-        first = message.split(" ", 1)[0].split(".")[0]
-        if first in options_of(kind) and path:
-            raise OptionError(f"{path}.{first}", message[len(first) :]) from reason
-        raise OptionError(path, f": {message}" if path else message) from reason
+        raise _locate(reason, path, options_of(kind)) from reason
+
+
+def _locate(reason: ValueError, path: str, names: Collection[str]) -> OptionError:
+    """A complaint about a group, at the path of the option that it begins with."""
+    message = str(reason)
+    word = message.partition(" ")[0].rstrip(":")
+    first = word if word in names else word.partition(".")[0]
+    if first in names:
+        own = first.rpartition(".")[2]
+        return OptionError(f"{path}.{own}" if path else own, message[len(first) :])
+    return OptionError(path, f": {message}" if path else message)
 
 
 def _convert(kind: Any, value: Any, path: str) -> Any:
@@ -232,20 +248,19 @@ def _convert(kind: Any, value: Any, path: str) -> Any:
         raise OptionError(path, str(reason).removeprefix(path)) from reason
 
 
-def _explain_unknown(kind: Any, name: str, inner: bool) -> str:
+def _explain_unknown(kind: Any, name: str, path: str) -> str:
     """What an unknown option may have meant: of this class, or of which classes it is."""
-    names = list(options_of(kind))
+    names = [*options_of(kind), *_more_groups(kind)]
     if close := get_close_matches(name, names, 1, 0.75):
-        return f" is no option: did you mean {close[0]}?"
+        return f" is no option: did you mean {path}.{close[0]}?".replace(" .", " ")
     others = [
         other
         for other, known in (choices_of(kind) or {}).items()
         if is_dataclass(known) and name in options_of(known)
     ]
     if others:
-        own = name_of_kind(kind)
-        return f" is no option of {own}, but of {', '.join(others)}"
-    below = [] if inner else list(_nested_names(kind, name))
+        return f" is no option of {name_of_kind(kind)}, but of {', '.join(others)}"
+    below = [] if path else list(dict.fromkeys(_nested_names(kind, name)))
     if below:
         return f" is no option: did you mean {' or '.join(below[:3])}?"
     return f" is no option: choose from {', '.join(names) or 'none'}"
@@ -256,11 +271,27 @@ def name_of_kind(kind: Any) -> str:
     return next((n for n, known in (choices_of(kind) or {}).items() if known is kind), "this group")
 
 
-def _nested_names(kind: Any, name: str) -> Iterator[str]:
-    """Options of groups that are called so, or nearly so."""
-    for group, option in options_of(kind).items():
-        tables = choices_of(option.kind)
-        kinds = list(tables.values()) if tables is not None else [inner_kind(option.kind)]
-        names = [each for one in kinds if is_dataclass(one) for each in options_of(one)]  # type: ignore[arg-type]
-        for close in get_close_matches(name, dict.fromkeys(names), 1, 0.75):
-            yield f"{group}.{close}"
+def _more_groups(kind: Any) -> Mapping[str, Any]:
+    """Groups that a class takes besides those of its fields."""
+    return kind.more_groups() if hasattr(kind, "more_groups") else {}
+
+
+def _nested_names(kind: Any, name: str, path: str = "") -> Iterator[str]:
+    """Options below a class that are called so, or nearly so, those called so first."""
+    found = list(_names_below(kind, path))
+    yield from (each for each in found if each.rpartition(".")[2] == name)
+    inner = dict.fromkeys(each.rpartition(".")[2] for each in found)
+    for close in get_close_matches(name, inner, 2, 0.75):
+        yield from (each for each in found if each.rpartition(".")[2] == close)
+
+
+def _names_below(kind: Any, path: str) -> Iterator[str]:
+    """The paths of all options of the groups of a class."""
+    kinds = {name: option.kind for name, option in options_of(kind).items()}
+    for name, inner in {**kinds, **_more_groups(kind)}.items():
+        where = f"{path}.{name}" if path else name
+        tables = choices_of(inner)
+        known = list(tables.values()) if tables is not None else [inner_kind(inner)]
+        for one in filter(is_dataclass, known):
+            yield from (f"{where}.{each}" for each in options_of(one))
+            yield from _names_below(one, where)

@@ -18,6 +18,7 @@ import yaml
 
 __all__ = [
     "KINDS",
+    "Flag",
     "Word",
     "convert",
     "convert_fields",
@@ -48,6 +49,20 @@ class Word(str):
     """A value as a command line gives it: a text that may stand for a number or a list."""
 
     __slots__ = ()
+
+
+class Flag(Word):
+    """An option without a value: true, and no value of any other kind."""
+
+    __slots__ = ()
+
+    def __new__(cls) -> Flag:
+        """Is true."""
+        return super().__new__(cls, "true")
+
+    def __repr__(self) -> str:
+        """What stands in messages."""
+        return "no value"
 
 
 def convert(name: str, annotation: Any, value: Any) -> Any:
@@ -186,6 +201,8 @@ def _convert(annotation: Any, value: Any) -> Any:
 def _read_word(annotation: Any, origin: Any, word: Word) -> Any:
     """A word as a plain value of the kind that an annotation wants."""
     text = str(word)
+    if isinstance(word, Flag):
+        _require(annotation is bool or origin in (Union, UnionType), word)
     if origin in LISTS:
         items = text.strip().removeprefix("[").removesuffix("]").split(",")
         return [Word(item.strip()) for item in items if item.strip()]

@@ -20,11 +20,12 @@ from latentheads.checks import check_known, split_items
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data import DATA
 from latentheads.files import read_yaml
-from latentheads.options import CLASS, merge, options_of
+from latentheads.guides import RECIPES
+from latentheads.options import CLASS, OptionError, merge, options_of
 from latentheads.runs.latents import LATENTS
 from latentheads.runs.pairs import split_path
 from latentheads.runs.settings import expand_recipe, read_latents
-from latentheads.values import Word
+from latentheads.values import Flag, Word
 
 __all__ = [
     "CommandLine",
@@ -43,6 +44,9 @@ PRESETS = Path(str(files("latentheads.experiments"))) / "presets"
 SHORT = {"loss": "train.loss"}
 """Options that may be given without their group."""
 
+FILE_OPTIONS = ("preset", "config", "print_config", "help")
+"""Options that no file may hold."""
+
 FILES = {"train.tsv": "speech", "train.txt": "running-text", "train.txt.gz": "running-text"}
 """What a folder holds, and the data class that reads it; others hold pairs."""
 
@@ -55,11 +59,15 @@ class CommandLine:
         options: All options, nested.
         sources: Where they come from, the last one above the others; the words have no name.
         trusted: Classes of the reader's own that he has named.
+        left_out: Options of files that the program has not.
+        given: What the words say, before a recipe or a corpus by its name is replaced.
     """
 
     options: dict[str, Any]
     sources: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     trusted: Collection[str] = ()
+    left_out: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def words(self) -> dict[str, Any]:
@@ -77,22 +85,32 @@ def presets() -> dict[str, Path]:
     return {path.stem: path for path in PRESETS.glob("*.yaml")}
 
 
-def read_command_line(words: Sequence[str]) -> CommandLine:
+def read_command_line(words: Sequence[str], replaced: Collection[str] = ()) -> CommandLine:
     """Reads the words and the files that they name.
+
+    Args:
+        words: The words after the program's name.
+        replaced: Options that the program has not: those of a file are left out.
 
     Raises:
         ValueError: A word is no option, or a file cannot be read.
     """
     given = split_words(words)
     sources = [*_read_files(given)]
+    left_out = [name for _, values in sources for name in replaced if values.pop(name, None)]
     trusted = _trusted_classes(given)
     sources.append(("", given))
     options: dict[str, Any] = {}
     for number, (name, values) in enumerate(sources):
-        expanded = _expand(values, options)
+        try:
+            expanded = _expand(values, options)
+        except OptionError as reason:
+            raise ValueError(f"{name}: {reason}" if name else f"--{reason}") from reason
         sources[number] = name, expanded
         options = merge(_keep_shared(options, expanded), expanded)
-    return CommandLine(drop_unused(options, sources), sources, trusted)
+    if "latents" not in replaced:
+        options = drop_unused(options, sources)
+    return CommandLine(options, sources, trusted, tuple(left_out), given)
 
 
 def _keep_shared(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +135,7 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"unrecognized argument {word!r}: an option begins with --")
         name, equals, value = word[2:].partition("=")
         alone = not equals and (not rest or rest[0].startswith("--"))
-        inner: Any = Word(value) if equals else Word("true") if alone else Word(rest.pop(0))
+        inner: Any = Word(value) if equals else Flag() if alone else Word(rest.pop(0))
         for part in reversed(SHORT.get(name, name).split(".")):
             inner = {part: inner}
         nested = merge(nested, inner)
@@ -131,6 +149,8 @@ def _read_files(given: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         check_known("preset", name, sorted(table))
         yield f"preset {name}", _read_file(table[name])
     if (name := given.pop("config", None)) is not None:
+        if isinstance(name, Flag):
+            raise ValueError("--config needs a file")
         yield str(name), _read_file(Path(name).expanduser())
 
 
@@ -179,6 +199,8 @@ def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
         values: Nested values.
         below: Those over which they are laid.
     """
+    if (recipe := values.get("recipe")) in presets() and recipe not in RECIPES:
+        raise OptionError("recipe", f" {recipe!r} is none but a preset: use preset {recipe}")
     expanded = expand_recipe(values)
     data = expanded.get("data")
     name = data.get(CLASS) if isinstance(data, Mapping) else data
@@ -208,10 +230,9 @@ def name_data(name: str, lower: str | None = None) -> dict[str, Any]:
     folder = os.path.expanduser(name)
     if not os.path.isdir(folder):
         if os.sep in name:
-            raise ValueError(f"data must be a folder that there is, got {name!r}")
-        raise ValueError(
-            f"data must be one of {', '.join([*DATA, *HUB, *PROSE])}, or a folder; got {name!r}"
-        )
+            raise OptionError("data", f" must be a folder that there is, got {name!r}")
+        known = ", ".join([*DATA, *HUB, *PROSE])
+        raise OptionError("data", f" must be one of {known}, or a folder; got {name!r}")
     plain = lower if lower in DATA and "folder" in options_of(DATA[lower]) else "pairs"
     kind = next((kind for file, kind in FILES.items() if os.path.exists(f"{folder}/{file}")), plain)
     return {CLASS: kind, "folder": name}

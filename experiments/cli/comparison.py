@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from latentheads.checks import check_distinct
+from latentheads.checks import check_items
 from latentheads.corpora import Corpus
 from latentheads.errors import print_message
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
@@ -23,9 +23,9 @@ from latentheads.experiments.cli.jobs import (
     raise_failures,
     run_jobs,
 )
-from latentheads.experiments.cli.options import RunOptions, read_run_settings, trainer_of
+from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
 from latentheads.files import parse_yaml
-from latentheads.options import flatten, merge
+from latentheads.options import CLASS, flatten, merge
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, Folder
 from latentheads.runs.latents import LATENTS
@@ -35,6 +35,7 @@ from latentheads.runs.settings import Settings, read_latents
 from latentheads.runs.trainer import name_trusted
 
 __all__ = [
+    "OF_ONE_RUN",
     "ComparisonOptions",
     "Plan",
     "describe_plans",
@@ -44,12 +45,14 @@ __all__ = [
     "train_all",
 ]
 
+IN_RECIPES = {"selection.strategy": "RECIPE+STRATEGY", "logits.prior": "PRIOR+GUIDE"}
+"""Options that a recipe names, and how."""
+
 RECIPES = ",".join(f"{guide}+{ALIGNED}" for guide in ("tied", "mean-field", "cascaded", "exact"))
 
 OF_ONE_RUN = {
     **dict.fromkeys(("recipe", "guide", "latents"), "recipes"),
     "seed": "seeds",
-    "network.heads": "head_numbers",
     "tensorboard": "",
     "verbose": "",
 }
@@ -57,7 +60,7 @@ OF_ONE_RUN = {
 
 
 @dataclass(frozen=True)
-class ComparisonOptions(RunOptions):
+class ComparisonOptions(ProgramOptions):
     """Options of a program that trains several runs.
 
     Attributes:
@@ -73,7 +76,7 @@ class ComparisonOptions(RunOptions):
             a cluster would run them.
         launcher_options: Resources of a cluster, in submitit's words, as
             --launcher_options.slurm_partition gpu --launcher_options.timeout_min 600.
-        shard: I/N: trains the I-th of N parts of the runs, and writes no table; the same command
+        shard: I/N, to train the I-th of N parts of the runs, and write no table; the same command
             without it writes the table when all are done.
     """
 
@@ -85,10 +88,11 @@ class ComparisonOptions(RunOptions):
     launcher: Literal["here", "local", "slurm"] = "here"
     launcher_options: dict[str, Any] = field(default_factory=dict)
     shard: str = ""
+    replaced: ClassVar[Mapping[str, str]] = OF_ONE_RUN
 
     def __post_init__(self) -> None:
-        check_distinct("recipes", self.recipes)
-        check_distinct("seeds", self.seeds)
+        for name in ("recipes", "seeds"):
+            check_items(name, getattr(self, name))
         plain = {
             n: parse_yaml(v) if isinstance(v, str) else v for n, v in self.launcher_options.items()
         }
@@ -107,7 +111,7 @@ class Plan:
 
     recipe: str
     settings: Settings
-    options: RunOptions
+    options: ProgramOptions
 
     @property
     def folder(self) -> Path:
@@ -156,7 +160,7 @@ def plan_all(
         out: The folder of all runs.
         prog: The program's name.
     """
-    _check_groups(options, program.recipes)
+    _check_groups(line.words, program.recipes)
     return [
         _plan(options, line, program, recipe, seed, out, prog)
         for seed in program.seeds
@@ -187,7 +191,11 @@ def _check_groups(options: Mapping[str, Any], recipes: Sequence[str]) -> None:
     latents = {name for recipe in recipes for name in read_latents(read_recipe(recipe)["latents"])}
     for name in LATENTS:
         if name in options and name not in latents:
-            raise ValueError(f"{name} is latent in none of the recipes {', '.join(recipes)}")
+            raise ValueError(f"--{name} is latent in none of the recipes {', '.join(recipes)}")
+    flat = flatten(options)
+    for name, form in IN_RECIPES.items():
+        if name in flat or f"{name}.{CLASS}" in flat:
+            raise ValueError(f"--{name} stands in a recipe's name: write --recipes {form}")
 
 
 def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> bool:
@@ -293,7 +301,7 @@ def describe_plans(plans: Sequence[Plan]) -> str:
 
 
 def take_common(
-    options: Mapping[str, Any], line: CommandLine, prog: str, more: Sequence[str] = ()
+    options: Mapping[str, Any], line: CommandLine, prog: str, replaced: Mapping[str, str]
 ) -> dict[str, Any]:
     """The options that all runs share: those of a single run are refused, or left out of a file.
 
@@ -301,24 +309,25 @@ def take_common(
         options: All options, nested.
         line: The command line that they are read from.
         prog: The program's name.
-        more: Further options, as ``network.heads``, that the program chooses itself.
+        replaced: Options of a single run, and the program's own in their place.
 
     Raises:
         ValueError: One of a single run stands on the command line.
     """
-    flat, words = flatten(options), flatten(line.words)
-    names = ("recipe", "guide", "latents", "seed", *more)
-    for name in names:
+    flat, words, left_out = flatten(options), flatten(line.given), [*line.left_out]
+    for name, instead in replaced.items():
         if any(word == name or word.startswith(f"{name}.") for word in words):
-            instead = OF_ONE_RUN.get(name)
             belongs = f"--{name} belongs to run.py"
             raise ValueError(belongs + (f": {prog} takes --{instead}" if instead else ""))
         if any(each == name or each.startswith(f"{name}.") for each in flat):
-            note = f"{name} of a file is left out: {prog} takes --{OF_ONE_RUN[name]}"
-            print_message(f"{prog}: note: {note}", sys.stderr)
-    kept = {name: value for name, value in options.items() if name not in names}
-    for name in more:
-        group, _, option = name.partition(".")
-        if group in kept:
-            kept[group] = {n: value for n, value in kept[group].items() if n != option}
-    return kept
+            left_out.append(name)
+    for name in dict.fromkeys(left_out):
+        note = f": {prog} takes --{replaced[name]}" if replaced[name] else ""
+        print_message(f"{prog}: note: {name} of a file is left out{note}", sys.stderr)
+    return {
+        name: {n: each for n, each in value.items() if f"{name}.{n}" not in replaced}
+        if isinstance(value, Mapping)
+        else value
+        for name, value in options.items()
+        if name not in replaced
+    }

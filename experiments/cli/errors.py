@@ -21,6 +21,7 @@ from latentheads.errors import (
 )
 
 __all__ = [
+    "OPTION_ALIASES",
     "STREAMS",
     "SkippedInputs",
     "check_streams",
@@ -40,11 +41,15 @@ MAX_UNKNOWN_WORDS = 10
 """Most unknown words in a warning."""
 
 OPTION_ALIASES = {
-    **{"lr": "learning_rate", "batch_size": "tokens", "epochs": "steps", "max_steps": "steps"},
-    **{"hidden_size": "width", "num_layers": "layers", "num_heads": "heads", "optim": "optimiser"},
-    **{"output": "out", "output_dir": "out", "warmup": "warmup_steps", "optimizer": "optimiser"},
+    **{"lr": "train.learning_rate", "batch_size": "train.tokens"},
+    **{"epochs": "train.steps", "max_steps": "train.steps"},
+    **{"hidden_size": "network.width", "num_layers": "network.layers"},
+    **{"num_heads": "network.heads", "optim": "train.optimizer", "optimiser": "train.optimizer"},
+    **{"warmup": "train.warmup_steps", "output": "out", "output_dir": "out"},
+    **{"prior": "logits.prior", "latent": "latents", "task": "data"},
+    **{"select": "selection.strategy", "alignment_heads": "alignments.heads"},
 }
-"""Names of options in other programs, and the option here."""
+"""Names of options in other programs, and in earlier versions, and the option here."""
 
 MIN_SIMILARITY = 0.75
 """Least similarity of an option that is suggested."""
@@ -76,7 +81,7 @@ def suggest_option(message: str, options: Collection[str]) -> str:
         return message
     name = match[1] or f"--{match[2]}"
     option = name.lstrip("-").replace("-", "_")
-    alias = f"--{OPTION_ALIASES.get(option, '')}"
+    alias = f"--{OPTION_ALIASES.get(option, '').rpartition('.')[2]}"
     candidates = (
         [alias] if alias in options else get_close_matches(name, options, cutoff=MIN_SIMILARITY)
     )
@@ -257,25 +262,22 @@ class SkippedInputs:
         return f"{self.unit} {index + 1} of the input"
 
 
-OPTION_NAMES = (
-    "guide|prior|recipe|preset|kl|select|select_gradient|gates|adapters|start|train|out|latent"
-)
+def _with_dashes(names: re.Match[str]) -> str:
+    return " or ".join(f"--{name}" for name in names[0].split(" or "))
+
+
+GROUPS = "data|network|train|decode|alignments|logits|selection|gates|disagreement"
+OPTION_NAMES = rf"guide|recipe|preset|latents|adapters|start|train_only|(?:{GROUPS})(?:\.\w+)+"
 OPTION_SPELLINGS = (
     (r"(?<!-)\boverwrite=True", "--overwrite"),
     (r"\bchoose another out\b", "choose another --out"),
-    (r"\bsay so: trusted ", "say so: --trust "),
-    (rf"\b(use|or|needs|and) ({OPTION_NAMES}) (?=[\w-]+$|WIDTH|RUN|[\w-]+[;,])", r"\1 --\2 "),
-    (r"\buse select or gates\b", "use --select or --gates"),
-    (r"^sentences must", "--sentences must"),
-    (r"^(guide|prior)\.(?=\w+ must be )", r"--\1."),
-    (r"^prior tied:", "--prior tied:"),
-    (r"\bneeds (guide|prior)\.", r"needs --\1."),
-    (r"^(tensorboard|launcher) needs", r"--\1 needs"),
+    (r"\bsay so: trust ", "say so: --trust "),
+    (rf"\b(use|say|or|needs|and) ({OPTION_NAMES}) (?=[\w+-]+$|WIDTH|RUN|[\w+-]+[;,])", r"\1 --\2 "),
+    (rf"^(?=(?:{GROUPS})\.\w|train_only |disagreement [\w,]+:)", "--"),
+    (r"^(?=(?:sentences|jobs|shard|devices|launcher_options) (?:must|are|acts))", "--"),
+    (r"(?<=did you mean )[a-z][\w. ]*\?$", _with_dashes),
     (r"\buse translate$", "use translate.py"),
     (r"\b(drop|give) direction\b", r"\1 --direction"),
-    (r"^(select|gates|disagreement) (?=[\w,-]+: (this network|no block))", r"--\1 "),
-    (r"\bno chain of latent has", "no chain of --latent has"),
-    (r"\bmore can be given to a finished run\b", "more --steps can be given to a finished run"),
 )
 """Patterns of arguments in messages of the library, and their spelling as command line options."""
 

@@ -51,6 +51,8 @@ def find_help(given: dict[str, Any], program: type) -> str | None:
         table = choices_of(kind)
         if table is None:
             return class_page(inner_kind(kind), path)
+        if name == "true":
+            return choices_page(table, path)
         if name not in table:
             raise ValueError(f"{path}.help must be one of {', '.join(table)}; got {name}")
         return class_page(table[name], path)
@@ -94,14 +96,15 @@ def help_page(program: type, everything: bool = False) -> str:
         program: The dataclass of its own options.
         everything: Whether to show the options of every group.
     """
-    settings = {n: o for n, o in options_of(Settings).items() if n != "latents"}
+    replaced = getattr(program, "replaced", {})
+    settings = {n: o for n, o in options_of(Settings).items() if n not in ("latents", *replaced)}
     plain = {n: o for n, o in settings.items() if not _is_group(o.kind)}
     groups: dict[str, Any] = {n: o.kind for n, o in settings.items() if _is_group(o.kind)}
     texts = {**texts_of(Settings), **texts_of(program)}
     if not everything:
         texts = {name: re.split(r"[;.:](?= |$)", text)[0] + "." for name, text in texts.items()}
     lines = [TITLE]
-    lines += [_line(f"--{name}", text) for name, text in FIRST.items()]
+    lines += [_line(f"--{name}", text) for name, text in FIRST.items() if name not in replaced]
     lines += [_line(f"--{n}", texts.get(n, ""), o) for n, o in options_of(program).items()]
     lines += [_line(f"--{name}", texts.get(name, ""), option) for name, option in plain.items()]
     lines += [_line(f"--{name}", text) for name, text in LAST.items()]
@@ -111,17 +114,17 @@ def help_page(program: type, everything: bool = False) -> str:
             lines += _all_of_group(name, kind)
         else:
             lines += [] if name != next(iter(groups)) else ["", "groups:"]
-            lines.append(_line(f"--{name}.", _names_of_group(kind)))
+            lines.append(_line(f"--{name}.", _names_of_group(name, kind, replaced)))
     lines += ["", _wrap(f"presets: {', '.join(sorted(presets()))}", "", "  ")]
     return "\n".join(lines)
 
 
-def _names_of_group(kind: Any) -> str:
+def _names_of_group(group: str, kind: Any, replaced: Mapping[str, str]) -> str:
     """What a group is: the classes to choose from, or the names of its options."""
     table = choices_of(kind)
     if table is not None:
         return f"one of {', '.join(table)}"
-    return ", ".join(options_of(inner_kind(kind)))
+    return ", ".join(n for n in options_of(inner_kind(kind)) if f"{group}.{n}" not in replaced)
 
 
 def _all_of_group(name: str, kind: Any) -> Iterator[str]:
@@ -130,6 +133,12 @@ def _all_of_group(name: str, kind: Any) -> Iterator[str]:
         if choice:
             yield f"  --{name} {choice}:"
         yield from _option_lines(known, name)
+
+
+def choices_page(table: Mapping[str, type], path: str) -> str:
+    """The classes to choose from, a line each."""
+    lines = [_line(name, _first_line(known)) for name, known in table.items()]
+    return "\n".join([f"{path}: one of", *lines, f"--{path}.help NAME prints the options of one"])
 
 
 def class_page(known: type, path: str) -> str:
@@ -160,7 +169,7 @@ def _is_group(kind: Any) -> bool:
 
 
 def _first_line(known: type) -> str:
-    return (inspect.getdoc(known) or "").partition("\n")[0]
+    return (inspect.getdoc(known) or "").partition("\n")[0].replace("``", "")
 
 
 def _line(name: str, text: str, option: Option | None = None) -> str:
@@ -172,9 +181,10 @@ def _line(name: str, text: str, option: Option | None = None) -> str:
     default = ""
     if option is not None and option.default is MISSING:
         default = " (required)"
-    elif option is not None and option.default not in (None, "", (), False):
+    elif option is not None and option.default not in (None, "", (), {}, False):
         value = option.default.name if isinstance(option.default, ClassSpec) else None
         short = value or to_dict(option.default)
+        short = ",".join(map(str, short)) if isinstance(short, list) else short
         default = f" (default: {short.get('class', '') if isinstance(short, dict) else short})"
     return _wrap(f"{text}{literal}{default}", f"  {name:18} ", " " * 21)
 

@@ -8,19 +8,22 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn, TypeVar, cast, get_args, get_origin
+from difflib import get_close_matches
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast, get_args, get_origin
 
 import yaml
 
 import latentheads.experiments.cli.allocation  # noqa: F401
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.command_line import (
+    FILE_OPTIONS,
     CommandLine,
     find_own_classes,
     read_command_line,
     split_words,
 )
 from latentheads.experiments.cli.errors import (
+    OPTION_ALIASES,
     exit_with_error,
     print_result,
     suggest_option,
@@ -30,6 +33,7 @@ from latentheads.experiments.cli.groups import OF_RUNS, Paragraphs, arrange_opti
 from latentheads.experiments.cli.help import TITLE, fill_paragraphs, find_help, texts_of
 from latentheads.experiments.cli.parser import add_loading_options
 from latentheads.options import OptionError, from_dict, inner_kind, options_of
+from latentheads.runs.latents import LATENTS
 from latentheads.runs.loading import load_finished, load_run
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -37,6 +41,7 @@ from latentheads.runs.trainer import Trainer
 
 __all__ = [
     "Parser",
+    "ProgramOptions",
     "RunOptions",
     "add_run_options",
     "make_reader",
@@ -46,30 +51,41 @@ __all__ = [
     "trainer_of",
 ]
 
-P = TypeVar("P", bound="RunOptions")
+P = TypeVar("P", bound="ProgramOptions")
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class ProgramOptions:
     """Options of a program that trains, beside the settings of its runs.
 
     Attributes:
         out: Run folder; by default runs/RECIPE-seedSEED.
         overwrite: Start anew in a used folder.
         device: cpu, cuda, or auto: cuda where there is one.
-        tensorboard: Write TensorBoard's file too.
         report: Write report.html too, a page of the results, as report.py does.
-        verbose: Print the KL of every site.
         trust: module:Class, comma between: classes of your own that files and runs may name.
+        replaced: Options of a single run that the program has not, and its own in their place.
     """
 
     out: str = ""
     overwrite: bool = False
     device: str = "auto"
-    tensorboard: bool = False
     report: bool = False
-    verbose: bool = False
     trust: str = ""
+    replaced: ClassVar[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True)
+class RunOptions(ProgramOptions):
+    """Options of a program that trains one run.
+
+    Attributes:
+        tensorboard: Write TensorBoard's file too.
+        verbose: Print the KL of every site.
+    """
+
+    tensorboard: bool = False
+    verbose: bool = False
 
 
 def read_settings(
@@ -108,26 +124,41 @@ def read_program(
             print_result(prog, head + page if whole else page)
             sys.exit(0)
         printing = bool(given.get("print_config"))
-        line = read_command_line([word for word in words if not word.startswith("--print_config")])
+        rest = [word for word in words if not word.startswith("--print_config")]
+        line = read_command_line(rest, kind.replaced)
     except ValueError as reason:
         _fail(prog, reason)
+    _refuse_unknown(line, kind, prog)
     own = {
         name: value for name, value in line.options.items() if name in options_of(cast(Any, kind))
     }
-    rest = {name: value for name, value in line.options.items() if name not in own}
+    common = {name: value for name, value in line.options.items() if name not in own}
     program = _read(kind, own, line, prog)
     trust = ",".join(sorted(line.trusted))
     program = replace(program, out=os.path.expanduser(program.out), trust=trust)
     if printing:
-        settings = read_run_settings(rest, line, prog)
+        settings = read_run_settings(common, line, prog)
         print(yaml.safe_dump(settings.to_options(), sort_keys=False, allow_unicode=True), end="")
         sys.exit(0)
-    return rest, line, program
+    return common, line, program
 
 
 def read_run_settings(options: Mapping[str, Any], line: CommandLine, prog: str) -> Settings:
     """The settings of nested values; a mistake is one line and status 2."""
     return _read(Settings, options, line, prog)
+
+
+def _refuse_unknown(line: CommandLine, kind: type[ProgramOptions], prog: str) -> None:
+    """Refuses a name that is like one of the program's, or that other programs have."""
+    names = [*options_of(kind), *options_of(Settings), *LATENTS, "recipe"]
+    for name in line.options:
+        if name in (*names, *kind.replaced):
+            continue
+        alias = OPTION_ALIASES.get(name)
+        close = [alias] if alias else get_close_matches(name, [*names, *FILE_OPTIONS], 1, 0.75)
+        if close:
+            reason = OptionError(name, f" is no option: did you mean {close[0]}?")
+            _fail(prog, reason, line.source_of(name))
 
 
 T = TypeVar("T")
@@ -138,17 +169,27 @@ def _read(kind: type[T], options: Mapping[str, Any], line: CommandLine, prog: st
         return from_dict(kind, options, line.trusted)
     except OptionError as reason:
         source = line.source_of(reason.path) if reason.path else ""
-        dashes = "--" if reason.path and not source else ""
-        _fail(prog, f"{source}: {reason}" if source else f"{dashes}{reason}")
+        _fail(prog, reason if reason.path else str(reason).removeprefix(": "), source)
     except (ValueError, TypeError) as reason:
         _fail(prog, reason)
 
 
-def _fail(prog: str, reason: object) -> NoReturn:
-    exit_with_error(prog, f"error: {use_option_names(' '.join(str(reason).split()))}")
+def _one_line(reason: object) -> str:
+    return " ".join(str(reason).split())
 
 
-def trainer_of(settings: Settings, options: RunOptions, corpus: Corpus | None = None) -> Trainer:
+def _fail(prog: str, reason: object, source: str = "") -> NoReturn:
+    """Ends with a line: that of a file as its keys are, that of the words with their dashes."""
+    message = re.sub(r"^(\w+ is no option: )choose from .*", r"\1see --help", _one_line(reason))
+    if source:
+        exit_with_error(prog, f"error: {source}: {message}")
+    dashes = "--" if isinstance(reason, OptionError) and reason.path else ""
+    exit_with_error(prog, f"error: {use_option_names(dashes + message)}")
+
+
+def trainer_of(
+    settings: Settings, options: ProgramOptions, corpus: Corpus | None = None
+) -> Trainer:
     """The trainer of a command line that was read."""
     return Trainer.of(
         settings,
@@ -156,7 +197,7 @@ def trainer_of(settings: Settings, options: RunOptions, corpus: Corpus | None = 
         out=options.out or None,
         device=options.device,
         overwrite=options.overwrite,
-        tensorboard=options.tensorboard,
+        tensorboard=isinstance(options, RunOptions) and options.tensorboard,
         trusted=options.trust or None,
     )
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar, get_type_hints
 
 from latentheads.arguments import WithOptions
 from latentheads.checks import check_known
-from latentheads.guides import GUIDES, ModelGuide
+from latentheads.guides import GUIDES, RECIPES, ModelGuide
 from latentheads.model import HeadModel
 from latentheads.models import PRIORS, Prior
 from latentheads.options import CLASS
@@ -125,6 +125,8 @@ class ClassSpec:
         if name in table:
             return table[name]
         if ":" not in name and "." not in name:
+            if name in RECIPES:
+                raise ValueError(f"{name!r} is no {cls.kind} but a recipe: use recipe {name}")
             check_known(cls.kind, name, table, more=", or module:Class for your own")
         path = split_path(cls.kind, name)
         for known in table.values():

@@ -91,10 +91,10 @@ class Settings:
         samples: Samples of each sentence in the report, K of IWAE.
         label_smoothing: Of the likelihood while training; never of a reported score.
         disagreement: A reward while training for heads that differ; never part of a reported score.
-        ctc: Factor of CTC, a second likelihood of the text by which an encoder of speech is trained
-            too; never part of a reported score. .3 is usual.
-        adapters: Hidden width of two adapter steps for each task in every layer, or for all text
-            where there are no tasks; 0: none.
+        ctc: Factor of CTC, a second likelihood that trains an encoder of speech; never part of a
+            reported score. .3 is usual.
+        adapters: Hidden width of two adapter steps in every layer for each task; for all text where
+            there are no tasks. 0: none.
         start: Run folder whose weights training starts with; of a pruned one, without the heads
             that were removed.
         start_with: What is taken of start: all, and so the guide where it is the same; the model,
@@ -161,7 +161,7 @@ class Settings:
         if self.train.kl != "analytic":
             for name in (name for name, latent in named.items() if latent.needs_closed_form):
                 raise ValueError(
-                    f"latents {name} need the closed form of their KL: use kl analytic"
+                    f"latents {name} need the closed form of a KL: use train.kl analytic"
                 )
         self._check_guide()
 
@@ -179,6 +179,11 @@ class Settings:
             )
         if aligned and not noisy and issubclass(guide, Guide) and guide.alignment_form is None:
             raise ValueError(f"guide {name!r} has no posterior of alignments: use latents logits")
+
+    @classmethod
+    def more_groups(cls) -> Mapping[str, type]:
+        """The groups of the latents, which stand beside the fields."""
+        return LATENTS
 
     def latent(self, kind: type[L]) -> L | None:
         """The options of a latent; None where it is not random."""
@@ -327,7 +332,9 @@ class Settings:
             if name in names:
                 latents.append(from_dict(kind, values.pop(name, {}) or {}, trusted, name))
             elif values.get(name):
-                raise OptionError(name, f" is not latent: say latents {'+'.join([*names, name])}")
+                both = "+".join([*names, name])
+                other = f", or {name} alone" if names else ""
+                raise OptionError(name, f" is not latent: say latents {both}{other}")
             values.pop(name, None)
         if not {"alignments", "logits"} & set(names):
             values.setdefault("guide", "tied")
