@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import print_result
-from latentheads.experiments.cli.options import RunOptions
+from latentheads.experiments.cli.options import ProgramOptions
 from latentheads.runs.folder import PAGE
 from latentheads.runs.loading import load_finished
 from latentheads.runs.settings import Settings
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["print_and_write", "warn_unread", "write_page"]
 
 
-def write_page(plans: Sequence[tuple[Path, Settings]], options: RunOptions, out: Path) -> str:
+def write_page(plans: Sequence[tuple[Path, Settings]], options: ProgramOptions, out: Path) -> str:
     """Writes the page of finished runs; returns a message with its path.
 
     Args:
@@ -53,7 +53,7 @@ def warn_unread(program: str, page: ReportPage) -> None:
 
 
 def print_and_write(
-    program: str, text: str, plans: Sequence[tuple[Path, Settings]], options: RunOptions, out: Path
+    program: str, text: str, plans: Sequence[tuple[Path, Settings]], options: ProgramOptions, out: Path
 ) -> None:
     """Prints the result of a program, and writes its page if requested.
 
