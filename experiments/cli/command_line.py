@@ -179,8 +179,9 @@ def _trusted_classes(given: dict[str, Any]) -> frozenset[str]:
         name = value.get(CLASS) if isinstance(value, Mapping) else value
         if name is not None and (":" in name or "." in name):
             names.append(str(name))
-    if recipe := given.get("recipe"):
-        names += [each for each in recipe.split("+") if ":" in each or "." in each]
+    for option in ("recipe", "recipes"):
+        parts = re.split("[+,]", str(given.get(option, "")))
+        names += [part for part in parts if ":" in part or "." in part]
     if names:
         find_own_classes()
     return frozenset(split_path("trust", name) for name in names)
