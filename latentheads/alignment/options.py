@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from latentheads.alignment.emission import MAX_HEADS
 from latentheads.checks import check_least
-from latentheads.latent import LatentOptions, ModelShape
+from latentheads.latent_options import LatentOptions, ModelShape
 from latentheads.values import convert_fields, shown
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from latentheads.alignment.options import AlignmentOptions
-from latentheads.latent import LatentOptions, ModelShape
+from latentheads.latent_options import LatentOptions, ModelShape
 from latentheads.model import HeadModel
 from latentheads.names import name_attention_types, parse_attention_types
 from latentheads.runs.pairs import DEFAULT_PRIOR, PriorSpec

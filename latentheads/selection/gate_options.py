@@ -10,7 +10,7 @@ import torch
 
 from latentheads.checks import check_least
 from latentheads.guide import ModelGuide
-from latentheads.latent import LatentOptions, ModelShape
+from latentheads.latent_options import LatentOptions, ModelShape
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
 from latentheads.selection.hard_gates import GateController, Gating

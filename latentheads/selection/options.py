@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from latentheads.checks import check_known, split_items
-from latentheads.latent import LatentOptions, ModelShape
+from latentheads.latent_options import LatentOptions, ModelShape
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
 from latentheads.selection.selector import CandidateSelector, Selector
