@@ -53,7 +53,11 @@ def warn_unread(program: str, page: ReportPage) -> None:
 
 
 def print_and_write(
-    program: str, text: str, plans: Sequence[tuple[Path, Settings]], options: ProgramOptions, out: Path
+    program: str,
+    text: str,
+    plans: Sequence[tuple[Path, Settings]],
+    options: ProgramOptions,
+    out: Path,
 ) -> None:
     """Prints the result of a program, and writes its page if requested.
 

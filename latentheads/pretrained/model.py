@@ -48,7 +48,7 @@ ENDS = ("bos", "eos", "cls", "sep", "decoder_start")
 
 
 class Pretrained(HeadModel):
-    """p(y, heads | x) of a network of ``transformers``; :func:`latentheads.latent_options` makes one.
+    """p(y, heads | x) of a network of ``transformers``; :func:`latentheads.latent` makes one.
 
     The network's own code runs, with its own weights; ``network.generate`` samples heads too.
 
@@ -59,7 +59,7 @@ class Pretrained(HeadModel):
     Args:
         network: A ``PreTrainedModel``.
         prior: Makes the prior of each block.
-        blocks: The blocks whose logits are latent, as :func:`latentheads.latent_options` takes them.
+        blocks: The blocks whose logits are latent, as :func:`latentheads.latent` takes them.
         likelihood: The likelihood of the labels; None: the model has no bound.
         gates: Hard Concrete gates of its heads; None: no gates.
         alignments: Options of alignment blocks above the decoder, which point at the encoder's
@@ -433,10 +433,10 @@ def latent(
 
 
 def plain(model: Any) -> Any:
-    """Undoes :func:`latentheads.latent_options`: the network computes what it did before.
+    """Undoes :func:`latentheads.latent`: the network computes what it did before.
 
     Args:
-        model: The argument of :func:`latentheads.latent_options`, or its result.
+        model: The argument of :func:`latentheads.latent`, or its result.
 
     Returns:
         The network.

@@ -80,7 +80,7 @@ def fit(
     ``model.network.requires_grad_(False)`` a guide alone is trained on a pre-trained network.
 
     Args:
-        model: Any model of heads, such as :func:`latentheads.latent_options` makes.
+        model: Any model of heads, such as :func:`latentheads.latent` makes.
         guide: Its guide.
         batches: All batches of an epoch, which come in another order in each; or a function that
             makes those of an epoch, by its number; or a part of a corpus. Those of a function say
