@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from latentheads.checks import check_choice
 
-__all__ = ["PARTS", "SentencePair", "find_file", "iterate_lines", "read_lines", "read_pairs"]
+__all__ = [
+    "PARTS",
+    "SentencePair",
+    "find_file",
+    "iterate_lines",
+    "normalise_whitespace",
+    "read_lines",
+    "read_pairs",
+]
 
 SentencePair = tuple[str, str]
 """A source sentence and its target."""
@@ -22,6 +31,8 @@ BYTE_ORDER = b"\xef\xbb\xbf"
 
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """The byte order marks of UTF-16 (and, followed by zeros, of UTF-32), which is not supported."""
+
+BLANKS = re.compile(r"[ \t]+")
 
 LISTED = 12
 """Maximum number of files of a folder that an error lists."""
@@ -53,6 +64,14 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
         raise ValueError(f"cannot read {path}: {message}") from error
     if not number:
         raise ValueError(f"{path} is empty: one sentence a line is expected")
+
+
+def normalise_whitespace(line: str) -> str:
+    """Replaces every run of blanks and tabs by one blank; leading and trailing ones are removed.
+
+    Other white space, such as U+00A0 or U+3000, stays as it is.
+    """
+    return BLANKS.sub(" ", line).strip(" ")
 
 
 def _decode(line: bytes, path: Path, number: int) -> str:

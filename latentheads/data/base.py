@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from latentheads.checks import check_least, check_most
+from latentheads.corpora.text import normalise_whitespace
 from latentheads.metrics.protocol import Protocol
 from latentheads.values import convert_fields
 
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
     from latentheads.corpora.tasks import Mixture
     from latentheads.data.tasks import Tasks
 
-__all__ = ["MOST_VOCABULARY", "Cached", "Data", "Log"]
+__all__ = ["MOST_VOCABULARY", "Cached", "Data", "Log", "Whitespace"]
 
 Log = Callable[[str], object]
 """Takes a line about what was read and left out, as ``print`` does."""
+
+Whitespace = Literal["normalise", "keep"]
+"""What becomes of the blanks and tabs of a text."""
 
 MOST_VOCABULARY = 2**24
 """Largest vocabulary: above it the tokenizer ends the process."""
@@ -157,6 +161,15 @@ class Data(ABC):
     def lowercase(self) -> bool:
         """Whether the text is lower-cased."""
         return False
+
+    @property
+    def whitespace(self) -> Whitespace:
+        """Whether runs of blanks and tabs become one blank, or stay."""
+        return "keep"
+
+    def normalise(self, line: str) -> str:
+        """A line with its white space as the text of the corpus has it."""
+        return normalise_whitespace(line) if self.whitespace == "normalise" else line
 
     @property
     def is_tokenised(self) -> bool:

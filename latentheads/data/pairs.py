@@ -19,7 +19,7 @@ from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
-from latentheads.data.base import Cached, Log, name_of_folder
+from latentheads.data.base import Cached, Log, Whitespace, name_of_folder
 from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
 
@@ -44,6 +44,8 @@ class _TextPairs(Cached):
         joint: One vocabulary for both sides.
         lowercase: Lower-case everything that the model reads and writes.
         tokenised: The text is tokenised: keep its words, and score it as it is.
+        whitespace: normalise makes one blank of every run of blanks and tabs inside a line and
+            removes leading and trailing ones, of references too; keep leaves all as it is.
         max_source: Most subwords of a source, its end counted; the rest is cut off. 0: any. Not
             with tasks.
         max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
@@ -61,6 +63,7 @@ class _TextPairs(Cached):
     joint: bool = True
     lowercase: bool = False
     tokenised: bool = False
+    whitespace: Whitespace = "normalise"
     max_source: int = 0
     max_line: int = 1024
     max_length: int = 175
@@ -118,8 +121,19 @@ class _TextPairs(Cached):
         return False
 
     @abstractmethod
+    def _read_pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
+        """The pairs of a part as they are read."""
+
     def _pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
-        """The pairs of a part."""
+        """The pairs of a part, their white space normalised."""
+        pairs = self._read_pairs(part, task)
+        if self.has_target_lists or (self.has_references and part != "train"):
+            return ((self.normalise(left), self._normalise_list(right)) for left, right in pairs)
+        return ((self.normalise(left), self.normalise(right)) for left, right in pairs)
+
+    def _normalise_list(self, line: str) -> str:
+        """A line of references, which stay separated by tabs."""
+        return "\t".join(map(self.normalise, line.split("\t")))
 
     @abstractmethod
     def _location(self, part: str, side: Side, task: Task, index: int) -> str:
@@ -257,7 +271,7 @@ class Pairs(_TextPairs):
                     f".{suffix}: use data {kind}"
                 )
 
-    def _pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
+    def _read_pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
         stem, suffix = self._stem(part), self._suffix(part, task)
         return iter(read_pairs(self._folder_of(task), part, task.source, suffix, stem))
 
@@ -333,7 +347,7 @@ class Hub(_TextPairs):
         cased = not self.lowercase and (self.corpus not in HUB or HUB[self.corpus].cased)
         return "wmt14" if cased else "iwslt14"
 
-    def _pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
+    def _read_pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
         path, config = self.path or None, self.config or None
         return load_pairs(self.corpus, part, task.source, task.target, path, config)
 

@@ -16,7 +16,7 @@ from latentheads.corpora.hub import PROSE, load_lines
 from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.vocabulary import Unit
-from latentheads.data.base import Cached, Log, name_of_folder
+from latentheads.data.base import Cached, Log, Whitespace, name_of_folder
 from latentheads.data.pairs import check_folder, local_files
 
 if TYPE_CHECKING:
@@ -91,13 +91,24 @@ class _Text(Cached):
         return limit_lengths(corpus, self.max_line, self._location, log)
 
     def _lines_used(self, part: str) -> Iterator[str]:
-        return islice(
-            self._lines(part), (self.max_train_samples or None) if part == "train" else None
-        )
+        first = (self.max_train_samples or None) if part == "train" else None
+        return map(self.normalise, islice(self._lines(part), first))
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunningText(_Text):
+class _RawText(_Text):
+    """Text whose lines are whatever somebody wrote.
+
+    Attributes:
+        whitespace: normalise makes one blank of every run of blanks and tabs inside a line and
+            removes leading and trailing ones; keep leaves all as it is. Words have none of it.
+    """
+
+    whitespace: Whitespace = "normalise"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningText(_RawText):
     """Text of one language from a folder with train.txt, valid.txt and test.txt.
 
     Attributes:
@@ -145,7 +156,7 @@ class RunningText(_Text):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HubText(_Text):
+class HubText(_RawText):
     """Text of one language from the Hugging Face hub, or from local files of ``datasets``.
 
     Attributes:

@@ -263,7 +263,7 @@ def encode_sources(
         task: Index of the lines' task, if the model has tasks.
         on_skip: Called for a line that is too long for the model.
     """
-    indices = []
+    indices, lines = [], [trained.data.normalise(line) for line in lines]
     for index, line in enumerate(lines):
         if reason := _has_too_many_characters(trained, line):
             on_skip(index, reason)
@@ -327,7 +327,9 @@ def encode_pairs(
         source if target.strip() else "" for source, target in zip(sources, targets, strict=True)
     ]
     encoded = encode_sources(trained, lines, task, on_skip)
-    encoded_targets = trained.target.encode_all(targets[index] for index in encoded.indices)
+    encoded_targets = trained.target.encode_all(
+        trained.data.normalise(targets[index]) for index in encoded.indices
+    )
     return replace(encoded, part=replace(encoded.part, targets=encoded_targets))
 
 

@@ -51,13 +51,13 @@ def encode_sentence(
     if trained.source is None:
         if target is not None or direction is not None:
             raise ValueError(f"{trained.name} is a language model: drop target and direction")
-        part = Part(Rows.of([trained.target.encode(sentence)]), None)
+        part = Part(Rows.of([trained.target.encode(trained.data.normalise(sentence))]), None)
         return collate(part, [0]).to(trained.model.device)
     part = _encode_source(trained, sentence, select_task(trained, direction))
     if target is None:
         with fixed_noise(seed, trained.model.device):
             (target,) = translate_part(trained.model, trained.guide, trained.target, part, decoding)
-    part = replace(part, targets=trained.target.encode_all([target]))
+    part = replace(part, targets=trained.target.encode_all([trained.data.normalise(target)]))
     return collate(part, [0]).to(trained.model.device)
 
 

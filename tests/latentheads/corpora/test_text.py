@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.corpora.text import find_file, iterate_lines, read_lines, read_pairs
+from latentheads.corpora.text import (
+    find_file,
+    iterate_lines,
+    normalise_whitespace,
+    read_lines,
+    read_pairs,
+)
 
 
 def refused(call: object, *arguments: object, **options: object) -> str:
@@ -156,3 +162,17 @@ def test_unequal_files_are_refused_with_both_counts(tmp_path: Path) -> None:
     write(tmp_path, train_de="ja\nnein\n", train_en="yes\n")
     said = refused(read_pairs, tmp_path, "train", "de", "en")
     assert said.startswith(f"{tmp_path}/train.de has 2 lines and {tmp_path}/train.en 1:")
+
+
+@pytest.mark.parametrize(
+    ("line", "normalised"),
+    [
+        ("one two", "one two"),
+        ("\t one \t\t two  three \t", "one two three"),
+        (" \t ", ""),
+        ("", ""),
+        ("a\xa0 \u3000b\x85\rc\u2028", "a\xa0 \u3000b\x85\rc\u2028"),
+    ],
+)
+def test_runs_of_blanks_and_tabs_become_one_blank(line: str, normalised: str) -> None:
+    assert normalise_whitespace(line) == normalised

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from latentheads.corpora.text import normalise_whitespace, read_pairs
 from latentheads.data import Hub, Pairs, Tasks
 from tests.latentheads.corpora.folders import (
     SIZES,
@@ -21,6 +22,7 @@ from tests.latentheads.corpora.folders import (
     write_text,
 )
 from tests.latentheads.corpora.speech.sounds import write_speech
+from tests.latentheads.corpora.texts import pairs_of
 from tests.latentheads.data.loading import Loaded, load, load_pairs, same
 
 
@@ -91,8 +93,36 @@ def test_the_first_pairs_and_the_limits_leave_held_out_text_alone(folder: Path) 
     assert [len(found.valid), len(found.test)] == [6, 7]
 
 
+@pytest.mark.parametrize("whitespace", ["normalise", "keep"])
+def test_white_space_is_normalised_unless_it_is_kept(folder: Path, whitespace: str) -> None:
+    with (folder / "train.en").open("a", encoding="utf-8") as file:
+        file.write("\tthe \t gap\n")
+    with (folder / "train.de").open("a", encoding="utf-8") as file:
+        file.write(" ein  Satz \n")
+    found, _ = load_pairs(folder, whitespace=whitespace)
+    for name in SIZES:
+        pairs = read_pairs(folder, name, "en", "de")
+        assert any("  " in line for pair in pairs for line in pair)
+        if whitespace == "normalise":
+            pairs = [
+                (normalise_whitespace(left), normalise_whitespace(right)) for left, right in pairs
+            ]
+        assert pairs_of(found, getattr(found, name)) == pairs
+    assert list(found.test.references) == [right for _, right in pairs]
+
+
+def test_references_of_a_line_are_normalised_one_by_one(folder: Path) -> None:
+    with_references(folder)
+    lines = ["  the\u00a0 gap \t of  the\t\t "] * SIZES["test"]
+    (folder / "test.refs").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    normalised, _ = load_pairs(folder, references="refs")
+    assert list(normalised.test.alternatives[0]) == ["the\u00a0 gap", "of the"]
+    kept, _ = load_pairs(folder, references="refs", whitespace="keep")
+    assert list(kept.test.alternatives[0]) == ["  the\u00a0 gap ", " of  the"]
+
+
 def test_references_keep_their_case_where_the_model_has_none(folder: Path) -> None:
-    found, _ = load_pairs(folder, lowercase=True)
+    found, _ = load_pairs(folder, lowercase=True, whitespace="keep")
     lines = lines_of(folder / "test.de")
     assert list(found.test.references) == lines
     assert any(line != line.lower() for line in lines)
@@ -286,7 +316,7 @@ def test_local_files_of_the_hub_are_a_corpus_and_kept_until_they_change(
     place.mkdir()
     for split, rows in (("train", ROWS), ("validation", ROWS[:3]), ("test", ROWS[3:5])):
         write(place / split, rows)
-    options = {"cache": str(tmp_path / "cache"), "max_train_samples": 15}
+    options = {"cache": str(tmp_path / "cache"), "max_train_samples": 15, "whitespace": "keep"}
     found, logged = load_hub(name, place, **options)
     assert logged == [
         "15 of 15 training pairs kept; left out: 0 empty on a side, 0 too long, "
