@@ -227,7 +227,8 @@ class Parser(argparse.ArgumentParser):
 
     def add_argument(self, *names: str, **options: Any) -> Any:
         """Adds an option; one that is true or false is true where it stands alone."""
-        kind = options.get("type")
+        kind = inner_kind(options.get("type"))
+        options |= {"type": kind} if kind is not None else {}
         if kind is bool:
             options |= {"type": _read_bool, "nargs": "?", "const": True}
         elif get_origin(kind) is Literal:
