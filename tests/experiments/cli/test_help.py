@@ -52,7 +52,7 @@ def test_help_of_all_holds_every_option_of_every_group() -> None:
         for name in flatten(Settings().to_options())
         if not name.endswith(("class", "disagreement"))
     ]
-    for name in names:
+    for name in (each for each in names if not each.endswith(("class", "disagreement"))):
         assert f"--{name} " in page, name
     for name, kind in DATA.items():
         assert f"--data {name}:" in page
