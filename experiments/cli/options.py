@@ -169,6 +169,8 @@ def _read(kind: type[T], options: Mapping[str, Any], line: CommandLine, prog: st
         return from_dict(kind, options, line.trusted)
     except OptionError as reason:
         source = line.source_of(reason.path) if reason.path else ""
+        if instead := line.replaced.get(reason.path):
+            reason = OptionError(instead, str(reason).removeprefix(reason.path))
         _fail(prog, reason if reason.path else str(reason).removeprefix(": "), source)
     except (ValueError, TypeError) as reason:
         _fail(prog, reason)

@@ -65,7 +65,9 @@ def test_a_recipe_and_what_a_program_has_not_are_replaced(tmp_path: Path) -> Non
     assert "recipe" not in line.options
     assert (line.options["latents"], line.options["guide"]) == ("logits", "tied")
     assert "selection" not in line.options, "it is not latent here, and of a file"
-    line = read_command_line(["--config", str(config)], ("recipe", "latents", "seed"))
+    line = read_command_line(
+        ["--config", str(config)], {"recipe": "recipes", "latents": "recipes", "seed": ""}
+    )
     assert line.options == {"selection": {"candidates": 5}}
     assert line.left_out == ("recipe", "seed")
 
