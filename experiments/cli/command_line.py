@@ -185,8 +185,9 @@ def _trusted_classes(given: dict[str, Any]) -> frozenset[str]:
         name = value.get(CLASS) if isinstance(value, Mapping) else value
         if name is not None and (":" in name or "." in name):
             names.append(str(name))
-    if recipe := given.get("recipe"):
-        names += [each for each in recipe.split("+") if ":" in each or "." in each]
+    recipes = [str(given[name]) for name in ("recipe", "recipes") if name in given]
+    words = re.split(r"[+,]", ",".join(recipes))
+    names += [word.strip() for word in words if ":" in word or "." in word]
     if names:
         find_own_classes()
     return frozenset(split_path("trust", name) for name in names)

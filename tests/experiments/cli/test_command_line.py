@@ -121,7 +121,8 @@ def test_classes_that_the_words_name_are_trusted_and_those_of_a_file_are_not(
         assert line.trusted == {"m:C", "n:D"}
     words = ["--guide=mine:Guide", "--latents", "logits", "--logits.prior", "mine:Prior"]
     assert read_command_line(words).trusted == {"mine:Guide", "mine:Prior"}
-    assert read_command_line(["--recipe", "mine.Prior+tied"]).trusted == {"mine:Prior"}
+    for option in ("--recipe", "--recipes"):
+        assert read_command_line([option, "mine.Prior+tied"]).trusted == {"mine:Prior"}
 
 
 @pytest.mark.parametrize(

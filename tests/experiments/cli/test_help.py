@@ -19,6 +19,7 @@ from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
 from latentheads.options import choices_of, flatten, options_of
 from latentheads.runs.latents import LATENTS
+from latentheads.runs.pairs import own_options
 from latentheads.runs.settings import Settings
 from tests.experiments.programs import inside
 
@@ -84,13 +85,16 @@ def test_a_page_of_a_class_says_what_each_option_does() -> None:
     page = class_page(DATA["pairs"], "data")
     assert page.startswith("data: Pairs of texts from a folder")
     assert all(f"--data.{name} " in page for name in options_of(DATA["pairs"]))
-    missing = [
-        f"{name}.{option}"
-        for name, kind in {**DATA, **LATENTS, "settings": Settings}.items()
-        for option in options_of(kind)
-        if not texts_of(kind).get(option)
-    ]
-    assert missing == []
+
+
+@pytest.mark.parametrize("kind", [Settings, *DATA.values(), *LATENTS.values()])
+def test_every_option_says_what_it_does(kind: type) -> None:
+    assert [name for name in options_of(kind) if not texts_of(kind).get(name)] == []
+
+
+@pytest.mark.parametrize("kind", [*GUIDES.values(), *PRIORS.values()])
+def test_so_does_every_option_of_a_guide_or_a_prior(kind: type) -> None:
+    assert [each.name for each in own_options(kind) if not texts_of(kind).get(each.name)] == []
 
 
 def test_without_a_name_the_classes_are_listed() -> None:
