@@ -145,9 +145,9 @@ class Autoregressive(Guide):
         form: One of the three.
         hidden: Hidden units per head of the location's MLP.
         scale: Initial standard deviation of the posterior.
-        reads: The text that the posterior is conditioned on: source, prefix (also the target before
-            the word) or target (also the whole target). auto: the target for alignments, the source
-            for logits.
+        condition_on: The text that the posterior is conditioned on: source, prefix (also the target
+            before the word) or target (also the whole target). auto: the target for alignments, the
+            source for logits.
 
     Example:
         >>> bound = lh.terms(model, Autoregressive(model, form="inverse"), batch)

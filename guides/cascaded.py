@@ -29,9 +29,9 @@ class Cascaded(Guide):
             independent prior is half the squared logits below.
         scale: Initial standard deviation of the posterior.
         learned_scale: Whether to learn the scale, one number for each head.
-        reads: The text that the posterior is conditioned on: source, prefix (also the target before
-            the word) or target (also the whole target). auto: the target for alignments, the source
-            for logits.
+        condition_on: The text that the posterior is conditioned on: source, prefix (also the target
+            before the word) or target (also the whole target). auto: the target for alignments, the
+            source for logits.
 
     Example:
         >>> bound = lh.terms(model, Cascaded(model, scale=0.5), batch)

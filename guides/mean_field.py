@@ -40,9 +40,9 @@ class MeanField(Guide):
         hidden: Hidden width of the correction, as a multiple of the number of heads.
         scale: Initial standard deviation of the posterior.
         learned_scale: Whether to learn the scale, one number for each head.
-        reads: The text that the posterior is conditioned on: source, prefix (also the target before
-            the word) or target (also the whole target). auto: the target for alignments, the source
-            for logits.
+        condition_on: The text that the posterior is conditioned on: source, prefix (also the target
+            before the word) or target (also the whole target). auto: the target for alignments, the
+            source for logits.
 
     Example:
         >>> MeanField(model).passes, Cascaded(model).passes

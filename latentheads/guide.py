@@ -139,9 +139,10 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
         alignment_form: Which heads a head of an alignment block is conditioned on in the posterior;
             None: the guide has no such posterior.
-        reads: The text that the posterior is conditioned on: source, prefix (also the target before
-            the word) or target (also the whole target). auto is the target for alignments and the
-            source for logits; it is replaced by one of the three when the guide is constructed.
+        condition_on: The text that the posterior is conditioned on: source, prefix (also the target
+            before the word) or target (also the whole target). auto is the target for alignments
+            and the source for logits; it is replaced by one of the three when the guide is
+            constructed.
         of_logits: Options for latent logits only. A subclass lists its own, since it may use an
             option in another way.
         of_text: Options of posteriors that are conditioned on a text: those of alignments, and of

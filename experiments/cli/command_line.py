@@ -61,6 +61,7 @@ class CommandLine:
         trusted: Classes of the reader's own that he has named.
         left_out: Options of files that the program has not.
         given: What the words say, before a recipe or a corpus by its name is replaced.
+        replaced: Options that the program has not, and its own in their place.
     """
 
     options: dict[str, Any]
@@ -68,6 +69,7 @@ class CommandLine:
     trusted: Collection[str] = ()
     left_out: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)
+    replaced: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def words(self) -> dict[str, Any]:
@@ -85,17 +87,21 @@ def presets() -> dict[str, Path]:
     return {path.stem: path for path in PRESETS.glob("*.yaml")}
 
 
-def read_command_line(words: Sequence[str], replaced: Collection[str] = ()) -> CommandLine:
+def read_command_line(
+    words: Sequence[str], replaced: Mapping[str, str] | None = None
+) -> CommandLine:
     """Reads the words and the files that they name.
 
     Args:
         words: The words after the program's name.
-        replaced: Options that the program has not: those of a file are left out.
+        replaced: Options that the program has not, and its own in their place; those of a file are
+            left out.
 
     Raises:
         ValueError: A word is no option, or a file cannot be read.
     """
     given = split_words(words)
+    replaced = replaced or {}
     sources = [*_read_files(given)]
     left_out = [name for _, values in sources for name in replaced if values.pop(name, None)]
     trusted = _trusted_classes(given)
@@ -110,7 +116,7 @@ def read_command_line(words: Sequence[str], replaced: Collection[str] = ()) -> C
         options = merge(_keep_shared(options, expanded), expanded)
     if "latents" not in replaced:
         options = drop_unused(options, sources)
-    return CommandLine(options, sources, trusted, tuple(left_out), given)
+    return CommandLine(options, sources, trusted, tuple(left_out), given, replaced)
 
 
 def _keep_shared(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,9 +185,9 @@ def _trusted_classes(given: dict[str, Any]) -> frozenset[str]:
         name = value.get(CLASS) if isinstance(value, Mapping) else value
         if name is not None and (":" in name or "." in name):
             names.append(str(name))
-    for option in ("recipe", "recipes"):
-        parts = re.split("[+,]", str(given.get(option, "")))
-        names += [part for part in parts if ":" in part or "." in part]
+    recipes = [str(given[name]) for name in ("recipe", "recipes") if name in given]
+    words = re.split(r"[+,]", ",".join(recipes))
+    names += [word.strip() for word in words if ":" in word or "." in word]
     if names:
         find_own_classes()
     return frozenset(split_path("trust", name) for name in names)

@@ -74,12 +74,10 @@ def suggest_option(message: str, options: Collection[str]) -> str:
         message: The message.
         options: The options of the parser.
     """
-    match = re.fullmatch(
-        r"unrecognized arguments: (--?\w[^\s=]*).*|Option '(\w+)' is not accepted", message
-    )
+    match = re.fullmatch(r"unrecognized arguments: (--?\w[^\s=]*).*", message)
     if match is None:
         return message
-    name = match[1] or f"--{match[2]}"
+    name = match[1]
     option = name.lstrip("-").replace("-", "_")
     alias = f"--{OPTION_ALIASES.get(option, '').rpartition('.')[2]}"
     candidates = (

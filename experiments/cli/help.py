@@ -14,7 +14,7 @@ from dataclasses import MISSING, is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from latentheads.experiments.cli.command_line import presets
-from latentheads.options import Option, choices_of, inner_kind, options_of, to_dict
+from latentheads.options import Option, OptionError, choices_of, inner_kind, options_of, to_dict
 from latentheads.runs.latents import LATENTS
 from latentheads.runs.pairs import ClassSpec, own_options
 from latentheads.runs.settings import Settings
@@ -54,7 +54,7 @@ def find_help(given: dict[str, Any], program: type) -> str | None:
         if name == "true":
             return choices_page(table, path)
         if name not in table:
-            raise ValueError(f"{path}.help must be one of {', '.join(table)}; got {name}")
+            raise OptionError(f"{path}.help", f" must be one of {', '.join(table)}; got {name}")
         return class_page(table[name], path)
     return None
 
@@ -82,10 +82,10 @@ def _kind_at(path: str, program: type) -> Any:
         steps = [options_of(inner_kind(each)) for each in kinds if is_dataclass(inner_kind(each))]
         options = {n: o.kind for step in steps for n, o in step.items()} if kind else groups
         if part not in options:
-            raise ValueError(f"{path} is no group of options")
+            raise OptionError(path, " is no group of options")
         kind = options[part]
     if not (is_dataclass(inner_kind(kind)) or choices_of(kind) is not None):
-        raise ValueError(f"{path} is no group of options")
+        raise OptionError(path, " is no group of options")
     return kind
 
 
@@ -111,7 +111,7 @@ def help_page(program: type, everything: bool = False) -> str:
     for name, kind in {**groups, **LATENTS}.items():
         if everything:
             lines += ["", f"{name}: {texts.get(name) or _first_line(inner_kind(kind))}"]
-            lines += _all_of_group(name, kind)
+            lines += _all_of_group(name, kind, set())
         else:
             lines += [] if name != next(iter(groups)) else ["", "groups:"]
             lines.append(_line(f"--{name}.", _names_of_group(name, kind, replaced)))
@@ -127,12 +127,16 @@ def _names_of_group(group: str, kind: Any, replaced: Mapping[str, str]) -> str:
     return ", ".join(n for n in options_of(inner_kind(kind)) if f"{group}.{n}" not in replaced)
 
 
-def _all_of_group(name: str, kind: Any) -> Iterator[str]:
-    """All options of a group."""
+def _all_of_group(name: str, kind: Any, shown: set[str]) -> Iterator[str]:
+    """All options of a group, and below them those of the groups in it that are not shown yet."""
     for choice, known in (choices_of(kind) or {"": inner_kind(kind)}).items():
         if choice:
             yield f"  --{name} {choice}:"
         yield from _option_lines(known, name)
+        for option, inner in _options(known).items():
+            if _is_group(inner.kind) and (path := f"{name}.{option}") not in shown:
+                shown.add(path)
+                yield from _all_of_group(path, inner.kind, shown)
 
 
 def choices_page(table: Mapping[str, type], path: str) -> str:

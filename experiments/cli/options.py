@@ -169,6 +169,8 @@ def _read(kind: type[T], options: Mapping[str, Any], line: CommandLine, prog: st
         return from_dict(kind, options, line.trusted)
     except OptionError as reason:
         source = line.source_of(reason.path) if reason.path else ""
+        if instead := line.replaced.get(reason.path):
+            reason = OptionError(instead, str(reason).removeprefix(reason.path))
         _fail(prog, reason if reason.path else str(reason).removeprefix(": "), source)
     except (ValueError, TypeError) as reason:
         _fail(prog, reason)
@@ -227,7 +229,8 @@ class Parser(argparse.ArgumentParser):
 
     def add_argument(self, *names: str, **options: Any) -> Any:
         """Adds an option; one that is true or false is true where it stands alone."""
-        kind = options.get("type")
+        kind = inner_kind(options.get("type"))
+        options |= {"type": kind} if kind is not None else {}
         if kind is bool:
             options |= {"type": _read_bool, "nargs": "?", "const": True}
         elif get_origin(kind) is Literal:

@@ -59,6 +59,8 @@ def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
     elif others == [ALIGNED]:
         return {"latents": ALIGNED, "guide": first}
     elif len(others) == 1:
+        if first in RECIPES and first not in PRIORS:
+            check_known("selection strategy", others[0], STRATEGIES, f"recipe {name}", ", or gates")
         prior, guide = first, others[0]
     else:
         raise ValueError(f"recipe {name!r} must be RECIPE, GUIDE+{ALIGNED}, or PRIOR+GUIDE")

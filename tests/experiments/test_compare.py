@@ -12,8 +12,10 @@ from unittest import mock
 import pytest
 from scipy import stats
 
-from latentheads.experiments.cli.comparison import Plan, plan_all
+from latentheads.data import Grammar
+from latentheads.experiments.cli.comparison import ComparisonOptions, Plan, plan_all, take_common
 from latentheads.experiments.cli.jobs import RunJob, open_command
+from latentheads.experiments.cli.options import read_program
 from latentheads.runs.settings import Settings
 from tests.experiments.programs import SHORT, TINY, inside, results_of
 
@@ -80,7 +82,7 @@ def test_a_comparison_grows_and_takes_pairs(copied: Path) -> None:
 def test_finished_runs_are_given_no_more_updates(copied: Path) -> None:
     more = inside("compare.py", *WORDS, "--out", str(copied), "--train.steps=4")
     assert more.returncode == 2
-    assert "is a run of 3 updates, and a comparison gives it no more" in more.stderr
+    assert "is a run of 3 steps, and a comparison gives it no more" in more.stderr
 
 
 @pytest.mark.parametrize("words", [["--recipes=coda-cs,cascaded,transformer"], WORDS[:2]])
@@ -165,73 +167,75 @@ def test_a_lone_head_has_no_divergence(tmp_path: Path) -> None:
     assert "JSD" not in done.stdout
 
 
-def test_a_recipe_without_a_law_takes_none_of_its_options_from_a_file(tmp_path: Path) -> None:
-    from latentheads.experiments.cli.comparison import _plan
+def plans_of(out: Path, *words: str) -> list[Plan]:
+    """The runs of a command line."""
+    kind = ComparisonOptions
+    given, line, options = read_program([*words, f"--out={out}"], "compare.py", "", kind)
+    common = take_common(given, line, "compare.py", kind.replaced)
+    return plan_all(common, line, options, out, "compare.py")
 
-    (tmp_path / "some.yaml").write_text(
-        "select: subset\ncandidates: 5\nselect_gradient: score\nfamilies: ''\n"
-    )
-    words = ["--config", str(tmp_path / "some.yaml")]
-    plain = _plan(words, "transformer", 0, tmp_path, "compare.py")[0]
-    assert (plain.selection.strategy, plain.selection.candidates) == ("none", 0)
-    assert plain.training.select_gradient == "straight-through"
-    drawn = _plan(words, "transformer+group", 0, tmp_path, "compare.py")[0]
-    assert (drawn.selection.strategy, drawn.selection.candidates) == ("group", 5)
-    assert drawn.training.select_gradient == "score"
-    done = inside("compare.py", *words, "--recipes=transformer,codda", "--seeds=0")
+
+def test_a_recipe_without_a_selection_takes_none_of_its_options_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text("selection: {candidates: 5, families: ''}\n")
+    words = ["--config", str(tmp_path / "some.yaml"), "--seeds=0"]
+    plain, chosen = plans_of(tmp_path, *words, "--recipes=transformer,transformer+group")
+    assert plain.settings.selection is None
+    selection = chosen.settings.selection
+    assert selection is not None
+    assert (selection.strategy, selection.candidates) == ("group", 5)
+    done = inside("compare.py", *words, "--recipes=transformer,codda")
     assert "unknown recipe 'codda'" in done.stderr
 
 
-def test_a_recipe_and_a_seed_of_a_file_act_on_nothing_and_are_told(tmp_path: Path) -> None:
-    (tmp_path / "some.yaml").write_text("recipe: coda\nseed: 4\n")
+def test_a_recipe_and_a_seed_of_a_file_are_left_out_and_named(tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text("recipe: coda\nseed: 4\ntensorboard: true\n")
     words = ["--recipes=transformer", "--config", str(tmp_path / "some.yaml"), "--seeds=0"]
     words += ["--data", str(tmp_path)]  # which holds no corpus: nothing is trained
     lines = inside("compare.py", *words).stderr.splitlines()
-    assert lines[:2] == [
-        "compare.py: note: recipe or guide of a file acts on nothing here: compare.py takes "
-        "--recipes",
-        "compare.py: note: seed of a file acts on nothing here: compare.py takes --seeds",
+    assert lines[:3] == [
+        "compare.py: note: recipe of a file is left out: compare.py takes --recipes",
+        "compare.py: note: seed of a file is left out: compare.py takes --seeds",
+        "compare.py: note: tensorboard of a file is left out",
     ]
 
 
 def test_the_number_of_blocks_is_of_recipes_of_alignments(tmp_path: Path) -> None:
-    def recipes_of(*recipes: str) -> list[str]:
-        words = ["--alignments.blocks=1", "--alignments.width=4"]
-        plans = plan_all(words, [*recipes], [0], tmp_path, "compare.py")
-        return [plan.settings.recipe for plan in plans]
-
-    assert recipes_of("transformer", "exact+alignments") == ["transformer", "exact+alignments"]
-    mixed = recipes_of("transformer+group", "exact+alignments+group")
-    assert mixed == ["transformer+group", "exact+alignments+group"]
-    assert recipes_of("transformer") == ["tied+alignments"]
+    words = ["--alignments.blocks=1", "--alignments.width=4", "--seeds=0"]
+    recipes = "transformer", "exact+alignments", "exact+alignments+group", "transformer+group"
+    plans = plans_of(tmp_path, *words, f"--recipes={','.join(recipes)}")
+    assert [plan.settings.recipe for plan in plans] == [*recipes]
+    widths = [plan.settings.alignments and plan.settings.alignments.width for plan in plans]
+    assert widths == [None, 4, 4, None]
+    with pytest.raises(ValueError, match="--alignments is latent in none of the recipes transf"):
+        plans_of(tmp_path, *words, "--recipes=transformer")
 
 
 def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from latentheads.experiments.cli.comparison import _plan
-
     own = "guides.cascaded:Cascaded+alignments"
-    settings, options = _plan([], own, 0, tmp_path, "compare.py")
-    assert settings.alignment.blocks == 2
-    assert options.out.endswith("guides.cascaded.Cascaded+alignments-seed0")
+    (plan,) = plans_of(tmp_path, f"--recipes={own}", "--seeds=0")
+    assert plan.settings.alignments is not None
+    assert plan.settings.alignments.blocks == 2
+    assert plan.options.out.endswith("guides.cascaded.Cascaded+alignments-seed0")
     lines = ["from latentheads import Guide", "class Mine(Guide):", "    family = None"]
     (tmp_path / "of_logits.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match="this guide has no posterior of alignments"):
-        _plan([], "of_logits:Mine+alignments", 0, tmp_path, "compare.py")
+    mine = "of_logits:Mine"
+    with pytest.raises(SystemExit):
+        plans_of(tmp_path, f"--recipes={mine}+alignments", "--trust", mine, "--seeds=0")
+    assert "has no posterior of alignments: use --latents logits" in capsys.readouterr().err
 
 
 def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its configuration leaves an option at its default."""
-    from latentheads.experiments.cli.comparison import _plan
-
     lines = ["from latentheads.guides import MeanField", "class Mine(MeanField): pass"]
     (tmp_path / "my_old.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
-    plan = Plan("a", *_plan([], "independent+my_old:Mine", 0, tmp_path, "compare.py"))
+    words = ["--recipes=independent+my_old:Mine", "--seeds=0", "--trust=my_old:Mine"]
+    (plan,) = plans_of(tmp_path, *words)
     plan.folder.mkdir()
     shorter = re.sub("^samples: .*\n", "", plan.settings.to_yaml(), flags=re.MULTILINE)
     (plan.folder / "config.yaml").write_text(shorter)
@@ -241,7 +245,7 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("latentheads.experiments.run.trainer_of", stop)
-    pair = ["--logits.prior=independent", "--guide=my_old:Mine", "--latents=none"]
+    pair = ["--latents=logits", "--logits.prior=independent", "--guide=my_old:Mine"]
     done = inside("run.py", *pair, "--out", str(plan.folder))
     assert (done.returncode, done.stderr) == (130, "run.py: stopped\n")
 
@@ -249,7 +253,7 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--seeds 0,x", "seeds must be whole numbers with commas between, got '0,x'"),
+        ("--seeds 0,x", "--seeds must be a list of whole numbers, got '0,x'"),
         ("--recipes coda,codda --seeds 0", "unknown recipe 'codda'"),
         ("--seeds 0,0", "seeds must differ from each other, got 0,0"),
         ("--seeds=0,00", "seeds must differ from each other, got 0,0"),
@@ -262,10 +266,11 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
             "--recipes coda+group --selection.strategy subset",
             "--selection.strategy stands in a recipe's name: write",
         ),
-        (
-            "--recipes coda,coda+static --selection.candidates=6",
-            "--selection.candidates acts on nothing here: it needs",
-        ),
+        ("--recipes coda --logits.prior tied", "--logits.prior stands in a recipe's name: write"),
+        ("--recipes coda --selection.candidates=6", "--selection is latent in none of the recipes"),
+        ("--recipe coda", "--recipe belongs to run.py: compare.py takes --recipes"),
+        ("--recipes=", "--recipes must be at least one, got none"),
+        ("--recpies coda", "--recpies is no option: did you mean --recipes?"),
         ("--recipes coda --seeds 0 --jobs 0", "jobs must be at least 1, got 0"),
         (
             "--recipes coda --seeds 0 --shard 3/2",
@@ -274,10 +279,6 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
         (
             "--recipes coda --seeds 0 --devices 0 --device cpu",
             "devices are GPUs, and device is cpu: drop one of them",
-        ),
-        (
-            "--recipes coda+group --selection.families=a,b",
-            "--selection.families acts on nothing here: it needs",
         ),
     ],
 )
@@ -331,7 +332,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> dict[int, Exception | None]:
                 raise self.reason
 
     monkeypatch.setattr("latentheads.experiments.cli.comparison.trainer_of", StandIn)
-    monkeypatch.setattr("latentheads.experiments.cli.comparison.make_corpus", lambda *_, **__: None)
+    monkeypatch.setattr(Grammar, "load", lambda *_, **__: None)
     return ends
 
 

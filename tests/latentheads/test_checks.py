@@ -14,13 +14,13 @@ from latentheads.checks import (
     check_number,
     parse_integers,
 )
-from latentheads.data import Data
+from latentheads.data import Grammar, Tasks
 from latentheads.experiments.cli.jobs import make_slots
 from latentheads.experiments.studies.gpu import parts
 from latentheads.models.mixing import parse_mixers
 from latentheads.names import parse_attention_types
 from latentheads.pretrained.addresses import parse_blocks
-from latentheads.runs.settings import Settings, trusted_paths
+from latentheads.runs.settings import DisagreementOptions, trusted_paths
 from latentheads.selection.options import SelectionOptions
 
 
@@ -54,10 +54,9 @@ LANGUAGES = ("de", "en", "fr")
     [
         (lambda text: parse_integers("seeds", text), "0,1"),
         (parse_attention_types, "decoder-self,decoder-cross"),
-        (lambda text: Data("grammar", task="translation", tasks=text).mixture, "velu,mira"),
-        (lambda text: Settings(disagreement=text).disagreement_term, "position,output"),
+        (lambda text: Grammar(tasks=Tasks(text)).mixture, "velu,mira"),
+        (lambda text: DisagreementOptions(text).term, "position,output"),
         (trusted_paths, "mine:One,mine:Two"),
-        (lambda text: named_classes(["--trust", text]), "mine:One,mine:Two"),
         (lambda text: parse_blocks(text, BLOCKS), "decoder-self,decoder-cross"),
         (
             lambda text: SelectionOptions("static", families=text).selector(

@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import io
-import re
 from collections import Counter
-from contextlib import redirect_stdout
 from importlib import import_module
 from typing import Any
 
 import pytest
 
-from latentheads.experiments.cli import main
-from latentheads.experiments.cli.groups import RUN_GROUPS, arrange_options
+from latentheads.experiments.cli.groups import arrange_options
+from latentheads.experiments.cli.main import PROGRAMS
 from latentheads.experiments.studies.benchmarks.option_groups import BENCH_GROUPS
 from tests.experiments.programs import STUDIES, inside, module_of
 
 PROGRAMS = [*main.PROGRAMS, *sorted(STUDIES)]
 TRAINING = ("run", "compare", "sweep")
+"""Programs whose options are classes: see test_help.py."""
+
+READERS = [name for name in PROGRAMS if name not in TRAINING]
 
 
 def own_groups(name: str) -> dict[str, list[str]]:
     """The groups of a program's own, with what of its options is in each."""
-    program = import_module(module_of(name))
-    if name in TRAINING:
-        from latentheads.experiments.cli.options import make_parser
-
-        extend = None if name == "run" else program.extend
-        parser, _ = make_parser(f"{name}.py", program.DESCRIPTION, extend)
-        with pytest.raises(SystemExit), redirect_stdout(io.StringIO()):
-            parser.parse_args(["--help"])  # some options are there from then on alone
-    else:
-        parser = program.make_parser()
+    parser = import_module(module_of(name)).make_parser()
     parser.format_help()
     shown = {group.title: group._group_actions for group in parser._action_groups}
     return {title: [each.dest for each in found] for title, found in shown.items() if found}
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", READERS)
 def test_every_option_stands_in_one_group(name: str) -> None:
     groups = own_groups(name)
     positional = [groups.pop(title) for title in list(groups) if title == "positional arguments"]
@@ -48,18 +39,13 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     counts = Counter(option for found in groups.values() for option in found)
     assert set(counts.values()) == {1}
     assert "help" in counts
-    if name == "run":
-        first = next(iter(groups))
-        assert first == "most used"
-        assert len(groups[first]) == 12
 
 
 def test_no_group_names_an_option_that_is_none() -> None:
     known: set[str] = set()
-    for name in PROGRAMS:
+    for name in READERS:
         known.update(*own_groups(name).values())
-    for groups in (RUN_GROUPS, BENCH_GROUPS):
-        assert {option for found in groups.values() for option in found} <= known
+    assert {option for found in BENCH_GROUPS.values() for option in found} <= known
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -74,17 +60,6 @@ def test_help_begins_with_what_a_program_does_in_one_line(name: str) -> None:
     assert f"python {folder}/{name}.py" in done.stdout
     assert "(type:" not in done.stdout
     assert "default: null" not in done.stdout
-
-
-@pytest.mark.parametrize(("name", "one"), [("compare", {"head_numbers"}), ("sweep", {"heads"})])
-def test_help_of_many_runs_shows_no_option_of_a_single_one(name: str, one: set[str]) -> None:
-    said = inside(f"{name}.py", "--help").stdout
-    shown = set(re.findall(r"^  --([\w.]+)", said, re.MULTILINE))
-    single = {"recipe", "guide", "prior", "seed", "select", "tensorboard"}
-    assert not shown & (single | one)
-    assert shown >= {"recipes", "seeds", *({"heads", "head_numbers"} - one)}
-    assert f"(default: runs/{name})" in said
-    assert "runs/RECIPE-seedSEED" not in said
 
 
 def test_an_option_of_no_group_stays_where_it_is() -> None:

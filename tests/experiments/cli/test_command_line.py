@@ -1,0 +1,151 @@
+"""The words of a command line, files and presets as nested values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from latentheads.experiments.cli.command_line import (
+    name_data,
+    presets,
+    read_command_line,
+    split_words,
+)
+from latentheads.values import Flag
+
+
+@pytest.mark.parametrize(
+    ("words", "nested"),
+    [
+        ("--seed 3", {"seed": "3"}),
+        ("--seed=3 --seed 4", {"seed": "4"}),
+        ("--train.steps=3 --train.tokens 9", {"train": {"steps": "3", "tokens": "9"}}),
+        ("--data pairs --data.folder F", {"data": {"class": "pairs", "folder": "F"}}),
+        ("--data.folder F --data pairs", {"data": {"class": "pairs", "folder": "F"}}),
+        ("--loss marginal", {"train": {"loss": "marginal"}}),
+        ("--out=", {"out": ""}),
+        ("--seed -1", {"seed": "-1"}),
+    ],
+)
+def test_words_are_nested_values(words: str, nested: dict[str, Any]) -> None:
+    assert split_words(words.split()) == nested
+
+
+def test_an_option_that_stands_alone_is_true() -> None:
+    given = split_words(["--verbose", "--seed", "3", "--overwrite"])
+    assert given == {"verbose": "true", "seed": "3", "overwrite": "true"}
+    assert isinstance(given["verbose"], Flag)
+
+
+@pytest.mark.parametrize("word", ["foo", "-x", "--", "--=3", "---x"])
+def test_a_word_that_is_no_option_is_named(word: str) -> None:
+    with pytest.raises(ValueError, match=r"^unrecognized argument .*: an option begins with --$"):
+        split_words([word])
+
+
+def test_words_lie_above_a_file_and_a_file_above_a_preset(tmp_path: Path) -> None:
+    config = tmp_path / "some.yaml"
+    config.write_text("train: {steps: 7, tokens: 5}\nnetwork: {width: 12}\n")
+    words = ["--preset", "grammar", "--config", str(config), "--train.steps", "9"]
+    line = read_command_line(words)
+    assert line.options["train"] == {**line.options["train"], "steps": "9", "tokens": 5}
+    assert line.options["network"]["width"] == 12
+    assert [name for name, _ in line.sources] == ["preset grammar", str(config), ""]
+    found = {path: line.source_of(path) for path in ("train.steps", "train.tokens", "train.keep")}
+    assert found == {"train.steps": "", "train.tokens": str(config), "train.keep": ""}
+    assert line.words == {"train": {"steps": "9"}}
+
+
+def test_a_recipe_and_what_a_program_has_not_are_replaced(tmp_path: Path) -> None:
+    config = tmp_path / "some.yaml"
+    config.write_text("recipe: coda\nseed: 3\nselection: {candidates: 5}\n")
+    line = read_command_line(["--config", str(config)])
+    assert "recipe" not in line.options
+    assert (line.options["latents"], line.options["guide"]) == ("logits", "tied")
+    assert "selection" not in line.options, "it is not latent here, and of a file"
+    line = read_command_line(
+        ["--config", str(config)], {"recipe": "recipes", "latents": "recipes", "seed": ""}
+    )
+    assert line.options == {"selection": {"candidates": 5}}
+    assert line.left_out == ("recipe", "seed")
+
+
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [
+        ("train.txt", {"class": "running-text"}),
+        ("train.txt.gz", {"class": "running-text"}),
+        ("train.tsv", {"class": "speech"}),
+        ("train.en", {"class": "pairs"}),
+    ],
+)
+def test_a_folder_stands_for_the_data_that_it_holds(
+    file: str, options: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / file).touch()
+    assert name_data(str(tmp_path)) == {**options, "folder": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("grammar-text", {"class": "grammar-text"}),
+        ("GrammarText", {"class": "GrammarText"}),
+        ("python_docs", {"class": "python_docs"}),
+        ("multi30k", {"class": "hub", "corpus": "multi30k"}),
+        ("wikitext-2", {"class": "hub-text", "corpus": "wikitext-2"}),
+    ],
+)
+def test_a_corpus_is_known_by_its_name(name: str, options: dict[str, str]) -> None:
+    assert name_data(name) == options
+
+
+def test_options_of_data_stay_where_another_class_has_them_too(tmp_path: Path) -> None:
+    (tmp_path / "train.en").touch()
+    words = ["--preset", "multi30k", "--data", str(tmp_path), "--data.test_name", "old"]
+    data = read_command_line(words).options["data"]
+    assert (data["class"], data["folder"], data["test_name"]) == ("pairs", str(tmp_path), "old")
+    assert (data["source"], data["target"], data["joint"]) == ("en", "de", True)
+    assert "corpus" not in data
+
+
+def test_classes_that_the_words_name_are_trusted_and_those_of_a_file_are_not(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "some.yaml"
+    config.write_text("guide: theirs:Guide\n")
+    for words in (["--trust", "m:C, n:D"], ["--trust=m.C,n.D"]):
+        line = read_command_line([*words, "--config", str(config)])
+        assert line.trusted == {"m:C", "n:D"}
+    words = ["--guide=mine:Guide", "--latents", "logits", "--logits.prior", "mine:Prior"]
+    assert read_command_line(words).trusted == {"mine:Guide", "mine:Prior"}
+    for option in ("--recipe", "--recipes"):
+        assert read_command_line([option, "mine.Prior+tied"]).trusted == {"mine:Prior"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (": : [", "not YAML"),
+        ("", "some.yaml must name options with their values, got"),
+        ("- recipe: coda", "must name options with their values, got [{'recipe': 'coda'}]"),
+        ("preset: pydoc", "preset belongs on the command line"),
+        ("trust: a:B", "trust belongs on the command line"),
+        ("recipe: coda\nguide: cascaded", "recipe coda sets prior and guide: drop guide, or recip"),
+        ("recipe: codda", "unknown recipe 'codda'"),
+        ("data: pears", "some.yaml: data must be one of grammar, "),
+        ("a: &a [*a]", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_none_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text(text)
+    with pytest.raises(ValueError) as refused:
+        read_command_line(["--config", str(tmp_path / "some.yaml")])
+    assert message in str(refused.value)
+
+
+def test_presets_are_those_that_ship() -> None:
+    assert {"multi30k", "grammar", "wikitext2-small"} <= set(presets())
+    assert all(path.is_file() for path in presets().values())

@@ -1,0 +1,131 @@
+"""Help of the programs that train: short, complete, and of one class where it is asked for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from latentheads.data import DATA
+from latentheads.experiments.cli.help import (
+    choices_page,
+    class_page,
+    find_help,
+    help_page,
+    texts_of,
+)
+from latentheads.experiments.cli.options import RunOptions
+from latentheads.guides import GUIDES
+from latentheads.models import PRIORS
+from latentheads.options import choices_of, flatten, options_of
+from latentheads.runs.latents import LATENTS
+from latentheads.runs.pairs import own_options
+from latentheads.runs.settings import Settings
+from tests.experiments.programs import inside
+
+MOST_LINES = 60
+MARKS = ("``", "\\", ":math:", ":class:", "(type:", "default: null")
+
+
+def test_the_help_of_a_run_fits_on_a_screen() -> None:
+    done = inside("run.py", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) <= MOST_LINES
+    assert max(map(len, done.stdout.splitlines())) <= 99
+    assert done.stdout == inside("run.py", "-h", "--seed", "3").stdout
+
+
+def test_it_names_every_option_and_every_group() -> None:
+    page = help_page(RunOptions)
+    shown = {name.rstrip(".") for name in re.findall(r"^  --([\w.]+)", page, re.MULTILINE)}
+    assert shown >= {*options_of(RunOptions), *options_of(Settings), *LATENTS, "recipe", "preset"}
+    for name, option in options_of(Settings).items():
+        if choices_of(option.kind):
+            assert f"--{name}. " in page
+    for kind in LATENTS.values():
+        assert ", ".join(options_of(kind)) in " ".join(page.split())
+
+
+def test_help_of_all_holds_every_option_of_every_group() -> None:
+    page = help_page(RunOptions, everything=True)
+    names = [
+        name
+        for name in flatten(Settings().to_options())
+        if not name.endswith(("class", "disagreement"))
+    ]
+    for name in (each for each in names if not each.endswith(("class", "disagreement"))):
+        assert f"--{name} " in page, name
+    for name, kind in DATA.items():
+        assert f"--data {name}:" in page
+        assert all(f"--data.{option} " in page for option in options_of(kind))
+    assert page == find_help({"help": "all"}, RunOptions)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help=all",
+        *(f"--guide.help={name}" for name in GUIDES),
+        *(f"--logits.prior.help={name}" for name in PRIORS),
+        *(f"--data.help={name}" for name in DATA),
+        "--data.tasks.help",
+        "--train.help",
+        "--train.optimizer.help=nag",
+        *(f"--{name}.help" for name in LATENTS),
+    ],
+)
+def test_help_is_plain_text(words: str) -> None:
+    done = inside("run.py", words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(("usage: ", words[2:].partition(".help")[0]))
+    assert not {mark for mark in MARKS if mark in done.stdout}
+
+
+def test_a_page_of_a_class_says_what_each_option_does() -> None:
+    page = class_page(DATA["pairs"], "data")
+    assert page.startswith("data: Pairs of texts from a folder")
+    assert all(f"--data.{name} " in page for name in options_of(DATA["pairs"]))
+
+
+@pytest.mark.parametrize("kind", [Settings, *DATA.values(), *LATENTS.values()])
+def test_every_option_says_what_it_does(kind: type) -> None:
+    assert [name for name in options_of(kind) if not texts_of(kind).get(name)] == []
+
+
+@pytest.mark.parametrize("kind", [*GUIDES.values(), *PRIORS.values()])
+def test_so_does_every_option_of_a_guide_or_a_prior(kind: type) -> None:
+    assert [each.name for each in own_options(kind) if not texts_of(kind).get(each.name)] == []
+
+
+def test_without_a_name_the_classes_are_listed() -> None:
+    page = find_help({"data": {"help": "true"}}, RunOptions)
+    assert page == choices_page(DATA, "data")
+    assert [line.split()[0] for line in page.splitlines()[1:-1] if line[2] != " "] == [*DATA]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--data.help=pears", "data.help must be one of grammar, grammar-text, "),
+        ("--foo.help", "foo is no group of options"),
+        ("--seed.help", "seed is no group of options"),
+        ("--train.foo.help", "train.foo is no group of options"),
+    ],
+)
+def test_help_of_what_is_no_group_costs_one_line(words: str, message: str) -> None:
+    done = inside("run.py", words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"run.py: error: --{message}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "own"), [("compare", "seeds"), ("sweep", "head_numbers")])
+def test_help_of_many_runs_shows_no_option_of_a_single_one(name: str, own: str) -> None:
+    said = inside(f"{name}.py", "--help").stdout
+    shown = set(re.findall(r"^  --([\w.]+)", said, re.MULTILINE))
+    single = {"recipe", "guide.", "latents", "seed", "tensorboard", "verbose"}
+    assert not shown & single
+    assert shown >= {"recipes", own, "network.", "logits."}
+    assert f"(default: runs/{name})" in said
+    assert "runs/RECIPE-seedSEED" not in said
+    assert (" feed_forward, heads, layers" in said) == (name == "compare")
