@@ -63,7 +63,7 @@ corpus
 # ## Two runs
 #
 # One model draws the logits of all its attention heads (`coda-cs`: scores plus noise). The other
-# has heads without noise, and one head of alignments above the decoder that is drawn.
+# has heads without noise, and one latent alignment head above the decoder that is drawn.
 
 # %%
 plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}
