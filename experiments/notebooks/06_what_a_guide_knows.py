@@ -37,7 +37,7 @@ STEPS, GUIDE_STEPS = (2, 2) if SMOKE else (200, 120)
 SIZES = {"width": 8 if SMOKE else 32, "feed_forward": 8 if SMOKE else 64, "layers": 1}
 SEEDS = range(2 if SMOKE else 3)
 
-corpus = lh.grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT)
+corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
 
 # %% [markdown]
 # ## A loop of one's own
