@@ -216,7 +216,7 @@ lh.plot.kl_history(runs["free"])
 
 # %% [markdown]
 # Note the scale: the KL of the upper blocks falls by four orders of magnitude and more. That is no
-# failure of the optimiser: what the guide may add to the scores is not worth its price. (In the
+# failure of the optimizer: what the guide may add to the scores is not worth its KL. (In the
 # first block of a chain there is nothing below to trust; it pays for its scale alone.)
 #
 # *Free bits* charge nothing for what a site's KL has below 0.02 nats a target token. They take the

@@ -190,7 +190,7 @@ pd.DataFrame(
 
 # %%
 columns = ["sentences", "elbo", "truth", "bleu"]
-tasks = {name: each.to_json() for name, each in run.results.tasks.items()}
+tasks = {name: dict(scores) for name, scores in run.results.tasks.items()}
 pd.DataFrame(tasks, index=columns).T
 
 # %% [markdown]

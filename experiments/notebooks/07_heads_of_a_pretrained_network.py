@@ -116,7 +116,7 @@ rows, scales = [], {}
 for price in PRICES:
     guide = NoisyHeads(model)
     options = {"steps": FEW, "warmup_steps": 1, "report_every": FEW, "learning_rate": 0.1}
-    options["optimiser"] = "adam"
+    options["optimizer"] = "adamw"
     fitted = lh.fit(model, guide, train, valid, max_kl_weight=price, quiet=True, **options)
     report, scales[price] = fitted.report, torch.stack([*guide.scales().values()])
     rows.append({"price": price, "bound": report.elbo, "log-likelihood": report.log_likelihood})
