@@ -14,7 +14,7 @@
 #
 # ```bash
 # python experiments/run.py --recipe coda --verbose --out runs/coda
-# python experiments/analyse.py runs/coda --decode.draws 8
+# python experiments/analyse.py runs/coda --draws 8
 # ```
 
 # %%
@@ -47,7 +47,7 @@ SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, 
 # noise. The guide `Tied` answers with the prior itself.
 
 # %%
-corpus = lh.grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT)
+corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
 model = Translation.of(corpus, prior="cascaded", layers=2, **SIZES)
 guide = Tied(model)
 corpus

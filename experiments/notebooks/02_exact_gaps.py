@@ -13,7 +13,8 @@
 #
 # ```bash
 # python experiments/run.py --guide exact --out runs/exact
-# python experiments/run.py --guide cascaded --train_only guide --start runs/exact --out runs/cascaded
+# python experiments/run.py --guide cascaded --train_only guide --start runs/exact \
+#     --out runs/cascaded
 # python experiments/analyse.py runs/cascaded
 # ```
 
@@ -44,7 +45,7 @@ K = [1, 2] if SMOKE else [1, 4, 16, 64, 256]
 # the model.
 
 # %%
-corpus = lh.grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT)
+corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
 corpus
 
 # %%

@@ -13,9 +13,12 @@
 # **The same from the command line**, with the classes below in a file `my_guides.py`:
 #
 # ```bash
-# python experiments/run.py --guide my_guides:DampedGuide --guide.start 0.3 --out runs/damped
-# python experiments/run.py --guide my_guides:DampedGuide --guide.start 0.3 --train.free_bits 0.02
-# python experiments/run.py --logits.prior my_guides:DampedPrior --guide tied --out runs/damped-prior
+# python experiments/run.py --latents logits --guide my_guides:DampedGuide --guide.start 0.3 \
+#     --out runs/damped
+# python experiments/run.py --latents logits --guide my_guides:DampedGuide --guide.start 0.3 \
+#     --train.free_bits 0.02
+# python experiments/run.py --latents logits --logits.prior my_guides:DampedPrior --guide tied \
+#     --out runs/damped-prior
 # ```
 
 # %%
@@ -79,7 +82,7 @@ class DampedGuide(Guide):
 # Model and guide are Pyro's: `SVI`, `Trace_ELBO` and any `pyro.optim` take them as they are.
 
 # %%
-corpus = lh.grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT)
+corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
 model = Translation.of(corpus, prior="independent", layers=2, **SIZES)
 guide = DampedGuide(model)
 svi = SVI(model, guide, pyro.optim.Adam({"lr": 3e-3}), Trace_ELBO())
@@ -213,7 +216,7 @@ lh.plot.kl_history(runs["free"])
 
 # %% [markdown]
 # Note the scale: the KL of the upper blocks falls by four orders of magnitude and more. That is no
-# failure of the optimiser: what the guide may add to the scores is not worth its price. (In the
+# failure of the optimizer: what the guide may add to the scores is not worth its KL. (In the
 # first block of a chain there is nothing below to trust; it pays for its scale alone.)
 #
 # *Free bits* charge nothing for what a site's KL has below 0.02 nats a target token. They take the
@@ -285,7 +288,7 @@ pd.DataFrame(
 #
 # * One seed, a small network, a few hundred updates. With three seeds and 3,000 updates guides that
 #   read the source alone end at their prior too: `experiments/results/grammar-velu`.
-# * `DampedGuide` is of logits. A guide of alignments is made by its options (`condition_on`, the form) or
-#   by overriding `get_posterior`; see `docs/alignments.md`.
+# * `DampedGuide` is a guide of logits. A guide of alignments is made by its options
+#   (`condition_on`, the form) or by overriding `get_posterior`; see `docs/guides.md`.
 # * A class that is defined in a notebook is `__main__:DampedGuide` to a run folder. Put it in a
 #   file before the programs are to read the run.

@@ -14,12 +14,12 @@
 # ```bash
 # python experiments/run.py --recipe transformer --train.optimizer adamw \
 #     --train.learning_rate 3e-3 --train.warmup_steps 200 --train.steps 400 --out runs/plain
-# python experiments/run.py --recipe transformer --start runs/plain --gates all --gates.heads 8 \
-#     --gates.start 2.5 --train.optimizer adamw --train.learning_rate 1e-3 \
-#     --train.warmup_steps 50 --train.steps 500 --out runs/gated
+# python experiments/run.py --latents gates --gates.heads 8 --gates.start 2.5 --start runs/plain \
+#     --train.optimizer adamw --train.learning_rate 1e-3 --train.warmup_steps 50 \
+#     --train.steps 500 --out runs/gated
 # python experiments/prune.py runs/gated --by gates
 # python experiments/prune.py runs/plain --keep_heads 20,16,12,8
-# python experiments/run.py --data.tasks.names velu,tamir,korin --recipe transformer+subset \
+# python experiments/run.py --data.tasks velu,tamir,korin --recipe transformer+subset \
 #     --selection.blocks decoder-self --train.optimizer adamw --train.learning_rate 5e-3 \
 #     --train.warmup_steps 200 --train.steps 650 --out runs/three
 # ```
@@ -44,31 +44,35 @@ HEADS = 6 * SIZES["heads"]
 # %% [markdown]
 # ## Gates
 #
-# `lh.Settings.from_options` takes the words of the command line. A plain Transformer is trained
-# first, and then again with a Hard Concrete gate on each of its heads. A Lagrangian moves the price
-# of an open gate until a third of them stay open.
+# `lh.Settings.from_options` takes the options of the command line, nested by their groups. A plain
+# Transformer is trained first, and then again with a Hard Concrete gate on each of its heads. A
+# Lagrangian moves the L0 penalty of an open gate until a third of them stay open.
 
 # %%
-common = {
-    "recipe": "transformer",
-    "language": "velu",
-    "sentences": 64 if SMOKE else 4000,
-    "held_out": 8 if SMOKE else 200,
+data = {"sentences": 64 if SMOKE else 4000, "held_out": 8 if SMOKE else 200}
+train = {
     "tokens": 512,
     "report_every": 200,
-    "samples": 1,
     "optimizer": "adamw",
     "learning_rate": 3e-3,
     "warmup_steps": 200,
-    **SIZES,
 }
-plain = lh.Settings.from_options({**common, "steps": STEPS})
+common = {"recipe": "transformer", "data": data, "network": SIZES, "samples": 1}
+plain = lh.Settings.from_options({**common, "train": {**train, "steps": STEPS}})
 lh.Trainer.of(plain, out="runs/plain", quiet=True).fit()
 
 # %%
-gates = {"gates": "all", "gate_heads": HEADS // 3, "gate_start": 2.5, "gate_rate": 2e-4}
-more = {"start": "runs/plain", "steps": GATED, "learning_rate": 1e-3, "warmup_steps": 50}
-gated = lh.Settings.from_options({**common, **gates, **more})
+gates = {"heads": HEADS // 3, "start": 2.5, "rate": 2e-4}
+more = {"steps": GATED, "learning_rate": 1e-3, "warmup_steps": 50}
+gated = lh.Settings.from_options(
+    {
+        **common,
+        "latents": "gates",
+        "gates": gates,
+        "start": "runs/plain",
+        "train": {**train, **more},
+    }
+)
 lh.Trainer.of(gated, out="runs/gated", quiet=True).fit()
 
 # %% [markdown]
@@ -163,12 +167,11 @@ figure
 # %%
 three = lh.Settings.from_options(
     {
-        **{name: value for name, value in common.items() if name not in ("recipe", "language")},
+        **common,
         "recipe": "transformer+subset",
-        "tasks": "velu,tamir,korin",
-        "select_chains": "decoder-self",
-        "steps": CHOOSING,
-        "learning_rate": 5e-3,
+        "selection": {"blocks": "decoder-self"},
+        "data": {**data, "tasks": "velu,tamir,korin"},
+        "train": {**train, "steps": CHOOSING, "learning_rate": 5e-3},
     }
 )
 lh.Trainer.of(three, out="runs/three", quiet=True).fit()

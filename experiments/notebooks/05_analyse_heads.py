@@ -13,11 +13,12 @@
 # **The same from the command line:**
 #
 # ```bash
-# python experiments/run.py --data text --data.source en --data.target velu --data.vocab_size 1000 --recipe coda-cs \
-#     --out runs/coda-cs
-# python experiments/run.py --data text --data.source en --data.target velu --data.vocab_size 1000 --guide cascaded \
-#     --alignments.blocks 1 --loss marginal --out runs/aligned
-# python experiments/analyse.py runs/coda-cs runs/aligned --decode.draws 8
+# python experiments/run.py --data pairs --data.folder text --data.source en --data.target velu \
+#     --data.vocab_size 1000 --recipe coda-cs --out runs/coda-cs
+# python experiments/run.py --data pairs --data.folder text --data.source en --data.target velu \
+#     --data.vocab_size 1000 --guide cascaded --alignments.blocks 1 --loss marginal \
+#     --out runs/aligned
+# python experiments/analyse.py runs/coda-cs runs/aligned --draws 8
 # python experiments/translate.py runs/aligned --alignments links.txt < text/test.en > test.velu
 # ```
 
@@ -48,7 +49,7 @@ SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, 
 # the two languages: nothing below knows the difference, but that gold links are not known then.
 
 # %%
-grammar = lh.grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT)
+grammar = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
 folder = Path("text")
 folder.mkdir(exist_ok=True)
 for name in ("train", "valid", "test"):
@@ -56,14 +57,14 @@ for name in ("train", "valid", "test"):
     (folder / f"{name}.en").write_text("\n".join(grammar.source_texts(part)) + "\n")
     (folder / f"{name}.velu").write_text("\n".join(part.references) + "\n")
 
-corpus = lh.folder_pairs(folder, source="en", target="velu", types=1000)
+corpus = lh.data.Pairs(str(folder), source="en", target="velu", vocab_size=1000).load()
 corpus
 
 # %% [markdown]
 # ## Two runs
 #
 # One model draws the logits of all its attention heads (`coda-cs`: scores plus noise). The other
-# has heads without noise, and one head of alignments above the decoder that is drawn.
+# has heads without noise, and one latent alignment head above the decoder that is drawn.
 
 # %%
 plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}

@@ -37,13 +37,13 @@ STEPS, GUIDE_STEPS = (2, 2) if SMOKE else (200, 120)
 SIZES = {"width": 8 if SMOKE else 32, "feed_forward": 8 if SMOKE else 64, "layers": 1}
 SEEDS = range(2 if SMOKE else 3)
 
-corpus = lh.grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT)
+corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
 
 # %% [markdown]
 # ## A loop of one's own
 #
 # `Head_ELBO` is Pyro's `Trace_ELBO` for models with heads. Called with a model and its guide it is
-# a module whose output is a loss, so any torch optimiser will do.
+# a module whose output is a loss, so any torch optimizer will do.
 
 
 # %%
@@ -51,19 +51,19 @@ def train(guide: lh.ModelGuide, steps: int, seed: int, rate: float = 8e-3) -> No
     """Trains a guide, and its model too unless that is frozen."""
     both = (*guide.model.parameters(), *guide.parameters())
     parameters = [each for each in both if each.requires_grad]
-    optimiser = torch.optim.Adam(parameters, lr=rate, betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(parameters, lr=rate, betas=(0.9, 0.98))
     warm = max(1, steps // 8)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: min((step + 1) / warm, max(0, steps - step) / (steps - warm))
+        optimizer, lambda step: min((step + 1) / warm, max(0, steps - step) / (steps - warm))
     )
     elbo = lh.Head_ELBO(analytic=True)(guide.model.train(), guide.train())
     epochs = (lh.batches(corpus.train, 512, seed, epoch) for epoch in itertools.count())
     for batch in itertools.islice(itertools.chain.from_iterable(epochs), steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = elbo(batch) / batch.size  # nats a sentence: the plate scales to the corpus
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
 
 

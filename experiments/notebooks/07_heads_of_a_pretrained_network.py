@@ -37,7 +37,7 @@ SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a mome
 LINES, HELD_OUT, STEPS, FEW, DRAWS = (8, 3, 1, 1, 1) if SMOKE else (0, 100, 390, 60, 3)
 LAYERS, HEADS, WIDTH = (1, 2, 4) if SMOKE else (3, 4, 96)
 
-corpus = lh.python_docs(block=0, minimum=3, first=LINES)
+corpus = lh.data.PythonDocs(block=0, min_count=3, max_train_samples=LINES).load()
 config = transformers.GPT2Config(
     vocab_size=len(corpus.target),
     n_embd=WIDTH,
@@ -116,7 +116,7 @@ rows, scales = [], {}
 for price in PRICES:
     guide = NoisyHeads(model)
     options = {"steps": FEW, "warmup_steps": 1, "report_every": FEW, "learning_rate": 0.1}
-    options["optimiser"] = "adam"
+    options["optimizer"] = "adamw"
     fitted = lh.fit(model, guide, train, valid, max_kl_weight=price, quiet=True, **options)
     report, scales[price] = fitted.report, torch.stack([*guide.scales().values()])
     rows.append({"price": price, "bound": report.elbo, "log-likelihood": report.log_likelihood})

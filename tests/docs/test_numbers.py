@@ -202,7 +202,7 @@ TWICE_AS_LONG = {
         ("transformer-long-seed0", "transformer-beside-seed0"),
         *((f"transformer-long-seed{seed}", f"transformer-seed{seed}") for seed in (1, 2)),
     ],
-    "one head of alignments, exact, three seeds": [
+    "one latent alignment head, exact, three seeds": [
         (f"exact-smoothed-long-seed{seed}", f"exact-smoothed-seed{seed}") for seed in (0, 1, 2)
     ],
 }

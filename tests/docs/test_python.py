@@ -149,7 +149,7 @@ def test_the_amortised_guide_reads_the_states_of_queries() -> None:
 
 def test_links_of_a_run_are_scored() -> None:
     script, _ = snippets("docs/alignments.md")
-    corpus = lh.grammar(language="velu", sentences=60, held_out=5)
+    corpus = lh.data.Grammar(language="velu", sentences=60, held_out=5).load()
     options = AlignmentOptions(blocks=1, prior="independent", width=4)
     sizes = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
     model = Translation.of(corpus, latent=(), alignments=options, **sizes)
