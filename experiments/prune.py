@@ -199,7 +199,7 @@ def _check_run(run: Run, options: Options, gate_distributions: GateDistributions
     if not options.keep_heads and not count_closed(gate_distributions, attention_types):
         raise ValueError(
             f"{run.path} has no closed gate, so there is nothing to remove: train it with a larger "
-            "--gate_penalty or with --gate_heads, or give --keep_heads"
+            "--gates.penalty or with --gates.heads, or give --keep_heads"
         )
 
 

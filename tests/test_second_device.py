@@ -35,7 +35,7 @@ from latentheads.selection.hard_gates import GateController, Gating
 from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine
-from latentheads.training.options import Training
+from latentheads.training.options import make_training
 from tests.crossing import in_turn, pairwise
 from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
 from tests.latentheads.training.engines import part
@@ -268,7 +268,7 @@ def make_engine(device: str, **options: Any) -> Engine:
     if "precision" in options:  # half of float64 is refused
         model, guide = model.float(), guide.float()
     plan: dict[str, Any] = {"tokens": 29, "warmup_steps": 2, **options}
-    return Engine(model.to(device), guide, part(), Training(**plan), seed=5)
+    return Engine(model.to(device), guide, part(), make_training(plan), seed=5)
 
 
 def update(engine: Engine, number: int) -> list[Tensor]:
@@ -283,8 +283,8 @@ def update(engine: Engine, number: int) -> list[Tensor]:
     "options",
     [
         {"kl": "sampled", "accumulate": 2},
-        {"optimiser": "nag"},
-        {"optimiser": "muon"},
+        {"optimizer": "nag"},
+        {"optimizer": "muon"},
         {"precision": "fp16"},
     ],
     ids=str,

@@ -247,7 +247,7 @@ def _gate_rows(gates: Mapping[str, Any] | None) -> list[Row]:
     ]
     if gates["wanted"] is not None:
         missed = abs(gates["open"] - gates["wanted"])
-        label = f"  wanted by --gate_heads{f', missed by {missed}' if missed else ''}"
+        label = f"  wanted by --gates.heads{f', missed by {missed}' if missed else ''}"
         rows.append((label, "", str(gates["wanted"])))
     return rows
 

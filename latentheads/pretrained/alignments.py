@@ -321,10 +321,10 @@ def make_aligned(
     Raises:
         ValueError: The network cannot have alignments.
     """
-    decoder_only = not network.config.is_encoder_decoder
-    settled_options = None if options is None else options.with_default_blocks(decoder_only)
-    if settled_options is None or not settled_options.blocks:
+    if options is None:
         return None
+    decoder_only = not network.config.is_encoder_decoder
+    settled_options = options.with_default_blocks(decoder_only)
     network_name = type(network).__name__
     if not isinstance(label_likelihood, NextToken | TargetToken):
         raise ValueError(

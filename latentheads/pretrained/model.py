@@ -421,7 +421,7 @@ def latent(
     if not isinstance(blocks, str):
         raise ValueError(f"blocks must be a word, as all, 3-5 or decoder-cross, got {blocks!r}")
     if prior is None:
-        prior = "independent" if alignments is None or not alignments.blocks else "delta"
+        prior = "independent" if alignments is None else "delta"
     family = make_prior(prior) if isinstance(prior, str) else prior
     if not callable(family):
         raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")

@@ -48,6 +48,10 @@ class GateOptions(LatentOptions):
         convert_fields(self)
         parse_attention_types(self.blocks)
         check_least(vars(self), penalty=0.0, heads=0, rate=0.0)
+        if not 0 < self.open < 1:
+            raise ValueError(f"open must lie between 0 and 1, got {self.open}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be positive, got {self.temperature}")
 
     selects_heads: ClassVar[bool] = True
     needs_closed_form: ClassVar[bool] = True
@@ -105,7 +109,10 @@ class GateOptions(LatentOptions):
         model.pressure.value.fill_(self.penalty * tokens)
         if not self.heads:
             return None
-        return GateController(model, guide, self.heads, steps, self.rate, tokens)
+        try:
+            return GateController(model, guide, self.heads, steps, self.rate, tokens)
+        except ValueError as reason:
+            raise ValueError(str(reason).replace("gate_heads", "gates.heads")) from reason
 
     @torch.no_grad()
     def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:

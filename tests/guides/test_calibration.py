@@ -94,7 +94,7 @@ def batch_of(rows: Tensor) -> Batch:
 @torch.no_grad()
 def go_through(shape: str, model: Any, guide: Any) -> Cases:
     """One pass over all cases: every target stands there with every alignment."""
-    rows, heads = targets(shape), SHAPES[shape].heads
+    rows, heads = targets(shape), SHAPES[shape].total_heads
     all_places = product(range(len(SOURCE)), repeat=rows.shape[1] * heads)
     places = torch.tensor(list(all_places)).view(-1, rows.shape[1], heads)
     number = len(rows), len(places)

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from latentheads.corpora.data import Data
-from latentheads.corpora.from_options import make_corpus
 from torch import Tensor
 
 from latentheads import Batch, PlugIn, terms
 from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import batches
+from latentheads.data import GrammarText
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import PRIORS, LanguageModel
@@ -150,7 +149,7 @@ def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, bat
 
 
 def test_a_language_model_of_a_corpus_takes_them_too() -> None:
-    corpus = make_corpus(Data(task="language-model", sentences=9, held_out=3))
+    corpus = GrammarText(sentences=9, held_out=3).load()
     options = AlignmentOptions(blocks=1, width=3, window=5)
     model = LanguageModel.of(corpus, latent=(), alignments=options, width=6, heads=3)
     assert model.alignments is not None
@@ -162,13 +161,13 @@ def test_a_language_model_of_a_corpus_takes_them_too() -> None:
 def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:
     with pytest.raises(ValueError, match="must be at most 2, since more heads are not summed out"):
         AlignmentOptions(blocks=2, heads=2)
-    with pytest.raises(ValueError, match="alignment_prior chain is for one block of one head"):
+    with pytest.raises(ValueError, match="prior chain is for one block of one head"):
         AlignmentOptions(blocks=2, prior="chain")
-    with pytest.raises(ValueError, match="alignments must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="blocks must be at least 1, got -1"):
         AlignmentOptions(blocks=-1)
-    with pytest.raises(ValueError, match="which those of alignment_prior mixture do not: drop it"):
+    with pytest.raises(ValueError, match="which those of prior mixture do not: drop it"):
         AlignmentOptions(blocks=1, prior="mixture", window=2)
-    with pytest.raises(ValueError, match="alignment_window is for a language model"):
+    with pytest.raises(ValueError, match="window is for a language model"):
         aligned(AlignmentOptions(blocks=1, window=3))
     with pytest.raises(ValueError, match="soft, mixture; got 'mixtur'"):
         AlignmentOptions(prior="mixtur")  # type: ignore[arg-type]

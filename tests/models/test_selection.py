@@ -79,7 +79,7 @@ def alone(batch: Batch, place: int) -> Batch:
 
 def choices(law: Strategy, heads: int, candidates: int) -> list[list[float]]:
     every = [list(c) for c in product((0.0, 1.0), repeat=candidates)]
-    if law == "selection":
+    if law == "bernoulli":
         return every
     if law == "subset":
         return [c for c in every if sum(c) == heads]
@@ -164,7 +164,7 @@ def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law
 
 
 def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> None:
-    model, batch = make("selection"), alone(two_tasks(), 1)
+    model, batch = make("bernoulli"), alone(two_tasks(), 1)
     guide = jiggle(Tied(model).double(), 1.0)
     with PlugIn(), WithSelection(guide):
         picked = model.select_heads(batch)
@@ -179,7 +179,7 @@ def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> N
 
 
 def test_a_candidate_that_is_not_computed_is_told_as_silent() -> None:
-    model, batch = make("selection"), alone(two_tasks(), 1)
+    model, batch = make("bernoulli"), alone(two_tasks(), 1)
     guide, term, told = jiggle(Tied(model).double(), 1.0), Disagreement(KINDS, diagonal=False), []
     for chosen in (batch, replace(batch, one_task=False)):
         with (
@@ -217,7 +217,7 @@ def test_a_batch_of_one_task_costs_what_the_chosen_heads_cost(law: Strategy) -> 
 
 
 def test_a_candidate_more_that_speaks_costs_as_much_as_every_other() -> None:
-    model, batch = make("selection"), alone(two_tasks(), 0)
+    model, batch = make("bernoulli"), alone(two_tasks(), 0)
     guide = Tied(model)
     counts = []
     for speaking in range(1, CANDIDATES + 1):
@@ -252,7 +252,7 @@ def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Strategy) 
 
 
 def test_candidates_that_are_silent_get_a_gradient_in_evaluation_too() -> None:
-    model, one = make("selection"), alone(two_tasks(), 0)
+    model, one = make("bernoulli"), alone(two_tasks(), 0)
     guide, losses = jiggle(Tied(model).double(), 0.4), []
     for size in (1, 10):
         torch.manual_seed(2)

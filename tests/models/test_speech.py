@@ -19,6 +19,7 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.layers.subsampler import subsampled_length
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Stack
+from latentheads.selection.gate_options import GateOptions
 from tests.tiny import FORMS, TARGETS, attach, jiggle, sizes
 
 BINS, TYPES = 5, 13
@@ -52,7 +53,7 @@ def build(
         TYPES,
         make_prior(prior),
         network,
-        selector=Gates(gates=gates).gating(network.heads) if gates else None,
+        selector=GateOptions(gates).gating(network.heads) if gates else None,
         alignments=options,
         bins=BINS,
         ctc=ctc,

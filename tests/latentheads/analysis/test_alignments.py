@@ -51,7 +51,7 @@ def model_of(corpus: Corpus, shape: str = "") -> Any:
 def test_laws_are_those_of_prior_guide_and_bayes(shape: str, name: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape])
     laws = alignment_distributions(model, attach(name, model), batch)
-    assert len(laws.heads) == laws.prior.shape[1] == SHAPES[shape].heads
+    assert len(laws.heads) == laws.prior.shape[1] == SHAPES[shape].total_heads
     for law in (laws.prior, laws.guide, laws.posterior):
         assert torch.allclose(law.sum(-1), torch.ones(()), rtol=1e-12)
         assert (law[1, ..., 2:] == 0).all()  # padding is never pointed at

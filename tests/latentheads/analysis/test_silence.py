@@ -45,7 +45,7 @@ ARCS = [
     [Arc("nsubj", 1, 0), Arc("dobj", 1, 3), Arc("amod", 3, 2)],
     [Arc("nsubj", 2, 0), Arc("dobj", 2, 3)],
 ]
-CLOSED = [*((law, "delta") for law in (*STRATEGIES, "gates")), ("selection", "cascaded")]
+CLOSED = [*((law, "delta") for law in (*STRATEGIES, "gates")), ("bernoulli", "cascaded")]
 CLOSED += [("gates", "cascaded")]
 """Ways to choose or to close heads, and priors."""
 
@@ -66,7 +66,7 @@ def made(closed: str, prior: str) -> tuple[Any, Any]:
         for place, family in enumerate(guide.selections.values()):
             signs = torch.ones(family.weight.shape)
             signs[:, place % 2 :: 2] = -4
-            signs[1:] = signs[1:].flip(-1) if closed == "selection" else signs[1:].roll(1, -1)
+            signs[1:] = signs[1:].flip(-1) if closed == "bernoulli" else signs[1:].roll(1, -1)
             family.weight.copy_(signs / model.selector.gain)
     return model, guide
 
@@ -187,7 +187,7 @@ def test_a_closed_gate_reads_as_a_head_that_is_not_there(prior: str) -> None:
 
 
 def test_a_head_counts_in_the_sentences_of_its_tasks_alone() -> None:
-    model, guide = made("selection", "delta")
+    model, guide = made("bernoulli", "delta")
     both, one = (dict(measures(model, guide, [batch_of(order)])) for order in (EVERY, [0, 2]))
     chosen = {key.replace("_", "."): family().mode > 0 for key, family in guide.selections.items()}
     for name, value in one.items():
@@ -199,7 +199,7 @@ def test_a_head_counts_in_the_sentences_of_its_tasks_alone() -> None:
 
 
 def test_a_recording_tells_who_speaks_and_labels_nobody_else() -> None:
-    model, guide = made("selection", "delta")
+    model, guide = made("bernoulli", "delta")
     arrays = []
     for batch in (batch_of([1, 3]), batch_of([1, 3], True)):
         with WithSelection(guide), PlugIn(), Recording(model) as heads:
@@ -213,7 +213,7 @@ def test_a_recording_tells_who_speaks_and_labels_nobody_else() -> None:
     assert torch.allclose(*map(torch.tensor, arrays), equal_nan=True)
 
 
-@pytest.mark.parametrize("closed", ["selection", "gates"])
+@pytest.mark.parametrize("closed", ["bernoulli", "gates"])
 def test_a_guide_draws_who_speaks_once_for_all_sentences(closed: str) -> None:
     model, guide = made(closed, "delta")
     with torch.no_grad():

@@ -531,7 +531,7 @@ def test_what_chosen_candidates_say_is_drawn(form: str, law: Strategy, batch: Ba
     model = Translation(11, 13, make_prior("independent"), network, selector=selector)
     model = jiggle(model, 0.1).double().eval()
     found = terms(model, attach(form, model), batch)
-    places = 2 * HEADS if law == "selection" else HEADS
+    places = 2 * HEADS if law == "bernoulli" else HEADS
     for module in ngrams(model):
         assert module.block.heads == places
         assert (found.kl[module.site] > 0).all()

@@ -68,7 +68,7 @@ class Everything:
     ) -> None:
         self.model = jiggle(telling(shape), 0.1).requires_grad_(True)
         self.guide = attach(name, self.model, condition_on)
-        heads = SHAPES[shape].heads
+        heads = SHAPES[shape].total_heads
         self.source, self.target = source, target or TARGET[: 2 // heads]
         self.batch = self.copies(1)
         size = heads * len(self.target)

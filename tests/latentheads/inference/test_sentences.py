@@ -114,11 +114,12 @@ def test_a_latent_that_all_sentences_share_leaves_no_weights_of_one() -> None:
 
 
 def test_a_task_that_does_not_occur_is_not_paid_for() -> None:
-    corpus = lh.grammar_tasks(["velu", "tamir"], sentences=20, held_out=6)
+    corpus = lh.data.Grammar(tasks=lh.data.Tasks("velu,tamir"), sentences=20, held_out=6).load()
     settings = Settings.from_options(
         {
-            **{"data": "grammar", "tasks": "velu,tamir", "guide": "group"},
-            **{"width": 6, "heads": 3, "layers": 1},
+            "data": {"tasks": {"names": "velu,tamir"}},
+            "recipe": "group",
+            "network": {"width": 6, "heads": 3, "layers": 1},
         }
     )
     model = make_model(settings, corpus.target, corpus.source).double().eval()

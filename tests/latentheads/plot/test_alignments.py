@@ -17,7 +17,7 @@ from latentheads.decoding.translate import Decoding
 from latentheads.guides import GUIDES
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.plot import draw_alignments
-from latentheads.runs.pairs import ClassSpec
+from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.latentheads.alignment.models import SHAPES
@@ -95,7 +95,7 @@ def finished(corpus: Corpus, shape: str | None) -> Run:
     model = jiggle(model, 0.3).double().eval()
     said = {"condition_on": "prefix"} if shape else {}
     guide = GUIDES["mean-field"](model, **said).double().eval()
-    settings = Settings(guide=ClassSpec("mean-field"), decoding=Decoding(max_tokens=4))
+    settings = Settings(guide=GuideSpec("mean-field"), decode=Decoding(max_tokens=4))
     return Run(Path("runs/mine"), settings, corpus.target, corpus.source, model, guide, 7)
 
 
@@ -119,7 +119,7 @@ def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
     )
     model = jiggle(model, 0.3).double().eval()
     guide = GUIDES["cascaded"](model).double().eval()
-    settings = Settings(guide=ClassSpec("cascaded"))
+    settings = Settings(guide=GuideSpec("cascaded"))
     run = Run(Path("runs/mine"), settings, text.target, None, model, guide, 7)
     figure: Any = lh.plot.alignments(run, "the cat sleeps")
     assert ticks(figure.axes[0], "y") == ["the", "cat", "sleeps", "<eos>"]

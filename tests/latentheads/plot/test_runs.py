@@ -19,6 +19,7 @@ from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.runs.describe import describe_data
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
+from latentheads.selection.gate_options import GateOptions
 from tests.latentheads.page.runs import write_folder
 from tests.latentheads.plot.drawn import images, ticks
 from tests.tiny import jiggle, sizes
@@ -38,14 +39,14 @@ def finished(folder: Path, corpus: Corpus, given: bool = False, **results: Any) 
     write_folder(folder, **results)
     with (folder / "metrics.jsonl").open("a") as file:
         file.write("{")
-    settings = Settings(data=describe_data(corpus), decoding=Decoding(max_tokens=5))
+    settings = Settings(data=describe_data(corpus), decode=Decoding(max_tokens=5))
     own = corpus if given else None
     return Run(folder, settings, corpus.target, corpus.source, model, guide, 7, given=own)
 
 
 @pytest.fixture(scope="module")
 def pairs() -> Corpus:
-    return lh.grammar(sentences=300, held_out=6)
+    return lh.data.Grammar(sentences=300, held_out=6).load()
 
 
 @pytest.fixture
@@ -111,9 +112,7 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
 def test_divergence_is_read_on_a_corpus_made_by_hand(tmp_path: Path, pairs: Corpus) -> None:
     run = finished(tmp_path / "run", replace(pairs, data=None), given=True)
     said = " ".join(lh.plot.divergence(run).get_suptitle().split())
-    assert said.endswith(
-        "a corpus made by hand, seed 0: heads at their prior's location, 6 sentences"
-    )
+    assert said.endswith("a corpus in memory, seed 0: heads at their prior's location, 6 sentences")
 
 
 def test_heads_are_shown_on_the_sentence_and_its_translation(run: Run, pairs: Corpus) -> None:
@@ -137,7 +136,7 @@ def test_the_weights_are_those_of_the_draws(run: Run) -> None:
 
 
 def test_a_direction_is_needed_where_there_are_several(tmp_path: Path, pairs: Corpus) -> None:
-    tasks = lh.grammar_tasks(["velu", "tamir"], sentences=40, held_out=4)
+    tasks = lh.data.Grammar(tasks=lh.data.Tasks("velu,tamir"), sentences=40, held_out=4).load()
     run = finished(tmp_path / "run", tasks)
     with pytest.raises(ValueError, match="give direction, one of en-velu, en-tamir"):
         lh.plot.heads(run, SENTENCE, draws=2)
@@ -146,7 +145,7 @@ def test_a_direction_is_needed_where_there_are_several(tmp_path: Path, pairs: Co
 
 
 def test_a_language_model_reads_its_own_text(tmp_path: Path) -> None:
-    run = finished(tmp_path / "run", lh.grammar_text(sentences=200, held_out=6))
+    run = finished(tmp_path / "run", lh.data.GrammarText(sentences=200, held_out=6).load())
     figure: Any = lh.plot.heads(run, "the dog sleeps", draws=2)
     assert ticks(figure.axes[0], "y") == ["<bos>", "the", "dog", "sleeps"]
     assert "decoder.1.self" in figure.get_suptitle()
@@ -171,7 +170,7 @@ def test_a_selection_is_drawn_of_a_run_that_has_one(tmp_path: Path, pairs: Corpu
 
 def test_gates_are_those_of_the_guide(run: Run) -> None:
     network = sizes()
-    gating = Gates(gates="encoder-self,decoder-cross", gate_start=0.3).gating(network.heads)
+    gating = GateOptions("encoder-self,decoder-cross", start=0.3).gating(network.heads)
     model = Translation(8, 9, make_prior("delta"), network, selector=gating).double()
     run.model, run.guide = model, Tied(model).double()
     shown = images(lh.plot.gates(run))
@@ -183,7 +182,7 @@ def test_gates_are_those_of_the_guide(run: Run) -> None:
 
 def test_heads_are_shown_that_speak_at_test_time(run: Run) -> None:
     network = sizes()
-    gating = Gates(gates="encoder-self", gate_start=0.0).gating(network.heads)
+    gating = GateOptions("encoder-self", start=0.0).gating(network.heads)
     types = len(run.source or ()), len(run.target)
     model = Translation(*types, make_prior("independent"), network, selector=gating).double()
     run.model, run.guide = model.eval(), Cascaded(model).double().eval()

@@ -29,12 +29,12 @@ from tests.latentheads.pretrained.networks import (
 from tests.tiny import jiggle
 
 OPTIONS = {
-    "one": {"alignments": 1, "alignment_prior": "independent"},
-    "two": {"alignments": 2},
-    "pair": {"alignments": 1, "alignment_heads": 2},
-    "chain": {"alignments": 1, "alignment_prior": "chain"},
-    "soft": {"alignments": 1, "alignment_prior": "soft"},
-    "mixture": {"alignments": 1, "alignment_prior": "mixture", "alignment_components": 2},
+    "one": {"blocks": 1, "prior": "independent"},
+    "two": {"blocks": 2},
+    "pair": {"blocks": 1, "heads": 2},
+    "chain": {"blocks": 1, "prior": "chain"},
+    "soft": {"blocks": 1, "prior": "soft"},
+    "mixture": {"blocks": 1, "prior": "mixture", "components": 2},
 }
 FORMS = dict(zip(WRITERS, ["two", "chain", "soft", "one", "pair", "chain"], strict=True))
 """A form of alignments for each network."""
@@ -250,7 +250,7 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     one = lh.AlignmentOptions(1)
     refuse(lambda: lh.latent(bert(), alignments=one), "BertForMaskedLM predicts none")
     window = lh.AlignmentOptions(1, window=2)
-    refuse(lambda: lh.latent(network("bart"), alignments=window), "alignment_window")
+    refuse(lambda: lh.latent(network("bart"), alignments=window), "window is for a language model")
     capped = grouped("Gemma2", final_logit_softcapping=0.1, head_dim=2).eval()
     model = lh.latent(jiggle(capped, 0.5), alignments=one)
     refuse(
@@ -271,7 +271,7 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     model, batch = build("bart")
     loss = model.network(**{**batch.inputs, "labels": TARGETS}).loss
     refuse(lambda: loss.backward(), "lh.fit")
-    none = lh.latent(network("gpt2"), alignments=lh.AlignmentOptions(0))
+    none = lh.latent(network("gpt2"), alignments=None)
     assert none.alignments is None
     assert none.prior(lh.Block("decoder-self", 0, 3)) is not None
     assert transformers is not None

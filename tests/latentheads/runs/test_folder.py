@@ -275,7 +275,7 @@ def test_results_of_an_earlier_version_are_told_from_broken_ones(run: Path) -> N
     said = refused(run)
     assert said.startswith(f"{run / 'results.json'}: results are of an earlier version")
     assert "\n" not in said
-    assert folder(run, OPTIONS, True).fresh
+    assert folder(run, OPTIONS, True).is_new
 
 
 @pytest.mark.parametrize("text", BROKEN)

@@ -53,7 +53,8 @@ def test_what_is_written_is_read_the_same() -> None:
     assert again.data == settings.data
     assert again.train.clip == 1e-5
     assert (again.prior_name, again.guide_name) == ("cascaded", "autoregressive")
-    assert again.logit_blocks == ("decoder-self", "decoder-cross")
+    assert again.logits is not None
+    assert again.logits.blocks == "decoder-self,decoder-cross"
     assert again.disagreement_term == settings.disagreement_term is not None
 
 
@@ -87,7 +88,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"network": {"dropout": "nan"}}, "network.dropout must be a number, got 'nan'"),
         ({"network": {"cutoffs": [3, "x"]}}, "must be a list of whole numbers, got [3, 'x']"),
         ({"network": {"norm": "both"}}, "network.norm must be one of post, pre; got 'both'"),
-        ({"network": {"wdith": 8}}, "network.wdith is no option: did you mean width?"),
+        ({"network": {"wdith": 8}}, "network.wdith is no option: did you mean network.width?"),
         ({"width": 8}, "width is no option: did you mean network.width"),
         ({"nework": {}}, "nework is no option: did you mean network?"),
         ({"data": {"class": "pairs", "joint": 1}}, "data.joint must be true or false, got 1"),
@@ -119,7 +120,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"guide": "cascadid"}, "exact, or module:Class for your own"),
         ({"recipe": "codda"}, "unknown recipe 'codda': choose from autoregressive"),
         ({"recipe": "coda", "guide": "tied"}, "recipe coda sets prior and guide: drop guide"),
-        ({"latents": "none", "guide": "cascaded"}, "none of these are latent: use guide tied"),
+        ({"latents": "none", "guide": "cascaded"}, "none of them is latent: use guide tied"),
         ({"latents": "logits", "guide": "exact"}, "guide exact needs latents alignments"),
         ({"latents": "gates+selection"}, "latents selection and gates exclude each other"),
     ],
@@ -218,7 +219,7 @@ def test_a_recipe_names_what_is_latent() -> None:
         ),
         (
             {"recipe": "transformer+group"},
-            "model: deterministic attention, selection of heads (group) · guide: tied",
+            "model: selection of heads for each task (group), deterministic attention · guide: tied",
         ),
     ],
 )

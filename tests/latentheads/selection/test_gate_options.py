@@ -14,6 +14,7 @@ import torch
 
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.selection.gate_options import GateOptions
 from latentheads.selection.hard_concrete import HardConcrete
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import TINY, report_of, results_of, status_of
@@ -23,14 +24,14 @@ from tests.tiny import SOURCE_TYPES, TARGET_TYPES, sizes
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 FEW = [
-    "--recipe=transformer",
     *TINY,
     "--network.layers=1",
     "--data.held_out=3",
     "--samples=1",
     "--train.tokens=128",
 ]
-PRESSED = ["--gates=encoder-self,decoder-cross", "--gates.penalty=5", "--train.steps=60"]
+GATED = ["--latents=gates", "--gates.blocks=encoder-self,decoder-cross"]
+PRESSED = [*GATED, "--gates.penalty=5", "--train.steps=60"]
 PRESSED += ["--train.report_every=60", "--train.warmup_steps=1", "--train.learning_rate=0.01"]
 
 
@@ -41,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     top = tmp_path_factory.mktemp("gates")
     short = ["--train.steps=3", "--train.report_every=3"]
-    assert run.main([*FEW, *short, "--out", str(top / "plain")]) == 0
+    assert run.main([*FEW, "--latents=none", *short, "--out", str(top / "plain")]) == 0
     gated = [*FEW, *PRESSED, "--start", str(top / "plain"), "--out", str(top / "gated")]
     assert run.main(gated) == 0
     return top
@@ -56,11 +57,12 @@ def settings(*words: str) -> Any:
 def trainer(*words: str) -> Any:
     from latentheads.experiments.cli.options import read_settings, trainer_of
 
-    return trainer_of(*read_settings([*FEW, *words], "run.py", ""))
+    settings, options, _ = read_settings([*FEW, *words], "run.py", "")
+    return trainer_of(settings, options)
 
 
 def test_gates_are_made_as_the_options_say() -> None:
-    gates = Gates("decoder-self,encoder-self", gate_open=0.3, gate_start=1.7, gate_temperature=0.7)
+    gates = GateOptions("decoder-self,encoder-self", open=0.3, start=1.7, temperature=0.7)
     made = gates.gating(3)
     assert made is not None
     assert made.attention_types == ("encoder-self", "decoder-self")
@@ -69,23 +71,23 @@ def test_gates_are_made_as_the_options_say() -> None:
     of_decoder = gates.gating(3, ("decoder-self",))
     assert of_decoder is not None
     assert of_decoder.attention_types == ("decoder-self",)
-    assert gates.gating(3, ("decoder-cross",)) is Gates().gating(3) is None
+    assert gates.gating(3, ("decoder-cross",)) is None
 
 
-def test_what_closes_gates_is_made_as_the_options_say() -> None:
-    gates = Gates("all", gate_penalty=2.0, gate_heads=3, gate_rate=0.02)
+def test_the_controller_of_gates_is_made_as_the_options_say() -> None:
+    gates = GateOptions(penalty=2.0, heads=3, rate=0.02)
     types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")
     model = Translation(*types, law, sizes(), selector=gates.gating(sizes().heads))
-    closing = gates.closing(model, Tied(model), steps=7, tokens=11)
+    closing = gates.make_controller(model, Tied(model), steps=7, tokens=11)
     assert closing is not None
     assert (closing.gate_heads, closing.gate_rate) == (3, 0.02)
     assert (closing.steps, closing.tokens) == (7, 11)
     assert float(closing.l0_penalty.value) == 22
-    assert Gates("all").closing(model, Tied(model), 7, 11) is None
+    assert GateOptions().make_controller(model, Tied(model), 7, 11) is None
 
 
 def test_the_figures_count_every_gate_that_lets_something_through() -> None:
-    gates = Gates("decoder-self", gate_heads=2)
+    gates = GateOptions("decoder-self", heads=2)
     gating = gates.gating(sizes().heads, ("decoder-self",))
     model = LanguageModel(TARGET_TYPES, make_prior("delta"), sizes(), selector=gating)
     guide = Tied(model)
@@ -139,11 +141,11 @@ def test_the_bound_counts_the_gates_from_their_prior(runs: Path) -> None:
 
 def test_training_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path) -> None:
     plain = load(runs / "plain")
-    begun = trainer("--start", str(runs / "plain"), "--gates=all", f"--out={tmp_path / 'a'}")
+    begun = trainer("--start", str(runs / "plain"), "--latents=gates", f"--out={tmp_path / 'a'}")
     theirs = weights(model=plain.model, guide=plain.guide)
     mine = weights(model=begun.model, guide=begun.guide)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-    again = trainer("--start", str(runs / "gated"), PRESSED[0], f"--out={tmp_path / 'b'}")
+    again = trainer("--start", str(runs / "gated"), *GATED, f"--out={tmp_path / 'b'}")
     gated = load(runs / "gated")
     for family, other in zip(
         again.guide.selections.values(), gated.guide.selections.values(), strict=True
@@ -152,7 +154,7 @@ def test_training_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path) -
 
 
 def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
-    words = ["--gates=all", "--gates.heads=3", "--train.steps=4", "--train.report_every=2"]
+    words = ["--latents=gates", "--gates.heads=3", "--train.steps=4", "--train.report_every=2"]
     whole = trainer(*words, f"--out={tmp_path / 'whole'}")
     whole.train(quiet=True)
     whole.folder.release()
@@ -173,30 +175,28 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--gates=encoder", "unknown attention type 'encoder'"),
-        ("--gates=all --gates.penalty=-1", "gate_penalty must be at least 0, got -1"),
-        ("--gates=all --train.kl=sampled", "closed form of their KL: use --train.kl analytic"),
-        ("--gates=all --selection.strategy=group", "either selected or gated"),
-        ("--gates=all --gates.open=1", "gate_open must lie between 0 and 1, got 1"),
-        ("--gates=all --gates.heads=6", "gate_heads must lie in 0 ... 5, got 6"),
+        ("--latents=gates --gates.blocks=encoder", "unknown attention type 'encoder'"),
+        ("--latents=gates --gates.penalty=-1", "--gates.penalty must be at least 0, got -1"),
+        ("--latents=gates --train.kl=sampled", "closed form of a KL: use "),
+        ("--latents=gates+selection", "latents selection and gates exclude each other"),
+        ("--latents=gates --gates.open=1", "--gates.open must lie between 0 and 1, got 1"),
+        ("--latents=gates --gates.heads=6", "gates.heads must lie in 0 ... 5, got 6"),
+        ("--gates.heads=1", "--gates is not latent: say "),
         ("--start={runs}/none", "{runs}/none is no folder: give folders that run.py wrote"),
-        ("--start={runs}/plain --network.width=16", "has another network: width 8 there, 16 here"),
+        ("--start={runs}/plain --network.width=16", "network.width 8 there, 16 here"),
+        ("--start={runs}/plain --network.norm=pre", "network.norm post there, pre here"),
+        ("--start={runs}/plain --network.mixers=local", "network.mixers attention there, local"),
         (
-            "--start={runs}/plain --network.norm=pre",
-            "has another network: norm post there, pre here",
-        ),
-        ("--start={runs}/plain --network.mixers=local", "mixers attention there, local here"),
-        (
-            "--start={runs}/plain --data.language=tamir",
-            "has another vocabulary than this corpus: language velu there, tamir here",
+            "--start={runs}/plain --data.language=tamir --latents=none",
+            "has another vocabulary than this corpus: data.language velu there, tamir here",
         ),
         (
-            "--start={runs}/plain --selection.strategy=group",
-            "(select none there, group here): model.encoder",
+            "--start={runs}/plain --latents=selection --selection.strategy=group",
+            "selection.strategy None there, group here",
         ),
         (
-            "--start={runs}/gated",
-            "has another network: gates encoder-self,decoder-cross there, none here",
+            "--start={runs}/gated --latents=none",
+            "has another network: gates.blocks encoder-self,decoder-cross there, None here",
         ),
     ],
 )

@@ -20,7 +20,7 @@ def test_a_group_fills_its_place_and_a_subset_stands_in_order() -> None:
     index = make_selector("subset", 3, 6).choose(drawn, None).index
     assert index is not None
     assert index.tolist() == [1, 2, 3]
-    own = make_selector("selection", 3, 6).choose(drawn, None)
+    own = make_selector("bernoulli", 3, 6).choose(drawn, None)
     assert own.index is None
     assert own.weight.tolist() == drawn[0].tolist()
 
@@ -28,7 +28,7 @@ def test_a_group_fills_its_place_and_a_subset_stands_in_order() -> None:
 @pytest.mark.parametrize("task", [None, torch.tensor([0, 0, 0])])
 def test_draws_that_do_not_fit_the_sentences_are_refused(task: torch.Tensor | None) -> None:
     gates, drawn = Gating(3), torch.ones(2, 3)
-    for selector in (gates, make_selector("selection", 2, 3)):
+    for selector in (gates, make_selector("bernoulli", 2, 3)):
         with pytest.raises(ValueError, match="2 samples need the task of every sentence"):
             selector.choose(drawn, task, num_samples=2)
     fitting = gates.choose(drawn, torch.tensor([5, 5, 7, 7]), num_samples=2)
@@ -80,7 +80,7 @@ def test_sets_must_name_every_task(sets: tuple[int, ...]) -> None:
         make_selector("static", 2, targets=3, target_sets=sets)
 
 
-@pytest.mark.parametrize("law", ["selection", "subset", "group"])
+@pytest.mark.parametrize("law", ["bernoulli", "subset", "group"])
 def test_the_prior_is_even_and_a_posterior_starts_near_it(law: str) -> None:
     selector = make_selector(law, 2, 6, sources=3)  # type: ignore[arg-type]
     prior = selector.prior("encoder-self", LIKE)

@@ -18,7 +18,7 @@ BRIEF: dict[str, Any] = {"steps": 4, "tokens": 128, "samples": 2}
 
 @pytest.fixture(scope="module")
 def corpus() -> Any:
-    return lh.grammar(sentences=60, held_out=8)
+    return lh.data.Grammar(sentences=60, held_out=8).load()
 
 
 def aligned(corpus: Any) -> Any:

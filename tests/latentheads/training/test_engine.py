@@ -23,7 +23,13 @@ from latentheads.selection.hard_gates import Gating
 from latentheads.selection.strategies import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress, make_loss
-from latentheads.training.options import Training
+from latentheads.training.options import (
+    AdamWOptimizer,
+    NAGOptimizer,
+    Optimizer,
+    Training,
+    make_training,
+)
 from tests.latentheads.training.engines import outcome, part, same
 from tests.tiny import FORMS, HEADS, attach, build, sizes
 
@@ -37,7 +43,7 @@ def make(
     if options.get("precision") == "bf16":
         model, guide = model.float(), guide.float()
     plan = {"steps": 7, "report_every": 3, "warmup_steps": 2, "tokens": 29, **options}
-    return Engine(model, guide, part(), Training(**plan), seed=5)
+    return Engine(model, guide, part(), make_training(plan), seed=5)
 
 
 def run(**options: Any) -> tuple[list[Progress], list[Tensor]]:
@@ -161,11 +167,15 @@ def test_what_was_evaluated_is_trained_in_its_mode_and_precision(precision: Any)
 @pytest.mark.parametrize(
     "options",
     [
-        {"kl": "sampled", "clip": 0.0, "weight_decay": 1e-3},
+        {"kl": "sampled", "clip": 0.0, "optimizer": {"class": "adamw", "weight_decay": 1e-3}},
         {"free_bits": 0.01, "accumulate": 3},
         {"precision": "bf16"},
-        {"optimiser": "nag", "momentum": 0.9, "learning_rate": 0.1, "decay": "cosine"},
-        {"optimiser": "muon", "weight_decay": 1e-3},
+        {
+            "optimizer": {"class": "nag", "momentum": 0.9},
+            "learning_rate": 0.1,
+            "schedule": "cosine",
+        },
+        {"optimizer": {"class": "muon", "weight_decay": 1e-3}},
     ],
 )
 def test_every_option_trains(options: dict) -> None:
@@ -174,13 +184,15 @@ def test_every_option_trains(options: dict) -> None:
     assert all(torch.isfinite(weight).all() for weight in weights)
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "nag"])
-def test_every_update_is_the_optimisers_own_at_the_rate_of_its_step(optimiser: str) -> None:
-    how = {"optimiser": optimiser, "momentum": 0.7, "weight_decay": 0.03, "clip": 0.1}
+@pytest.mark.parametrize(
+    "optimizer", [AdamWOptimizer(weight_decay=0.03), NAGOptimizer(0.03, momentum=0.7)]
+)
+def test_every_update_is_the_optimizers_own_at_the_rate_of_its_step(optimizer: Optimizer) -> None:
+    how = {"optimizer": optimizer, "clip": 0.1}
     engine, own = (make("delta", 0.0, steps=4, learning_rate=0.01, **how) for _ in "12")
     engine.run(lambda progress: None)
     learned, updates = list(own.objective.parameters()), own.stream.steps()
-    if optimiser == "adam":
+    if isinstance(optimizer, AdamWOptimizer):
         in_memory: Any = torch.optim.AdamW(learned, betas=(0.9, 0.98), weight_decay=0.03)
     else:
         in_memory = torch.optim.SGD(learned, momentum=0.7, weight_decay=0.03, nesterov=True)
@@ -236,11 +248,13 @@ def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:
         Engine(model, FORMS["tied"](model).double(), part(), Training(max_kl_weight=0.5))
 
 
-@pytest.mark.parametrize(("stop", "optimiser"), [(1, "adam"), (4, "nag"), (6, "adam"), (4, "muon")])
+@pytest.mark.parametrize(
+    ("stop", "optimizer"), [(1, "adamw"), (4, "nag"), (6, "adamw"), (4, "muon")]
+)
 def test_training_goes_on_from_any_step_as_if_never_stopped(
-    stop: int, optimiser: str, tmp_path: Any
+    stop: int, optimizer: str, tmp_path: Any
 ) -> None:
-    options = {"accumulate": 2, "steps": 9, "checkpoint_every": 1, "optimiser": optimiser}
+    options = {"accumulate": 2, "steps": 9, "checkpoint_every": 1, "optimizer": optimizer}
     whole: list[Progress] = []
     engine = make(**options)
     engine.run(whole.append)
@@ -346,7 +360,8 @@ def test_a_process_of_several_goes_on_with_its_own_noise() -> None:
 
 
 def test_the_gradient_of_an_update_is_a_sum_over_processes_that_is_taken_as_a_mean() -> None:
-    how = {"optimiser": "nag", "momentum": 0.0, "clip": 0.0, "learning_rate": 1.0}
+    optimizer = NAGOptimizer(momentum=0.0)
+    how = {"optimizer": optimizer, "clip": 0.0, "learning_rate": 1.0}
     own = make("delta", 0.0, steps=1, warmup_steps=1, **how)
     engine = Engine(own.model, own.guide, part(), own.training, 5, Second())
     update, learned = next(engine.stream.steps()), list(own.model.parameters())

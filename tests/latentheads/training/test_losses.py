@@ -47,7 +47,11 @@ from tests.typechecking import unchecked
 
 RATE, STEPS, TOKENS, SEED = 0.01, 10, 64, 3
 SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1, "dropout": 0.1}
-CONSTANT: dict[str, Any] = {"warmup_steps": 0, "decay": "cosine", "least_rate": RATE, "clip": 0.0}
+CONSTANT: dict[str, Any] = {
+    "warmup_steps": 0,
+    "schedule": {"class": "cosine", "min_rate": RATE},
+    "clip": 0.0,
+}
 PLAN: dict[str, Any] = {
     **{"steps": STEPS, "report_every": STEPS, "tokens": TOKENS, "learning_rate": RATE},
     **{"optimizer": "adamw", "quiet": True, "seed": SEED, **CONSTANT},
@@ -56,7 +60,7 @@ PLAN: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    return lh.grammar(sentences=60, held_out=12)
+    return lh.data.Grammar(sentences=60, held_out=12).load()
 
 
 def pair(corpus: Corpus) -> tuple[Any, Any]:

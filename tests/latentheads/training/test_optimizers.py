@@ -18,7 +18,7 @@ from latentheads.training.optimizers import (
     orthogonalise,
     state_names,
 )
-from latentheads.training.options import Training
+from latentheads.training.options import Training, make_training
 from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.tiny import attach, build
 
@@ -107,8 +107,9 @@ def test_the_tables_of_a_network_of_transformers_are_no_matrices(tied: bool) -> 
 def test_every_parameter_has_one_optimizer() -> None:
     model = build()
     objective = lh.Head_ELBO()(model, attach("cascaded", model))
-    for optimiser, kinds in (("adam", 1), ("nag", 1), ("muon", 2)):
-        plan = Training(optimiser=optimiser, learning_rate=0.01, weight_decay=0.3)
+    for name, kinds in (("adamw", 1), ("nag", 1), ("muon", 2)):
+        how = {"class": name, "weight_decay": 0.3}
+        plan = make_training({"optimizer": how, "learning_rate": 0.01})
         optimizers = make_optimizers(objective, plan)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         parameters = [id(each) for group in groups for each in group["params"]]
@@ -121,8 +122,8 @@ def test_every_parameter_has_one_optimizer() -> None:
 
 def test_the_state_of_each_is_named() -> None:
     module = nn.Linear(3, 2)
-    for optimiser in ("adam", "nag", "muon"):
-        optimizers = make_optimizers(module, Training(optimiser=optimiser))
+    for name in ("adamw", "nag", "muon"):
+        optimizers = make_optimizers(module, make_training({"optimizer": name}))
         module(torch.ones(3)).sum().backward()
         for optimizer in optimizers:
             optimizer.step()
@@ -167,7 +168,7 @@ def by_order(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 @pytest.mark.parametrize("bad", [torch.inf, torch.nan])
 def test_a_gradient_that_is_not_finite_keeps_every_optimizer_from_moving(bad: float) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2)).float()
-    optimizers: Any = make_optimizers(module, Training(optimizer="muon", learning_rate=0.1))
+    optimizers: Any = make_optimizers(module, Training(learning_rate=0.1))
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     for step in range(3):
         scaler.scale(module(torch.ones(3, dtype=torch.float32)).square().sum()).backward()

@@ -4,7 +4,12 @@ import math
 
 import pytest
 
-from latentheads.training.options import Training
+from latentheads.training.options import (
+    CosineSchedule,
+    InverseSqrtSchedule,
+    Training,
+    make_training,
+)
 
 
 def test_the_learning_rate_warms_up_and_falls_to_zero() -> None:
@@ -16,10 +21,10 @@ def test_the_learning_rate_warms_up_and_falls_to_zero() -> None:
 
 
 def test_inverse_square_root_is_continuous_at_the_end_of_the_warm_up() -> None:
-    plan = Training(steps=100, warmup_steps=16, decay="inverse-sqrt")
+    plan = Training(steps=100, warmup_steps=16, schedule=InverseSqrtSchedule())
     assert plan.rate(15) == 1
     assert plan.rate(63) == pytest.approx(0.5)
-    cold = Training(warmup_steps=0, decay="inverse-sqrt")
+    cold = Training(warmup_steps=0, schedule=InverseSqrtSchedule())
     assert [cold.rate(step) for step in (0, 3)] == [1, 0.5]
 
 
@@ -29,11 +34,7 @@ def test_cosine_cycles_grow_and_shrink() -> None:
         steps=80,
         warmup_steps=5,
         learning_rate=1.0,
-        decay="cosine",
-        period=10,
-        period_growth=2.0,
-        shrink=0.75,
-        least_rate=0.1,
+        schedule=CosineSchedule(period=10, growth=2.0, shrink=0.75, min_rate=0.1),
     )
     found = [plan.rate(step) for step in (4, 5, 10, 14, 15, 25, 34, 35, 55)]
     half = [0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * x)) for x in (0.0, 0.5, 0.9, 0.95)]
@@ -44,11 +45,11 @@ def test_cosine_cycles_grow_and_shrink() -> None:
 
 
 def test_one_cosine_covers_all_steps() -> None:
-    plan = Training(steps=20, warmup_steps=0, decay="cosine")
+    plan = Training(steps=20, warmup_steps=0, schedule=CosineSchedule())
     assert plan.rate(0) == 1
     assert plan.rate(10) == pytest.approx(0.5)
     assert plan.rate(19) < 0.01
-    warmed = Training(steps=20, warmup_steps=10, decay="cosine")
+    warmed = Training(steps=20, warmup_steps=10, schedule=CosineSchedule())
     assert [warmed.rate(step) for step in (10, 15)] == pytest.approx([1, 0.5])
 
 
@@ -70,13 +71,22 @@ def test_the_weight_of_the_kl_grows_linearly_between_its_ends() -> None:
         ({"free_bits": -0.5}, "free_bits must be at least 0"),
         ({"accumulate": 0}, "accumulate must be at least 1, got 0"),
         ({"patience": -1}, "patience must be at least 0"),
-        ({"momentum": 1.0}, "momentum must lie between 0 and 1, got 1.0"),
-        ({"period_growth": 0.5}, "period_growth must be at least 1"),
+        (
+            {"optimizer": {"class": "nag", "momentum": 1.0}},
+            r"optimizer.momentum must lie in \[0, 1\), got 1.0",
+        ),
+        ({"optimizer": "adam"}, "optimizer must be one of muon, adamw, nag; got 'adam'"),
+        ({"optimizer": 3}, "optimizer must be"),
+        ({"schedule": {"class": "cosine", "growth": 0.5}}, "schedule.growth must be at least 1"),
+        (
+            {"schedule": {"class": "linear", "growth": 2.0}},
+            "schedule.growth is no option of linear, but of cosine",
+        ),
     ],
 )
 def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Training(**options)
+        make_training(options)
 
 
 @pytest.mark.parametrize(
