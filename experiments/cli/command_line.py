@@ -44,6 +44,9 @@ PRESETS = Path(str(files("latentheads.experiments"))) / "presets"
 SHORT = {"loss": "train.loss"}
 """Options that may be given without their group."""
 
+JOINED = ("network.mixers", "network.windows", "network.ngram_width")
+"""Options that may be given once for each stack, as ``encoder=ngram`` and ``decoder=local``."""
+
 FILE_OPTIONS = ("preset", "config", "print_config", "help")
 """Options that no file may hold."""
 
@@ -134,6 +137,7 @@ def _keep_shared(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, A
 def split_words(words: Sequence[str]) -> dict[str, Any]:
     """Nested values of ``--a.b value``, ``--a.b=value`` and of ``--flag``, which is true."""
     nested: dict[str, Any] = {}
+    joined: dict[str, Word] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -142,6 +146,8 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
         name, equals, value = word[2:].partition("=")
         alone = not equals and (not rest or rest[0].startswith("--"))
         inner: Any = Word(value) if equals else Flag() if alone else Word(rest.pop(0))
+        if name in JOINED:
+            inner = joined[name] = Word(f"{joined[name]} {inner}") if name in joined else inner
         for part in reversed(SHORT.get(name, name).split(".")):
             inner = {part: inner}
         nested = merge(nested, inner)

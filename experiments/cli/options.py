@@ -234,7 +234,7 @@ class Parser(argparse.ArgumentParser):
         if kind is bool:
             options |= {"type": _read_bool, "nargs": "?", "const": True}
         elif get_origin(kind) is Literal:
-            options |= {"type": str, "choices": get_args(kind)}
+            options |= {"type": type(get_args(kind)[0]), "choices": get_args(kind)}
         return super().add_argument(*names, **options)
 
     def add_dataclass(self, kind: type, skip: Sequence[str] = ()) -> None:

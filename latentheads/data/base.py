@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from latentheads.corpora.tasks import Mixture
     from latentheads.data.tasks import Tasks
 
-__all__ = ["MOST_VOCABULARY", "Cached", "Data", "Log", "Whitespace"]
+__all__ = ["MAX_LINE", "MOST_VOCABULARY", "Cached", "Data", "Log", "Whitespace"]
 
 Log = Callable[[str], object]
 """Takes a line about what was read and left out, as ``print`` does."""
 
 Whitespace = Literal["normalise", "keep"]
 """What becomes of the blanks and tabs of a text."""
+
+MAX_LINE = 1024
+"""Most tokens of a line, where nothing else is said."""
 
 MOST_VOCABULARY = 2**24
 """Largest vocabulary: above it the tokenizer ends the process."""
@@ -145,7 +148,7 @@ class Data(ABC):
     @property
     def max_line(self) -> int:
         """Most tokens of a line; 0: any."""
-        return 0
+        return MAX_LINE
 
     @property
     def max_seconds(self) -> float:

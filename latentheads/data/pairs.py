@@ -19,7 +19,7 @@ from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
-from latentheads.data.base import Cached, Log, Whitespace, name_of_folder
+from latentheads.data.base import MAX_LINE, Cached, Log, Whitespace, name_of_folder
 from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
 
@@ -65,7 +65,7 @@ class _TextPairs(Cached):
     tokenised: bool = False
     whitespace: Whitespace = "normalise"
     max_source: int = 0
-    max_line: int = 1024
+    max_line: int = MAX_LINE
     max_length: int = 175
     max_ratio: float = 0.0
     max_train_samples: int = 0

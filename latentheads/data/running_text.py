@@ -16,7 +16,7 @@ from latentheads.corpora.hub import PROSE, load_lines
 from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.vocabulary import Unit
-from latentheads.data.base import Cached, Log, Whitespace, name_of_folder
+from latentheads.data.base import MAX_LINE, Cached, Log, Whitespace, name_of_folder
 from latentheads.data.pairs import check_folder, local_files
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Text(Cached):
     vocab_size: int = 10_000
     min_count: int = 1
     lowercase: bool = False
-    max_line: int = 1024
+    max_line: int = MAX_LINE
     max_train_samples: int = 0
 
     def _check(self) -> None:

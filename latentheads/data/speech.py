@@ -13,7 +13,7 @@ from latentheads.corpora.speech.audio import AudioOptions
 from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.table import find_utterances, read_utterances, text_files
 from latentheads.corpora.text import PARTS
-from latentheads.data.base import Cached, Log, name_of_folder
+from latentheads.data.base import MAX_LINE, Cached, Log, name_of_folder
 from latentheads.data.pairs import check_folder
 from latentheads.data.tasks import Tasks
 
@@ -58,7 +58,7 @@ class Speech(Cached):
     bins: int = Filterbank.bins
     top_frequency: int = Filterbank.high_freq
     max_seconds: float = AudioOptions.max_seconds
-    max_line: int = 1024
+    max_line: int = MAX_LINE
     max_train_samples: int = 0
     train_name: str = "train"
     valid_name: str = ""

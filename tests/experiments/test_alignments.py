@@ -36,7 +36,6 @@ QUICK = (*SMALL, "--decode.max_tokens=8")
 
 TEXT = (
     *(
-        "--task=language-model",
         "--data=python-docs",
         "--data.block=16",
         "--data.context=8",
@@ -114,9 +113,7 @@ def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) 
 
 
 def test_a_beam_translates_by_the_exact_sum(base: Path) -> None:
-    done = inside(
-        "translate.py", str(base), "--decode.beam=3", text="the cat sleeps\n\nthe old dog\n"
-    )
+    done = inside("translate.py", str(base), "--beam=3", text="the cat sleeps\n\nthe old dog\n")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split("\n")) == 4
 
@@ -172,7 +169,8 @@ def test_a_language_model_is_gone_on_with_to_the_last_digit(text: Path, tmp_path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_checkpoint", stop)
         assert inside("run.py", *words).returncode == 130
-    trainer_of(*read_settings(words, "run.py", "")).train(quiet=True)
+    settings, options, _ = read_settings(words, "run.py", "")
+    trainer_of(settings, options).train(quiet=True)
     one, two = (load_file(path / "checkpoints" / "last.safetensors") for path in (text, tmp_path))
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -184,8 +182,8 @@ def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_p
     words = (
         f"--alignments={file}",
         f"--buffer={buffer}",
-        "--decode.beam=2",
-        "--decode.max_tokens=6",
+        "--beam=2",
+        "--max_tokens=6",
     )
     text = "".join(f"{line}\n" for line in lines)
     done = inside("translate.py", str(base), *words, text=text)
@@ -211,7 +209,7 @@ def test_links_are_scored_beside_those_of_the_best_attention(
     base: Path, plain: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "heads"
-    words = ("--data.sentences=5", "--relevance=0", "--part=test", "--out", str(out))
+    words = ("--sentences=5", "--relevance=0", "--part=test", "--out", str(out))
     done = inside("analyse.py", str(base), str(plain), *words)
     assert done.returncode == 0, done.stderr
     assert (out / "alignments-base.png").exists()
@@ -257,13 +255,13 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
         ("--alignments.blocks=2 --alignments.heads=2", "must be at most 2"),
         (
             "--recipe=coda --loss=marginal",
-            "--loss acts on nothing here: it needs --alignments",
+            "loss marginal needs alignments",
         ),
         ("--train_only=guide", "start RUN"),
         ("--loss=all", "loss must be one of Head_ELBO, marginal, sampled, iwae, rws, Trace_ELBO,"),
         ("--guide=cascaded --loss=TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this"),
         ("--recipe=cascaded --loss=Trace_ELBO --train.kl=sampled", "such options, not Trace_ELBO"),
-        ("--loss=iwae --loss_samples=1", "loss_samples must be at least 2, got 1"),
+        ("--loss=iwae --train.loss_samples=1", "loss_samples must be at least 2, got 1"),
         ("--alignments.blocks=1 --guide=cascaded --guide.condition_on=everything", "condition_on"),
     ],
 )

@@ -29,7 +29,7 @@ from latentheads.analysis import (
 from latentheads.analysis.divergence import divergence
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, batches
-from latentheads.data import Data
+from latentheads.data import InMemory
 from latentheads.experiments.analysis.tables import summary
 from latentheads.names import ATTENTION_TYPES
 from tests.experiments.programs import SHORT, TINY, inside
@@ -279,7 +279,7 @@ MISTAKES = [
     ("run --conllu broken.conllu", "broken.conllu, line 2: 10 columns between tabs are expected"),
     ("run --conllu some.conllu", "--conllu is for runs on other text: the parses of the grammar"),
     ("changed", "changed was trained with another vocabulary than its corpus gives now"),
-    ("hand", "hand was trained on a corpus made by hand: give corpus"),
+    ("hand", "hand was trained on a corpus in memory: give corpus"),
     ("run --out broken.conllu", "out: cannot write broken.conllu"),
     ("", "runs"),
 ]
@@ -293,9 +293,9 @@ def folder(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "unfinished" / "results.json").unlink()
     configuration = path / "changed" / "config.yaml"
     text = configuration.read_text()
-    configuration.write_text(text.replace("sentences: 60\n", "sentences: 61\n"))
+    configuration.write_text(text.replace("  sentences: 60\n", "  sentences: 61\n"))
     shutil.copytree(runs[0], path / "hand")
-    settings = replace(lh.load_run(runs[0]).settings, data=Data(data="by hand"))
+    settings = replace(lh.load_run(runs[0]).settings, data=InMemory())
     (path / "hand" / "config.yaml").write_text(settings.to_yaml())
     (path / "empty").mkdir()
     conllu(path / "some.conllu", "the gap")

@@ -15,6 +15,7 @@ import pytest
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words
 from latentheads.corpora.subwords import Subwords
+from latentheads.data import PythonDocs
 from latentheads.runs import generation
 from tests.experiments.processes import ended, talking
 from tests.experiments.programs import SHORT, SMALL, assert_one_line, inside, status_of
@@ -57,7 +58,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     from latentheads.runs.loading import load_run
 
     found = load_run(run)
-    data = replace(found.settings.data, block=6, context=2)
+    data = PythonDocs(block=6, context=2)
     loaded = replace(found, settings=replace(found.settings, data=data))
     monkeypatch.setattr(generate, "open_run", lambda *_: loaded)
     seen: dict[str, Any] = {"vocabulary": loaded.target}
@@ -330,7 +331,7 @@ def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
     train(
         tmp_path / "run",
         *LM,
-        "--sentences=20",
+        "--data.sentences=20",
         "--data.held_out=4",
         "--train.steps=1",
         "--recipe=transformer",
@@ -345,7 +346,7 @@ def test_what_is_no_language_model_is_refused(
 ) -> None:
     from latentheads.experiments import generate
 
-    train(tmp_path / "mt", "--sentences=20", "--data.held_out=4", "--train.steps=1")
+    train(tmp_path / "mt", "--data.sentences=20", "--data.held_out=4", "--train.steps=1")
     for name, message in (
         ("mt", "mt is a translation model: use translate.py"),
         ("gone", "gone is no run folder: it has no config.yaml"),

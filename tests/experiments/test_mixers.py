@@ -46,7 +46,7 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
     run = train(out, *words)
     run.finish()
     known = yaml.safe_load((out / "config.yaml").read_text())
-    assert known["mixers"] == "encoder=ngram,local,attention decoder=ngram*2,attention"
+    assert known["network"]["mixers"] == "encoder=ngram,local,attention decoder=ngram*2,attention"
     loaded = load_run(out)
     encoder = [(NGram, 2), (LocalAttention, 3), (SelfAttention, 0)]
     assert kinds(loaded.model.encoder) == encoder
@@ -65,7 +65,7 @@ def test_a_language_model_of_ngrams_goes_on_with_a_text(
     from latentheads.experiments import generate
 
     words = [
-        "--task=language-model",
+        "--data=grammar-text",
         "--data.sentences=40",
         "--data.held_out=5",
         "--network.mixers=ngram",
@@ -94,9 +94,9 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
 
     out, words = (
         tmp_path / "run",
-        ["--task=language-model", "--data.sentences=40", "--data.held_out=5"],
+        ["--data=grammar-text", "--data.sentences=40", "--data.held_out=5"],
     )
-    train(out, *words, *NOISY, "--recipe=cascaded", "--gates=all", "--network.layers=2").finish()
+    train(out, *words, *NOISY, "--recipe=cascaded+gates", "--network.layers=2").finish()
     results = results_of(out)
     sites = [
         f"decoder.{layer}.self.{kind}" for layer in (0, 1) for kind in ("selection", "outputs")
@@ -111,7 +111,7 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(
     assert whole["parameters"] > less["parameters"] > none["parameters"]
     assert none["valid"]["kl"] == 0 < less["valid"]["kl"]
     capsys.readouterr()
-    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--decode.draws=1"]
+    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draws=1"]
     assert generate.main(drawn) == 0
     assert capsys.readouterr().out.startswith("the")
 
@@ -133,9 +133,7 @@ def test_ngram_heads_are_read_beside_those_that_attend(
         "--recipe=mean-field",
     ).finish()
     told = tmp_path / "told"
-    assert (
-        analyse.main([str(out), "--data.sentences=4", "--decode.draws=1", "--out", str(told)]) == 0
-    )
+    assert analyse.main([str(out), "--sentences=4", "--draws=1", "--out", str(told)]) == 0
     (run,) = json.loads((told / "analysis.json").read_text())["runs"]
     assert [block["block"] for block in run["blocks"]] == ["decoder.0.self", "decoder.0.cross"]
     (block,) = run["ngrams"]
@@ -152,18 +150,21 @@ def test_ngram_heads_are_read_beside_those_that_attend(
     ("words", "message"),
     [
         (
-            "--network.mixers=ngram --network.ngram_noise=.3 --logits.blocks=none",
-            "no chain of --logits.blocks has an ngram layer",
+            "--network.mixers=ngram --network.ngram_noise=.3 --latents=logits --logits.blocks=decoder-cross",
+            "--network.ngram_noise: no ngram layer of this network is latent",
         ),
         (
-            "--network.mixers=ngram --selection.strategy=group --network.ngram_heads=1",
+            "--network.mixers=ngram --recipe=transformer+group --network.ngram_heads=1",
             "ngram_heads must be 2 too, got 1",
         ),
         (
-            "--task=language-model --network.mixers=ngram --disagreement=position",
+            "--data=grammar-text --network.mixers=ngram --disagreement=position",
             "n-gram heads have an output alone",
         ),
-        ("--task=language-model --gates=encoder-self", "--gates encoder-self: this network has no"),
+        (
+            "--data=grammar-text --latents=gates --gates.blocks=encoder-self",
+            "--gates.blocks encoder-self: this network has no such heads",
+        ),
     ],
 )
 def test_what_would_act_on_no_head_is_refused_in_one_line(

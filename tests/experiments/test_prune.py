@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for recipe in ("transformer", "cascaded"):
         words = ["--recipe", recipe, *TINY, *SHORT, *FEW, "--out", str(top / recipe)]
         assert run.main(words) == 0
-    words = ["--task=language-model", "--recipe=transformer", *SMALL, *SHORT, *FEW]
+    words = ["--data=grammar-text", "--recipe=transformer", *SMALL, *SHORT, *FEW]
     assert run.main([*words, "--out", str(top / "language-model")]) == 0
     words = [str(top / "transformer"), "--keep_heads=7,3,0", "--timed=2", "--rounds=1"]
     with painted():
@@ -82,8 +82,6 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
 
 
 def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> None:
-    from latentheads.corpora.from_options import make_corpus
-
     from latentheads.corpora import batches
     from latentheads.corpora.batches import TOKENS
     from latentheads.inference.evaluation import evaluate
@@ -93,7 +91,7 @@ def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> No
     assert sum(map(len, all_heads(loaded.model).values())) == 3
     assert loaded.heads == curve(runs / "pruned")[2]["kept"]
     results = results_of(loaded.path)
-    part = batches(make_corpus(loaded.settings.data).test, TOKENS)
+    part = batches(loaded.settings.data.load().test, TOKENS)
     report = evaluate(loaded.model, loaded.guide, part)
     assert report.plug_in == pytest.approx(results["test"]["plug_in"], abs=1e-6)
     assert results["pruned"]["heads"] == 3
@@ -140,7 +138,14 @@ def test_a_pruned_network_of_several_tasks_has_the_report_of_a_run(
 ) -> None:
     from latentheads.experiments import run, score
 
-    words = ["--recipe=cascaded", "--tasks=velu,tamir", "--rouge=true", *TINY, *SHORT, *FEW]
+    words = [
+        "--recipe=cascaded",
+        "--data.tasks=velu,tamir",
+        "--decode.rouge=true",
+        *TINY,
+        *SHORT,
+        *FEW,
+    ]
     assert run.main([*words, f"--out={tmp_path / 'run'}"]) == 0
     assert call(str(tmp_path / "run"), "--keep_heads=9", f"--out={tmp_path / 'out'}") == 0
     small = tmp_path / "out" / "heads-9"
@@ -229,7 +234,7 @@ def test_a_pruned_network_in_training_is_stopped_and_goes_on_exactly(
         "--train.steps=4",
         "--train.checkpoint_every=1",
     ]
-    words += ["--network.dropout=0.2", "--train.report_every=4", "--max_tokens=2"]
+    words += ["--network.dropout=0.2", "--train.report_every=4", "--decode.max_tokens=2"]
     whole, other = tmp_path / "whole", tmp_path / "other"
     assert inside("run.py", *words, "--out", str(whole)).returncode == 0
     with stopped_in(3):
@@ -299,7 +304,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
             "--normalise acts on nothing here: it needs --by gradient",
         ),
         ("--seed=3", "--seed acts on nothing here: it needs --by random"),
-        ("--by=magic", "--by: choose from 'gradient', 'gates', 'random'"),
+        ("--by=magic", "--by: invalid choice: 'magic' (choose from 'gradient', 'gates', 'random'"),
         ("--checkpoint=newest", "has no checkpoint 'newest'"),
         ("--out={runs}/pruned", "holds a curve already: choose another --out or --overwrite"),
         ("--out={runs}/transformer", "is a run folder: choose another --out"),
@@ -366,18 +371,21 @@ def test_only_pruned_networks_are_replaced(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--gates=all", "is pruned: its heads can be neither selected nor gated, got gates all"),
+        ("--latents=gates", "is pruned: its heads can be neither selected nor gated; drop gates"),
         (
-            "--selection.strategy=group",
-            "is pruned: its heads can be neither selected nor gated, got select",
+            "--latents=selection",
+            "is pruned: its heads can be neither selected nor gated; drop selection",
         ),
-        ("--heads=4", "has another network: heads 2 there, 4 here"),
-        ("--network.layers=1", "has another network: layers 2 there, 1 here"),
+        ("--network.heads=4", "has another network: network.heads 2 there, 4 here"),
+        ("--network.layers=1", "has another network: network.layers 2 there, 1 here"),
         (
             "--recipe=realformer --network.norm=pre",
-            "has another network: norm post there, pre here",
+            "has another network: network.norm post there, pre here",
         ),
-        ("--sentences=50", "another vocabulary than this corpus: sentences 60 there, 50 here"),
+        (
+            "--data.sentences=50",
+            "another vocabulary than this corpus: data.sentences 60 there, 50 here",
+        ),
     ],
 )
 def test_what_a_pruned_network_cannot_become_costs_one_line(

@@ -7,10 +7,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from jsonargparse import Namespace
 
 from latentheads import page
 from latentheads.experiments.cli import pages
+from latentheads.experiments.cli.options import ProgramOptions
 from tests.experiments.programs import SHORT, TINY, assert_one_line, deserted, inside
 
 
@@ -36,7 +36,7 @@ def test_a_reader_that_goes_away_loses_no_page(
 
     monkeypatch.setattr(pages, "write_page", write)
     with deserted(), pytest.raises(SystemExit) as left:
-        pages.print_and_write("run.py", "a table", [], Namespace(report=True), tmp_path)
+        pages.print_and_write("run.py", "a table", [], ProgramOptions(report=True), tmp_path)
     assert left.value.code == 141
     assert written == [tmp_path]
     assert capsys.readouterr() == ("", "")

@@ -58,17 +58,15 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
 def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Path) -> None:
     file = write(tmp_path / "good.txt", GOOD)
     right = write(tmp_path / "right.txt", RIGHT)
-    done = inside("score.py", file, "--data.references", right, "--resamples", "50")
+    done = inside("score.py", file, "--references", right, "--resamples", "50")
     assert done.returncode == 0, done.stderr
     assert "tok:13a" in done.stdout
     assert "paper" not in done.stdout
     run = make_run(tmp_path / "run", GOOD)
-    both = inside(
-        "score.py", run, file, "--data.references", right, "--data.tokenised", "--resamples", "50"
-    )
+    both = inside("score.py", run, file, "--references", right, "--tokenised", "--resamples", "50")
     assert both.returncode == 0, both.stderr
     assert both.stdout.count("1.0000") == 2
-    mixed = inside("score.py", run, file, "--data.references", right)
+    mixed = inside("score.py", run, file, "--references", right)
     assert mixed.returncode == 2
     assert f"{file} holds raw text, {run} tokens: one kind is needed" in mixed.stderr
 
@@ -76,9 +74,7 @@ def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Pat
 def test_a_single_sentence_has_scores_and_neither_intervals_nor_tests(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{n}.txt", [line]) for n, line in enumerate(("a b c", "a b d"))]
     out = tmp_path / "scores.json"
-    done = inside(
-        "score.py", *files, "--data.references", files[0], "--recognised", "--json", str(out)
-    )
+    done = inside("score.py", *files, "--references", files[0], "--recognised", "--json", str(out))
     assert done.returncode == 0, done.stderr
     assert [line.split()[1:] for line in done.stdout.splitlines()[1:3]] == [
         ["0.00", "0.00"],
@@ -176,14 +172,14 @@ MISTAKES = [
     ("run text-model", "text-model has no scores: run.py makes them where the task is"),
     ("run half", "half has no test.references.txt: run.py writes"),
     ("run other", "other and run have different references"),
-    ("text --data.references blank", "all 40 references are empty: there is nothing to score"),
+    ("text --references blank", "all 40 references are empty: there is nothing to score"),
     ("short", "short has 39 translations of 40 references: one line each is needed"),
-    ("text", "text is no run folder: a text file needs --data.references FILE"),
-    ("text --data.references gone", "cannot read gone: No such file or directory"),
-    ("text --data.references bytes", "cannot read bytes: it is no UTF-8 text"),
+    ("text", "text is no run folder: a text file needs --references FILE"),
+    ("text --references gone", "cannot read gone: No such file or directory"),
+    ("text --references bytes", "cannot read bytes: it is no UTF-8 text"),
     (
-        "run --data.references text",
-        "--data.tokenised, --data.lowercase and --recognised are for text files",
+        "run --references text",
+        "--tokenised, --lowercase and --recognised are for text files",
     ),
     ("run --resamples 10", "resamples must be at least 40, got 10"),
     ("run --seed -1", "seed must be at least 0, got -1"),

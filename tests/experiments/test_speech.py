@@ -27,8 +27,6 @@ HEARD = [
     "--data.bins=7",
     "--data.top_frequency=3800",
     "--data.vocab_size=0",
-    "--task",
-    "recognition",
 ]
 
 
@@ -106,12 +104,12 @@ def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder
     for words, said in (
         ((), "--number acts on nothing here: it needs a run that samples its heads, or the sel"),
         (
-            ("--decode.draws=0",),
-            "--number acts on nothing here: it needs --decode.draws 1 or more, got 0",
+            ("--draws=0",),
+            "--number acts on nothing here: it needs --draws 1 or more, got 0",
         ),
         (
-            ("--decode.draws=2",),
-            "--decode.draws acts on nothing here: it needs a run that samples its heads",
+            ("--draws=2",),
+            "--draws acts on nothing here: it needs a run that samples its heads",
         ),
     ):
         done = inside("transcribe.py", str(run), file, "--number=2", *words)
@@ -123,7 +121,7 @@ def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder
 
 def test_every_transcript_of_a_number_has_its_line(folder: Path, tmp_path: Path) -> None:
     files = [str(folder / "sound" / f"test-{place}.wav") for place in (0, 1)]
-    words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--logits.prior=independent"]
+    words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--latents=alignments+logits"]
     words += ["--train.warmup_steps=200"]  # hardly trained: no two transcripts are nearly as likely
     done = inside("run.py", *words, "--alignments.blocks=1", "--out", str(tmp_path / "drawn"))
     assert done.returncode == 0, done.stderr
@@ -153,7 +151,7 @@ def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
 
 
 def test_the_heads_of_a_run_are_analysed(run: Path, tmp_path: Path) -> None:
-    words = ["--data.sentences=2", "--relevance=0", "--out", str(tmp_path)]
+    words = ["--sentences=2", "--relevance=0", "--out", str(tmp_path)]
     done = inside("analyse.py", str(run), *words)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("alignments-*.png"))) == 1
@@ -174,7 +172,7 @@ def test_transcripts_are_scored_by_their_errors(run: Path, tmp_path: Path) -> No
     wer = results_of(run)["test"]["wer"]
     assert f"{wer:.2f} [" in done.stdout
     assert "papers' WER, %" in done.stdout  # the run was asked for it
-    words = [str(right), str(other), "--data.references", str(right), "--recognised"]
+    words = [str(right), str(other), "--references", str(right), "--recognised"]
     done = inside("score.py", *words)
     assert "BLEU" not in done.stdout
     assert "paper WER" not in done.stdout
@@ -189,8 +187,8 @@ def test_what_is_heard_is_translated_by_an_encoder_that_recognised(
     words = [
         "--data",
         str(folder),
-        *HEARD[:-1],
-        "speech-translation",
+        *HEARD,
+        "--data.task=translation",
         "--data.tasks.names=en-de",
         *SMALL,
     ]

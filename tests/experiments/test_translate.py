@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose corpus is gone, with weights so large that every line has its own translation."""
     top = tmp_path_factory.mktemp("translate")
     data, out = write_corpus(top / "corpus"), top / "run"
-    words = ["--data", str(data), *LANGUAGES, "--recipe=coda", "--train.steps=3", "--beam=2"]
+    words = ["--data", str(data), *LANGUAGES, "--recipe=coda", "--train.steps=3", "--decode.beam=2"]
     found = train(out, *words)
     shutil.rmtree(data)
     torch.manual_seed(0)
@@ -293,7 +293,7 @@ def test_what_cannot_translate_is_refused(
 ) -> None:
     from latentheads.experiments import translate
 
-    words = ["--task=language-model", "--sentences=20", "--data.held_out=4", "--train.steps=1"]
+    words = ["--data=grammar-text", "--data.sentences=20", "--data.held_out=4", "--train.steps=1"]
     train(tmp_path / "lm", *words)
     shutil.copytree(run, tmp_path / "spoilt")
     best = tmp_path / "spoilt" / "checkpoints" / "best.safetensors"
@@ -345,7 +345,7 @@ def test_output_comes_while_input_is_read_and_a_closed_pipe_ends_it(
 def test_words_that_the_run_does_not_know_are_told_once(tmp_path: Path) -> None:
     """A run on the grammar has words for tokens."""
     out = tmp_path / "run"
-    train(out, "--data=grammar", "--recipe=transformer", "--sentences=40", "--data.held_out=5")
+    train(out, "--data=grammar", "--recipe=transformer", "--data.sentences=40", "--data.held_out=5")
 
     def say(text: str) -> tuple[int, str]:
         done = inside("translate.py", str(out), "--checkpoint=last", "--buffer=1", text=text)

@@ -38,8 +38,8 @@ def seeds(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]
         text = (run / "config.yaml").read_text(encoding="utf-8")
         assert "\nseed: 0\n" in text
         text = text.replace("\nseed: 0\n", f"\nseed: {seed}\n")
-        assert "\nmax_tokens: 8\n" in text
-        text = text.replace("\nmax_tokens: 8\n", "\nmax_tokens: 2\n")
+        assert "\n  max_tokens: 8\n" in text
+        text = text.replace("\n  max_tokens: 8\n", "\n  max_tokens: 2\n")
         (run / "config.yaml").write_text(text)
     return [str(out / f"tiny-seed{seed}") for seed in (0, 1)]
 
@@ -182,7 +182,7 @@ def test_of_a_difference_as_much_is_told_as_is_known() -> None:
 def test_a_run_that_writes_nothing_costs_no_other_figure(tiny_run: Path, tmp_path: Path) -> None:
     run, out = Path(shutil.copytree(tiny_run, tmp_path / "run")), tmp_path / "out"
     text = (run / "config.yaml").read_text(encoding="utf-8")
-    (run / "config.yaml").write_text(text.replace("\nmax_tokens: 8\n", "\nmax_tokens: 1\n"))
+    (run / "config.yaml").write_text(text.replace("\n  max_tokens: 8\n", "\n  max_tokens: 1\n"))
     done = inside("uncertainty.py", str(run), *QUICK, "--out", str(out))
     assert (done.returncode, done.stderr) == (0, "run: evaluated\n")
     table = pd.read_csv(out / "uncertainty.csv").set_index("figure").score
