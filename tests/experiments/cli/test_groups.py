@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from latentheads.experiments.cli import main
 from latentheads.experiments.cli.groups import arrange_options
-from latentheads.experiments.cli.main import PROGRAMS
 from latentheads.experiments.studies.benchmarks.option_groups import BENCH_GROUPS
 from tests.experiments.programs import STUDIES, inside, module_of
 
