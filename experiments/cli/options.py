@@ -184,6 +184,7 @@ def _fail(prog: str, reason: object, source: str = "") -> NoReturn:
     """Ends with a line: that of a file as its keys are, that of the words with their dashes."""
     message = re.sub(r"^(\w+ is no option: )choose from .*", r"\1see --help", _one_line(reason))
     if source:
+        message = message.replace("say so: trust ", "say so: --trust ")
         exit_with_error(prog, f"error: {source}: {message}")
     dashes = "--" if isinstance(reason, OptionError) and reason.path else ""
     exit_with_error(prog, f"error: {use_option_names(dashes + message)}")

@@ -65,7 +65,7 @@ def load_run(
     try:
         model = make_model(settings, target, source).to(torch_device)
         guide = settings.pair.make_guide(model).to(torch_device)
-    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+    except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         message = " ".join(str(error).split())
         raise ValueError(
             f"{path} cannot be loaded: no network can be made of it: {message}"

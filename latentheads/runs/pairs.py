@@ -15,7 +15,7 @@ from latentheads.model import HeadModel
 from latentheads.models import PRIORS, Prior
 from latentheads.options import CLASS
 from latentheads.runs.recipes import name_of
-from latentheads.values import KINDS, Word, convert, plain
+from latentheads.values import KINDS, Word, convert, plain, shown
 
 __all__ = [
     "ClassSpec",
@@ -251,6 +251,10 @@ def _fit_options(kind: str, known: type, name: str, given: Mapping[str, Any]) ->
     hints = _hints_of(known)
     values = {}
     for option, value in given.items():
+        if not _is_plain(value):
+            raise ValueError(
+                f"{kind}.{option} must be a number, a text or a list of them, got {shown(value)}"
+            )
         like = type(options[option].default)
         untyped = option not in hints and like in (bool, int, float, str)
         hint = hints.get(option, like if untyped else Any)

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -79,9 +80,7 @@ def test_a_stop_behind_a_resumption_names_the_checkpoint_that_there_is(
 
 @lru_cache
 def corpus(data: Any) -> Any:
-    from latentheads.corpora.from_options import make_corpus
-
-    return make_corpus(data)
+    return data.load()
 
 
 @lru_cache
@@ -95,10 +94,8 @@ def taken_up(out: Path, *words: str) -> Any:
     """What the same command takes up, before it trains."""
     from latentheads.experiments.cli.options import trainer_of
 
-    settings, options = settings_of(words)
-    options = options.clone()
-    options.out = str(out)
-    return trainer_of(settings, options, corpus(settings.data))
+    settings, options, _ = settings_of(words)
+    return trainer_of(settings, replace(options, out=str(out)), corpus(settings.data))
 
 
 def trained_again(out: Path, *words: str) -> Any:
@@ -377,9 +374,9 @@ def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
     from latentheads.experiments.cli.options import read_settings
 
     words = ["--preset=wikitext103", "--recipe=coda"]
-    settings, _ = read_settings(words, "run.py", "")
+    settings, *_ = read_settings(words, "run.py", "")
     assert "*" not in settings.to_yaml()
-    assert yaml.safe_load(settings.to_yaml())["cutoffs"]
+    assert yaml.safe_load(settings.to_yaml())["network"]["cutoffs"]
 
 
 def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.MonkeyPatch) -> None:

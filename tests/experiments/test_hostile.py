@@ -14,6 +14,8 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
+from latentheads.data import PythonDocs
+from latentheads.options import merge
 from latentheads.training import checkpoints
 from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
 
@@ -51,9 +53,9 @@ def copied(run: Path, tmp_path: Path) -> Path:
 
 
 def say(run: Path, **options: Any) -> None:
-    """Changes what a run's configuration says."""
+    """Changes what a run's configuration says; a mapping without a class, some of a group."""
     path = run / "config.yaml"
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **options}))
+    path.write_text(yaml.safe_dump(merge(yaml.safe_load(path.read_text()), options)))
 
 
 OPENED = [
@@ -71,7 +73,7 @@ def test_no_program_imports_what_a_folder_names(
     tiny_run: Path, tmp_path: Path, planted: Path, name: str, words: str
 ) -> None:
     run = copied(tiny_run, tmp_path)
-    say(run, guide={"class_path": "planted.Sharper"})
+    say(run, guide={"class": "planted.Sharper"})
     given = words.format(run=run, out=tmp_path / "out").split()
     done = inside(name, *given)
     assert_one_line(done, name)
@@ -81,35 +83,33 @@ def test_no_program_imports_what_a_folder_names(
     assert not (tmp_path / "out").exists()
 
 
-TRUSTED = {"class_path": "planted.Sharper", "init_args": {"start": 0.7}}
+TRUSTED = {"class": "planted.Sharper", "start": 0.7}
 CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
-    ({"guide": "planted:Sharper"}, "is none of this library's"),
-    ({"guide": "planted:Sharper+group"}, "is none of this library's"),
+    ({"guide": "planted:Sharper"}, "guide: guide 'planted:Sharper' is none of this library's"),
+    ({"guide": "planted:Sharper+group"}, "guide 'planted:Sharper+group': expected module:Class"),
     ({"guide": "os:system"}, "guide 'os:system' is none of this library's"),
-    ({"prior": "planted:Sharper"}, "prior 'planted:Sharper' is none of this library's"),
-    ({"prior": {"class_path": "planted.Sharper"}}, "is none of this library's"),
-    ({"guide": {"class_path": "../planted.Sharper"}}, "expected module:Class"),
-    ({"guide.class_path": "planted.Sharper"}, "'guide.class_path' is no option"),
-    ({"guide+": {"class_path": "planted.Sharper"}}, "'guide+' is no option"),
-    ({"guide.help": "planted.Sharper"}, "'guide.help' is no option"),
-    ({"guide": {"class_path": "cascaded", "dict_kwargs": {"a": 1}}}, "guide must be a name, or"),
-    ({"guide": {"class_path": "cascaded", "init_args.net": "planted.Sharper"}}, "must be a name"),
-    ({"guide": {"class_path": "cascaded", "init_args": "other.yaml"}}, "guide.init_args must be"),
-    ({"guide": ["planted.Sharper"]}, "guide must be a name, or class_path and init_args"),
+    ({"latents": "alignments+logits", "logits": {"prior": "planted:Sharper"}}, "is none of this"),
+    ({"guide": {"class": "../planted.Sharper"}}, "expected module:Class"),
+    ({"guide.class": "planted.Sharper"}, "guide.class is no option"),
+    ({"guide+": {"class": "planted.Sharper"}}, "guide+ is no option"),
+    ({"guide.help": "planted.Sharper"}, "guide.help is no option"),
+    ({"guide": {"class": "cascaded", "net": "planted.Sharper"}}, "has no option 'net'; it has"),
+    ({"guide": {"class": "cascaded", "hidden": "planted.Sharper"}}, "must be a whole number"),
+    ({"guide": {"class": {"class": "planted.Sharper"}}}, "expected module:Class"),
+    ({"guide": ["planted.Sharper"]}, "expected module:Class"),
     ({"guide": "other.yaml"}, "guide 'other.yaml' is none of this library's"),
-    ({"config": "other.yaml"}, "config belongs on the command line: --config FILE"),
-    ({"config": {"guide": "planted:Sharper"}}, "config belongs on the command line"),
-    ({"trust": "planted:Sharper"}, "trust belongs on the command line: --trust module:Class"),
-    ({"preset": "grammar"}, "preset belongs on the command line"),
-    ({"width": {"class_path": "planted.Sharper"}}, "width must be a whole number"),
-    ({"data": {"class_path": "planted.Sharper"}}, "data must be a text"),
-    ({"width": 10**6}, "belongs to another model: it holds"),
-    ({"layers": 10**2}, "best.safetensors belongs to another model: it lacks"),
-    ({"feed_forward": 10**30}, "feed_forward must be at least 1 and less than 2^63"),
-    (
-        {"prior": {"class_path": "cascaded", "init_args": {"hidden": 10**20}}},
-        "no network can be made of it: ",
-    ),
+    ({"recipe": "planted:Sharper+alignments"}, "is none of this library's"),
+    ({"config": "other.yaml"}, "config is no option"),
+    ({"config": {"guide": "planted:Sharper"}}, "config is no option"),
+    ({"trust": "planted:Sharper"}, "trust is no option"),
+    ({"preset": "grammar"}, "preset is no option"),
+    ({"network": {"width": {"class": "planted.Sharper"}}}, "network.width must be a whole number"),
+    ({"data": {"class": "planted.Sharper"}}, "data must be one of grammar, "),
+    ({"train": {"optimizer": "planted.Sharper"}}, "train.optimizer must be one of muon, adamw"),
+    ({"network": {"width": 10**6}}, "belongs to another model: it holds"),
+    ({"network": {"layers": 10**2}}, "best.safetensors belongs to another model: it lacks"),
+    ({"network": {"feed_forward": 10**30}}, "feed_forward must be at least 1 and less than 2^63"),
+    ({"guide": {"class": "cascaded", "hidden": 10**20}}, "cannot be loaded"),
 ]
 
 
@@ -134,7 +134,7 @@ def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose guide is its author's own."""
     top = tmp_path_factory.mktemp("own")
     (top / "planted.py").write_text(GUIDE)
-    words = [*TINY, *SHORT, "--guide", "planted:Sharper", "--guide.start", "0.7"]
+    words = [*TINY, *SHORT, "--latents=logits", "--guide=planted:Sharper", "--guide.start=0.7"]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(top)
         done = inside("run.py", *words, "--out", str(top / "run"))
@@ -163,9 +163,17 @@ def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
     from latentheads.runs.trainer import name_trusted
     from latentheads.runs.warm_start import load_initial_run
 
-    words = [*TINY, *SHORT, "--start", str(own_run), "--out", str(tmp_path / "out")]
+    words = [
+        *TINY,
+        *SHORT,
+        "--latents=logits",
+        "--start",
+        str(own_run),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     for named in ([], ["--guide", "planted:Sharper"], ["--trust", "planted:Sharper"]):
-        settings, options = read_settings([*words, *named], "run.py", "")
+        settings, options, _ = read_settings([*words, *named], "run.py", "")
         assert planted.exists() == ("--guide" in named)
         if named:
             begun = load_initial_run(settings, name_trusted(settings, options.trust))
@@ -181,12 +189,14 @@ def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"class_path": "planted.Other"}, "guide 'planted.Other' is none of this library's"),
-        ({"class_path": "os.system"}, "guide 'os.system' is none of this library's"),
-        (TRUSTED | {"init_args": {"net": "os.system"}}, "guide.net 'os.system' might name code"),
-        (TRUSTED | {"init_args": {"net": "other"}}, "guide.net 'other' might name code"),
-        (TRUSTED | {"init_args": {"net": {"class_path": "os.system"}}}, "might name code"),
-        (TRUSTED | {"init_args": {"net.class_path": 3}}, "might name code"),
+        ({"class": "planted.Other"}, "guide 'planted.Other' is none of this library's"),
+        ({"class": "os.system"}, "guide 'os.system' is none of this library's"),
+        (
+            TRUSTED | {"net": {"class": "os.system"}},
+            "guide.net must be a number, a text or a list of them, got {'class",
+        ),
+        (TRUSTED | {"net.class": 3}, "has no option 'net.class'"),
+        (TRUSTED | {"start": {"class": "os.system"}}, "guide.start must be a number"),
     ],
 )
 def test_to_trust_a_class_is_to_trust_no_other(
@@ -210,7 +220,7 @@ def test_options_annotated_as_texts_are_read_from_a_folder(
     own_run: Path, tmp_path: Path, planted: Path
 ) -> None:
     run = copied(own_run, tmp_path)
-    say(run, guide={**TRUSTED, "init_args": {"start": 0.7, "name": "c.d", "net": 3}})
+    say(run, guide={**TRUSTED, "name": "c.d", "net": 3})
     done = inside("translate.py", str(run), "--trust", "planted:Sharper", text="the dog\n")
     assert done.returncode == 0, done.stderr
 
@@ -227,12 +237,12 @@ def change_vocabulary(run: Path, **tokenizer: Any) -> None:
 LINES = "\n".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 99))
 NESTED = '{"kind": "tagged", "tags": [], "plain": ' * 99 + "{}" + "}" * 99
 BOMBS: list[tuple[str, str, str]] = [
-    ("config.yaml", f"a0: &a0 [1]\n{LINES}\n", "alias *a0: write out"),
-    ("config.yaml", "width: &a [*a]\n", "alias *a: write out"),
-    ("config.yaml", "width: " + "[" * 5000, "may stand one in the other"),
-    ("config.yaml", "width: 8 #" + "." * 2**16, "at most 65,536 bytes"),
-    ("config.yaml", "width: " + "9" * 5000, "Exceeds the limit"),
-    ("config.yaml", "width: !!python/name:os.system", "only plain values are accepted"),
+    ("config.yaml", f"a0: &a0 [1]\n{LINES}\n", "alias *a0: aliases are not accepted"),
+    ("config.yaml", "seed: &a [*a]\n", "alias *a: aliases are not accepted"),
+    ("config.yaml", "seed: " + "[" * 5000, "may stand one in the other"),
+    ("config.yaml", "seed: 8 #" + "." * 2**16, "at most 65,536 bytes"),
+    ("config.yaml", "seed: " + "9" * 5000, "Exceeds the limit"),
+    ("config.yaml", "seed: !!python/name:os.system", "only plain values are accepted"),
     ("vocabulary.json", "[" * 99999, "may stand one in the other"),
     ("vocabulary.json", f'{{"joint": {NESTED}}}', "may stand one in the other"),
     ("vocabulary.json", '{"target": {"kind": "words", "words": {}}}', "a list of strings"),
@@ -277,12 +287,8 @@ def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path)
 
 def test_nothing_is_written_where_a_folder_says(tmp_path: Path) -> None:
     """A run's cache is read by those who only look at the run, and not made by them."""
-    from latentheads.corpora.data import Data
-    from latentheads.corpora.from_options import make_corpus
-
     place = tmp_path / "cache"
-    data = Data("grammar", sentences=20, held_out=4, cache=str(place))
-    make_corpus(data, keep=False)
+    PythonDocs(cache=str(place)).load(keep=False)
     assert not place.exists()
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 import yaml
 
-from latentheads.experiments.cli.comparison import _plan
+from latentheads.experiments.cli.comparison import ComparisonOptions, plan_all, take_common
+from latentheads.experiments.cli.options import read_program
 from latentheads.runs.folder import REPORT_FILES
 from latentheads.training import checkpoints
 from tests.experiments.programs import SHORT, TINY, inside, made, results_of
@@ -19,10 +20,19 @@ def results(out: Path) -> dict:
     return results_of(out)
 
 
+def strategies_of(*words: str) -> list[str]:
+    """The selection strategies of the runs of a comparison."""
+    kind = ComparisonOptions
+    given, line, options = read_program(words, "compare.py", "", kind)
+    common = take_common(given, line, "compare.py", kind.replaced)
+    plans = plan_all(common, line, options, Path(options.out), "compare.py")
+    return [plan.settings.strategy for plan in plans]
+
+
 @pytest.mark.parametrize(
     ("words", "recipe", "latent"),
     [
-        (["--guide", "group"], "transformer+group", "fixed"),
+        (["--latents=selection", "--selection.strategy=group"], "transformer+group", "fixed"),
         (
             [
                 "--recipe=cascaded+subset",
@@ -64,7 +74,7 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
 
 def test_a_small_network_learns_from_all_choices(tmp_path: Path) -> None:
     words = [
-        "--guide=group",
+        "--recipe=group",
         "--train.select_gradient=enumerate",
         *TINY,
         *SHORT,
@@ -89,29 +99,25 @@ def test_a_static_choice_has_no_site(tmp_path: Path) -> None:
 
 
 def test_a_file_may_name_the_law(tmp_path: Path) -> None:
-    for text in ("guide: group\n", "recipe: transformer+group\n"):
+    for text in ("latents: selection\nselection: {strategy: group}\n", "recipe: group\n"):
         (tmp_path / "some.yaml").write_text(text)
         done = inside("run.py", "--config", str(tmp_path / "some.yaml"), "--print_config", *TINY)
         assert done.returncode == 0, done.stderr
         said = yaml.safe_load(done.stdout)
-        assert said["select"] == "group"
-        assert said["prior"]["class_path"] == "latentheads.models.priors.Delta"
-        assert said["guide"]["class_path"] == "latentheads.guides.tied.Tied"
+        assert (said["latents"], said["selection"]["strategy"]) == ("selection", "group")
+        assert said["guide"] == {"class": "tied"}
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--recipe coda+top", "unknown selection strategy 'top' of recipe coda+top: choose from"),
         (
-            "--guide cascaded+top",
-            "unknown selection strategy 'top' in guide 'cascaded+top'",
-        ),
-        (
-            "--guide group --selection.candidates 6",
+            "--recipe group --selection.candidates 6",
             "candidates must be a multiple of the 4 heads for group",
         ),
         (
-            "--guide subset --selection.candidates 4",
+            "--recipe subset --selection.candidates 4",
             "candidates must be more than the 4 heads, got 4",
         ),
         (
@@ -119,21 +125,20 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
             "unknown task 'de' of families",
         ),
         (
-            "--guide group --selection.blocks self",
+            "--recipe group --selection.blocks self",
             "unknown attention type 'self': choose from encoder-self",
         ),
-        ("--guide group --selection.blocks none", "select_chains must name a chain"),
-        ("--recipe group", "recipe 'group' is a law of selection alone: use --guide group"),
+        ("--recipe group --selection.blocks none", "--selection.blocks must name an attention"),
         (
-            "--guide group --task language-model --selection.blocks encoder-self",
-            "this network has no heads in select_chains encoder-self",
+            "--recipe group --data grammar-text --selection.blocks encoder-self",
+            "--selection.blocks encoder-self: this network has no such heads",
         ),
         (
-            "--recipe coda+static --data.tasks.names velu,tamir --selection.families velu|velu,tamir",
+            "--recipe coda+static --data.tasks velu,tamir --selection.families velu|velu,tamir",
             "families: task 'velu' is in two families",
         ),
-        ("--guide group --train.temperature 0", "temperature must be positive and finite"),
-        ("--guide group --train.least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
+        ("--recipe group --train.temperature 0", "--train.temperature must be positive and finite"),
+        ("--recipe group --train.least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
     ],
 )
 def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> N
 
 
 def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
-    (tmp_path / "some.yaml").write_text("guide: cascaded+group\n")
+    (tmp_path / "some.yaml").write_text("recipe: cascaded+group\n")
     words = [
         "--config",
         str(tmp_path / "some.yaml"),
@@ -163,13 +168,13 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     out = tmp_path / "all"
     done = inside("compare.py", *words, *more, *recipes, "--shard=3/3", "--out", str(out))
     assert done.returncode == 0, done.stderr
-    for recipe, law in (
+    for recipe, strategy in (
         ("transformer", "none"),
         ("transformer+static", "static"),
         ("transformer+group", "group"),
     ):
-        settings, _ = _plan([*words, *more], recipe, 0, out, "compare.py")
-        assert settings.selection.strategy == law
+        strategies = strategies_of(*words, *more, f"--recipes={recipe}")
+        assert strategies == [strategy]
     (run,) = out.iterdir()
     found = results(run)
     assert (run.name, found["select"]) == ("transformer+group-seed0", "group")
@@ -178,7 +183,7 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
 
 
 def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
-    words = ["--recipe=transformer", "--gates=all", "--data.tasks.names=velu,tamir", *TINY, *SHORT]
+    words = ["--recipe=transformer+gates", "--data.tasks.names=velu,tamir", *TINY, *SHORT]
     words += ["--network.layers=1"]
     closed = ["--data.tasks.one_task=true", "--gates.start=-4"]
     done = inside("run.py", *words, *closed, "--out", str(tmp_path))
@@ -212,7 +217,7 @@ def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> Non
     assert all(".adapters." in name for name in new)
     assert any(adapted[name].abs().sum() > 0 for name in new if name.endswith("outer"))
     refused = {
-        "--train_only=adapters": "train adapters needs --adapters WIDTH and --start RUN",
+        "--train_only=adapters": "--train_only adapters needs --adapters WIDTH and --start RUN",
         "--adapters=-1": "adapters must be at least 0, got -1",
         f"--start={tmp_path / 'none'}": "is no folder: give folders that run.py wrote",
         f"--start={base} --network.width=6": "has another network",
