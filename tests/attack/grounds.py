@@ -52,11 +52,10 @@ PLANS: dict[str, tuple[str, ...]] = {
         "--data.tasks.names=velu,tamir",
         "--train.least_temperature=.5",
     ),
-    "gated": ("--recipe=transformer", "--gates=all", "--gates.heads=3", "--gates.rate=.01"),
-    "prose": ("--recipe=coda-cs", "--task=language-model", "--train.checkpoint_every=2"),
+    "gated": ("--recipe=transformer+gates", "--gates.heads=3", "--gates.rate=.01"),
+    "prose": ("--data=grammar-text", "--recipe=coda-cs", "--train.checkpoint_every=2"),
     "subwords": (
-        "--data={text}",
-        "--data.vocab_size=290",
+        *("--data=pairs", "--data.folder={text}", "--data.vocab_size=290"),
         "--recipe=transformer",
         "--decode.beam=2",
     ),
@@ -85,7 +84,7 @@ def make_ground(top: Path, name: str) -> Ground:
     place, facts = top / "grounds" / name, top / "grounds" / f"{name}.json"
     place.parent.mkdir(parents=True, exist_ok=True)
     plan = PLANS["finished" if name == "half" else name]
-    few = () if plan[0].startswith("--data") else GRAMMAR
+    few = () if plan[0] == "--data=pairs" else GRAMMAR
     words = tuple(word.format(text=top / "text") for word in (*TINY, *few, *plan))
     with place.with_suffix(".lock").open("w") as held:  # trials at a time make it once
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -108,21 +108,24 @@ def _command(canary: Path) -> dict[str, Any]:
     return {"command": f"rm {canary}", "args": ["rm", str(canary)], "source": f"rm {canary}"}
 
 
+def _prior(name: str) -> dict[str, Any]:
+    return {"latents": "alignments+logits", "logits": {"prior": {"class": name}}}
+
+
 CLASSES: dict[str, dict[str, Any]] = {
-    "a guide in a module of the folder": {"guide": {"class_path": "planted.Evil"}},
-    "a guide by module:Class": {"guide": {"class_path": "planted:Evil"}},
+    "a guide in a module of the folder": {"guide": {"class": "planted.Evil"}},
+    "a guide by module:Class": {"guide": {"class": "planted:Evil"}},
     "a guide in a word": {"guide": "planted:Evil"},
-    "a prior in a module of the folder": {"prior": {"class_path": "planted.EvilPrior"}},
-    "a prior in a word": {"prior": "planted.EvilPrior"},
-    "os:system for a guide": {"guide": {"class_path": "os:system"}},
-    "os.system for a prior": {"prior": {"class_path": "os.system"}},
-    "subprocess.Popen for a guide": {"guide": {"class_path": "subprocess.Popen"}},
-    "exec for a guide": {"guide": {"class_path": "builtins.exec"}},
+    "a prior in a module of the folder": _prior("planted.EvilPrior"),
+    "a recipe of the folder's own": {"recipe": "planted:EvilPrior+planted:Evil"},
+    "os:system for a guide": {"guide": {"class": "os:system"}},
+    "os.system for a prior": _prior("os.system"),
+    "os:system for data": {"data": {"class": "os:system"}},
+    "os:system for a schedule": {"train": {"schedule": {"class": "os:system"}}},
+    "subprocess.Popen for a guide": {"guide": {"class": "subprocess.Popen"}},
+    "exec for a guide": {"guide": {"class": "builtins.exec"}},
     "a class for an option of the guide": {
-        "guide": {
-            "class_path": "guides.cascaded.Cascaded",
-            "init_args": {"hidden": {"class_path": "planted.Evil"}},
-        }
+        "guide": {"class": "cascaded", "hidden": {"class": "planted.Evil"}}
     },
 }
 
@@ -135,14 +138,18 @@ def _plant_class(
     module = MODULE.format(canary=str(place / "canary"))
     for folder in (run, place):
         (folder / "planted.py").write_text(module)
-    commands = _command(place / "canary")
-    for kind, value in said.items():
-        if isinstance(value, dict) and "init_args" not in value and "planted" not in str(value):
-            value = {**value, "init_args": commands}
-        _edit(run, {kind: value})
+    _edit(run, said if "planted" in str(said) else _arm(said, _command(place / "canary")))
     modules = rng.choice([run, place])
     ended = use_run(program, arena, "finished", run, modules=modules, limits=BOUNDS)
     _refused(ended, "the class")
+
+
+def _arm(said: Any, commands: Mapping[str, Any]) -> Any:
+    """Gives classes options that do harm to who calls them."""
+    if not isinstance(said, Mapping):
+        return said
+    more = commands if "class" in said else {}
+    return {**more, **{name: _arm(value, commands) for name, value in said.items()}}
 
 
 def _edit(run: Path, changed: Mapping[str, Any]) -> None:
@@ -199,9 +206,9 @@ def _plant_text(text: str, arena: Arena, place: Path, rng: Random) -> None:
     for folder in (run, place):
         (folder / "planted.py").write_text(MODULE.format(canary=str(place / "canary")))
     (place / "other.yaml").write_text(f"{SECRET}: [{SECRET}]\n")
-    said = (run / "config.yaml").read_text()
-    kept = [line for line in said.splitlines() if not line.startswith(text.partition(":")[0])]
-    (run / "config.yaml").write_text("\n".join(kept) + "\n" + text)
+    said = yaml.safe_load((run / "config.yaml").read_text())
+    said.pop(text.partition(":")[0], None)
+    (run / "config.yaml").write_text(yaml.safe_dump(said) + text)
     ended = use_run("translate", arena, "finished", run, limits=BOUNDS)
     _refused(ended, text.strip())
     if SECRET in ended.out + ended.error:
@@ -223,18 +230,18 @@ BOMBS: dict[str, Callable[[], str | bytes]] = {
     "nine by nine aliases for the guide": lambda: _aliases() + "guide: *i\n",
     "a list that holds itself": lambda: "a: &a [*a]\n",
     "a mapping that holds itself": lambda: "a: &a {b: *a}\n",
-    "a guide that holds itself": lambda: "guide: &a {class_path: x, init_args: *a}\n",
+    "a guide that holds itself": lambda: "guide: &a {class: x, hidden: *a}\n",
     "a merge with itself": lambda: "a: &a\n  <<: *a\n",
     "5,000 brackets": lambda: "a: " + "[" * 5_000 + "]" * 5_000,
     "200,000 open brackets": lambda: "[" * 200_000,
     "3,000 levels": lambda: "".join(f"{' ' * level}a:\n" for level in range(3_000)),
     "a scalar of 40 MB": lambda: "a: " + "x" * 40_000_000,
     "a million keys": lambda: "".join(f"k{number}: 1\n" for number in range(1_000_000)),
-    "a number of 100,000 digits": lambda: "width: " + "9" * 100_000,
-    "an infinite width": lambda: "width: .inf\n",
-    "two documents": lambda: "width: 8\n---\nwidth: 8\n",
-    "UTF-16": lambda: "width: 8\n".encode("utf-16"),
-    "a NUL byte": lambda: b"width: 8\0\n",
+    "a number of 100,000 digits": lambda: "seed: " + "9" * 100_000,
+    "an infinite width": lambda: "network: {width: .inf}\n",
+    "two documents": lambda: "seed: 8\n---\nseed: 8\n",
+    "UTF-16": lambda: "seed: 8\n".encode("utf-16"),
+    "a NUL byte": lambda: b"seed: 8\0\n",
     "a key that is a list": lambda: "? [a, b]\n: 1\n",
     "a key that is a number": lambda: "1: 1\n",
 }

@@ -17,7 +17,7 @@ from tests.attack.trial import Arena, Trial, check
 
 __all__ = ["options"]
 
-NAME = re.compile(r"^ +(?:-\w, )?(--[A-Za-z_]+)\b(?![.\[])", re.MULTILINE)
+NAME = re.compile(r"^ +(?:-\w, )?(--[A-Za-z_][\w.]*\w)\b(?!\[)", re.MULTILINE)
 """An option in the text of ``--help``."""
 NO_VALUES = ("--help", "--print_config")
 
@@ -78,15 +78,11 @@ QUICK = (
 )
 BRIEF = (*QUICK, "--train.steps=2", "--train.report_every=2", "--device=cpu")
 SHORT = (*BRIEF, "--data.sentences=20", "--data.held_out=4")
+PAIRS = ("--data=pairs", "--data.folder={text}")
 BENCH = ("--quick", "--rounds=1", "--warmup=1", "--threads=1")
-LENGTHS = (
-    *BENCH[1:],
-    "--length=4",
-    "--network.width=8",
-    "--network.feed_forward=8",
-    "--network.heads=2",
-    "--network.layers=1",
-)
+LENGTHS = (*BENCH[1:], "--length=4", "--width=8", "--feed_forward=8", "--heads=2", "--layers=1")
+TRAINING = ("run", "compare", "sweep")
+"""Programs whose help names their options in groups."""
 
 
 def options(arena: Arena) -> Iterator[Trial]:
@@ -94,7 +90,7 @@ def options(arena: Arena) -> Iterator[Trial]:
     known: set[str] = set()
     for context, (program, words) in _contexts().items():
         for option in _options_of(arena, program, words):
-            again = program in ("run", "compare", "sweep") and option in known
+            again = program in TRAINING and option in known
             known.add(option)
             for value in Random(f"{context} {option}").sample([*ABSURD], 2) if again else ABSURD:
                 name = f"{context} {option} {value}"
@@ -104,29 +100,30 @@ def options(arena: Arena) -> Iterator[Trial]:
 def _contexts() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Programs with words that make them do something small, by a name for both."""
     several = (*SHORT, "--seeds=0", "--recipes=transformer")
-    small = ("{finished}", "--data.sentences=4", "--out={folder}/out")
+    small = ("{finished}", "--sentences=4", "--out={folder}/out")
     return {
         "run": ("run", SHORT),
-        "run on text": ("run", (*BRIEF, "--data={text}", "--data.vocab_size=290")),
+        "run on text": ("run", (*BRIEF, *PAIRS, "--data.vocab_size=290")),
         "run on prose": (
             "run",
             (
                 *BRIEF,
-                "--data={text}",
-                "--task=language-model",
-                "--data.block=8",
-                "--data.unit=subword",
+                *("--data=running-text", "--data.folder={text}"),
+                *("--data.block=8", "--data.unit=subword"),
             ),
         ),
-        "run with tasks": ("run", (*SHORT, "--data.tasks.names=velu,tamir", "--recipe=coda+group")),
-        "run with gates": ("run", (*SHORT, "--recipe=transformer", "--gates=all")),
+        "run with tasks": ("run", (*SHORT, "--data.tasks=velu,tamir", "--recipe=coda+group")),
+        "run with gates": ("run", (*SHORT, "--recipe=transformer+gates")),
         "run with n-grams": (
             "run",
             (*SHORT, "--network.mixers=encoder=ngram", "--guide=mean-field"),
         ),
         **{f"run --guide {name}": ("run", (*_beside(name), f"--guide={name}")) for name in GUIDES},
         **{
-            f"run --logits.prior {name}": ("run", (*SHORT, f"--logits.prior={name}"))
+            f"run --logits.prior {name}": (
+                "run",
+                (*SHORT, "--latents=logits", f"--logits.prior={name}"),
+            )
             for name in PRIORS
         },
         "compare": ("compare", several),
@@ -148,7 +145,7 @@ def _beside(guide: str) -> tuple[str, ...]:
 
 def _options_of(arena: Arena, program: str, words: tuple[str, ...]) -> list[str]:
     """The options of a program; those of the guide or the prior alone where words end in one."""
-    for kind, table in (("guide", GUIDES), ("prior", PRIORS)):
+    for kind, table in (("guide", GUIDES), ("logits.prior", PRIORS)):
         for name, found in table.items():
             if words[-1] == f"--{kind}={name}":
                 own = [each for each in inspect.signature(found).parameters if each != "model"]
@@ -158,7 +155,8 @@ def _options_of(arena: Arena, program: str, words: tuple[str, ...]) -> list[str]
 
 @cache
 def _read_help(top: Path, program: str) -> list[str]:
-    said = check(start(program, "--help", folder=top), 0).out
+    word = "--help=all" if program in TRAINING else "--help"
+    said = check(start(program, word, folder=top), 0).out
     return [name for name in dict.fromkeys(NAME.findall(said)) if name not in NO_VALUES]
 
 

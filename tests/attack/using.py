@@ -41,8 +41,8 @@ def use_run(
         "translate": (str(run),),
         "generate": (str(run), "--prompt=the", "--length=5"),
         "score": (str(run), "--samples=9"),
-        "analyse": (str(run), out, "--data.sentences=4", "--relevance=0"),
-        "prune": (str(run), out, "--keep_heads=4", "--data.sentences=4", "--timed=2", "--rounds=1"),
+        "analyse": (str(run), out, "--sentences=4", "--relevance=0"),
+        "prune": (str(run), out, "--keep_heads=4", "--sentences=4", "--timed=2", "--rounds=1"),
     }[program]
     given = text if program == "translate" else b""
     name = "run" if program == "start" else program
