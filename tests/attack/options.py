@@ -78,6 +78,7 @@ QUICK = (
 )
 BRIEF = (*QUICK, "--train.steps=2", "--train.report_every=2", "--device=cpu")
 SHORT = (*BRIEF, "--data.sentences=20", "--data.held_out=4")
+LOGITS = (*SHORT, "--latents=logits")
 PAIRS = ("--data=pairs", "--data.folder={text}")
 BENCH = ("--quick", "--rounds=1", "--warmup=1", "--threads=1")
 LENGTHS = (*BENCH[1:], "--length=4", "--width=8", "--feed_forward=8", "--heads=2", "--layers=1")
