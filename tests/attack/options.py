@@ -121,10 +121,7 @@ def _contexts() -> dict[str, tuple[str, tuple[str, ...]]]:
         ),
         **{f"run --guide {name}": ("run", (*_beside(name), f"--guide={name}")) for name in GUIDES},
         **{
-            f"run --logits.prior {name}": (
-                "run",
-                (*SHORT, "--latents=logits", f"--logits.prior={name}"),
-            )
+            f"run --logits.prior {name}": ("run", (*LOGITS, f"--logits.prior={name}"))
             for name in PRIORS
         },
         "compare": ("compare", several),
