@@ -271,7 +271,7 @@ OPTION_SPELLINGS = (
     (r"\bchoose another out\b", "choose another --out"),
     (r"\bsay so: trust ", "say so: --trust "),
     (rf"\b(use|say|or|needs|and) ({OPTION_NAMES}) (?=[\w+-]+$|WIDTH|RUN|[\w+-]+[;,])", r"\1 --\2 "),
-    (rf"^(?=(?:{GROUPS})\.\w|train_only |disagreement [\w,]+:)", "--"),
+    (rf"^(?=(?:{GROUPS})\.\w|train_only |loss [a-zA-Z_]+ |disagreement [\w,]+:)", "--"),
     (r"^(?=(?:sentences|jobs|shard|devices|launcher_options) (?:must|are|acts))", "--"),
     (r"(?<=did you mean )[a-z][\w. ]*\?$", _with_dashes),
     (r"\buse translate$", "use translate.py"),

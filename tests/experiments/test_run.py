@@ -394,7 +394,7 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ),
         (
             "--latents logits --logits.prior delta --guide cascaded",
-            "none of these are latent: use --guide tied",
+            "none of them is latent: use --guide tied",
         ),
         ("--guide missing:Guide", "No module named 'missing'; start in the folder of missing.py"),
         ("--guide.hiden 3", "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),
