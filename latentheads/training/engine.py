@@ -489,7 +489,7 @@ def check_together(training: Training, model: HeadModel, loss: ELBO) -> None:
             "itself: use bf16 or fp32"
         )
     if training.loss in BY_OPTIONS[1:] and not model.has_latent_alignments:
-        raise ValueError(f"loss {training.loss} needs alignments that are drawn")
+        raise ValueError(f"loss {training.loss} needs latent alignments")
 
 
 def check_sizes(update: Step) -> None:

@@ -150,7 +150,8 @@ def test_ngram_heads_are_read_beside_those_that_attend(
     ("words", "message"),
     [
         (
-            "--network.mixers=ngram --network.ngram_noise=.3 --latents=logits --logits.blocks=decoder-cross",
+            "--network.mixers=ngram --network.ngram_noise=.3 "
+            "--latents=logits --logits.blocks=decoder-cross",
             "--network.ngram_noise: no ngram layer of this network is latent",
         ),
         (

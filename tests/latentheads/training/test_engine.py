@@ -54,7 +54,7 @@ def run(**options: Any) -> tuple[list[Progress], list[Tensor]]:
 
 @pytest.mark.parametrize("loss", ["marginal", "sampled", "iwae", "rws"])
 def test_a_loss_of_alignments_needs_some_that_are_drawn(loss: Any) -> None:
-    with pytest.raises(ValueError, match=f"loss {loss} needs alignments that are drawn"):
+    with pytest.raises(ValueError, match=f"loss {loss} needs latent alignments"):
         make(loss=loss)
     for select_gradient in ("straight-through", "score"):
         how: Any = {"loss": loss, "select_gradient": select_gradient}
