@@ -7,7 +7,7 @@
 # make attack kills, damages and misleads the programs for hours, and prints a table
 # make lowest passes the core of the tests with the lowest versions that are declared
 #
-# Options of a program go in ARGS: make run ARGS="--guide mean-field --steps 500"
+# Options of a program go in ARGS: make run ARGS="--guide mean-field --train.steps 500"
 
 PYTHON ?= python3
 VENV := .venv

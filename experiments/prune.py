@@ -78,7 +78,7 @@ def make_parser() -> Parser:
         type=By,
         default="gradient",
         help="importance of a head: gradient, the mean over sentences of |dL/dmask| as in Michel "
-        "et al. 2019; gates, the probability that the gate of a run with --gates is open; random",
+        "et al. 2019; gates, the probability that a gate of a run with gates is open; random",
     )
     parser.add_argument(
         "--keep_heads",

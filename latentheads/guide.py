@@ -136,7 +136,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             as soon as their KL is computed; values are always kept.
         passes: Number of passes of the network for one bound.
         is_tied: Whether every posterior is the prior itself: q = p.
-        tied_prior: Name of the prior that has this guide's form, for ``--prior tied``.
+        tied_prior: Name of the prior that has this guide's form, for ``--logits.prior tied``.
         alignment_form: Which heads a head of an alignment block is conditioned on in the posterior;
             None: the guide has no such posterior.
         condition_on: The text that the posterior is conditioned on: source, prefix (also the target
