@@ -219,7 +219,8 @@ def test_a_recipe_names_what_is_latent() -> None:
         ),
         (
             {"recipe": "transformer+group"},
-            "model: selection of heads for each task (group), deterministic attention · guide: tied",
+            "model: selection of heads for each task (group), deterministic attention "
+            "· guide: tied",
         ),
     ],
 )

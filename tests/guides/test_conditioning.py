@@ -1,4 +1,4 @@
-"""Guides of logits that are told more than the source: the words before, or the whole target."""
+"""Guides of logits that are conditioned on the words before, or on the whole target, too."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
 
 
 def test_what_cannot_be_told_is_refused() -> None:
-    said = r"^guide\.reads acts on alignments and, where words have rows, on a decoder.s logits"
+    said = r"^guide\.condition_on acts on alignments and, where words have rows, on a decoder.s "
     for model in (build(latent=("encoder-self",)), build("language-model", prior="delta")):
         with pytest.raises(ValueError, match=said):
             Cascaded(model, condition_on="target")
