@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import torch
 from jaxtyping import Bool, Float, Int
+from pyro.poutine import Trace
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -17,17 +18,20 @@ from latentheads.alignment.block import AlignmentBlock
 from latentheads.alignment.chain import ChainInference
 from latentheads.alignment.distribution import Alignments, CategoricalParameters
 from latentheads.alignment.emission import EmissionRequest
+from latentheads.alignment.enumeration import enumerate_alignments
 from latentheads.alignment.exact import (
     ExactInference,
     IndependentWords,
     block_log_probs,
     broadcast_sum,
 )
+from latentheads.alignment.loss_terms import alignment_loss_terms
 from latentheads.alignment.options import AlignmentOptions
 from latentheads.distributions import Tokens, make_token_distribution
 from latentheads.layers.numeric import softmax
 from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNED_POSITION, ALIGNMENT, Block
+from latentheads.summed_out import Enumeration, SummedOut
 
 __all__ = [
     "AlignedTokens",
@@ -212,15 +216,20 @@ class AlignmentPass:
         return torch.cat(parts, 1)
 
 
-class AlignedTokens(Tokens):
+class AlignedTokens(Tokens, SummedOut):
     """The tokens of a sentence given sampled alignments.
 
     :meth:`exact_inference` sums over all alignments instead.
+
+    Attributes:
+        latent_class: The distribution of alignments at their own sites.
 
     Args:
         alignment_pass: The pass.
         alignments: The alignments of all heads.
     """
+
+    latent_class: ClassVar[type] = Alignments
 
     def __init__(
         self, alignment_pass: AlignmentPass, alignments: Int[Tensor, "*sample target head"]
@@ -238,6 +247,24 @@ class AlignedTokens(Tokens):
     ) -> ExactInference:
         """Exact inference over all alignments; see :meth:`AlignmentPass.exact_inference`."""
         return self.alignment_pass.exact_inference(tokens, posterior)
+
+    def given(self, alignments: Int[Tensor, "*sample target head"]) -> AlignedTokens:
+        """The tokens of the same pass given other alignments."""
+        return AlignedTokens(self.alignment_pass, alignments)
+
+    def log_evidence(self, tokens: Int[Tensor, "*words target"]) -> Float[Tensor, "*batch"]:
+        """Exact log p(y | x) of every sentence, given all other latents."""
+        return self.exact_inference(tokens).log_evidence
+
+    def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> Enumeration:
+        """Enumerate the alignments of a pass."""
+        return enumerate_alignments(model_trace, guide_trace)
+
+    def loss_terms(
+        self, model_trace: Trace, guide_trace: Trace, objective: str, num_samples: int
+    ) -> tuple[Tensor, Mapping[str, Tensor], bool]:
+        """The terms of a training objective; see :func:`alignment_loss_terms`."""
+        return alignment_loss_terms(model_trace, guide_trace, objective, num_samples)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> AlignedTokens:
         """Add batch dimensions in front."""

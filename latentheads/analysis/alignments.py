@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.alignment.distribution import CategoricalParameters
+from latentheads.alignment.enumeration import enumerate_alignments
 from latentheads.alignment.marginals import head_marginals
 from latentheads.analysis.record import record_heads
 from latentheads.batch import Batch
@@ -26,7 +27,6 @@ from latentheads.corpora import Part, batches
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces
-from latentheads.inference.enumeration import enumerate_alignments
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.metrics.alignment import LinkCounts, Links, count_links
 from latentheads.model import HeadModel
@@ -121,7 +121,6 @@ def alignment_distributions(
     device_batch = batch.to(model.device)
     with eval_no_grad(model, guide), blocked_from_tracers(), PlugIn(), WithSelection(guide):
         enumeration = enumerate_alignments(*traces(model, guide, device_batch))
-        assert enumeration is not None
         exact = enumeration.inference
         distributions = (exact.priors, enumeration.posterior, exact.posterior())
         marginals = [head_marginals(distribution) for distribution in distributions]

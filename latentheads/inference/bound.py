@@ -34,9 +34,9 @@ from latentheads.checks import check_least
 from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.guide import check_own_model
 from latentheads.handlers import FromPrior
-from latentheads.inference.enumeration import Enumeration, enumerate_alignments
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes
+from latentheads.summed_out import Enumeration, enumerate_latents
 
 __all__ = ["Importance", "Terms", "check_sites", "closed_form", "importance", "terms", "traces"]
 
@@ -110,7 +110,7 @@ class Terms:
         shared_log_ratios: The log-ratio of each of those latents.
         sampled_log_likelihood: ``log p(y | z, x)`` of this sample, if ``log_likelihood`` is an
             expectation over alignments; None: it is the same.
-        enumeration: All alignments of the pass; None if there are none.
+        enumeration: All values of the latents that are summed out; None if there are none.
     """
 
     log_likelihood: Float[Tensor, batch]
@@ -211,7 +211,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
             )
     target = model_trace.nodes[TARGET]
     sampled_log_likelihood = log_likelihood = target["fn"].log_prob(target["value"]).double()
-    enumeration = enumerate_alignments(model_trace, guide_trace)
+    enumeration = enumerate_latents(model_trace, guide_trace, TARGET)
     enumerated_kl = {} if enumeration is None else enumeration.kl()
     if enumeration is not None:
         log_likelihood = enumeration.log_likelihood.double()

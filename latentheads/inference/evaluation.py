@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import AlignedTokens
 from latentheads.batch import Batch, with_indices
 from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
@@ -29,6 +28,7 @@ from latentheads.metrics.scores import SCORES, Scores
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, latent_of
 from latentheads.noise import fixed_noise
+from latentheads.summed_out import SummedOut
 
 __all__ = [
     "Report",
@@ -155,8 +155,8 @@ def plug_in_log_likelihood(
     """
     with PlugIn(), WithSelection(guide):
         distribution = model.token_distribution(batch)
-    if isinstance(distribution, AlignedTokens):
-        return distribution.exact_inference(batch.scored).log_evidence.double()
+    if isinstance(distribution, SummedOut):
+        return distribution.log_evidence(batch.scored).double()
     return distribution.log_prob(batch.scored).double()
 
 
@@ -371,10 +371,9 @@ class _Sums:
         gaps = [enumeration.gap() for enumeration in enumerations]
         for site in gaps[0]:
             self.gaps.add(site, _mean(gap[site] for gap in gaps))
-        for name in ENTROPY_FIGURES:
-            self.figures.add(
-                name, _mean(getattr(enumeration.inference, name) for enumeration in enumerations)
-            )
+        entropies = [enumeration.entropies() for enumeration in enumerations]
+        for name in entropies[0]:
+            self.figures.add(name, _mean(values[name] for values in entropies))
 
     def add_known(self, sampled_terms: list[Terms], truth: Tensor) -> None:
         """Add the sentences whose true log p(y | x) is known."""

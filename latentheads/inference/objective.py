@@ -18,19 +18,15 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.alignment.aligner import AlignedTokens
-from latentheads.alignment.distribution import Alignments
 from latentheads.alignment.options import Objective
-from latentheads.alignment.sampled import importance_bound, score_bound, wake_objective
 from latentheads.checks import check_choices, check_least
 from latentheads.distributions import HeadVariable
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
 from latentheads.handlers import FromPrior
-from latentheads.inference.alignment_samples import kl_enumeration, sample_alignments, soft_log_prob
 from latentheads.inference.bound import check_sites, closed_form, traces
-from latentheads.inference.enumeration import enumerate_alignments
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import one_at_a_time
+from latentheads.summed_out import SummedOut
 
 __all__ = ["Head_ELBO", "scored"]
 
@@ -113,66 +109,39 @@ class Head_ELBO(Trace_ELBO):
     def _objective(self, model_trace: Trace, guide_trace: Trace) -> Tensor:
         """The objective of one particle, which is maximised."""
         check_sites(model_trace, guide_trace)
-        aligned = isinstance(model_trace.nodes[TARGET]["fn"], AlignedTokens)
-        if self.objective != "bound" and not aligned:
-            raise ValueError(f"objective {self.objective} needs alignments that are drawn")
-        weighed = self._enter_alignments(model_trace, guide_trace) if aligned else []
+        summed = isinstance(model_trace.nodes[TARGET]["fn"], SummedOut)
+        if self.objective != "bound" and not summed:
+            raise ValueError(f"objective {self.objective} needs latents that are summed out")
+        weighed = self._enter_summed(model_trace, guide_trace) if summed else []
         latents = [
             name
             for name, site in guide_trace.nodes.items()
             if site["type"] == "sample" and name not in weighed and not self.tied(model_trace, site)
         ]
-        plain = self._sampled and not aligned
+        plain = self._sampled and not summed
         score = self._plain if plain else self._weighted
         return score(model_trace, guide_trace, latents)
 
-    def _enter_alignments(self, model_trace: Trace, guide_trace: Trace) -> list[str]:
-        """Puts the terms of alignments where the bound looks for those of a draw.
+    def _enter_summed(self, model_trace: Trace, guide_trace: Trace) -> list[str]:
+        """Puts the terms of summed latents where the bound looks for those of a sample.
 
         Returns:
-            The sites that have no KL of their own: it is in the likelihood already.
+            The sites without a KL of their own: it is in the likelihood already.
 
         Raises:
-            ValueError: Alignments are observed.
+            ValueError: One of the latents is observed.
         """
-        _check_summed_out(model_trace)
-        drawing = self.objective in ("sampled", "iwae", "rws")
-        read = self._draw_terms if drawing else self._sum_terms
-        found, kl = read(model_trace, guide_trace)
         target = model_trace.nodes[TARGET]
-        target["log_prob"] = _scale_values(found, target)
-        for name, each in kl.items():
+        target["fn"].check_not_observed(model_trace)
+        log_likelihood, kl, has_kl = target["fn"].loss_terms(
+            model_trace, guide_trace, self.objective, self.objective_draws
+        )
+        target["log_prob"] = _scale_values(log_likelihood, target)
+        for name, value in kl.items():
             if name in guide_trace.nodes:  # a block that the guide leaves out keeps its prior
                 site = guide_trace.nodes[name]
-                site[KL] = _scale_values(each, site)
-        return [] if self.objective in ("bound", "sampled") else list(kl)
-
-    def _sum_terms(
-        self, model_trace: Trace, guide_trace: Trace
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Log-likelihood and KL of every block, from a sum over all alignments."""
-        summed = enumerate_alignments(model_trace, guide_trace, self.objective != "bound")
-        assert summed is not None
-        if self.objective == "bound":
-            return summed.log_likelihood, summed.kl()
-        # as a value log p(y | x), and as a gradient the guide's of its own bound besides
-        fixed = summed.detach_model()
-        bound = fixed.log_likelihood - sum(fixed.kl().values())
-        found = summed.log_evidence + bound - bound.detach()
-        return found, {name: torch.zeros_like(found) for name in summed.sites}
-
-    def _draw_terms(
-        self, model_trace: Trace, guide_trace: Trace
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Log-likelihood and KL of every block from draws; the weights of draws contain the KL."""
-        laws = kl_enumeration(model_trace, guide_trace)
-        if self.objective == "sampled":
-            drawn = sample_alignments(model_trace, guide_trace)
-            return score_bound(drawn, soft_log_prob(model_trace)), laws.kl()
-        drawn = sample_alignments(model_trace, guide_trace, self.objective_draws)
-        weigh = importance_bound if self.objective == "iwae" else wake_objective
-        found = weigh(drawn)
-        return found, {name: torch.zeros_like(found) for name in laws.sites}
+                site[KL] = _scale_values(value, site)
+        return [] if has_kl else list(kl)
 
     def _plain(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
         """The sampled bound, its terms made in the order in which ``Trace_ELBO`` makes them."""
@@ -318,16 +287,6 @@ def _skipped(site: dict[str, Any], posterior: dict[str, Any]) -> bool:
     if not (isinstance(site["fn"], _Dropped) or site["fn"].has_rsample):
         scored(site)
     return True
-
-
-def _check_summed_out(model_trace: Trace) -> None:
-    """Refuses alignments that are observed, such as those that somebody has marked."""
-    for name, site in model_trace.nodes.items():
-        if site["type"] == "sample" and site["is_observed"] and isinstance(site["fn"], Alignments):
-            raise ValueError(
-                f"site {name!r} is observed, and Head_ELBO sums over alignments: train with "
-                "pyro.infer.Trace_ELBO"
-            )
 
 
 def _scaled_tokens(model_trace: Trace) -> Tensor:

@@ -13,11 +13,14 @@ from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
-from latentheads.alignment.aligner import AlignedTokens, AlignmentPass
 from latentheads.alignment.distribution import Alignments, sample_blocks, word_log_probs
+from latentheads.alignment.enumeration import (
+    AlignmentEnumeration,
+    get_posterior_sites,
+    get_tied_sites,
+)
 from latentheads.alignment.sampled import AlignmentSamples
 from latentheads.distributions import make_token_distribution
-from latentheads.inference.enumeration import Enumeration, get_posterior_sites, get_tied_sites
 from latentheads.names import TARGET
 
 __all__ = ["kl_enumeration", "sample_alignments", "soft_log_prob"]
@@ -42,9 +45,7 @@ def sample_alignments(
         positions = torch.cat([site["value"] for site in posterior_sites.values()], -1).unsqueeze(0)
     else:
         positions = _sample_blocks(posteriors, num_samples)
-    log_likelihood = AlignedTokens(target["fn"].alignment_pass, positions).token_log_prob(
-        target["value"]
-    )
+    log_likelihood = target["fn"].given(positions).token_log_prob(target["value"])
     tied = [posterior_sites[name]["fn"] for name in get_tied_sites(model_trace, posterior_sites)]
     return AlignmentSamples(
         log_likelihood,
@@ -72,7 +73,7 @@ def _sample_blocks(
 def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
     """Log-probability of every word under soft attention by the heads' prior scores."""
     target = model_trace.nodes[TARGET]
-    alignment_pass: AlignmentPass = target["fn"].alignment_pass
+    alignment_pass = target["fn"].alignment_pass
     distribution = make_token_distribution(
         alignment_pass.soft_states(),
         alignment_pass.valid,
@@ -82,14 +83,14 @@ def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
     return distribution.token_log_prob(target["value"])
 
 
-def kl_enumeration(model_trace: Trace, guide_trace: Trace) -> Enumeration:
+def kl_enumeration(model_trace: Trace, guide_trace: Trace) -> AlignmentEnumeration:
     """Enumeration of a pass without emissions: enough for the KL of every block."""
-    alignment_pass: AlignmentPass = model_trace.nodes[TARGET]["fn"].alignment_pass
+    alignment_pass = model_trace.nodes[TARGET]["fn"].alignment_pass
     posterior_sites = get_posterior_sites(model_trace, guide_trace)
     posterior = [site["fn"].parameters for site in posterior_sites.values()]
     inference = alignment_pass.inference_from(
         alignment_pass.priors[0].scores[..., 0, :]
     )  # dummy emissions
-    return Enumeration(
+    return AlignmentEnumeration(
         inference, posterior, list(posterior_sites), get_tied_sites(model_trace, posterior_sites)
     )

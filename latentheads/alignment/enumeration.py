@@ -1,6 +1,6 @@
 r"""Enumeration of all alignments of a pass.
 
-Alignments are sampled like all latents. If they are few enough, all terms of the bound are exact
+If alignments are few enough, all terms of the bound are exact
 sums: :math:`\mathbb E_q[\log p(y \mid z, x)]`, the KL of each block, and the exact log p(y | x),
 which does not depend on the guide. A sum has no sampling noise and is differentiable in the guide.
 """
@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
-from latentheads.alignment.aligner import AlignedTokens
 from latentheads.alignment.distribution import (
     Alignments,
     CategoricalParameters,
@@ -26,12 +25,15 @@ from latentheads.alignment.distribution import (
 )
 from latentheads.alignment.exact import ExactInference
 from latentheads.names import TARGET
+from latentheads.summed_out import Enumeration
 
-__all__ = ["Enumeration", "enumerate_alignments", "get_posterior_sites", "get_tied_sites"]
+__all__ = ["AlignmentEnumeration", "enumerate_alignments", "get_posterior_sites", "get_tied_sites"]
+
+ENTROPIES = ("prior_entropy", "posterior_entropy", "information")
 
 
 @dataclass(frozen=True)
-class Enumeration:
+class AlignmentEnumeration(Enumeration):
     """All alignments of a pass, under the model and under its guide.
 
     Attributes:
@@ -68,6 +70,10 @@ class Enumeration:
         """The KL of every block's posterior to the exact one; their sum is the gap of the bound."""
         return dict(zip(self.sites, self.inference.gap(self.posterior), strict=True))
 
+    def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
+        """Entropies of prior and exact posterior, and the information between words and heads."""
+        return {name: getattr(self.inference, name) for name in ENTROPIES}
+
     @torch.no_grad()
     def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
         """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network.
@@ -96,7 +102,7 @@ class Enumeration:
         token_log_probs = flat.gather(-1, index[..., None])[..., 0]
         return (token_log_probs.double() * self.inference.valid).sum(-1)
 
-    def detach_model(self) -> Enumeration:
+    def detach_model(self) -> AlignmentEnumeration:
         """Detach the model, and posteriors that are the prior: gradients reach the guide only."""
         detached_priors = [parameters.detached() for parameters in self.inference.priors]
         inference = replace(
@@ -111,8 +117,8 @@ class Enumeration:
 
 def enumerate_alignments(
     model_trace: Trace, guide_trace: Trace, marginal: bool = True
-) -> Enumeration | None:
-    """Enumerate the alignments of a pass; None if there are none.
+) -> AlignmentEnumeration:
+    """Enumerate the alignments of a pass.
 
     Args:
         model_trace: The model's trace.
@@ -124,13 +130,10 @@ def enumerate_alignments(
         ValueError: A posterior is no distribution of alignments, or has another padding mask.
     """
     target = model_trace.nodes[TARGET]
-    distribution = target["fn"]
-    if not isinstance(distribution, AlignedTokens):
-        return None
     posterior_sites = get_posterior_sites(model_trace, guide_trace)
     posterior = [site["fn"].parameters for site in posterior_sites.values()]
-    inference = distribution.exact_inference(target["value"], None if marginal else posterior)
-    return Enumeration(
+    inference = target["fn"].exact_inference(target["value"], None if marginal else posterior)
+    return AlignmentEnumeration(
         inference, posterior, list(posterior_sites), get_tied_sites(model_trace, posterior_sites)
     )
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch, Head_ELBO, terms
+from latentheads.alignment import pass_samples
+from latentheads.alignment.pass_samples import kl_enumeration, sample_alignments, soft_log_prob
 from latentheads.alignment.sampled import (
     AlignmentSamples,
     importance_bound,
@@ -21,8 +23,6 @@ from latentheads.alignment.sampled import (
 )
 from latentheads.guides import GUIDES
 from latentheads.handlers import SharedSamples
-from latentheads.inference import alignment_samples
-from latentheads.inference.alignment_samples import kl_enumeration, sample_alignments, soft_log_prob
 from latentheads.inference.bound import traces
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.alignment.models import SHAPES, SOFT, aligned, telling
@@ -133,7 +133,7 @@ def test_one_draw_is_measured_against_soft_attention(
         seen.append(baseline)
         return score_bound(drawn, baseline)
 
-    monkeypatch.setattr("latentheads.inference.objective.score_bound", note)
+    monkeypatch.setattr("latentheads.alignment.loss_terms.score_bound", note)
     elbo = Head_ELBO(objective="sampled")
     elbo.differentiable_loss(model, attach("cascaded", model), batch)
     (baseline,) = seen
@@ -154,7 +154,7 @@ def two_of_each(
             here.places.view(number, number, *here.places.shape[1:]).transpose(0, 1).flatten(0, 1),
         ]
     )
-    monkeypatch.setattr(alignment_samples, "sample_blocks", lambda laws, valid, count: both)
+    monkeypatch.setattr(pass_samples, "sample_blocks", lambda laws, valid, count: both)
     drawn = sample_alignments(*here.go_through(), 2)
     chance = single.log_guide.sum(-1)[0].exp().detach()
     return drawn, chance[first] * chance[second], single
@@ -288,7 +288,7 @@ def test_every_vectorised_particle_has_draws_of_its_own(
         seen.append(drawn)
         return importance_bound(drawn)
 
-    monkeypatch.setattr("latentheads.inference.objective.importance_bound", note)
+    monkeypatch.setattr("latentheads.alignment.loss_terms.importance_bound", note)
     model = aligned(SHAPES[shape])
     guide = attach("cascaded", model)
     elbo = Head_ELBO(
