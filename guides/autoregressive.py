@@ -17,7 +17,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.alignment.posterior import AutoConditionOn
 from latentheads.checks import check_choices
 from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import linear_over_heads
@@ -31,6 +30,7 @@ from latentheads.families import (
     OwnMLP,
 )
 from latentheads.guide import Guide, check_options
+from latentheads.latents.alignments.posterior import AutoConditionOn
 from latentheads.model import HeadModel
 from latentheads.names import Block
 

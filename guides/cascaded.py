@@ -5,9 +5,9 @@ Zheng, Wu and Kong 2021, eq. 4, https://aclanthology.org/2021.acl-long.45.
 
 from __future__ import annotations
 
-from latentheads.alignment.posterior import AutoConditionOn
 from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
+from latentheads.latents.alignments.posterior import AutoConditionOn
 from latentheads.model import HeadModel
 from latentheads.names import Block
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from latentheads.alignment.aligner import AlignmentContext
-from latentheads.alignment.distribution import Alignments
 from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
+from latentheads.latents.alignments.aligner import AlignmentContext
+from latentheads.latents.alignments.distribution import Alignments
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.posterior_lookup import with_parameters

@@ -12,13 +12,13 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.alignment.posterior import AutoConditionOn
 from latentheads.attention.block import without_hooks
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.distributions.heads import BlockStates
 from latentheads.families import Family, Gaussian, HeadScale, OwnMLP, TargetConditioned
 from latentheads.guide import Guide, check_options
 from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.latents.alignments.posterior import AutoConditionOn
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.posterior_lookup import context_of

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from latentheads import pretrained as pretrained
     from latentheads import pruning as pruning
     from latentheads import uncertainty as uncertainty
-    from latentheads.alignment.options import AlignmentOptions as AlignmentOptions
     from latentheads.batch import Batch as Batch
     from latentheads.corpora.batches import batches as batches
     from latentheads.corpora.corpus import Corpus as Corpus
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from latentheads.inference.evaluation import evaluate as evaluate
     from latentheads.inference.objective import Head_ELBO as Head_ELBO
     from latentheads.inference.shuffled import shuffled_target as shuffled_target
+    from latentheads.latents.alignments.options import AlignmentOptions as AlignmentOptions
     from latentheads.model import Decoder as Decoder
     from latentheads.model import HeadModel as HeadModel
     from latentheads.names import Block as Block

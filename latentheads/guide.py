@@ -18,9 +18,6 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import AlignmentContext
-from latentheads.alignment.distribution import Alignments
-from latentheads.alignment.posterior import AlignmentPosterior, AutoConditionOn, Form
 from latentheads.arguments import WithOptions
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch, check_batch
@@ -35,12 +32,15 @@ from latentheads.families import (
     check_head_distribution,
 )
 from latentheads.handlers import register_parameters
+from latentheads.latents.alignments.aligner import AlignmentContext
+from latentheads.latents.alignments.distribution import Alignments
+from latentheads.latents.alignments.posterior import AlignmentPosterior, AutoConditionOn, Form
+from latentheads.latents.selection.distribution import Selection
+from latentheads.latents.selection.posterior import SelectionFamily
 from latentheads.layers.output import RowOutput
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, Block, block_of
 from latentheads.posterior_lookup import as_distribution, context_of, with_parameters
-from latentheads.selection.distribution import Selection
-from latentheads.selection.posterior import SelectionFamily
 
 __all__ = [
     "OF_TEXT",

@@ -17,11 +17,11 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 from torch.distributions import Independent, constraints
 
-from latentheads.alignment.distribution import Alignments
 from latentheads.distributions import HeadVariable
+from latentheads.latents.alignments.distribution import Alignments
+from latentheads.latents.selection.distribution import Selection
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes
-from latentheads.selection.distribution import Selection
 
 __all__ = [
     "FromPrior",

@@ -13,19 +13,19 @@ from jaxtyping import Bool, Float, Int
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import Aligner, EncoderDecoderStates
-from latentheads.alignment.past import PastAlignmentState
-from latentheads.alignment.state import AlignmentState
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
 from latentheads.distributions import Tokens, make_token_distribution
 from latentheads.handlers import register_parameters
+from latentheads.latents.alignments.aligner import Aligner, EncoderDecoderStates
+from latentheads.latents.alignments.past import PastAlignmentState
+from latentheads.latents.alignments.state import AlignmentState
+from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.selector import Choice, Selector
 from latentheads.layers.output import Output, RowOutput
 from latentheads.mask import AttentionMask
 from latentheads.names import SELECTION, SENTENCES, TARGET, Block, check_attention_types, side_of
-from latentheads.selection.hard_gates import Gating
-from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["Decoder", "DecodingState", "HeadModel", "Stepwise"]
 

@@ -11,15 +11,15 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
-from latentheads.alignment.distribution import (
+from latentheads.distributions import HeadContext, HeadVariable
+from latentheads.distributions.heads import is_expandable
+from latentheads.latents.alignments.distribution import (
     NOWHERE,
     Alignments,
     CategoricalParameters,
     check_parameters,
 )
-from latentheads.alignment.transitions import later_transitions
-from latentheads.distributions import HeadContext, HeadVariable
-from latentheads.distributions.heads import is_expandable
+from latentheads.latents.alignments.transitions import later_transitions
 from latentheads.layers.numeric import full_precision
 from latentheads.names import ALIGNED_POSITION
 

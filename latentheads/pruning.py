@@ -34,10 +34,10 @@ from latentheads.attention.block import HeadBlock
 from latentheads.checks import check_number
 from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
+from latentheads.latents.gates.hard_concrete import HardConcrete
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of, check_attention_types
-from latentheads.selection.hard_concrete import HardConcrete
-from latentheads.selection.hard_gates import Gating
 from latentheads.values import shown
 
 __all__ = ["all_heads", "fold_gates", "most_important", "random_importance", "remove_heads"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from latentheads.alignment.aligner import Aligner
-from latentheads.alignment.options import AlignmentOptions, check_alignment_options
+from latentheads.latents.alignments.aligner import Aligner
+from latentheads.latents.alignments.options import AlignmentOptions, check_alignment_options
 from latentheads.models.network import Network
 
 __all__ = ["make_aligner"]

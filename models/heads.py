@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.families import Family
+from latentheads.latents.selection.selector import Selector
 from latentheads.models.network import Network
 from latentheads.models.priors import Prior
 from latentheads.names import Block
-from latentheads.selection.selector import Selector
 from latentheads.values import shown
 
 __all__ = ["HeadOptions", "with_selected_heads"]

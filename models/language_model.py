@@ -8,11 +8,12 @@ from typing import Any, cast
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.options import AlignmentOptions
-from latentheads.alignment.past import begin_past_alignments
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.alignments.past import begin_past_alignments
+from latentheads.latents.selection.selector import Choice, Selector
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, RowOutput, TableOutput
 from latentheads.model import Decoder, DecodingState
@@ -24,7 +25,6 @@ from latentheads.models.mixing import STACKS, named_stacks
 from latentheads.models.network import Embedding, Network
 from latentheads.models.priors import Prior, make_prior
 from latentheads.names import ATTENTION_TYPES
-from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["LanguageModel"]
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import SentenceTasks
+from latentheads.latents.selection.selector import Choice
 from latentheads.mask import AttentionMask, PairMask
 from latentheads.model import DecodingState
 from latentheads.models.mixers import Mixer
 from latentheads.models.network import FeedForward, Network, Residual
-from latentheads.selection.selector import Choice
 
 __all__ = ["Layer", "Stack"]
 

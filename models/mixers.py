@@ -12,12 +12,12 @@ from latentheads.attention.band import Band
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.ngram import NGram, NGramCache
+from latentheads.latents.selection.selector import Choice
 from latentheads.mask import AttentionMask
 from latentheads.models.heads import HeadOptions, with_selected_heads
 from latentheads.models.mixing import attention_layer_below
 from latentheads.models.network import Network
 from latentheads.names import Block, side_of
-from latentheads.selection.selector import Choice
 
 __all__ = ["LocalAttention", "Mixer", "SelfAttention", "make_mixer"]
 

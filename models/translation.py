@@ -11,14 +11,15 @@ import pyro
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import EncoderDecoderStates
-from latentheads.alignment.options import AlignmentOptions
-from latentheads.alignment.state import AlignmentState
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.speech.vocabulary import bins_of
+from latentheads.latents.alignments.aligner import EncoderDecoderStates
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.alignments.state import AlignmentState
+from latentheads.latents.selection.selector import Choice, Selector
 from latentheads.layers.ctc import CTC
 from latentheads.layers.output import TableOutput
 from latentheads.mask import AttentionMask, PairMask
@@ -31,7 +32,6 @@ from latentheads.models.mixers import Mixer, make_mixer
 from latentheads.models.network import Embedding, FrameEmbedding, Network
 from latentheads.models.priors import Prior, make_prior
 from latentheads.names import ATTENTION_TYPES, Block
-from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["Translation"]
 

@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "latentheads" / "__init__.py").write_text("PLACES = {'a': 'b'}\nFOLDERS = ('c',)\n")
     (tmp_path / "latentheads" / "selection" / "own.py").write_text("selector = 1\n")
     (tmp_path / "models" / "model.py").write_text(TEXT)
-    (tmp_path / "guides" / "guide.py").write_text("from latentheads.selection import own\n")
+    (tmp_path / "guides" / "guide.py").write_text("from latentheads.latents.selection import own\n")
     (tmp_path / "experiments" / "studies" / "study.py").write_text("bleu = 1\n")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "glossary.md").write_text("| a | b |\n|---|---:|\n| c | d |\n| e | f |\n")

@@ -28,16 +28,16 @@ from latentheads.decoding.sampling import sample_text
 from latentheads.guides import GUIDES, RECIPES, Cascaded
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
+from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.models import Translation, make_prior
 from latentheads.models.adapters import Adapters
 from latentheads.pruning import remove_heads
-from latentheads.selection.hard_gates import GateController, Gating
-from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine
 from latentheads.training.options import make_training
 from tests.crossing import in_turn, pairwise
-from tests.latentheads.alignment.models import SHAPES, SOFT, WINDOWED, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, SOFT, WINDOWED, aligned
 from tests.latentheads.training.engines import part
 from tests.second_device import NAME, gpu, near, second_device
 from tests.tiny import (

@@ -13,11 +13,11 @@ from latentheads.analysis import gradient_importance
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, make_pruned, pruned_folder, write_run
+from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of
 from latentheads.pruning import all_heads, most_important, random_importance
 from latentheads.runs.run import Run
-from latentheads.selection.hard_concrete import HardConcrete
 
 __all__ = ["By", "GateDistributions", "count_closed", "prune_to", "rank_heads", "select_stops"]
 

@@ -21,6 +21,7 @@ from latentheads.files import read_json, read_text
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
+from latentheads.latents.gates.options import GateOptions
 from latentheads.metrics.scores import METRICS
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
@@ -29,7 +30,6 @@ from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.sections import complete, lacking
-from latentheads.selection.gate_options import GateOptions
 from latentheads.training import checkpoints
 
 __all__ = [

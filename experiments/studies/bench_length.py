@@ -44,8 +44,8 @@ from latentheads.experiments.studies.benchmarks.growth import (
     report,
 )
 from latentheads.families.fusion import Fusion
+from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.models import LanguageModel, make_prior
-from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 
 
 def make_rows(recipes: Sequence[str], size: Size, setting: Setting, precision: str) -> list[Runner]:

@@ -38,9 +38,9 @@ from latentheads.experiments.studies.benchmarks.racing import quartiles
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.handlers import SharedSamples
+from latentheads.latents.selection.strategies import Strategy, make_selector
 from latentheads.models import LanguageModel, make_prior
 from latentheads.names import SELECTION
-from latentheads.selection.strategies import Strategy, make_selector
 
 FULL = Growth(Size(heads=8), 20, 3, (32, 128, 512), tokens=2048)
 ROWS: dict[str, Strategy | None] = {

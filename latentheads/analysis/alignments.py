@@ -18,9 +18,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.alignment.distribution import CategoricalParameters
-from latentheads.alignment.enumeration import enumerate_alignments
-from latentheads.alignment.marginals import head_marginals
 from latentheads.analysis.record import record_heads
 from latentheads.batch import Batch
 from latentheads.corpora import Part, batches
@@ -28,6 +25,9 @@ from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import eval_no_grad
+from latentheads.latents.alignments.distribution import CategoricalParameters
+from latentheads.latents.alignments.enumeration import enumerate_alignments
+from latentheads.latents.alignments.marginals import head_marginals
 from latentheads.metrics.alignment import LinkCounts, Links, count_links
 from latentheads.model import HeadModel
 from latentheads.names import Block

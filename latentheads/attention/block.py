@@ -23,8 +23,8 @@ from latentheads.families import (
     Point,
     check_head_distribution,
 )
+from latentheads.latents.selection.selector import Choice, Selector
 from latentheads.names import SELECTION, Block
-from latentheads.selection.selector import Choice, Selector
 
 __all__ = [
     "BlockCache",

@@ -12,9 +12,9 @@ from latentheads.attention.cache import AttentionCache
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family, Identity, Point
+from latentheads.latents.selection.selector import Choice, Selector
 from latentheads.mask import PairMask
 from latentheads.names import Block
-from latentheads.selection.selector import Choice, Selector
 
 __all__ = [
     "LatentAttention",

@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from latentheads.attention.band import Band
 from latentheads.attention.block import gather_selected
+from latentheads.latents.selection.selector import Choice
 from latentheads.layers.numeric import dropout, full_precision, softmax, weighted_sum
 from latentheads.mask import PairMask
-from latentheads.selection.selector import Choice
 
 __all__ = ["MultiHeadAttention"]
 

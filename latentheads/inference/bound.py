@@ -34,9 +34,9 @@ from latentheads.checks import check_least
 from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.guide import check_own_model
 from latentheads.handlers import FromPrior
+from latentheads.latents.summed_out import Enumeration, enumerate_latents
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes
-from latentheads.summed_out import Enumeration, enumerate_latents
 
 __all__ = ["Importance", "Terms", "check_sites", "closed_form", "importance", "terms", "traces"]
 

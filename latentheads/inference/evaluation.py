@@ -24,11 +24,11 @@ from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.handlers import PlugIn, SharedSamples, evaluation_mode
 from latentheads.inference.bound import MIN_TAIL_SAMPLES, Importance, Terms, terms
 from latentheads.inference.display import TRUE_BOUND, scores_to_html, scores_to_text
+from latentheads.latents.summed_out import SummedOut
 from latentheads.metrics.scores import SCORES, Scores
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, latent_of
 from latentheads.noise import fixed_noise
-from latentheads.summed_out import SummedOut
 
 __all__ = [
     "Report",

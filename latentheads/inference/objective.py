@@ -18,15 +18,15 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.alignment.options import Objective
 from latentheads.checks import check_choices, check_least
 from latentheads.distributions import HeadVariable
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
 from latentheads.handlers import FromPrior
 from latentheads.inference.bound import check_sites, closed_form, traces
+from latentheads.latents.alignments.options import Objective
+from latentheads.latents.summed_out import SummedOut
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import one_at_a_time
-from latentheads.summed_out import SummedOut
 
 __all__ = ["Head_ELBO", "scored"]
 

@@ -27,8 +27,8 @@ from latentheads.guide import check_own_model
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import closed_form
 from latentheads.inference.objective import Head_ELBO, scored
+from latentheads.latents.selection.distribution import EnumerableSelection, Selection
 from latentheads.names import SELECTION, SENTENCES
-from latentheads.selection.distribution import EnumerableSelection, Selection
 
 __all__ = ["MOST", "Alternatives", "Enumerated_ELBO", "ScoreFunction_ELBO"]
 

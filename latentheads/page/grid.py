@@ -15,6 +15,7 @@ from latentheads.analysis.measures import measure
 from latentheads.analysis.record import Recording
 from latentheads.corpora import Part, batches
 from latentheads.guide import WithSelection
+from latentheads.latents.selection.sharing import selection_probabilities
 from latentheads.names import (
     ALIGNMENT,
     ATTENTION_TYPES,
@@ -26,7 +27,6 @@ from latentheads.names import (
     layer_of,
 )
 from latentheads.runs.run import Run
-from latentheads.selection.sharing import selection_probabilities
 from latentheads.values import finite
 
 __all__ = ["gather_grid", "gather_pairs", "list_blocks"]

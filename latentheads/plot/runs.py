@@ -20,6 +20,7 @@ from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Part, check_part
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import WithSelection
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.metrics.alignment import Link
 from latentheads.names import attention_type_of
 from latentheads.plot.alignments import draw_alignments
@@ -28,7 +29,6 @@ from latentheads.plot.audio import draw_audio
 from latentheads.plot.divergence import draw_divergence
 from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
 from latentheads.plot.training import draw_bound, draw_kl, draw_kl_history
-from latentheads.selection.hard_gates import Gating
 
 if TYPE_CHECKING:
     from latentheads.runs.results import Results

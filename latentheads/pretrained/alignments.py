@@ -21,9 +21,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.alignment.aligner import Aligner, EncoderDecoderStates
-from latentheads.alignment.options import AlignmentOptions
-from latentheads.alignment.state import AlignmentState
+from latentheads.latents.alignments.aligner import Aligner, EncoderDecoderStates
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.alignments.state import AlignmentState
 from latentheads.layers.output import LinearOutput, MatrixOutput
 from latentheads.pretrained.likelihoods import Likelihood, NextToken, TargetToken
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family
+from latentheads.latents.selection.selector import Choice, Selector
 from latentheads.layers.numeric import full_precision, softmax, weighted_sum
 from latentheads.mask import PairMask, causal
 from latentheads.names import side_of
 from latentheads.pretrained.addresses import Address
 from latentheads.pretrained.removal import check_prunable, prune_weights, record_kept_heads
-from latentheads.selection.selector import Choice, Selector
 
 __all__ = ["ForwardPass", "PretrainedBlock"]
 

@@ -13,11 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from latentheads.alignment.aligner import EncoderDecoderStates
-from latentheads.alignment.options import AlignmentOptions, check_alignment_options
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
 from latentheads.families import Family, check_family
+from latentheads.latents.alignments.aligner import EncoderDecoderStates
+from latentheads.latents.alignments.options import AlignmentOptions, check_alignment_options
+from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.selector import Choice, Selector
 from latentheads.layers.output import GivenLogits
 from latentheads.model import HeadModel
 from latentheads.models.priors import make_prior
@@ -34,8 +36,6 @@ from latentheads.pretrained.likelihoods import (
     make_likelihood,
 )
 from latentheads.pretrained.registry import NAME, OWNER, register
-from latentheads.selection.hard_gates import Gating
-from latentheads.selection.selector import Choice, Selector
 from latentheads.values import shown
 
 __all__ = ["Pretrained", "latent", "plain"]

@@ -17,7 +17,7 @@ from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.corpora.text import PARTS
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
-from latentheads.latent_options import ModelShape
+from latentheads.latents.options import ModelShape
 from latentheads.model import Decoder, HeadModel
 from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from latentheads.alignment.options import AlignmentOptions
-from latentheads.latent_options import LatentOptions, ModelShape
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.gates.options import GateOptions
+from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.latents.selection.options import SelectionOptions
 from latentheads.model import HeadModel
 from latentheads.names import name_attention_types, parse_attention_types
 from latentheads.runs.pairs import DEFAULT_PRIOR, PriorSpec
-from latentheads.selection.gate_options import GateOptions
-from latentheads.selection.options import SelectionOptions
 from latentheads.values import convert_fields
 
 __all__ = ["LATENTS", "LogitsOptions"]

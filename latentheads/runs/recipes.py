@@ -7,8 +7,8 @@ from typing import Any
 
 from latentheads.checks import check_known
 from latentheads.guides import GUIDES, RECIPES
+from latentheads.latents.selection.strategies import STRATEGIES
 from latentheads.models import PRIORS
-from latentheads.selection.strategies import STRATEGIES
 
 __all__ = ["ALIGNED", "read_recipe", "recipe_name"]
 

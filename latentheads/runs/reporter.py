@@ -19,6 +19,11 @@ from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.display import TRUE_BOUND
 from latentheads.inference.evaluation import Report, evaluate
+from latentheads.latents.selection.sharing import (
+    chosen_heads,
+    overlap_coefficient,
+    selection_probabilities,
+)
 from latentheads.metrics.rouge import first_sentence
 from latentheads.metrics.scores import COMPARED, Scores
 from latentheads.model import Decoder
@@ -28,7 +33,6 @@ from latentheads.runs.folder import Folder
 from latentheads.runs.scoring import score_ctc, score_outputs, score_summaries
 from latentheads.runs.sections import Section
 from latentheads.runs.settings import Settings
-from latentheads.selection.sharing import chosen_heads, overlap_coefficient, selection_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

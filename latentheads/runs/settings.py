@@ -11,13 +11,15 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import check_known, check_least, check_seed, split_items
 from latentheads.data import Data, Grammar, InMemory
 from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
 from latentheads.guides import GUIDES, Guide
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.gates.options import GateOptions
+from latentheads.latents.selection.options import SelectionOptions
 from latentheads.metrics.translation import Protocol
 from latentheads.models import Network
 from latentheads.names import parse_attention_types
@@ -32,8 +34,6 @@ from latentheads.runs.pairs import (
     split_path,
 )
 from latentheads.runs.recipes import read_recipe, recipe_name
-from latentheads.selection.gate_options import GateOptions
-from latentheads.selection.options import SelectionOptions
 from latentheads.training.options import Training
 from latentheads.values import convert_fields, shown
 

@@ -24,7 +24,7 @@ from latentheads.decoding.translate import Decoding
 from latentheads.errors import print_message
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
-from latentheads.latent_options import Controller
+from latentheads.latents.options import Controller
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.runs.build import (

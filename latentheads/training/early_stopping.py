@@ -15,9 +15,9 @@ from latentheads.guide import ModelGuide
 from latentheads.handlers import StrayParameters, isolated_param_store
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import Report, eval_no_grad, evaluate
+from latentheads.latents.selection.sharing import selection_probabilities
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
-from latentheads.selection.sharing import selection_probabilities
 from latentheads.training.engine import Progress
 
 __all__ = ["Best", "ValidationResult", "check_bound_exists", "validate"]

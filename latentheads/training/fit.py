@@ -90,8 +90,8 @@ def fit(
         seed: Of order and noise.
         samples: Draws of each sentence in the report, K of IWAE.
         tick: Called with the number of updates done, after each, such as a
-            :class:`latentheads.selection.hard_gates.GateController`. It must not wait for another
-            thread that runs a model: threads take turns, and this one has the turn.
+            :class:`latentheads.latents.gates.hard_gates.GateController`. It must not wait for
+            another thread that runs a model: threads take turns, and this one has the turn.
         quiet: Show no progress.
         loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
             or the name of one; see :class:`latentheads.training.options.Training`.

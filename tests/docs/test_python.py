@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import latentheads as lh
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import batches
 from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guides import RECIPES, Cascaded, Exact, Guide, Tied
 from latentheads.inference.bound import traces
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.metrics.scores import Scores
 from latentheads.models import Network, Translation, make_prior
 from latentheads.runs.results import Results

@@ -16,23 +16,29 @@ from pyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO, config_enumerate
 from torch import Tensor
 
 from latentheads import Batch, Head_ELBO, terms
-from latentheads.alignment import emission
-from latentheads.alignment.chain import ChainParameters
-from latentheads.alignment.distribution import (
+from latentheads.guide import ModelGuide
+from latentheads.guides import GUIDES
+from latentheads.inference.bound import traces
+from latentheads.inference.evaluation import eval_no_grad, evaluate, plug_in_log_likelihood
+from latentheads.latents.alignments import emission
+from latentheads.latents.alignments.chain import ChainParameters
+from latentheads.latents.alignments.distribution import (
     NOWHERE,
     Alignments,
     CategoricalParameters,
     check_parameters,
 )
-from latentheads.alignment.options import Objective
-from latentheads.guide import ModelGuide
-from latentheads.guides import GUIDES
-from latentheads.inference.bound import traces
-from latentheads.inference.evaluation import eval_no_grad, evaluate, plug_in_log_likelihood
+from latentheads.latents.alignments.options import Objective
 from latentheads.posterior_lookup import with_parameters
 from tests.guides.attached import LEARNED, attach
-from tests.latentheads.alignment.memory import Largest
-from tests.latentheads.alignment.models import ALIGNED_KINDS, MIXTURE, SHAPES, SOFT, aligned
+from tests.latentheads.latents.alignments.memory import Largest
+from tests.latentheads.latents.alignments.models import (
+    ALIGNED_KINDS,
+    MIXTURE,
+    SHAPES,
+    SOFT,
+    aligned,
+)
 from tests.tiny import KINDS, TARGET_TYPES, padded, rows
 from tests.typechecking import unchecked
 

@@ -23,7 +23,7 @@ from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import traces
 from latentheads.names import TARGET
 from tests.guides.attached import LEARNED, attach
-from tests.latentheads.alignment.models import SHAPES, telling
+from tests.latentheads.latents.alignments.models import SHAPES, telling
 from tests.tiny import TARGET_TYPES
 
 SOURCE = (4, 5, 2)

@@ -1,8 +1,8 @@
 """Guides of a model whose word two heads explain together: what each form reaches when trained.
 
-The words are those of :mod:`tests.latentheads.alignment.logic`, of which it is known what a product
-over heads lacks at its best; the guides are the library's own. There is one word alone, so that
-none needs to read it.
+The words are those of :mod:`tests.latentheads.latents.alignments.logic`, of which it is known what
+a product over heads lacks at its best; the guides are the library's own. There is one word alone,
+so that none needs to read it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch, Head_ELBO, terms
-from latentheads.alignment.aligner import AlignmentPass
+from latentheads.latents.alignments.aligner import AlignmentPass
 from tests.guides.attached import LEARNED, attach
-from tests.latentheads.alignment.logic import WORDS, table
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.latents.alignments.logic import WORDS, table
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 
 STARTS = 8
 """Of each guide, at most: some are caught in a worse mode."""

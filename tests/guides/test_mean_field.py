@@ -13,9 +13,9 @@ from latentheads.distributions import NormalHeads
 from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guides import MeanField
 from latentheads.inference.bound import traces
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.names import Block
-from latentheads.selection.hard_gates import Gating
 from tests.tiny import (
     HEADS,
     KINDS,

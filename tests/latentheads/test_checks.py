@@ -17,11 +17,11 @@ from latentheads.checks import (
 from latentheads.data import Grammar, Tasks
 from latentheads.experiments.cli.jobs import make_slots
 from latentheads.experiments.studies.gpu import parts
+from latentheads.latents.selection.options import SelectionOptions
 from latentheads.models.mixing import parse_mixers
 from latentheads.names import parse_attention_types
 from latentheads.pretrained.addresses import parse_blocks
 from latentheads.runs.settings import DisagreementOptions, trusted_paths
-from latentheads.selection.options import SelectionOptions
 
 
 def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows() -> None:

@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import latentheads as lh
-from latentheads.alignment.emission import EmissionRequest
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import Decoding, search
 from latentheads.denormals import flush_denormals
 from latentheads.experiments.cli.errors import error_handling
+from latentheads.latents.alignments.emission import EmissionRequest
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.latentheads.training.engines import part
 from tests.tiny import attach, build, small_batch
 

@@ -25,7 +25,7 @@ from latentheads.guide import OF_TEXT, ModelGuide
 from latentheads.guides import GUIDES, Guide, MeanField, Tied
 from latentheads.handlers import SharedSamples
 from latentheads.names import Block
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import FORMS, HEADS, KINDS, attach, build, jiggle
 from tests.typechecking import unchecked
 

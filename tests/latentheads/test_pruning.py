@@ -18,13 +18,13 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import Cascaded
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
+from latentheads.latents.selection.strategies import make_selector
 from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, most_important, remove_heads
-from latentheads.selection.strategies import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import FORMS, KINDS, attach, attentions_of, build, jiggle, kept_of
 from tests.typechecking import unchecked
 

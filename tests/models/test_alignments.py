@@ -10,15 +10,21 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch, PlugIn, terms
-from latentheads.alignment.aligner import AlignedTokens
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import batches
 from latentheads.data import GrammarText
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
+from latentheads.latents.alignments.aligner import AlignedTokens
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.models import PRIORS, LanguageModel
 from tests.guides.attached import attach
-from tests.latentheads.alignment.models import ALIGNED_KINDS, MIXTURE, SHAPES, SOFT, aligned
+from tests.latentheads.latents.alignments.models import (
+    ALIGNED_KINDS,
+    MIXTURE,
+    SHAPES,
+    SOFT,
+    aligned,
+)
 from tests.tiny import TARGET_TYPES, padded, rows
 
 ALL = {**SHAPES, **SOFT, "mixture": MIXTURE["mixture"]}

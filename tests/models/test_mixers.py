@@ -19,11 +19,11 @@ from latentheads.attention.disagreement import Disagreement
 from latentheads.attention.ngram import NGram
 from latentheads.batch import BOS
 from latentheads.decoding.beam_search import beam_search
+from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask
 from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.models.mixers import LocalAttention, SelfAttention
 from latentheads.names import Block
-from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from tests.crossing import pairwise
 from tests.tiny import (
     FORMS,

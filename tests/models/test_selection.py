@@ -22,10 +22,10 @@ from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
 from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import evaluate
+from latentheads.latents.selection.selector import Choice, Selector
+from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.noise import fixed_noise
-from latentheads.selection.selector import Choice, Selector
-from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from tests.crossing import in_turn
 from tests.tiny import (
     FORMS,

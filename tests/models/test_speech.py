@@ -10,16 +10,16 @@ from pyro import poutine
 from torch import Tensor
 
 from latentheads import Batch, WithSelection, terms
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.batch import PAD
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import Tied
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.gates.options import GateOptions
 from latentheads.layers.subsampler import subsampled_length
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Stack
-from latentheads.selection.gate_options import GateOptions
 from tests.tiny import FORMS, TARGETS, attach, jiggle, sizes
 
 BINS, TYPES = 5, 13

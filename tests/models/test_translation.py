@@ -17,8 +17,8 @@ from latentheads.batch import BOS
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
 from latentheads.models.alignments import make_aligner
-from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
 from tests.latentheads.corpora.texts import pets, story
+from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned
 from tests.tiny import FORMS, KINDS, attach, build, latents, rows, sizes
 from tests.typechecking import unchecked
 

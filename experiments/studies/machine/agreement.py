@@ -17,7 +17,6 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 from torch import Tensor
 
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.experiments.cli.parser import writable
 from latentheads.experiments.studies.benchmarks.baselines import Setting, Size, make_batch
 from latentheads.guide import ModelGuide
@@ -25,6 +24,7 @@ from latentheads.guides import GUIDES, RECIPES
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.models import Translation, make_prior
 from latentheads.names import SENTENCES
 

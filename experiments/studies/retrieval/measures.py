@@ -16,11 +16,11 @@ from latentheads.experiments.studies.retrieval.paraphrases import Pairs
 from latentheads.experiments.studies.retrieval.task import Task
 from latentheads.guides import Tied
 from latentheads.inference.evaluation import eval_no_grad
+from latentheads.latents.gates.hard_gates import GateController, Gating
 from latentheads.models.priors import Independent
 from latentheads.noise import fixed_noise
 from latentheads.pretrained import latent, plain
 from latentheads.pruning import most_important, remove_heads
-from latentheads.selection.hard_gates import GateController, Gating
 
 __all__ = [
     "bear_alone",

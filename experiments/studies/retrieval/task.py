@@ -14,9 +14,9 @@ from torch import Tensor
 from latentheads.experiments.studies.retrieval.encoder import AnswerScores, Encoder
 from latentheads.experiments.studies.retrieval.paraphrases import Pairs
 from latentheads.families import Family
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.names import Block
 from latentheads.pretrained import EncodedBatch, Pretrained, latent, plain
-from latentheads.selection.hard_gates import Gating
 
 __all__ = ["Task"]
 

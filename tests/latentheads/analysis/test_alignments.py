@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from latentheads import Batch
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.analysis import (
     Recording,
     alignment_distributions,
@@ -21,9 +20,10 @@ from latentheads.analysis import (
 from latentheads.corpora import Corpus, Mixture, Part, Rows, Task
 from latentheads.corpora.from_grammar import sample_pairs, sample_tasks
 from latentheads.guides import GUIDES
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.metrics.alignment import count_links
 from latentheads.models import LanguageModel, Translation, make_prior
-from tests.latentheads.alignment.models import SHAPES, SOFT, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned
 from tests.tiny import build, jiggle, padded, sizes
 
 OPTIONS = {**SHAPES, "two soft heads": AlignmentOptions(1, 2, "soft", 5)}

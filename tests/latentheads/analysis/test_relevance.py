@@ -16,11 +16,11 @@ from latentheads.analysis.relevance import BIASES
 from latentheads.batch import EOS
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import Translation, make_prior
 from latentheads.models.adapters import Adapters
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import remove_heads
-from latentheads.selection.hard_gates import Gating
 from tests.crossing import pairwise
 from tests.tiny import (
     HEADS,

@@ -8,9 +8,9 @@ import torch
 from latentheads.analysis import Recording, record_heads
 from latentheads.analysis.samples import BAND, record_prior_heads, sample_weights
 from latentheads.guides import Cascaded, Tied
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
-from latentheads.selection.hard_gates import Gating
 from tests.tiny import (
     HEADS,
     KINDS,

@@ -28,12 +28,12 @@ from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.corpora.grammar import Arc
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
+from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.selector import Selector
+from latentheads.latents.selection.strategies import STRATEGIES, make_selector
 from latentheads.models import Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, fold_gates, remove_heads
-from latentheads.selection.hard_gates import Gating
-from latentheads.selection.selector import Selector
-from latentheads.selection.strategies import STRATEGIES, make_selector
 from tests.tiny import HEADS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, padded, sizes
 
 SENTENCES = [[5, 6, 7, 2], [8, 2], [9, 10, 2], [6, 2]]

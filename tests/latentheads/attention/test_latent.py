@@ -13,8 +13,8 @@ from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.families import Gaussian, HeadScale, Identity, Point
+from latentheads.latents.selection.selector import Choice
 from latentheads.mask import PairMask, causal
-from latentheads.selection.selector import Choice
 from tests.tiny import HEADS, jiggle
 
 WIDTH, QUERIES, KEYS = 6, 5, 7

@@ -28,13 +28,13 @@ from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
 from latentheads.guide import WithSelection
 from latentheads.guides import MeanField
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
+from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.selection.selector import Choice
+from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, fold_gates, remove_heads
-from latentheads.selection.hard_gates import GateController, Gating
-from latentheads.selection.selector import Choice
-from latentheads.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.crossing import pairwise

@@ -18,9 +18,9 @@ from latentheads.decoding import sampling
 from latentheads.decoding.sampling import sample_text
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.model import DecodingState
 from latentheads.models import PRIORS, LanguageModel, make_prior
-from latentheads.selection.hard_gates import Gating
 from tests.crossing import in_turn, pairwise
 from tests.tiny import HEADS, build, jiggle, sizes, small_batch
 

@@ -30,16 +30,16 @@ from latentheads import (
     importance,
     terms,
 )
-from latentheads.alignment.distribution import Alignments
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
 from latentheads.families import Family, Identity, Point
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
 from latentheads.inference.bound import traces
+from latentheads.latents.alignments.distribution import Alignments
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
 from latentheads.posterior_lookup import with_parameters
-from latentheads.selection.hard_gates import Gating
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import (
     FORMS,
     KINDS,

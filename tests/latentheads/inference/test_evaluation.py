@@ -15,19 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from latentheads import Batch, Importance, PlugIn, terms
-from latentheads.alignment.distribution import Alignments
 from latentheads.corpora import batches, windows
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded, Exact, Tied
 from latentheads.handlers import evaluation_mode
 from latentheads.inference.evaluation import Report, eval_no_grad, evaluate, plug_in_log_likelihood
 from latentheads.inference.sentences import part_bounds, sentence_bounds
+from latentheads.latents.alignments.distribution import Alignments
 from latentheads.model import HeadModel
 from latentheads.models import LanguageModel, make_prior
 from latentheads.noise import fixed_noise
 from tests.crossing import pairwise
-from tests.latentheads.alignment.models import SHAPES, SOFT, aligned, telling
 from tests.latentheads.corpora.texts import TEXTS, running, story
+from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned, telling
 from tests.tiny import (
     SOURCES,
     TARGETS,

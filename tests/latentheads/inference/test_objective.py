@@ -24,11 +24,11 @@ from latentheads.families import (
     Identity,
 )
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
-from latentheads.selection.hard_gates import Gating
 from tests.crossing import in_turn, pairwise
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import (
     FORMS,
     KINDS,

@@ -19,9 +19,9 @@ from latentheads.guides import Tied
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import closed_form
 from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
+from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.strategies import Strategy, make_selector
 from latentheads.models import Translation, make_prior
-from latentheads.selection.hard_gates import Gating
-from latentheads.selection.strategies import Strategy, make_selector
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, attach, jiggle, sizes
 
 SITE = "encoder.0.self.selection"

@@ -14,11 +14,11 @@ from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.sentences import part_bounds, sentence_bounds
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import Translation, make_prior
 from latentheads.runs.build import make_model
 from latentheads.runs.settings import Settings
-from latentheads.selection.hard_gates import Gating
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import (
     SOURCE_TYPES,
     SOURCES,

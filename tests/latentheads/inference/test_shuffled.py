@@ -14,8 +14,8 @@ from latentheads.guides import GUIDES, Guide
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.shuffled import shuffle_targets, shuffled_target
 from latentheads.names import Block
-from tests.latentheads.alignment.models import SHAPES, aligned
 from tests.latentheads.corpora.texts import story
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import FORMS, SOURCES, TARGETS, attach, build, jiggle
 from tests.typechecking import unchecked
 

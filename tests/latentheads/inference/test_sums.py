@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from latentheads import Batch, Block, Head_ELBO, terms
-from latentheads.alignment.distribution import Alignments, CategoricalParameters
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.families import Family, Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
 from latentheads.inference.evaluation import evaluate
+from latentheads.latents.alignments.distribution import Alignments, CategoricalParameters
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.posterior_lookup import with_parameters
-from tests.latentheads.alignment.models import aligned
+from tests.latentheads.latents.alignments.models import aligned
 from tests.tiny import build, rows
 
 

@@ -15,7 +15,7 @@ from latentheads.models import LanguageModel, Network, Translation, make_prior
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.figures import FIGURES, rows_of
-from tests.latentheads.alignment.models import SHAPES
+from tests.latentheads.latents.alignments.models import SHAPES
 from tests.tiny import jiggle, sizes
 
 BREAKS_OUT = "</script><b>"

@@ -20,7 +20,7 @@ from latentheads.plot import draw_alignments
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from tests.latentheads.alignment.models import SHAPES
+from tests.latentheads.latents.alignments.models import SHAPES
 from tests.latentheads.plot.drawn import images, some_laws, ticks
 from tests.tiny import jiggle, sizes
 

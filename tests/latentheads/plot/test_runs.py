@@ -15,11 +15,11 @@ from latentheads.analysis.samples import sample_weights
 from latentheads.corpora import Corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded, Tied
+from latentheads.latents.gates.options import GateOptions
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.runs.describe import describe_data
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from latentheads.selection.gate_options import GateOptions
 from tests.latentheads.page.runs import write_folder
 from tests.latentheads.plot.drawn import images, ticks
 from tests.tiny import jiggle, sizes

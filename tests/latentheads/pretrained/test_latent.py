@@ -26,9 +26,9 @@ from latentheads.analysis import (
 )
 from latentheads.analysis.tokens import attention_tokens
 from latentheads.guides import Cascaded, Guide, MeanField, Tied
+from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.static import StaticSelector
 from latentheads.models import PRIORS, make_prior
-from latentheads.selection.hard_gates import Gating
-from latentheads.selection.static import StaticSelector
 from tests.latentheads.pretrained.networks import (
     IDS,
     NETWORKS,

@@ -13,10 +13,10 @@ import transformers
 import latentheads as lh
 from latentheads.analysis import gradient_importance
 from latentheads.guides import Cascaded, Tied
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models.priors import Independent
 from latentheads.pretrained import from_pretrained
 from latentheads.pruning import all_heads, fold_gates, most_important, remove_heads
-from latentheads.selection.hard_gates import Gating
 from tests.latentheads.pretrained.networks import (
     IDS,
     REAL,

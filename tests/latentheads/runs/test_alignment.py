@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from latentheads import Batch
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.analysis import AlignmentDistributions, alignment_distributions, likeliest_links
 from latentheads.corpora import Vocabulary
 from latentheads.corpora.from_grammar import sample_pairs
@@ -19,12 +18,13 @@ from latentheads.data import Data, Grammar, Pairs
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import UnfinishedError
 from latentheads.guides import GUIDES
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.runs import alignment
 from latentheads.runs.generation import translate_texts
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from tests.latentheads.alignment.models import SHAPES, SOFT
+from tests.latentheads.latents.alignments.models import SHAPES, SOFT
 from tests.tiny import jiggle, sizes
 from tests.typechecking import unchecked
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.data import Grammar, InMemory, Tasks
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.runs.latents import LogitsOptions
 from latentheads.runs.pairs import GuideSpec, PriorSpec
 from latentheads.runs.settings import (

@@ -16,11 +16,12 @@ import yaml
 from torch import nn
 
 import latentheads as lh
-from latentheads.alignment.options import AlignmentOptions
 from latentheads.corpora import Corpus
 from latentheads.data import Grammar, GrammarText, RunningText
 from latentheads.families import Identity
 from latentheads.guides import Cascaded, MeanField
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.gates.hard_gates import Gating, L0Penalty
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import Network
 from latentheads.names import ATTENTION_TYPES
@@ -28,7 +29,6 @@ from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import describe_run
 from latentheads.runs.folder import Folder
 from latentheads.runs.results import Results
-from latentheads.selection.hard_gates import Gating, L0Penalty
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine

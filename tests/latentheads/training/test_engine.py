@@ -17,10 +17,10 @@ from latentheads.corpora import Part
 from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
 from latentheads.families import Family, HeadScale
 from latentheads.guides import Guide
+from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.strategies import make_selector
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
-from latentheads.selection.hard_gates import Gating
-from latentheads.selection.strategies import make_selector
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress, make_loss
 from latentheads.training.options import (

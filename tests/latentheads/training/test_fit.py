@@ -19,9 +19,9 @@ from latentheads.distributions import NormalHeads
 from latentheads.families import Family, Identity, Point
 from latentheads.guide import ModelGuide
 from latentheads.guides import Guide, Tied
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import LanguageModel, make_prior
 from latentheads.names import Block
-from latentheads.selection.hard_gates import Gating
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.latentheads.training.engines import outcome, part, same

@@ -32,15 +32,15 @@ from latentheads.corpora import Corpus, PartLoader
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded
 from latentheads.inference.selection_objectives import ScoreFunction_ELBO
+from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.subset import SubsetSelector
 from latentheads.models import Translation
 from latentheads.noise import NoiseStream
-from latentheads.selection.hard_gates import Gating
-from latentheads.selection.subset import SubsetSelector
 from latentheads.training.engine import check_together
 from latentheads.training.loss_modules import make_loss_module
 from latentheads.training.losses import LOSSES, make_named_loss, name_loss
 from latentheads.training.options import OF_HEAD_ELBO, Training
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.latentheads.training.engines import same
 from tests.tiny import attach, attentions_of, build, jiggle, sizes, small_batch
 from tests.typechecking import unchecked

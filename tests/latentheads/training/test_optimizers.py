@@ -19,7 +19,7 @@ from latentheads.training.optimizers import (
     state_names,
 )
 from latentheads.training.options import Training, make_training
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import attach, build
 
 SIZES = [(5, 7), (7, 5), (5, 7), (3, 3), (7, 5), (5, 7)]

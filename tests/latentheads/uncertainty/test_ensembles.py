@@ -7,8 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads.alignment.chain import ChainParameters
-from latentheads.alignment.exact import block_log_probs, broadcast_sum
 from latentheads.batch import BOS, EOS, PAD, Batch
 from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.translate import Decoding, search
@@ -16,9 +14,11 @@ from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad, plug_in_log_likelihood
+from latentheads.latents.alignments.chain import ChainParameters
+from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import Translation, make_prior
 from latentheads.noise import fixed_noise
-from latentheads.selection.hard_gates import Gating
 from latentheads.uncertainty.ensembles import (
     DeepEnsemble,
     Ensemble,
@@ -30,7 +30,7 @@ from latentheads.uncertainty.ensembles import (
     has_dropout,
 )
 from latentheads.uncertainty.prediction import Prediction, mix_distributions
-from tests.latentheads.alignment.models import SHAPES, aligned
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import KINDS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, sizes, small_batch
 from tests.typechecking import unchecked
 

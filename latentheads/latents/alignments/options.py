@@ -1,0 +1,148 @@
+"""Options of the alignment blocks above a decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from latentheads.checks import check_least
+from latentheads.latents.alignments.emission import MAX_HEADS
+from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.values import convert_fields, shown
+
+if TYPE_CHECKING:
+    from latentheads.model import HeadModel
+
+__all__ = ["AlignmentOptions", "Objective", "check_alignment_options"]
+
+Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
+Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
+"""The objectives that alignments may be trained by."""
+
+
+@dataclass(frozen=True)
+class AlignmentOptions(LatentOptions):
+    """Latent alignment heads above a decoder: each selects one position, and all are summed out.
+
+    Attributes:
+        blocks: Blocks of alignment heads above the decoder. Not given: one in a language model,
+            else as many as can be summed out.
+        heads: Heads of each block; at most two heads in all, which are summed out.
+        prior: What a head's prior is conditioned on: independent; cascaded, the heads in the blocks
+            below; chain, itself at the word before, for one head alone; soft: no latent, every head
+            adds the mean over its positions; or mixture: heads select no position, but one of a few
+            learned components.
+        width: Width of the queries and keys of a head.
+        reach: Jumps between the positions of two heads, or of two words, have a number each up to
+            this length; further ones share the last.
+        window: Of a language model: how many words before its own a head may select; 0: all. The
+            shorter, the cheaper two heads are.
+        components: Components of the prior mixture.
+    """
+
+    blocks: int | None = None
+    heads: int = 1
+    prior: Prior = "cascaded"
+    width: int = 64
+    reach: int = 3
+    window: int = 0
+    components: int = 16
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        check_least(vars(self), blocks=1, heads=1, width=1)
+        check_least(vars(self), reach=0, window=0, components=2)
+        if self.prior != "soft" and self.total_heads > MAX_HEADS:
+            raise ValueError(
+                f"heads times blocks must be at most {MAX_HEADS}, since more heads are not summed "
+                f"out, got {self.heads} times {self.number_of_blocks}"
+            )
+        if self.chained and self.total_heads != 1:
+            raise ValueError(
+                "prior chain is for one block of one head, "
+                f"got blocks {self.number_of_blocks} and heads {self.heads}"
+            )
+        if self.prior == "mixture" and self.window:
+            raise ValueError(
+                "window is for heads that select positions, which those of prior mixture do not: "
+                "drop it"
+            )
+
+    @property
+    def is_latent(self) -> bool:
+        """Whether heads are random: a soft one is not."""
+        return self.prior != "soft"
+
+    @property
+    def chained(self) -> bool:
+        """Whether a word's alignment is conditioned on that of the word before."""
+        return self.prior == "chain"
+
+    @property
+    def total_heads(self) -> int:
+        """Heads of all blocks together."""
+        return self.number_of_blocks * self.heads
+
+    @property
+    def number_of_blocks(self) -> int:
+        """Blocks above the decoder."""
+        if self.blocks is not None:
+            return self.blocks
+        return 1 if self.chained else max(1, MAX_HEADS // self.heads)
+
+    def resolve(self, is_language_model: bool) -> AlignmentOptions:
+        """The options with a number of blocks."""
+        self.check_window(is_language_model)
+        return self.with_default_blocks(is_language_model)
+
+    def model_arguments(self, shape: ModelShape) -> dict[str, Any]:
+        """The aligner's options."""
+        return {"alignments": self}
+
+    @property
+    def has_guide_form(self) -> bool:
+        """Whether a guide has a posterior of them."""
+        return self.is_latent
+
+    @property
+    def label(self) -> str:
+        """``alignments``, or ``soft`` where nothing is latent."""
+        return "alignments" if self.is_latent else "soft"
+
+    @property
+    def phrase(self) -> str:
+        """The number of heads and their prior."""
+        kind = "latent" if self.is_latent else "soft"
+        plural = "s" * (self.total_heads > 1)
+        return f"{self.total_heads} {kind} alignment head{plural} (prior: {self.prior})"
+
+    @classmethod
+    def describe(cls, model: HeadModel, tokens: int) -> AlignmentOptions | None:
+        """The options of a model's aligner."""
+        return None if model.alignments is None else model.alignments.options
+
+    def with_default_blocks(self, causal: bool) -> AlignmentOptions:
+        """The same options with a number of blocks.
+
+        Args:
+            causal: Whether heads select words of a language model's past, where a second block is
+                expensive.
+        """
+        if self.blocks is not None:
+            return self
+        return replace(self, blocks=1 if causal else self.number_of_blocks)
+
+    def check_window(self, causal: bool) -> None:
+        """Refuses a window of heads that select positions of a source.
+
+        Args:
+            causal: Whether heads select words of a language model's past.
+        """
+        if self.window and not causal:
+            raise ValueError("window is for a language model: drop it")
+
+
+def check_alignment_options(given: object) -> None:
+    """Refuses what is neither options of alignment blocks nor None."""
+    if not (given is None or isinstance(given, AlignmentOptions)):
+        raise ValueError(f"alignments must be AlignmentOptions or None, got {shown(given)}")

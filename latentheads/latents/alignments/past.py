@@ -1,0 +1,103 @@
+"""The decoding state of alignments to a text's own past: one more key for each token."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from latentheads.attention.block import reorder
+from latentheads.latents.alignments.aligner import Aligner, EncoderDecoderStates, without_memory
+from latentheads.latents.alignments.state import AlignmentState
+from latentheads.layers.output import RowOutput
+
+__all__ = ["PastAlignmentState", "begin_past_alignments"]
+
+
+class PastAlignmentState:
+    """The decoding state of alignments that point at the text's own past.
+
+    Every hypothesis has a past of its own, so each is stored like a sentence.
+
+    Args:
+        aligner: The alignment blocks.
+        output: The output layer.
+    """
+
+    def __init__(self, aligner: Aligner, output: RowOutput) -> None:
+        self.aligner, self.output = aligner, output
+        self._state: AlignmentState | None = None
+        self._shape = torch.Size()
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Select, repeat or reorder sentences, and the hypotheses of each."""
+        if self._state is None or (sentences is None and hypotheses is None):
+            return
+        device = self._state.hidden.memory.device
+        indices = torch.arange(self._shape.numel(), device=device).view(self._shape)
+        selected = reorder(indices, sentences, hypotheses)
+        self._shape = selected.shape
+        self._state.select(selected.flatten())
+
+    def scores(
+        self,
+        states: Float[Tensor, "sentence *hypothesis new dim"],
+        tokens: Int[Tensor, "sentence *hypothesis new"],
+    ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
+        """Score the vocabulary after each new token, and append the states as keys.
+
+        Args:
+            states: The decoder states that predict the next tokens.
+            tokens: The input tokens of those states.
+        """
+        rows = states.flatten(0, -3)
+        if self._state is None:
+            self._state, self._shape = self._begin(rows), states.shape[:-2]
+        self._state.extend(rows)
+        return self._state.scores(rows, tokens.flatten(0, -2)).view(*states.shape[:-1], -1)
+
+    def decompose_uncertainty(
+        self,
+        probs: Float[Tensor, "sentence row vocab"],
+        tokens: Int[Tensor, "sentence row"],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Decompose the uncertainty about the tokens that were scored last.
+
+        See :meth:`latentheads.latents.alignments.state.AlignmentState.decompose_uncertainty`.
+
+        Args:
+            probs: The probabilities of the next words, whatever heads point at: what was scored.
+            tokens: The words that came.
+        """
+        if self._state is None:
+            raise ValueError("there are no alignments to compare: score tokens first")
+        return self._state.decompose_uncertainty(probs, tokens)
+
+    def _begin(self, rows: Float[Tensor, "text new dim"]) -> AlignmentState:
+        """The state of empty texts: null is their only key."""
+        empty = rows[:, :0]
+        memory = self.aligner.prepend_null(empty)
+        hidden = EncoderDecoderStates(
+            empty, memory, memory.new_ones(len(rows), 1, 1, dtype=torch.bool)
+        )
+        return AlignmentState(self.aligner, hidden, self.output)
+
+
+def begin_past_alignments(
+    aligner: Aligner, output: RowOutput, texts: int
+) -> PastAlignmentState | AlignmentState:
+    """Start decoding texts of a language model, whose heads point at the past or at components.
+
+    Args:
+        aligner: The alignment blocks.
+        output: The output layer.
+        texts: Number of texts.
+    """
+    if aligner.components is None:
+        return PastAlignmentState(aligner, output)
+    states = without_memory(aligner.components.new_zeros(texts, 0, output.width))
+    return AlignmentState(aligner, states, output)

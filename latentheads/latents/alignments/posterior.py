@@ -1,0 +1,219 @@
+r"""Posteriors of alignments: inference networks that may condition on the target.
+
+A guide conditioned on the source only, or on the prefix of a word, cannot improve on the prior that
+it is trained with: used as the prior it gives the same likelihood with a KL of 0. A guide
+conditioned on the word itself can. As in Deng et al. 2018, https://arxiv.org/abs/1807.03756,
+section 3, this one encodes the whole target in both directions. It is initialised to the prior.
+Its inputs from the model are detached, so that the likelihood has a gradient in the guide through
+the alignments only. In a language model the states that a word may point at replace the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from latentheads.batch import Batch
+from latentheads.checks import check_choices
+from latentheads.latents.alignments.aligner import Aligner, AlignmentContext, AlignmentPass
+from latentheads.latents.alignments.block import alignment_scores
+from latentheads.latents.alignments.chain import ChainParameters
+from latentheads.latents.alignments.distribution import NOWHERE, CategoricalParameters, Pair
+from latentheads.layers.numeric import full_precision
+from latentheads.layers.position import sinusoidal_positions
+from latentheads.layers.target_encoder import TargetEncoder
+
+__all__ = ["AlignmentPosterior", "AutoConditionOn", "ConditionOn", "Form"]
+
+Form = Literal["mean-field", "autoregressive", "cascaded"]
+"""Heads that a head is conditioned on: none; lower ones of its block; those of lower blocks."""
+
+ConditionOn = Literal["source", "prefix", "target"]
+"""The text that a posterior conditions on: the source; also the target prefix; or also the whole
+target. Its scores are added to the prior's."""
+
+AutoConditionOn = Literal["auto", "source", "prefix", "target"]
+"""The guide's option: auto is the target for alignments and the source for logits."""
+
+
+class _PairScores(nn.Module):
+    """Scores of pairs of two heads' positions, for each word; initialised to zero.
+
+    Args:
+        size: Width of the states of words and positions.
+        target_conditioned: Whether the posterior is conditioned on the word itself.
+    """
+
+    def __init__(self, size: int, target_conditioned: bool) -> None:
+        super().__init__()
+        self.word = nn.Linear(size, size)
+        self.before = nn.Linear(size, size)
+        self.own = nn.Linear(size, size)
+        self.explained = nn.Parameter(torch.zeros(())) if target_conditioned else None
+        nn.init.zeros_(self.word.weight)
+        nn.init.zeros_(self.word.bias)
+
+    def forward(
+        self,
+        word: Float[Tensor, "*batch target size"],
+        memory: Float[Tensor, "*batch key size"],
+        evidence: Sequence[Float[Tensor, "*batch target key"]],
+    ) -> Float[Tensor, "*batch target before key"]:
+        """Score every pair of positions, for every word.
+
+        Args:
+            word: States of the words.
+            memory: States of the positions.
+            evidence: Each position's score of the word, for the lower head and the upper one; empty
+                if the posterior is not conditioned on the word.
+        """
+        both = self.word(word).unsqueeze(-2) * self.before(memory).unsqueeze(-3)
+        scores = full_precision(both @ self.own(memory).mT.unsqueeze(-3))
+        if self.explained is not None:
+            lower, own = evidence
+            # explaining away: a head need not explain a word that the lower head explains
+            scores = scores + self.explained * lower.softmax(-1)[..., None] * own[..., None, :]
+        return scores
+
+
+class AlignmentPosterior(nn.Module):
+    """The posterior of all alignment blocks of a model.
+
+    Args:
+        aligner: The model's blocks.
+        width: Model width.
+        form: Which heads a head is conditioned on.
+        condition_on: The text that the posterior is conditioned on.
+        size: Hidden width.
+    """
+
+    def __init__(
+        self, aligner: Aligner, width: int, form: Form, condition_on: ConditionOn, size: int = 64
+    ) -> None:
+        super().__init__()
+        check_choices({"condition_on": condition_on}, condition_on=get_args(ConditionOn))
+        self.form, self.condition_on = form, condition_on
+        heads = aligner.options.total_heads
+        self.chained = aligner.options.chained and form == "cascaded"
+        self.source = nn.Linear(width, size)
+        self.state = None if condition_on == "source" else nn.Linear(width, size)
+        self.target = TargetEncoder(width, size) if condition_on == "target" else None
+        self.query = nn.Linear(size, heads * size)
+        self.key = nn.Linear(size, heads * size)
+        nn.init.zeros_(self.query.weight)
+        nn.init.zeros_(self.query.bias)
+        self.lexical = nn.Parameter(torch.zeros(heads)) if condition_on == "target" else None
+        self.pairs = nn.ModuleDict()
+        for head, lower in self._conditioned_pairs(aligner):
+            self.pairs[f"{head}_{lower}"] = _PairScores(
+                size, target_conditioned=condition_on == "target"
+            )
+
+    def _conditioned_pairs(self, aligner: Aligner) -> list[Pair]:
+        """Every head with every head that it is conditioned on."""
+        if self.chained:
+            return [(0, 0)]
+        heads_per_block = aligner.options.heads
+        pairs = [
+            (head, lower) for head in range(aligner.options.total_heads) for lower in range(head)
+        ]
+        within = {"mean-field": (), "autoregressive": (True,), "cascaded": (False,)}[self.form]
+        return [
+            (head, lower)
+            for head, lower in pairs
+            if (head // heads_per_block == lower // heads_per_block) in within
+        ]
+
+    def forward(self, context: AlignmentContext, batch: Batch) -> CategoricalParameters:
+        """Compute the posterior of one block.
+
+        Args:
+            context: What the block computed.
+            batch: The sentences, with their targets.
+        """
+        alignment_pass, prior = context.alignment_pass, context.prior
+        tokens, valid = batch.scored, batch.scored_mask
+        memory = torch.tanh(self.source(self._detach(alignment_pass.hidden.memory)))
+        with torch.no_grad():
+            token_rows = (
+                alignment_pass.output.rows_of(tokens) if self.condition_on == "target" else None
+            )
+        word_states = self._word_states(alignment_pass, token_rows, valid)
+        size = word_states.shape[-1]
+        # a slice, since an index list would be copied to the device synchronously
+        heads = slice(prior.heads.start, prior.heads.stop)
+        query = self.query(word_states).unflatten(-1, (-1, size))[..., heads, :]
+        key = self.key(memory).unflatten(-1, (-1, size))[..., heads, :]
+        scores = prior.scores.detach() + alignment_scores(
+            query, key, alignment_pass.hidden.attn_mask
+        )
+        evidence: list[Tensor] = []
+        if self.lexical is not None:
+            assert token_rows is not None
+            wide_rows = full_precision(token_rows)
+            with torch.autocast(wide_rows.device.type, enabled=False):  # like the emissions
+                evidence = [
+                    wide_rows @ full_precision(vectors.detach()).mT
+                    for vectors in alignment_pass.vectors
+                ]
+            lexical_scores = torch.stack([evidence[head] for head in prior.heads], -2)
+            scores = scores + self.lexical[heads, None] * lexical_scores
+        attn_mask = alignment_pass.hidden.attn_mask
+        pair_scores = {
+            pair: self._scores_of_pair(pair, prior, word_states, memory, evidence, attn_mask)
+            for pair in self._of(prior)
+        }
+        if self.chained:
+            return ChainParameters(scores, transition_scores=pair_scores[0, 0])
+        return CategoricalParameters(scores, pair_scores, prior.first_head)
+
+    def _of(self, prior: CategoricalParameters) -> list[Pair]:
+        """The pairs whose upper head is in a block."""
+        pairs = [tuple(map(int, name.split("_"))) for name in self.pairs]
+        return [(head, lower) for head, lower in pairs if head in prior.heads]
+
+    def _scores_of_pair(
+        self,
+        pair: Pair,
+        prior: CategoricalParameters,
+        word_states: Tensor,
+        memory: Tensor,
+        evidence: Sequence[Tensor],
+        attn_mask: Bool[Tensor, "*mask #target key"],
+    ) -> Float[Tensor, "*batch target before key"]:
+        """Scores of a pair of heads, added to those of the prior."""
+        head, lower = pair
+        pair_evidence: list[Tensor] = []
+        if evidence:  # masked: padding explains nothing
+            pair_evidence = [evidence[lower].masked_fill(~attn_mask, NOWHERE), evidence[head]]
+        scores: Tensor = self.pairs[f"{head}_{lower}"](word_states, memory, pair_evidence)
+        if pair in prior.pair_scores:
+            return scores + prior.pair_scores[pair].detach()
+        return scores
+
+    def _word_states(
+        self,
+        alignment_pass: AlignmentPass,
+        rows: Float[Tensor, "sentence target dim"] | None,
+        valid: Bool[Tensor, "sentence target"],
+    ) -> Float[Tensor, "*batch target size"]:
+        """States of every word: its position encoding, its prefix, or the whole target."""
+        states = self._detach(alignment_pass.hidden.states)
+        length = states.shape[-2]
+        size = self.source.out_features
+        if self.state is None:
+            encoding = sinusoidal_positions(length, size, states.device, states.dtype)
+            return encoding.expand(*states.shape[:-1], size)
+        word_states = self.state(states)
+        if self.target is not None:
+            assert rows is not None
+            word_states = word_states + self.target(rows.to(word_states.dtype), valid)
+        return torch.tanh(word_states)
+
+    def _detach(self, tensor: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """Detach a tensor of the model, in the guide's dtype: the model's may be half."""
+        return tensor.detach().to(self.source.weight.dtype)

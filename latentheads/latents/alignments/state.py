@@ -1,0 +1,183 @@
+"""The decoding state of alignment blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from latentheads.attention.block import reorder
+from latentheads.latents.alignments.aligner import Aligner, EncoderDecoderStates
+from latentheads.latents.alignments.bands import (
+    BandedNextTokenDistribution,
+    make_next_token_distribution,
+)
+from latentheads.latents.alignments.chain import ChainParameters
+from latentheads.latents.alignments.distribution import NOWHERE
+from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
+from latentheads.latents.alignments.next_token import NextTokenDistribution
+from latentheads.layers.numeric import exp
+from latentheads.layers.output import RowOutput
+
+__all__ = ["AlignmentState"]
+
+
+class AlignmentState:
+    """The decoding state of alignments, for a batch of sentences.
+
+    Args:
+        aligner: The alignment blocks.
+        hidden: The memory that heads may point at; its states have length 0.
+        output: The output layer.
+    """
+
+    def __init__(self, aligner: Aligner, hidden: EncoderDecoderStates, output: RowOutput) -> None:
+        self.aligner, self.output = aligner, output
+        self.hidden = aligner.choose_memory(hidden)
+        self.vectors = aligner.vectors(self.hidden.memory)
+        self.next_token = (
+            None if aligner.soft else make_next_token_distribution(output, self.vectors)
+        )
+        self._last: tuple[Tensor, Tensor] | None = None
+        self._scored: tuple[Tensor, Tensor] | None = None
+
+    def extend(self, states: Float[Tensor, "sentence new dim"]) -> None:
+        """Append states as keys that later tokens may point at."""
+        self._drop_keys_outside_window()
+        memory = torch.cat([self.hidden.memory, states], -2)
+        keys, new = memory.shape[-2], states.shape[-2]
+        last_key = torch.arange(keys - new - 1, keys - 1, device=states.device)
+        attn_mask = self.aligner.window_mask(last_key.expand(len(states), -1), keys)
+        self.hidden = EncoderDecoderStates(states, memory, attn_mask)
+        vectors = self.aligner.position_vectors(states)
+        pairs = zip(self.vectors, vectors, strict=True)
+        self.vectors = [torch.cat(pair, -2) for pair in pairs]
+        if self.next_token is not None:
+            self.next_token.extend(vectors)
+        if self._last is not None:
+            previous, log_probs = self._last
+            self._last = previous, F.pad(log_probs, (0, new), value=NOWHERE)
+
+    def _drop_keys_outside_window(self) -> None:
+        """Drop the keys that neither the next token nor the previous one may point at."""
+        keys, window = self.hidden.memory.shape[-2], self.aligner.options.window
+        if not window or keys <= window + 2:
+            return
+        all_keys = torch.arange(keys, device=self.hidden.memory.device)
+        kept = torch.cat([all_keys[:1], all_keys[-window - 1 :]])
+        memory = self.hidden.memory.index_select(-2, kept)
+        self.hidden = replace(
+            self.hidden, memory=memory, attn_mask=self.hidden.attn_mask[..., kept]
+        )
+        self.vectors = [rows.index_select(-2, kept) for rows in self.vectors]
+        if self.next_token is not None:
+            self.next_token.keep_positions(kept)
+        if self._last is not None:
+            previous, log_probs = self._last
+            self._last = previous, log_probs.index_select(-1, kept)
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Select, repeat or reorder sentences, and the hypotheses of each."""
+        if self._last is not None:
+            states, prior = (reorder(value, sentences, hypotheses) for value in self._last)
+            self._last = states, prior
+        if sentences is None:
+            return
+        hidden = self.hidden
+        parts = (hidden.states, hidden.memory, hidden.attn_mask)
+        states, memory, attn_mask = (value.index_select(0, sentences) for value in parts)
+        self.hidden = replace(self.hidden, states=states, memory=memory, attn_mask=attn_mask)
+        self.vectors = [value.index_select(0, sentences) for value in self.vectors]
+        if self.next_token is not None:
+            self.next_token.select(sentences)
+
+    def scores(
+        self,
+        states: Float[Tensor, "sentence *hypothesis new dim"],
+        tokens: Int[Tensor, "sentence *hypothesis new"],
+    ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
+        """Score the vocabulary after each new token, with alignments summed out.
+
+        Args:
+            states: The decoder states that predict the next tokens.
+            tokens: The input tokens of those states.
+        """
+        rows = states.flatten(1, -2)
+        hidden = EncoderDecoderStates(rows, self.hidden.memory, self.hidden.attn_mask)
+        alignment_pass = self.aligner.prepare(hidden, None, self.output, self.vectors)
+        if self.next_token is None:
+            return self.output(alignment_pass.soft_states()).view(*states.shape[:-1], -1)
+        prior = alignment_pass.priors[0]
+        if isinstance(prior, ChainParameters):
+            log_prior = self._forward_algorithm(states, tokens, prior, self.next_token)
+        else:
+            log_prior = broadcast_sum(block_log_probs(alignment_pass.priors))
+        self._scored = rows, log_prior
+        return self.next_token.log_probs(rows, log_prior).view(*states.shape[:-1], -1)
+
+    def decompose_uncertainty(
+        self,
+        probs: Float[Tensor, "sentence row vocab"],
+        tokens: Int[Tensor, "sentence row"],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Decompose the uncertainty about the tokens that were scored last.
+
+        Nothing is sampled: each value is an expectation over all alignments.
+
+        Args:
+            probs: The probabilities of the next words, whatever heads point at: what was scored.
+            tokens: The words that came.
+
+        Returns:
+            For each row the expected entropy of the token given the alignments, its expected
+            log-probability, and the expected KL from its marginal distribution to that given the
+            alignments.
+
+        Raises:
+            ValueError: Nothing was scored yet, or attention is soft.
+        """
+        if self.next_token is None or self._scored is None:
+            raise ValueError("there are no alignments to compare: score tokens first")
+        rows, log_prior = self._scored
+        prior = exp(log_prior)
+        entropies = self.next_token.word_entropies(rows)
+        log_probs = self.next_token.word_log_probs(rows, tokens)
+        mean_log_probs = self.next_token.mean_log_probs(rows, probs)
+        means = (
+            (prior * values).flatten(2).sum(-1) for values in (entropies, log_probs, mean_log_probs)
+        )
+        aleatoric, mean_log, cross_entropy = means
+        return aleatoric, mean_log, torch.xlogy(probs, probs).sum(-1) - cross_entropy
+
+    def _forward_algorithm(
+        self,
+        states: Tensor,
+        tokens: Tensor,
+        prior: ChainParameters,
+        next_token: NextTokenDistribution | BandedNextTokenDistribution,
+    ) -> Float[Tensor, "sentence row key"]:
+        """Log-prior of each next token's position, given the tokens before: forward algorithm."""
+        shape = (len(states), -1, states.shape[-2])  # sentence, hypothesis, new
+        rows, input_tokens = states.reshape(*shape, states.shape[-1]), tokens.reshape(shape)
+        scores = prior.scores[:, :, 0].view(*rows.shape[:-1], -1)
+        log_priors = []
+        for step in range(shape[-1]):
+            if self._last is None:
+                log_probs = scores[:, :, step].log_softmax(-1)
+            else:
+                previous, log_probs = self._last
+                log_probs = (
+                    log_probs + next_token.word_log_probs(previous, input_tokens[..., step])
+                ).log_softmax(-1)
+                transitions = (scores[:, :, step, None] + prior.transition_scores).log_softmax(-1)
+                log_probs = (log_probs[..., None] + transitions).logsumexp(-2)
+            self._last = rows[:, :, step], log_probs
+            log_priors.append(log_probs)
+        return torch.stack(log_priors, 2).flatten(1, 2)

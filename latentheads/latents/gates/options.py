@@ -1,0 +1,135 @@
+"""Options of gates that close heads for good."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from latentheads.checks import check_least
+from latentheads.guide import ModelGuide
+from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.model import HeadModel
+from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
+from latentheads.values import convert_fields
+
+__all__ = ["GateOptions"]
+
+
+@dataclass(frozen=True)
+class GateOptions(LatentOptions):
+    """Gates that close heads while training, for prune.py to remove.
+
+    Attributes:
+        blocks: Attention types all of whose heads have a Hard Concrete gate, one for all sentences:
+            all, or some of encoder-self, decoder-self and decoder-cross, comma between.
+        open: Prior probability that a gate is open; the KL is computed from it.
+        start: log alpha of every gate at the start; at test time a gate is wholly open from 2.4
+            on, and closed below -2.4.
+        temperature: beta of the gates' distribution.
+        penalty: L0 penalty while training: lambda, in nats a target token for an open head.
+        heads: Gated heads that are to stay open, reached by a Lagrangian that moves lambda; 0:
+            lambda stays as it is.
+        rate: By how much a step moves lambda for one head too many.
+    """
+
+    blocks: str = "all"
+    open: float = 0.5
+    start: float = 3.0
+    temperature: float = 0.33
+    penalty: float = 0.0
+    heads: int = 0
+    rate: float = 1e-4
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        parse_attention_types(self.blocks)
+        check_least(vars(self), penalty=0.0, heads=0, rate=0.0)
+        if not 0 < self.open < 1:
+            raise ValueError(f"open must lie between 0 and 1, got {self.open}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be positive, got {self.temperature}")
+
+    selects_heads: ClassVar[bool] = True
+    needs_closed_form: ClassVar[bool] = True
+    fixed_options: ClassVar[tuple[str, ...]] = ("blocks",)
+
+    def model_arguments(self, shape: ModelShape) -> dict[str, Any]:
+        """The gates."""
+        return {"selector": self.gating(shape.heads, shape.attention_types)}
+
+    @property
+    def label(self) -> str:
+        """``gates``."""
+        return "gates"
+
+    @property
+    def phrase(self) -> str:
+        """Gates."""
+        return "gates"
+
+    @classmethod
+    def describe(cls, model: HeadModel, tokens: int) -> GateOptions | None:
+        """The gates of a model."""
+        gating = model.selector
+        if not isinstance(gating, Gating):
+            return None
+        return cls(
+            blocks=name_attention_types(gating.attention_types),
+            open=gating.gate_open,
+            start=gating.gate_start,
+            temperature=gating.gate_temperature,
+            penalty=float(gating.l0_penalty.value) / tokens,
+        )
+
+    def gating(self, heads: int, chains: Collection[str] = ATTENTION_TYPES) -> Gating | None:
+        """Makes the gates of a model; None where it has none."""
+        chosen = parse_attention_types(self.blocks)
+        own = tuple(chain for chain in chains if chosen is None or chain in chosen)
+        if not own:
+            return None
+        return Gating(heads, own, self.open, self.start, self.temperature)
+
+    def make_controller(
+        self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
+    ) -> GateController | None:
+        """Sets the L0 penalty of a new model, and makes what moves it, if it moves.
+
+        Args:
+            model: The model.
+            guide: Its guide.
+            steps: Updates of the whole training.
+            tokens: Target tokens of the data set.
+        """
+        if model.pressure is None:
+            return None
+        model.pressure.value.fill_(self.penalty * tokens)
+        if not self.heads:
+            return None
+        try:
+            return GateController(model, guide, self.heads, steps, self.rate, tokens)
+        except ValueError as reason:
+            raise ValueError(str(reason).replace("gate_heads", "gates.heads")) from reason
+
+    @torch.no_grad()
+    def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:
+        """Figures of the gates of a trained model; None where it has none.
+
+        Args:
+            model: The model.
+            guide: Its guide.
+            tokens: Target tokens of the data set.
+        """
+        if model.pressure is None:
+            return None
+        laws = [family() for family in guide.selections.values()]
+        return {
+            "gated": sum(law.mode.numel() for law in laws),
+            "open": sum(int((law.mode > 0).sum()) for law in laws),
+            "expected": sum(float(law.open.sum()) for law in laws),
+            "wanted": self.heads or None,
+            "lambda": float(model.pressure.value) / tokens,
+        }

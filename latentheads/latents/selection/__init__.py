@@ -1,0 +1,1 @@
+"""Selection of heads for each task, by one of several strategies."""

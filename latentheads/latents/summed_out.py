@@ -1,0 +1,123 @@
+r"""Latents that are summed out: what bounds, losses and evaluation ask of them.
+
+Such a latent is sampled like every other one. It gives the model's target a distribution that is a
+:class:`SummedOut`, which computes what a sample only estimates: :math:`\mathbb E_q[\log p(y \mid z,
+x)]`, the KL of each site, and the exact log p(y | x). Nothing here or in
+:mod:`latentheads.inference` names a kind of latent.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from jaxtyping import Float, Int
+from pyro.poutine import Trace
+from torch import Tensor
+
+__all__ = ["Enumeration", "SummedOut", "enumerate_latents"]
+
+
+class Enumeration(ABC):
+    """All values of the summed latents of a pass, under the model and under its guide.
+
+    Attributes:
+        sites: Their sample sites.
+    """
+
+    sites: Sequence[str]
+
+    @property
+    @abstractmethod
+    def log_evidence(self) -> Float[Tensor, "*batch"]:
+        """Exact log p(y | x) of every sentence, given all other latents."""
+
+    @property
+    @abstractmethod
+    def log_likelihood(self) -> Float[Tensor, "*batch"]:
+        """The expectation of log p(y | z, x) under the guide."""
+
+    @abstractmethod
+    def kl(self) -> dict[str, Float[Tensor, "*batch"]]:
+        """The KL of every site; exactly 0 if the posterior is the prior."""
+
+    @abstractmethod
+    def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
+        """The KL of every site's posterior to the exact one; their sum is the gap of the bound."""
+
+    @abstractmethod
+    def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
+        """Entropies of prior and posterior, and what the target tells of the latents, by name."""
+
+    @abstractmethod
+    def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
+        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network.
+
+        Args:
+            num_samples: Number of samples.
+        """
+
+
+class SummedOut(ABC):
+    """A distribution of the target whose latents can be summed out.
+
+    Attributes:
+        latent_class: The distribution of such a latent at its own site.
+    """
+
+    latent_class: ClassVar[type]
+
+    @abstractmethod
+    def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> Enumeration:
+        """Enumerate the latents of a pass.
+
+        Args:
+            model_trace: The model's trace.
+            guide_trace: The guide's trace; a latent without a site keeps its prior.
+        """
+
+    @abstractmethod
+    def log_evidence(self, tokens: Int[Tensor, "*words target"]) -> Float[Tensor, "*batch"]:
+        """Exact log p(y | x) of every sentence, given all other latents."""
+
+    @abstractmethod
+    def loss_terms(
+        self, model_trace: Trace, guide_trace: Trace, objective: str, num_samples: int
+    ) -> tuple[Tensor, Mapping[str, Tensor], bool]:
+        """The terms of a training objective.
+
+        Args:
+            model_trace: The model's trace.
+            guide_trace: The guide's trace.
+            objective: One of ``latentheads.latents.alignments.options.Objective``.
+            num_samples: Samples of the objectives that take several.
+
+        Returns:
+            The log-likelihood of every sentence, the KL of every site, and whether that KL is a
+            part of the bound; if not, it is in the log-likelihood already.
+        """
+
+    def check_not_observed(self, model_trace: Trace) -> None:
+        """Raises a ValueError if one of the latents is observed, such as a gold alignment."""
+        for name, site in model_trace.nodes.items():
+            is_latent = site["type"] == "sample" and isinstance(site["fn"], self.latent_class)
+            if is_latent and site["is_observed"]:
+                raise ValueError(
+                    f"site {name!r} is observed, and Head_ELBO sums over it: train with "
+                    "pyro.infer.Trace_ELBO"
+                )
+
+
+def enumerate_latents(model_trace: Trace, guide_trace: Trace, target: str) -> Enumeration | None:
+    """Enumerate the latents of a pass that are summed out; None if there are none.
+
+    Args:
+        model_trace: The model's trace.
+        guide_trace: The guide's trace.
+        target: The site of the target.
+    """
+    distribution: Any = model_trace.nodes[target]["fn"]
+    if not isinstance(distribution, SummedOut):
+        return None
+    return distribution.enumerate_latents(model_trace, guide_trace)

@@ -1,1 +1,0 @@
-"""Selection of heads for each task, by one of several strategies; and Hard Concrete gates."""

@@ -1,0 +1,42 @@
+"""How large the tensors are that are made, as the scores of a vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from latentheads.latents.alignments import emission
+from latentheads.layers import output
+
+
+class Largest(TorchDispatchMode):
+    """Notes the size of the largest tensor that is made, or made with a number for every type.
+
+    Args:
+        types: The vocabulary's size, which nothing else has; None: any tensor counts.
+    """
+
+    def __init__(self, types: int | None = None) -> None:
+        super().__init__()
+        self.types, self.size = types, 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        made = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
+        counted = [each for each in made if self.types is None or self.types in each.shape]
+        self.size = max([self.size, *(each.numel() for each in counted)])
+        return found
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Keeps so many numbers in memory at a time, of few words of the vocabulary."""
+    monkeypatch.setitem(output.CHUNK, "cpu", chunk)
+    monkeypatch.setitem(output.STRIP, "cpu", chunk)
+    monkeypatch.setitem(emission.PAIR_BUFFER_SIZE, "cpu", chunk)
+    monkeypatch.setattr(emission, "MIN_TOKENS", 3)

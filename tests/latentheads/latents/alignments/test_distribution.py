@@ -1,0 +1,130 @@
+"""The law of a block's alignments: density, draws, closed forms."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.distributions import kl_divergence
+
+from latentheads.latents.alignments.distribution import (
+    Alignments,
+    CategoricalParameters,
+    word_log_probs,
+)
+from tests.latentheads.latents.alignments import laws
+
+DRAWS = 20_000
+
+
+@pytest.mark.parametrize("kind", laws.KINDS)
+def test_draws_have_the_density(kind: str) -> None:
+    torch.manual_seed(0)
+    below = torch.zeros(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
+    pointed = laws.pointings(kind)[-1]
+    law = laws.laws([pointed], below)[0]
+    drawn = law.sample(torch.Size([DRAWS]))
+    values = laws.whole(law).enumerate_support(expand=False)[:, 0]
+    codes = (drawn[:, 1] * laws.KEYS ** torch.arange(values[0].numel()).view(values[0].shape)).sum(
+        (-1, -2)
+    )
+    wanted = (values * laws.KEYS ** torch.arange(values[0].numel()).view(values[0].shape)).sum(
+        (-1, -2)
+    )
+    share = torch.stack([(codes == code).double().mean() for code in wanted])
+    # the padded word counts in no density: it is drawn from a law that is not looked at
+    counted = values[:, None].expand(-1, laws.SENTENCES, -1, -1)
+    exact = law.word_log_prob(counted)[:, 1].sum(-1).exp()
+    error = (exact * (1 - exact) / DRAWS).sqrt()
+    assert ((share - exact).abs() <= 5 * error + 1e-9).all()
+
+
+@pytest.mark.parametrize("kind", laws.KINDS)
+def test_density_sums_to_one_over_its_support(kind: str) -> None:
+    torch.manual_seed(1)
+    below = torch.ones(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
+    law = laws.whole(laws.laws([laws.pointings(kind)[-1]], below)[0])
+    values = law.enumerate_support()
+    assert values.shape[1:] == law.batch_shape + law.event_shape
+    assert torch.allclose(law.log_prob(values).exp().sum(0), torch.ones(2).double())
+
+
+@pytest.mark.parametrize("kind", laws.KINDS)
+def test_a_value_for_all_sentences_is_scored_in_each(kind: str) -> None:
+    """Pyro enumerates values that are not expanded."""
+    below = torch.ones(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
+    law = laws.whole(laws.laws([laws.pointings(kind)[-1]], below)[0])
+    once, each = law.enumerate_support(expand=False), law.enumerate_support()
+    assert torch.equal(law.log_prob(once), law.log_prob(each))
+
+
+@pytest.mark.parametrize("kind", laws.KINDS)
+def test_the_mode_is_the_likeliest_given_what_stands_before(kind: str) -> None:
+    below = torch.zeros(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
+    law = laws.laws([laws.pointings(kind)[-1]], below)[0]
+    best = law.word_log_prob(law.mode)
+    for word in range(laws.WORDS):
+        for key in range(laws.KEYS):
+            other = law.mode.clone()
+            other[:, word, -1] = key
+            assert (law.word_log_prob(other)[:, word] <= best[:, word]).all()
+
+
+def test_padding_counts_nothing() -> None:
+    law = laws.laws(laws.pointings("one head"), torch.zeros(2, 3, 0, dtype=torch.long))[0]
+    value = torch.zeros(2, 3, 1, dtype=torch.long)
+    other = value.clone()
+    other[-1, -1] = 2
+    assert torch.equal(law.log_prob(value), law.log_prob(other))
+
+
+def test_padding_is_not_enumerated() -> None:
+    """Its sum over all positions would be their number, and a sum over alignments too large."""
+    law = laws.laws(laws.pointings("one head"), torch.zeros(2, 3, 0, dtype=torch.long))[0]
+    with pytest.raises(
+        ValueError, match=r"^alignments can be enumerated only for targets of equal length: "
+    ):
+        law.enumerate_support(expand=False)
+
+
+@pytest.mark.parametrize("kind", laws.KINDS)
+def test_words_of_all_blocks_add_up_to_the_density_and_padding_is_0(kind: str) -> None:
+    pointed = laws.pointings(kind)
+    values = laws.all_alignments(sum(len(each.heads) for each in pointed))
+    found = word_log_probs(pointed, laws.valid(), values)
+    assert torch.allclose(found.sum(-1), laws.log_prob(pointed, values), rtol=1e-12)
+    assert (found[:, -1, -1] == 0).all()
+
+
+def test_a_closed_kl_is_that_of_all_alignments() -> None:
+    torch.manual_seed(2)
+    below = torch.randint(3, (2, 3, 1))
+    q, p = (
+        laws.laws(
+            [CategoricalParameters(laws.scores(2), {(1, 0): laws.pair(), (2, 0): laws.pair()}, 1)],
+            below,
+        )[0]
+        for _ in range(2)
+    )
+    values = laws.whole(q).enumerate_support()
+    log_q = q.log_prob(values)
+    every = (log_q.exp() * (log_q - p.log_prob(values))).sum(0) / torch.tensor([1.0, 9.0])
+    assert torch.allclose(kl_divergence(q, p), every, rtol=1e-10)
+    assert torch.equal(kl_divergence(q, q), torch.zeros(2).double())
+
+
+def test_heads_that_read_each_other_have_no_closed_kl() -> None:
+    law = Alignments(laws.pointings("two heads")[0], laws.valid())
+    other = Alignments(laws.pointings("two heads")[0], laws.valid())
+    with pytest.raises(NotImplementedError, match="dependent heads"):
+        kl_divergence(law, other)
+    chain = Alignments(laws.pointings("chain")[0], laws.valid())
+    with pytest.raises(NotImplementedError, match="dependent heads"):
+        kl_divergence(chain, Alignments(laws.pointings("one head")[0], laws.valid()))
+
+
+def test_expanded_laws_draw_for_every_particle() -> None:
+    law = laws.laws(laws.pointings("two blocks")[1:], torch.ones(2, 3, 1, dtype=torch.long))[0]
+    wide = law.expand([5, 2])
+    assert wide.sample().shape == (5, 2, 3, 1)
+    assert wide.log_prob(wide.sample()).shape == (5, 2)
+    assert law.expand([2]) is law

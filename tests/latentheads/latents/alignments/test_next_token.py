@@ -1,0 +1,69 @@
+"""Next words mixed over all positions, against a softmax for every entry."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from latentheads.latents.alignments.next_token import NextTokenDistribution
+from tests.latentheads.latents.alignments.tables import TYPES, N, T, inputs, naive
+
+
+@pytest.mark.parametrize("size", [1.0, 60.0])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_next_words_are_mixed_over_all_positions(heads: int, size: float) -> None:
+    states, lexicons, weight, _ = inputs(heads, size)
+    laws = naive(states, lexicons, weight)
+    prior = torch.randn(laws.shape[:-1], dtype=torch.float64)
+    prior = prior.flatten(2).log_softmax(-1).view_as(prior)
+    mixed = (laws + prior[..., None]).flatten(2, -2).logsumexp(2)
+    dictionary = NextTokenDistribution([each.detach() for each in lexicons], weight.detach())
+    assert torch.allclose(dictionary.log_probs(states.detach(), prior), mixed.detach(), atol=1e-12)
+    narrow = NextTokenDistribution(
+        [each.detach().float() for each in lexicons], weight.detach().float()
+    )
+    found = narrow.log_probs(states.detach().float(), prior.float())
+    assert torch.allclose(found.exp().double(), mixed.detach().exp(), atol=1e-5 * size)
+    order = torch.tensor([2, 0, 0])
+    dictionary.select(order)
+    found = dictionary.log_probs(states.detach()[order], prior[order])
+    assert torch.allclose(found, mixed.detach()[order], atol=1e-12)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_positions_taken_in_one_by_one_are_those_of_one_table(heads: int) -> None:
+    states, lexicons, weight, _ = inputs(heads, 1.0)
+    states, lexicons, weight = states.detach(), [x.detach() for x in lexicons], weight.detach()
+    whole, grown = (
+        NextTokenDistribution(lexicons, weight),
+        NextTokenDistribution([x[:, :0] for x in lexicons], weight),
+    )
+    for columns in zip(*(each.split(1, 1) for each in lexicons), strict=True):
+        grown.extend(columns)
+    prior = torch.randn(whole.word_entropies(states).shape)
+    found = grown.log_probs(states, prior)
+    assert torch.allclose(found, whole.log_probs(states, prior), atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1.0, 60.0])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_entropies_and_means_are_those_of_every_softmax(heads: int, size: float) -> None:
+    states, lexicons, weight, _ = (
+        [each.detach() for each in part] if isinstance(part, list) else part.detach()
+        for part in inputs(heads, size)
+    )
+    laws, other = naive(states, lexicons, weight), torch.randn(N, T, TYPES).double().softmax(-1)
+    dictionary = NextTokenDistribution(lexicons, weight)
+    entropies = -torch.xlogy(laws.exp(), laws.exp()).sum(-1)
+    assert torch.allclose(dictionary.word_entropies(states), entropies, atol=1e-9)
+    means = torch.einsum("ntv,nt...v->nt...", other, laws)
+    assert torch.allclose(dictionary.mean_log_probs(states, other), means, atol=1e-9)
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_a_word_that_state_and_position_both_shun_has_its_own_probability() -> None:
+    weight = torch.eye(3)
+    lexicon, state = torch.tensor([[[-68.0, 0, -90]]]), torch.tensor([[[0.0, -68, -90]]])
+    found = NextTokenDistribution([lexicon], weight).log_probs(state, torch.zeros(1, 1, 1))
+    expected = (lexicon + state).log_softmax(-1)
+    assert torch.allclose(found, expected)

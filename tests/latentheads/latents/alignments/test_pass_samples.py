@@ -1,0 +1,312 @@
+"""Objectives of drawn alignments: the mean over all draws is the sum that they stand for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads import Batch, Head_ELBO, terms
+from latentheads.guides import GUIDES
+from latentheads.handlers import SharedSamples
+from latentheads.inference.bound import traces
+from latentheads.latents.alignments import pass_samples
+from latentheads.latents.alignments.pass_samples import (
+    kl_enumeration,
+    sample_alignments,
+    soft_log_prob,
+)
+from latentheads.latents.alignments.sampled import (
+    AlignmentSamples,
+    importance_bound,
+    score_bound,
+    wake_objective,
+)
+from tests.guides.attached import LEARNED, attach
+from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned, telling
+from tests.tiny import jiggle
+
+SOURCE, TARGET = (4, 5, 2), (6, 7)
+SENTENCES = [(SOURCE, TARGET), ((9, 4), (8, 2)), ((7, 7, 2), (5, 3))]
+READS = ("source", "prefix", "target")
+CASES = [
+    *((shape, "cascaded") for shape in SHAPES),
+    ("two heads", "autoregressive"),
+    ("two blocks", "mean-field"),
+    ("one head", "tied"),
+    ("two blocks", "tied"),
+    ("chain", "tied"),
+    ("chain", "exact"),
+    ("chain", "mean-field"),
+]
+every_case = pytest.mark.parametrize(("shape", "name"), CASES)
+every_guide = pytest.mark.parametrize(
+    ("name", "condition_on"),
+    [
+        (name, condition_on)
+        for name in GUIDES
+        for condition_on in (READS if name in LEARNED else READS[-1:])
+    ],
+)
+
+
+class Everything:
+    """A model and its guide, a sentence, and all its alignments.
+
+    One sentence of two words with one head, or of one word with two, if no other is said.
+    """
+
+    def __init__(
+        self,
+        shape: str,
+        name: str,
+        condition_on: str = "target",
+        source: Sequence[int] = SOURCE,
+        target: Sequence[int] = (),
+    ) -> None:
+        self.model = jiggle(telling(shape), 0.1).requires_grad_(True)
+        self.guide = attach(name, self.model, condition_on)
+        heads = SHAPES[shape].total_heads
+        self.source, self.target = source, target or TARGET[: 2 // heads]
+        self.batch = self.copies(1)
+        size = heads * len(self.target)
+        places = torch.tensor(list(product(range(len(source)), repeat=size)))
+        self.places = places.view(-1, len(self.target), heads)
+        self.each = SHAPES[shape].heads
+        self.sites = [block.site("choice") for block in self.model.alignments.addresses]
+        learned = [*self.model.named_parameters(), *self.guide.named_parameters()]
+        self.names, self.parameters = zip(*learned, strict=True)
+
+    def copies(self, number: int) -> Batch:
+        pair = self.target, self.source
+        target, source = (torch.tensor(each).expand(number, -1) for each in pair)
+        return Batch(target, source)
+
+    def go_through(self) -> tuple[Any, Any]:
+        """The traces of one pass, in which every copy of the sentence has another alignment."""
+        batch = self.copies(len(self.places))
+        values = dict(zip(self.sites, self.places.split(self.each, -1), strict=True))
+        with SharedSamples(values):
+            return traces(self.model, self.guide, batch)
+
+    def gradients(self, value: Tensor) -> list[Tensor]:
+        """Those of all parameters of model and guide."""
+        found = torch.autograd.grad(value, self.parameters, allow_unused=True)
+        pairs = zip(found, self.parameters, strict=True)
+        return [torch.zeros_like(p) if each is None else each for each, p in pairs]
+
+    def alike(self, one: Tensor, other: Tensor) -> None:
+        """Asserts that two values have the same gradients, and that there are some."""
+        mine, its = self.gradients(one), self.gradients(other)
+        assert any(each.abs().max() > 1e-3 for each in its)
+        for name, a, b in zip(self.names, mine, its, strict=True):
+            assert torch.allclose(a, b, rtol=1e-8, atol=1e-10), name
+
+
+@every_case
+def test_one_draw_has_the_gradient_of_the_guides_bound_on_average(shape: str, name: str) -> None:
+    here = Everything(shape, name)
+    pair = here.go_through()
+    drawn = sample_alignments(*pair)
+    found = score_bound(drawn, soft_log_prob(pair[0])) - sum(kl_enumeration(*pair).kl().values())
+    chance = drawn.log_guide.sum(-1)[0].exp().detach()
+    assert chance.sum().item() == pytest.approx(1, rel=1e-12)
+    bound = -Head_ELBO(analytic=True).differentiable_loss(here.model, here.guide, here.batch)
+    assert (chance * found).sum().item() == pytest.approx(bound.item(), rel=1e-10)
+    here.alike((chance * found).sum(), bound)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_one_draw_is_measured_against_soft_attention(
+    smoothing: float, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model whose heads add a mean, with the same weights, and labels as smooth."""
+    model, soft = aligned(SHAPES["one head"]), aligned(SOFT["soft"])
+    soft.load_state_dict(model.state_dict())
+    for each in (model, soft):
+        each.training, each.label_smoothing = True, smoothing
+    seen: list[Tensor] = []
+
+    def note(drawn: AlignmentSamples, baseline: Tensor) -> Tensor:
+        seen.append(baseline)
+        return score_bound(drawn, baseline)
+
+    monkeypatch.setattr("latentheads.latents.alignments.loss_terms.score_bound", note)
+    elbo = Head_ELBO(objective="sampled")
+    elbo.differentiable_loss(model, attach("cascaded", model), batch)
+    (baseline,) = seen
+    assert torch.allclose(baseline, soft.token_distribution(batch).token_log_prob(batch.scored))
+
+
+def two_of_each(
+    here: Everything, monkeypatch: pytest.MonkeyPatch
+) -> tuple[AlignmentSamples, Tensor, AlignmentSamples]:
+    """All pairs of draws, the probability of each, and single draws."""
+    single = sample_alignments(*here.go_through())
+    number = len(here.places)
+    first, second = torch.cartesian_prod(*[torch.arange(number)] * 2).unbind(1)
+    here.places = here.places[first]  # the pass has as many copies of the sentence as pairs
+    both = torch.stack(
+        [
+            here.places,
+            here.places.view(number, number, *here.places.shape[1:]).transpose(0, 1).flatten(0, 1),
+        ]
+    )
+    monkeypatch.setattr(pass_samples, "sample_blocks", lambda laws, valid, count: both)
+    drawn = sample_alignments(*here.go_through(), 2)
+    chance = single.log_guide.sum(-1)[0].exp().detach()
+    return drawn, chance[first] * chance[second], single
+
+
+def exact_bound(single: AlignmentSamples, log_guide: Tensor) -> Tensor:
+    """The mean bound of two draws, written down."""
+    weights = single.by_unit(single.log_likelihood + single.log_prior - log_guide)[0]
+    both = torch.logaddexp(weights[:, None], weights) - math.log(2)
+    chance = log_guide.sum(-1)[0].exp()
+    return (chance[:, None, None] * chance[:, None] * both).sum()
+
+
+@every_case
+def test_two_draws_have_the_gradient_of_their_mean_bound(
+    shape: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Everything(shape, name)
+    drawn, chance, single = two_of_each(here, monkeypatch)
+    found, exact = (chance * importance_bound(drawn)).sum(), exact_bound(single, single.log_guide)
+    assert found.item() == pytest.approx(exact.item(), rel=1e-10)
+    here.alike(found, exact)
+
+
+def test_draws_that_weigh_alike_give_no_credit() -> None:
+    """Each is measured against the geometric mean of the others, which then is its own weight."""
+    log_guide = torch.zeros(3, 2, 5, requires_grad=True)
+    alike = torch.randn(2, 5).expand(3, -1, -1)
+    importance_bound(AlignmentSamples(alike, torch.zeros(3, 2, 5), log_guide)).sum().backward()
+    torch.testing.assert_close(log_guide.grad, torch.full((3, 2, 5), -1 / 3))
+
+
+@every_guide
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_two_draws_bound_more_than_one_and_no_more_than_log_p(
+    shape: str, name: str, condition_on: str
+) -> None:
+    """Means over all pairs of alignments: of a whole sentence of two words, and of words apart."""
+    for source, target in SENTENCES:
+        here = Everything(shape, name, condition_on, source, target)
+        single = sample_alignments(*here.go_through())
+        whole = replace(single, chained=True)  # one weight a sentence, as a report has it
+        pairs = [exact_bound(each, each.log_guide).item() for each in (whole, single)]
+        joint = whole.log_weights + whole.log_guide.sum(-1, keepdim=True)
+        known = terms(here.model, here.guide, here.batch)
+        assert known.enumeration is not None
+        exact = known.enumeration.log_evidence.item()
+        assert joint.logsumexp(1).item() == pytest.approx(exact, rel=1e-12)
+        rises = [after - before for before, after in pairwise([known.elbo.item(), *pairs, exact])]
+        assert min(rises) > -1e-10
+        assert (max(rises) < 1e-10) == (name == "exact")
+        assert (rises[0] > 1e-3) == (name != "exact")
+
+
+@every_case
+def test_wake_fits_the_model_to_that_bound_and_the_guide_to_weighted_draws(
+    shape: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Everything(shape, name)
+    drawn, chance, single = two_of_each(here, monkeypatch)
+    found, exact = (
+        (chance * wake_objective(drawn)).sum(),
+        exact_bound(single, single.log_guide.detach()),
+    )
+    assert found.item() == pytest.approx(exact.item(), rel=1e-10)
+    if name in LEARNED:
+        guide = single.by_unit(single.log_guide)[0]
+        weights = single.log_weights[0].detach()
+        share = (weights[:, None] - torch.logaddexp(weights[:, None], weights)).exp()
+        each = single.log_guide.sum(-1)[0].exp().detach()
+        pairs = each[:, None, None] * each[:, None] * share
+        exact = exact + 2 * (pairs * guide[:, None]).sum()
+    here.alike(found, exact)
+
+
+@pytest.mark.parametrize("objective", ["sampled", "iwae", "rws"])
+@pytest.mark.parametrize("shape", [*SHAPES, "language model"])
+def test_what_is_trained_by_draws_has_a_bound_as_its_value(
+    shape: str, objective: Any, batch: Batch
+) -> None:
+    told = shape in SHAPES
+    model = telling(shape) if told else aligned(SHAPES["two heads"], 0.1, "language-model")
+    model.requires_grad_(True)
+    guide = attach("cascaded", model, size=0.05)
+    found = []
+    for analytic in (True, False):
+        torch.manual_seed(3)
+        elbo = Head_ELBO(analytic=analytic, objective=objective, objective_draws=3)
+        loss = elbo.differentiable_loss(model, guide, batch)
+        loss.backward()
+        found.append(loss.item())
+    assert found[0] == found[1]
+    assert all(p.grad is not None for p in (*model.parameters(), *guide.parameters()))
+    known = terms(model, guide, batch)
+    exact = known.enumeration.log_evidence.sum().item()
+    assert known.elbo.sum().item() - 15 < -found[0] < exact + 8
+
+
+def test_many_draws_come_near_the_exact_log_p(batch: Batch) -> None:
+    model = telling("two blocks")
+    guide = attach("cascaded", model, size=0.05)
+    with torch.no_grad():
+        elbo = Head_ELBO(objective="iwae", objective_draws=400)
+        found = -elbo.differentiable_loss(model, guide, batch).item()
+    exact = terms(model, guide, batch).enumeration.log_evidence.sum().item()
+    assert found == pytest.approx(exact, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"objective": "all"}, "objective must be one of bound, marginal, sampled, iwae, rws"),
+        ({"objective": "iwae", "objective_draws": 1}, "objective_draws must be at least 2, got 1"),
+        ({"num_particles": 0}, "num_particles must be at least 1, got 0"),
+    ],
+)
+def test_what_is_no_objective_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Head_ELBO(**options)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_vectorised_particle_has_draws_of_its_own(
+    shape: str, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the loss is the mean over particles of the bounds that their weights give."""
+    seen: list[AlignmentSamples] = []
+
+    def note(drawn: AlignmentSamples) -> Tensor:
+        seen.append(drawn)
+        return importance_bound(drawn)
+
+    monkeypatch.setattr("latentheads.latents.alignments.loss_terms.importance_bound", note)
+    model = aligned(SHAPES[shape])
+    guide = attach("cascaded", model)
+    elbo = Head_ELBO(
+        objective="iwae",
+        objective_draws=5,
+        num_particles=3,
+        vectorize_particles=True,
+        max_plate_nesting=1,
+    )
+    loss = elbo.differentiable_loss(model, guide, batch)
+    (drawn,) = seen
+    words = batch.target.shape[1]
+    assert drawn.log_likelihood.shape == drawn.log_guide.shape == (5, 3, len(batch), words)
+    weights = drawn.log_weights.detach()
+    bounds = (weights.exp().mean(0).log()).sum((-1, -2))
+    assert len(bounds.unique()) == 3
+    assert loss.item() == pytest.approx(-bounds.mean().item(), rel=1e-10)

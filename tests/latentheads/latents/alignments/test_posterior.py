@@ -1,0 +1,37 @@
+"""Posteriors of alignments: what each of their parts says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from latentheads import Batch
+from latentheads.latents.alignments.posterior import _PairScores
+from tests.guides.attached import attach
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
+
+
+@torch.no_grad()
+def test_a_head_is_told_where_the_one_below_explains_the_word() -> None:
+    pair = _PairScores(2, target_conditioned=True)
+    assert pair.explained is not None
+    pair.explained.fill_(0.7)
+    lower, own = torch.randn(2, 1, 5, 3).unbind()
+    found = pair(torch.randn(1, 5, 2), torch.randn(1, 3, 2), [lower, own])
+    wanted = 0.7 * torch.einsum("ntr,nts->ntrs", lower.softmax(-1), own)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("shape", ["two heads", "two blocks"])
+def test_each_head_has_a_weight_of_its_own_for_what_positions_say(shape: str, batch: Batch) -> None:
+    guide: Any = attach("mean-field", aligned(SHAPES[shape]))
+    guide(batch)
+    sites = guide.trace.nodes.items()
+    laws = [site["fn"].parameters for name, site in sites if name.endswith("choice")]
+    (weight,) = (each for name, each in guide.named_parameters() if name.endswith("lexical"))
+    heads = [scores for law in laws for scores in law.scores.unbind(-2)]
+    for head, scores in enumerate(heads):
+        (grad,) = torch.autograd.grad(scores.square().sum(), weight, retain_graph=True)
+        assert grad.nonzero().flatten().tolist() == [head]
