@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from latentheads.training.fit import fit as fit
 
 PLACES = {
-    "AlignmentOptions": "alignment.options",
+    "AlignmentOptions": "latents.alignments.options",
     "Batch": "batch",
     "Block": "names",
     "Comparison": "training.comparison",
