@@ -21,7 +21,6 @@ from latentheads.handlers import register_parameters
 from latentheads.latents.alignments.aligner import Aligner, EncoderDecoderStates
 from latentheads.latents.alignments.past import PastAlignmentState
 from latentheads.latents.alignments.state import AlignmentState
-from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.selection.selector import Choice, Selector
 from latentheads.layers.output import Output, RowOutput
 from latentheads.mask import AttentionMask
@@ -57,7 +56,7 @@ class HeadModel(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.selector = selector
-        self.pressure = selector.l0_penalty if isinstance(selector, Gating) else None
+        self.l0_penalty = None if selector is None else selector.penalty
         latent_types = latent if latent is None or isinstance(latent, str) else tuple(latent)
         check_attention_types(
             "latent", () if latent_types is None else latent_types, attention_types

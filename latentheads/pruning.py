@@ -159,7 +159,7 @@ def fold_gates(model: HeadModel, guide: ModelGuide) -> dict[str, HardConcrete]:
         guide.remove_selection(module.block)
         module.selector = None
     if folded:
-        model.selector = model.pressure = None
+        model.selector = model.l0_penalty = None
     return folded
 
 

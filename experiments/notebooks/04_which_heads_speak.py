@@ -87,7 +87,7 @@ pd.Series(run.results.gates, name="gates").to_frame()
 lh.plot.gates(run)
 
 # %% [markdown]
-# The pressure acts on the mean number of open gates under their noise (*expected*), and after so
+# The L0 penalty acts on the mean number of open gates under their noise (*expected*), and after so
 # few updates that has not yet come down to what is *wanted*. At test time more are open (*open*):
 # some by a crack. What goes and what stays is telling: the encoder's self-attention is all but
 # closed, the upper cross-attention is open. On this corpus words are translated one by one, and

@@ -77,7 +77,7 @@ def make_parser() -> Parser:
     add("--alone", type=int, default=48, help="questions to try one noisy head alone with")
     add("--gate_heads", type=int, default=24, help="heads that the gates leave open")
     add("--gate_steps", type=int, default=240, help="updates of the gates")
-    add("--gate_rate", type=float, default=3e-5, help="pressure that a head too many adds")
+    add("--gate_rate", type=float, default=3e-5, help="L0 penalty that a head too many adds")
     add("--keep_heads", type=str, default="54,36,24", help="how many stay, commas between")
     add("--rounds", type=int, default=10, help="passes that are timed; 0 times none")
     add("--out", type=str, required=True, help="folder of what is measured, made if not there")

@@ -74,10 +74,10 @@ class Best:
 
         Args:
             found: The look.
-            model: The model: where its gates are under pressure a later network is a smaller one.
+            model: The model: with an L0 penalty a later network is a smaller one.
         """
         self.stale += 1
-        better = found.value > self.value or model.pressure is not None
+        better = found.value > self.value or model.l0_penalty is not None
         if better:
             self.value, self.stale = found.value, 0
         return better

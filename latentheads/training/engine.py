@@ -476,12 +476,12 @@ def check_together(training: Training, model: HeadModel, loss: ELBO) -> None:
         "kl_warmup_steps": training.kl_warmup_steps > 0,
         "max_kl_weight": training.max_kl_weight != 1,
     }
-    if model.pressure is not None and any(weighing.values()):
+    if model.l0_penalty is not None and any(weighing.values()):
         said = " and ".join(name for name, given in weighing.items() if given)
         raise ValueError(
             f"gates need a KL of weight 1, which their penalty is a part of: drop {said}"
         )
-    if model.pressure is not None and not isinstance(loss, Head_ELBO):
+    if model.l0_penalty is not None and not isinstance(loss, Head_ELBO):
         raise ValueError("gates are learned by the closed form of their KL: use loss Head_ELBO")
     if training.precision == "fp16" and not has_differentiable_loss(loss):
         raise ValueError(

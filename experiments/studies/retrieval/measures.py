@@ -98,7 +98,7 @@ def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:
         task: What is asked.
         target: Heads that stay open.
         steps: Updates.
-        rate: By how much an update moves the pressure for one head too many.
+        rate: By how much a step changes the L0 penalty for one head too many.
     """
     torch.manual_seed(task.seed)
     objective = Head_ELBO(analytic=True)

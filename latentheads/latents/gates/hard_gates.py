@@ -19,31 +19,14 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from latentheads.errors import print_message
 from latentheads.latents.gates.hard_concrete import HardConcrete
+from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.latents.selection.selector import Choice, LatentSelector
 
-__all__ = ["GateController", "Gating", "L0Penalty"]
-
-
-class L0Penalty(nn.Module):
-    """The L0 penalty of an open gate in training, in nats for the whole data set; a buffer.
-
-    Args:
-        value: The initial value.
-    """
-
-    value: Tensor
-
-    def __init__(self, value: float = 0.0) -> None:
-        super().__init__()
-        self.register_buffer("value", torch.tensor(float(value)))
-
-    def forward(self) -> float | Tensor:
-        """The penalty; 0 in evaluation."""
-        return self.value if self.training else 0.0
+__all__ = ["GateController", "Gating"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +57,11 @@ class Gating(LatentSelector):
             raise ValueError(f"gate_temperature must be positive, got {self.gate_temperature}")
         if not math.isfinite(self.gate_start):
             raise ValueError(f"gate_start must be finite, got {self.gate_start}")
+
+    @property
+    def penalty(self) -> L0Penalty:
+        """The L0 penalty of an open gate; all blocks share it."""
+        return self.l0_penalty
 
     def for_heads(self, heads: int) -> Gating:
         """The same gates for a block with another number of heads, with the same penalty."""

@@ -104,9 +104,9 @@ class GateOptions(LatentOptions):
             steps: Updates of the whole training.
             tokens: Target tokens of the data set.
         """
-        if model.pressure is None:
+        if model.l0_penalty is None:
             return None
-        model.pressure.value.fill_(self.penalty * tokens)
+        model.l0_penalty.value.fill_(self.penalty * tokens)
         if not self.heads:
             return None
         try:
@@ -123,7 +123,7 @@ class GateOptions(LatentOptions):
             guide: Its guide.
             tokens: Target tokens of the data set.
         """
-        if model.pressure is None:
+        if model.l0_penalty is None:
             return None
         laws = [family() for family in guide.selections.values()]
         return {
@@ -131,5 +131,5 @@ class GateOptions(LatentOptions):
             "open": sum(int((law.mode > 0).sum()) for law in laws),
             "expected": sum(float(law.open.sum()) for law in laws),
             "wanted": self.heads or None,
-            "lambda": float(model.pressure.value) / tokens,
+            "lambda": float(model.l0_penalty.value) / tokens,
         }

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.latents.selection.distribution import Selection
 from latentheads.latents.selection.posterior import SelectionFamily
 from latentheads.names import ATTENTION_TYPES, check_attention_types, side_of
@@ -95,6 +96,14 @@ class Selector(ABC):
     def num_slots(self) -> int:
         """Number of heads that enter a block's output projection."""
         return self.heads
+
+    @property
+    def penalty(self) -> L0Penalty | None:
+        """The L0 penalty that the prior has in training, which the model saves; None: it has none.
+
+        The KL then has weight 1 and its closed form.
+        """
+        return None
 
     @abstractmethod
     def for_heads(self, heads: int) -> Selector:

@@ -401,13 +401,13 @@ def test_every_head_has_one_gate_that_is_counted_once(kind: str, choice: str, ba
     assert torch.allclose(found.bound, total)
 
 
-def test_pressure_is_one_for_all_blocks(batch: Batch) -> None:
+def test_the_penalty_is_one_for_all_blocks(batch: Batch) -> None:
     model = gated(choice="mixed").train()
     guide = FORMS["tied"](model).double()
     assert len({id(module.selector.l0_penalty) for module in model.selecting_blocks}) == 1
     slopes = []
-    for pressure in (0.0, 40.0):
-        model.pressure.value.fill_(pressure)
+    for penalty in (0.0, 40.0):
+        model.l0_penalty.value.fill_(penalty)
         guide.zero_grad()
         torch.manual_seed(0)
         with pyro.validation_enabled(False):

@@ -138,8 +138,8 @@ def test_gates_are_pressed_and_folded_into_the_network() -> None:
     for parameter in model.network.parameters():
         parameter.requires_grad_(False)
     batch, guide = model.batch({"input_ids": IDS, "attention_mask": REAL}), Tied(model)
-    assert model.pressure is not None
-    model.pressure.value.fill_(100.0)
+    assert model.l0_penalty is not None
+    model.l0_penalty.value.fill_(100.0)
     with pyro.validation_enabled(False):
         lh.Head_ELBO(analytic=True).loss_and_grads(model.train(), guide, batch)
     assert all((family.weight.grad > 0).all() for family in guide.selection_families)

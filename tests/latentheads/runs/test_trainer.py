@@ -21,7 +21,8 @@ from latentheads.data import Grammar, GrammarText, RunningText
 from latentheads.families import Identity
 from latentheads.guides import Cascaded, MeanField
 from latentheads.latents.alignments.options import AlignmentOptions
-from latentheads.latents.gates.hard_gates import Gating, L0Penalty
+from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import Network
 from latentheads.names import ATTENTION_TYPES
@@ -321,7 +322,7 @@ def test_more_updates_that_are_refused_change_nothing(
     assert timeless(found.fit()) == timeless(lh.load_run(finished).results)
 
 
-def test_more_updates_that_are_refused_leave_the_pressure_on_gates(
+def test_more_updates_that_are_refused_leave_the_penalty_of_gates(
     corpus: Corpus, tmp_path: Path
 ) -> None:
     options = {
@@ -336,17 +337,17 @@ def test_more_updates_that_are_refused_leave_the_pressure_on_gates(
         lh.Settings.from_options(options), corpus, out=tmp_path / "run", quiet=True
     )
     made.train(quiet=True)
-    assert made.model.pressure is not None
+    assert made.model.l0_penalty is not None
     facts = checkpoints.load(made.folder.last)
     checkpoints.save(made.folder.last, facts[0], {**facts[1], "step": 2})
     made.folder.release()
     again = lh.Trainer.of(made.settings, corpus, out=tmp_path / "run", quiet=True)
-    pressure = again.model.pressure
-    assert pressure is not None
-    pressure.value.fill_(7.0)
+    penalty = again.model.l0_penalty
+    assert penalty is not None
+    penalty.value.fill_(7.0)
     with pytest.raises(ValueError, match="has done 2 of its 3 steps"):
         again.fit(steps=6)
-    assert float(pressure.value) == 7
+    assert float(penalty.value) == 7
 
 
 def test_weights_whose_checkpoint_is_lost_do_not_begin_at_step_0(
@@ -563,7 +564,7 @@ def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) 
     assert len(run.translate(["the cat sleeps"])) == 1
 
 
-def test_the_pressure_on_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) -> None:
+def test_the_penalty_of_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) -> None:
     gating = Gating(SIZES["heads"], ATTENTION_TYPES, l0_penalty=L0Penalty(500))
     sizes, types = Network(**SIZES), (len(corpus.source or ()), len(corpus.target))
     model = Translation(*types, make_prior("independent"), sizes, selector=gating)
@@ -573,8 +574,8 @@ def test_the_pressure_on_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path)
     noise = torch.get_rng_state()
     again = lh.Trainer.of(made.settings, corpus, out=tmp_path / "again")
     assert torch.equal(torch.get_rng_state(), noise), "it begins with its seed and leaves no trace"
-    assert again.model.pressure is not None
-    assert float(again.model.pressure.value) == 500
+    assert again.model.l0_penalty is not None
+    assert float(again.model.l0_penalty.value) == 500
 
 
 def made(kind: type, **options: Any) -> Any:

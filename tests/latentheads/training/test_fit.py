@@ -122,7 +122,7 @@ def test_batches_of_a_function_say_their_corpus_where_gates_are_drawn() -> None:
     lh.fit(model, guide, lambda epoch: [known], [one], quiet=True, **PLAN)
 
 
-def test_under_pressure_a_later_network_is_a_smaller_one() -> None:
+def test_with_a_penalty_a_later_network_is_a_smaller_one() -> None:
     gating, one = Gating(HEADS, ("decoder-self",)), Batch.of([[5, 6, 2], [7, 2]], corpus_size=2)
     model = LanguageModel(13, make_prior("delta"), sizes(), selector=gating).double()
 

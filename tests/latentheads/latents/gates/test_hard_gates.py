@@ -1,4 +1,4 @@
-"""Gates of a model: one draw for all sentences, pressure while training, removal of the closed."""
+"""Gates of a model: one sample for all sentences, L0 penalty in training, removal of the closed."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batc
     remove_heads(small, kept, cut)
     assert sum(map(len, all_heads(small).values())) < sum(map(len, all_heads(model).values()))
     assert not small.selecting_blocks
-    assert "pressure.value" not in small.state_dict()
+    assert "l0_penalty.value" not in small.state_dict()
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
     with WithSelection(guide):
@@ -175,10 +175,10 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
         assert torch.allclose(reference.states(batch), found, rtol=0, atol=1e-12)
 
 
-def test_every_gate_learns_and_only_under_training_is_there_pressure(batch: Batch) -> None:
+def test_every_gate_learns_and_only_in_training_is_there_a_penalty(batch: Batch) -> None:
     model = gated()
     guide = FORMS["tied"](model).double()
-    model.pressure.value.fill_(50.0)
+    model.l0_penalty.value.fill_(50.0)
     gradients = {}
     for training in (True, False):
         model.train(training)
@@ -215,28 +215,28 @@ def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
     kept = torch.stack([family().open[0] for family in guide.selections.values()]) > 0.5
     assert kept.tolist() == [[False, True, False], [True, False, False]]
     assert float(closing.expected_heads()) == pytest.approx(2, abs=0.3)
-    assert model.pressure.value > 0
+    assert model.l0_penalty.value > 0
 
 
-def test_the_pressure_moves_by_the_heads_too_many_and_never_below_zero() -> None:
+def test_the_penalty_moves_by_the_heads_too_many_and_never_below_zero() -> None:
     model = gated("language-model")
     closing = GateController(model, spread(model), gate_heads=2, steps=10, gate_rate=0.5, tokens=7)
     closing(0)  # all six are wanted, and fewer are open
-    assert float(model.pressure.value) == 0
+    assert float(model.l0_penalty.value) == 0
     closing(10)
     closing(10)
     opened = float(closing.expected_heads())
-    assert float(model.pressure.value) == pytest.approx(2 * 0.5 * 7 * (opened - 2))
+    assert float(model.l0_penalty.value) == pytest.approx(2 * 0.5 * 7 * (opened - 2))
     closing(0)
-    assert float(model.pressure.value) == pytest.approx(0.5 * 7 * (3 * opened - 10))
+    assert float(model.l0_penalty.value) == pytest.approx(0.5 * 7 * (3 * opened - 10))
 
 
-def test_pressure_is_kept_with_the_model() -> None:
+def test_the_penalty_is_kept_with_the_model() -> None:
     model = gated()
-    model.pressure.value.fill_(7.0)
+    model.l0_penalty.value.fill_(7.0)
     other = gated()
     other.load_state_dict(model.state_dict())
-    assert float(other.pressure.value) == 7
+    assert float(other.l0_penalty.value) == 7
     assert float(other.selector.l0_penalty.value) == 7
 
 

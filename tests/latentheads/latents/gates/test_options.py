@@ -94,8 +94,8 @@ def test_the_figures_count_every_gate_that_lets_something_through() -> None:
     start = torch.tensor([[-4.0, -0.5, 4.0]])
     for family in guide.selections.values():
         family.weight.data = start / family.gain
-    assert model.pressure is not None
-    model.pressure.value.fill_(22.0)
+    assert model.l0_penalty is not None
+    model.l0_penalty.value.fill_(22.0)
     opened = (start - 0.33 * math.log(0.1 / 1.1)).sigmoid()
     assert gates.facts(model, guide, tokens=11) == {
         "gated": 6,
@@ -112,7 +112,7 @@ def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -
     gated = load(runs / "gated")
     assert set(gated.guide.selections) == {"encoder_0_self", "decoder_0_cross"}
     assert all((family().mode == 0).all() for family in gated.guide.selections.values())
-    assert gated.model.pressure.value > 0
+    assert gated.model.l0_penalty.value > 0
     out = runs / "removed"
     words = [str(runs / "gated"), "--by=gates", "--timed=2", "--rounds=1", "--out", str(out)]
     assert prune.main(words) == 0
@@ -126,7 +126,7 @@ def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -
     assert (pruned["gates"], pruned["selection"]) == (None, {})
     loaded = load(out / "heads-2")
     assert not loaded.model.selecting_blocks
-    assert loaded.model.pressure is None
+    assert loaded.model.l0_penalty is None
 
 
 def test_the_bound_counts_the_gates_from_their_prior(runs: Path) -> None:
@@ -165,7 +165,7 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
     half.folder.release()
     resumed = trainer(*words, f"--out={tmp_path / 'half'}")
     assert resumed.engine.step == 2
-    assert float(resumed.model.pressure.value) == float(half.model.pressure.value) > 0
+    assert float(resumed.model.l0_penalty.value) == float(half.model.l0_penalty.value) > 0
     resumed.engine.stopped = False
     resumed.train(quiet=True)
     one, other = (weights(model=r.model, guide=r.guide) for r in (whole, resumed))
