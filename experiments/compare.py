@@ -67,11 +67,11 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
     import pandas as pd  # slow to import
 
     rows = []
-    for seed, mine in runs.groupby("seed", sort=False):
-        labels = list(mine.recipe)
+    for seed, seed_runs in runs.groupby("seed", sort=False):
+        labels = list(seed_runs.recipe)
         systems = [read_run(run_folder(out, label, int(seed))) for label in labels]
-        for label, found in zip(labels, compare(systems), strict=True):
-            for name, estimate in found.items():
+        for label, estimates in zip(labels, compare(systems), strict=True):
+            for name, estimate in estimates.items():
                 rows.append({"recipe": label, "seed": seed, "metric": name, **asdict(estimate)})
     return pd.DataFrame(rows)
 
@@ -84,14 +84,14 @@ def _note(plans: Sequence[Plan]) -> str:
 
 
 def table(
-    rows: Sequence[dict[str, Any]], tell: Callable[[dict[str, Any], str, int], str]
+    rows: Sequence[dict[str, Any]], format_cell: Callable[[dict[str, Any], str, int], str]
 ) -> list[list[str]]:
     """The summary in nats a target token, its titles first; each cell as it is told."""
     titles = dict(_name_columns(rows[0]))
     shown = {name: title for name, title in titles.items() if _is_known(name, rows)}
     lines = [["recipe", "seeds", *shown.values(), "parameters"]]
-    for place, row in enumerate(rows):
-        cells = [tell(row, name, place) for name in shown]
+    for index, row in enumerate(rows):
+        cells = [format_cell(row, name, index) for name in shown]
         lines.append([row["recipe"], str(row["seeds"]), *cells, f"{row['parameters']:,}"])
     return lines
 
@@ -122,8 +122,8 @@ def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
     several = len(plans) > len(rows)
     mean = ": mean and 95 % interval" if several else ""
     save(draw_recipes(rows, f"{what}{mean}"), out / "elbos.png")
-    if known := [row for row in rows if "gap" in row]:
-        save(draw_gaps({"": known}, f"{what}{mean}"), out / "gaps.png")
+    if gap_rows := [row for row in rows if "gap" in row]:
+        save(draw_gaps({"": gap_rows}, f"{what}{mean}"), out / "gaps.png")
     histories = {
         row["recipe"]: [read_metrics(p.folder) for p in plans if p.recipe == row["recipe"]]
         for row in rows
@@ -135,11 +135,11 @@ def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    given, line, options = read_program(words, "compare.py", DESCRIPTION, ComparisonOptions)
+    run_options, line, options = read_program(words, "compare.py", DESCRIPTION, ComparisonOptions)
     recipes, out = list(options.recipes), Path(options.out)
     kept = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
-        common = take_common(given, line, "compare.py", options.replaced)
+        common = take_common(run_options, line, "compare.py", options.replaced)
         plans = plan_all(common, line, options, out, "compare.py")
         if not train_all(plans, options, out):
             return 0
@@ -150,12 +150,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tests = significance(runs, out)
             write_text(out / "significance.csv", tests.to_csv(index=False))
             for row in rows:
-                mine = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
-                row["p"] = [float(p) for p in mine.p.dropna()]
+                recipe_tests = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
+                row["p"] = [float(p) for p in recipe_tests.p.dropna()]
         draw(plans, rows, out)
-        said = write_tables(runs, rows, table, 2, out, _note(plans) if len(rows) > 1 else "")
+        text = write_tables(runs, rows, table, 2, out, _note(plans) if len(rows) > 1 else "")
         trained = [(plan.folder, plan.settings) for plan in plans]
-        print_and_write("compare.py", said, trained, options, out)
+        print_and_write("compare.py", text, trained, options, out)
     return 0
 
 

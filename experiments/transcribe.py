@@ -106,9 +106,9 @@ class _SkippedFiles(SkippedInputs):
         super().__init__("transcribe.py", "file")
         self.files = files
 
-    def name(self, place: int) -> str:
+    def name(self, index: int) -> str:
         """The name of the file."""
-        return self.files[place]
+        return self.files[index]
 
 
 def load(options: Options) -> tuple[Run, Decoding, int | None]:

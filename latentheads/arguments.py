@@ -16,11 +16,11 @@ class _Making(ABCMeta):
 
     def __call__(cls: type[Made], *args: Any, **kwargs: Any) -> Made:  # type: ignore[misc]
         """Makes an object, notes its options and finishes it."""
-        made: Made = type.__call__(cls, *args, **kwargs)
-        _, *given = signature(cls.__init__).bind(made, *args, **kwargs).arguments.items()
-        made.options = {name: value for name, value in given if name not in cls.no_options}
-        made.finish()
-        return made
+        instance: Made = type.__call__(cls, *args, **kwargs)
+        _, *arguments = signature(cls.__init__).bind(instance, *args, **kwargs).arguments.items()
+        instance.options = {name: value for name, value in arguments if name not in cls.no_options}
+        instance.finish()
+        return instance
 
     @property
     def __signature__(cls) -> Signature:

@@ -107,23 +107,25 @@ def check_most(values: Mapping[str, Any], **most: float) -> None:
 
 
 def check_known(
-    kind: str, name: Any, known: Collection[str], whose: str = "", more: str = ""
+    kind: str, name: Any, choices: Collection[str], whose: str = "", more: str = ""
 ) -> None:
     """Checks that something of a kind has this name.
 
     Args:
         kind: What is named, such as a prior.
         name: The name.
-        known: All names.
+        choices: All names.
         whose: Where the name was given, for the message.
         more: What else is accepted, appended to the message.
 
     Raises:
         ValueError: Nothing has this name.
     """
-    if name not in known:
+    if name not in choices:
         of_whom = f" of {whose}" if whose else ""
-        raise ValueError(f"unknown {kind} {name!r}{of_whom}: choose from {', '.join(known)}{more}")
+        raise ValueError(
+            f"unknown {kind} {name!r}{of_whom}: choose from {', '.join(choices)}{more}"
+        )
 
 
 def check_seed(seed: int) -> None:

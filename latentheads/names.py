@@ -71,20 +71,22 @@ def parse_attention_types(text: str) -> tuple[str, ...] | None:
     return attention_types
 
 
-def name_attention_types(types: Collection[str], known: Collection[str] = ATTENTION_TYPES) -> str:
+def name_attention_types(
+    attention_types: Collection[str], choices: Collection[str] = ATTENTION_TYPES
+) -> str:
     """Attention types as an option names them: all, none, or some with commas between."""
-    return "all" if set(types) >= set(known) else ",".join(types) or "none"
+    return "all" if set(attention_types) >= set(choices) else ",".join(attention_types) or "none"
 
 
 def check_attention_types(
-    name: str, attention_types: Collection[str], known: Collection[str] = ATTENTION_TYPES
+    name: str, attention_types: Collection[str], choices: Collection[str] = ATTENTION_TYPES
 ) -> None:
     """Check a list of attention types.
 
     Args:
         name: The argument's name, for the error.
         attention_types: The attention types.
-        known: All attention types of the network.
+        choices: All attention types of the network.
 
     Raises:
         ValueError: It is a string, or contains an unknown attention type.
@@ -94,7 +96,7 @@ def check_attention_types(
             f"{name} must be a list of attention types, got a string: [{attention_types!r}]"
         )
     for attention_type in attention_types:
-        check_known("attention type", attention_type, known)
+        check_known("attention type", attention_type, choices)
 
 
 @dataclass(frozen=True, slots=True)

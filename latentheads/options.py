@@ -63,19 +63,19 @@ def options_of(kind: Any) -> dict[str, Option]:
     """The options of a dataclass by name."""
     hints = get_type_hints(kind)
     return {
-        each.name: Option(
-            hints[each.name],
-            each.default if each.default_factory is MISSING else each.default_factory(),
+        field.name: Option(
+            hints[field.name],
+            field.default if field.default_factory is MISSING else field.default_factory(),
         )
-        for each in fields(kind)
-        if each.init
+        for field in fields(kind)
+        if field.init
     }
 
 
 def inner_kind(kind: Any) -> Any:
     """An annotation without its ``| None``."""
     if get_origin(kind) in (Union, UnionType):
-        inner = [each for each in get_args(kind) if each is not NoneType]
+        inner = [argument for argument in get_args(kind) if argument is not NoneType]
         return inner[0] if len(inner) == 1 else kind
     return kind
 
@@ -102,7 +102,7 @@ def to_dict(value: Any) -> Any:
     if hasattr(value, "to_options"):
         return plain(value.to_options())
     if isinstance(value, Mapping):
-        return {name: to_dict(each) for name, each in value.items()}
+        return {name: to_dict(item) for name, item in value.items()}
     if not is_dataclass(value):
         return plain(value)
     group = {} if choices_of(type(value)) is None else {CLASS: name_of_class(value)}
@@ -134,7 +134,7 @@ def merge(below: Any, above: Any) -> Any:
     if CLASS in upper and upper[CLASS] != lower.get(CLASS, upper[CLASS]):
         return upper
     both = {
-        name: merge(lower[name], each) if name in lower else each for name, each in upper.items()
+        name: merge(lower[name], value) if name in lower else value for name, value in upper.items()
     }
     return lower | both
 
@@ -166,47 +166,49 @@ def _build(kind: Any, value: Any, trusted: Collection[str], path: str) -> Any:
         return _build_choice(kind, value, trusted, path)
     if hasattr(kind, "read_options"):
         return kind.read_options(value, trusted, path)
-    given = _as_mapping(value)
-    if CLASS in given:
-        given[_first_required(kind, path)] = given.pop(CLASS)
-    return build_fields(kind, given, trusted, path)
+    options = _as_mapping(value)
+    if CLASS in options:
+        options[_first_required(kind, path)] = options.pop(CLASS)
+    return build_fields(kind, options, trusted, path)
 
 
 def _first_required(kind: Any, path: str) -> str:
     """The option that a value alone is meant for: the first one, where it has to be given."""
     name, option = next(iter(options_of(kind).items()))
     if option.default is not MISSING:
-        names = ", ".join(f"{path}.{each}" for each in list(options_of(kind))[:3])
+        names = ", ".join(f"{path}.{option_name}" for option_name in list(options_of(kind))[:3])
         raise OptionError(path, f" is a group of options: name one of them, as {names}")
     return name
 
 
 def _build_choice(kind: Any, value: Any, trusted: Collection[str], path: str) -> Any:
-    given = _as_mapping(value)
-    name = str(given.pop(CLASS, ""))
+    options = _as_mapping(value)
+    name = str(options.pop(CLASS, ""))
     if hasattr(kind, "from_options"):
         try:
-            return kind.from_options(name, given, trusted)
+            return kind.from_options(name, options, trusted)
         except OptionError:
             raise
         except ValueError as reason:
-            raise _locate(reason, path, [f"{kind.kind}.{each}" for each in given]) from reason
-    return build_fields(_find_class(kind, name, path), given, trusted, path)
+            raise _locate(reason, path, [f"{kind.kind}.{option}" for option in options]) from reason
+    return build_fields(_find_class(kind, name, path), options, trusted, path)
 
 
 def _find_class(kind: Any, name: str, path: str) -> type:
     table = choices_of(kind) or {}
-    spelled = name.replace("_", "-").lower()
-    for known, found in table.items():
-        if spelled in (known, found.__name__.lower()):
-            return found
+    normalised = name.replace("_", "-").lower()
+    for choice, option_class in table.items():
+        if normalised in (choice, option_class.__name__.lower()):
+            return option_class
     raise OptionError(path, f" must be one of {', '.join(table)}; got {shown(name)}")
 
 
-def build_fields(kind: Any, given: Mapping[str, Any], trusted: Collection[str], path: str) -> Any:
+def build_fields(
+    kind: Any, raw_values: Mapping[str, Any], trusted: Collection[str], path: str
+) -> Any:
     """A dataclass of some of its options; a class that is named in a choice keeps its defaults."""
     options, values = options_of(kind), {}
-    for name, value in given.items():
+    for name, value in raw_values.items():
         where = f"{path}.{name}" if path else str(name)
         if name not in options:
             raise OptionError(where, _explain_unknown(kind, str(name), path))
@@ -255,8 +257,8 @@ def _explain_unknown(kind: Any, name: str, path: str) -> str:
         return f" is no option: did you mean {path}.{close[0]}?".replace(" .", " ")
     others = [
         other
-        for other, known in (choices_of(kind) or {}).items()
-        if is_dataclass(known) and name in options_of(known)
+        for other, option_class in (choices_of(kind) or {}).items()
+        if is_dataclass(option_class) and name in options_of(option_class)
     ]
     if others:
         return f" is no option of {name_of_kind(kind)}, but of {', '.join(others)}"
@@ -268,7 +270,10 @@ def _explain_unknown(kind: Any, name: str, path: str) -> str:
 
 def name_of_kind(kind: Any) -> str:
     """The name of a class among its choices."""
-    return next((n for n, known in (choices_of(kind) or {}).items() if known is kind), "this group")
+    return next(
+        (name for name, option_class in (choices_of(kind) or {}).items() if option_class is kind),
+        "this group",
+    )
 
 
 def _more_groups(kind: Any) -> Mapping[str, Any]:
@@ -278,11 +283,11 @@ def _more_groups(kind: Any) -> Mapping[str, Any]:
 
 def _nested_names(kind: Any, name: str, path: str = "") -> Iterator[str]:
     """Options below a class that are called so, or nearly so, those called so first."""
-    found = list(_names_below(kind, path))
-    yield from (each for each in found if each.rpartition(".")[2] == name)
-    inner = dict.fromkeys(each.rpartition(".")[2] for each in found)
+    paths = list(_names_below(kind, path))
+    yield from (nested for nested in paths if nested.rpartition(".")[2] == name)
+    inner = dict.fromkeys(nested.rpartition(".")[2] for nested in paths)
     for close in get_close_matches(name, inner, 2, 0.75):
-        yield from (each for each in found if each.rpartition(".")[2] == close)
+        yield from (nested for nested in paths if nested.rpartition(".")[2] == close)
 
 
 def _names_below(kind: Any, path: str) -> Iterator[str]:
@@ -291,7 +296,7 @@ def _names_below(kind: Any, path: str) -> Iterator[str]:
     for name, inner in {**kinds, **_more_groups(kind)}.items():
         where = f"{path}.{name}" if path else name
         tables = choices_of(inner)
-        known = list(tables.values()) if tables is not None else [inner_kind(inner)]
-        for one in filter(is_dataclass, known):
-            yield from (f"{where}.{each}" for each in options_of(one))
-            yield from _names_below(one, where)
+        classes = list(tables.values()) if tables is not None else [inner_kind(inner)]
+        for option_class in filter(is_dataclass, classes):
+            yield from (f"{where}.{option_name}" for option_name in options_of(option_class))
+            yield from _names_below(option_class, where)

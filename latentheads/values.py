@@ -103,57 +103,59 @@ def convert_fields(group: Any) -> None:
 def _hints_of(kind: type) -> dict[str, Any]:
     """The annotations of the fields of a dataclass."""
     hints = get_type_hints(kind)
-    return {each.name: hints[each.name] for each in fields(kind)}
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def make_group(kind: type[T], known: Mapping[str, Any]) -> T:
+def make_group(kind: type[T], options: Mapping[str, Any]) -> T:
     """Makes a dataclass of options by their names; those not said stay at their default.
 
     Raises:
         ValueError: One is no option, has another kind of value, or is out of range.
     """
     hints = _hints_of(kind)  # type: ignore[arg-type]
-    refuse_unknown(known, hints)
-    return kind(**{name: convert(name, hints[name], value) for name, value in known.items()})
+    refuse_unknown(options, hints)
+    return kind(**{name: convert(name, hints[name], value) for name, value in options.items()})
 
 
-def take_group(kind: type[T], known: Mapping[str, Any]) -> T:
+def take_group(kind: type[T], options: Mapping[str, Any]) -> T:
     """Makes a dataclass of those of some options that are its own; see :func:`make_group`."""
     own = _hints_of(kind)  # type: ignore[arg-type]
-    return make_group(kind, {name: value for name, value in known.items() if name in own})
+    return make_group(kind, {name: value for name, value in options.items() if name in own})
 
 
 def plain(value: Any) -> Any:
     """A value as YAML has it: a list for a tuple, a text for a path or a member of an Enum."""
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
 def finite(value: Any) -> Any:
     """A value as JSON has it: None for NaN and infinity, which JSON does not know."""
     if isinstance(value, dict):
-        return {name: finite(each) for name, each in value.items()}
+        return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def refuse_unknown(given: Collection[str], known: Collection[str]) -> None:
+def refuse_unknown(names: Collection[str], choices: Collection[str]) -> None:
     """Refuses the first name that is not known, with those that it might have meant.
 
     Args:
-        given: Names.
-        known: Those that are accepted.
+        names: Names.
+        choices: Those that are accepted.
     """
-    for name in given:
-        if name not in known:
-            close = get_close_matches(str(name), known)
-            accepted = f"did you mean {close[0]}?" if close else f"it must be one of {_join(known)}"
+    for name in names:
+        if name not in choices:
+            close = get_close_matches(str(name), choices)
+            accepted = (
+                f"did you mean {close[0]}?" if close else f"it must be one of {_join(choices)}"
+            )
             raise ValueError(f"unknown option {name!r}: {accepted}")
 
 
@@ -169,8 +171,8 @@ def _convert(annotation: Any, value: Any) -> Any:
     if origin in (Union, UnionType):
         return _convert_union(get_args(annotation), value)
     if origin is Literal:
-        known = get_args(annotation)
-        return known[known.index(_require(value in known, value))]
+        choices = get_args(annotation)
+        return choices[choices.index(_require(value in choices, value))]
     if origin in (dict, Mapping):
         return _convert_mapping(get_args(annotation), value)
     if is_dataclass(annotation) and isinstance(annotation, type):
@@ -226,8 +228,8 @@ def _require(met: bool, value: Any) -> Any:
 def _convert_float(value: Any) -> float:
     """A number; YAML reads 1e-3, which has no point, as a text."""
     _require(isinstance(value, Real | str) and not isinstance(value, bool), value)
-    found = float(value)
-    return float(_require(not (isinstance(value, str) and not math.isfinite(found)), found))
+    number = float(value)
+    return float(_require(not (isinstance(value, str) and not math.isfinite(number)), number))
 
 
 def _convert_union(kinds: Sequence[Any], value: Any) -> Any:
@@ -242,13 +244,13 @@ def _convert_union(kinds: Sequence[Any], value: Any) -> Any:
 def _convert_list(origin: Any, kinds: Sequence[Any], value: Any) -> Any:
     _require(isinstance(value, list | tuple), value)
     kind = kinds[0] if kinds else Any
-    return (tuple if origin is tuple else list)(_convert(kind, each) for each in value)
+    return (tuple if origin is tuple else list)(_convert(kind, item) for item in value)
 
 
 def _convert_mapping(kinds: Sequence[Any], value: Any) -> dict[str, Any]:
     _require(isinstance(value, dict), value)
     kind = kinds[1] if kinds else Any
-    return {str(name): _convert(kind, each) for name, each in value.items()}
+    return {str(name): _convert(kind, item) for name, item in value.items()}
 
 
 def _wanted(annotation: Any) -> str:
@@ -256,11 +258,11 @@ def _wanted(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return f" must be one of {_join(map(str, get_args(annotation)))}; got"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return f" must be one of {_join(each.name for each in annotation)}; got"
+        return f" must be one of {_join(plural.name for plural in annotation)}; got"
     if get_origin(annotation) in LISTS:
         inner = get_args(annotation)
-        each = PLURALS.get(inner[0], _kind_name(inner[0])) if inner else "values"
-        return f" must be a list of {each}, got"
+        plural = PLURALS.get(inner[0], _kind_name(inner[0])) if inner else "values"
+        return f" must be a list of {plural}, got"
     kinds = [annotation]
     if get_origin(annotation) in (Union, UnionType):
         kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
@@ -268,8 +270,8 @@ def _wanted(annotation: Any) -> str:
 
 
 def _kind_name(annotation: Any) -> str:
-    known = "a mapping" if get_origin(annotation) in (dict, Mapping) else KINDS.get(annotation)
-    return known or str(getattr(annotation, "__name__", annotation))
+    kind_name = "a mapping" if get_origin(annotation) in (dict, Mapping) else KINDS.get(annotation)
+    return kind_name or str(getattr(annotation, "__name__", annotation))
 
 
 def shown(value: Any) -> str:

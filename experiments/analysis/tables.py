@@ -204,7 +204,9 @@ def link_table(head_reports: Sequence[HeadReport], part: str) -> str:
         rates = (f"{row[name]:.3f}" for name in RATES)
         lines.append([f"`{row['run']}`", row["links"], row["head"], *rates])
     parts = [markdown(lines, left=3), f"{_explain_links(head_reports, part)}\n"] if rows else []
-    parts += [f"{_describe_fall(each)}\n" for each in head_reports if each.shuffled is not None]
+    parts += [
+        f"{_describe_fall(report)}\n" for report in head_reports if report.shuffled is not None
+    ]
     return "\n".join(parts)
 
 
@@ -254,9 +256,9 @@ def notes(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Op
         if text.parses is not None and head_report.syntactic is not None
     )
     inactive = [
-        f"Inactive heads of {each.name}, which are excluded: {each.inactive_heads}."
-        for each in head_reports
-        if each.inactive_heads
+        f"Inactive heads of {report.name}, which are excluded: {report.inactive_heads}."
+        for report in head_reports
+        if report.inactive_heads
     ]
     return [*lines, *inactive, *parsed, *(f"{note}." for note in gaps(head_reports))]
 

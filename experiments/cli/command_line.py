@@ -81,8 +81,8 @@ class CommandLine:
 
     def source_of(self, path: str) -> str:
         """The file that an option stands in; empty where it stands on the command line."""
-        given = (name for name, values in reversed(self.sources) if _holds(values, path))
-        return next(given, "")
+        names = (name for name, values in reversed(self.sources) if _holds(values, path))
+        return next(names, "")
 
 
 def presets() -> dict[str, Path]:
@@ -103,12 +103,12 @@ def read_command_line(
     Raises:
         ValueError: A word is no option, or a file cannot be read.
     """
-    given = split_words(words)
+    word_options = split_words(words)
     replaced = replaced or {}
-    sources = [*_read_files(given)]
+    sources = [*_read_files(word_options)]
     left_out = [name for _, values in sources for name in replaced if values.pop(name, None)]
-    trusted = _trusted_classes(given)
-    sources.append(("", given))
+    trusted = _trusted_classes(word_options)
+    sources.append(("", word_options))
     options: dict[str, Any] = {}
     for number, (name, values) in enumerate(sources):
         try:
@@ -119,7 +119,7 @@ def read_command_line(
         options = merge(_keep_shared(options, expanded), expanded)
     if "latents" not in replaced:
         options = drop_unused(options, sources)
-    return CommandLine(options, sources, trusted, tuple(left_out), given, replaced)
+    return CommandLine(options, sources, trusted, tuple(left_out), word_options, replaced)
 
 
 def _keep_shared(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,13 +154,13 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
     return nested
 
 
-def _read_files(given: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_files(word_options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The options of the preset and of the file that a command line names."""
-    if (name := given.pop("preset", None)) is not None:
+    if (name := word_options.pop("preset", None)) is not None:
         table = presets()
         check_known("preset", name, sorted(table))
         yield f"preset {name}", _read_file(table[name])
-    if (name := given.pop("config", None)) is not None:
+    if (name := word_options.pop("config", None)) is not None:
         if isinstance(name, Flag):
             raise ValueError("--config needs a file")
         yield str(name), _read_file(Path(name).expanduser())
@@ -180,18 +180,18 @@ def _read_file(path: Path) -> dict[str, Any]:
     return options
 
 
-def _trusted_classes(given: dict[str, Any]) -> frozenset[str]:
+def _trusted_classes(word_options: dict[str, Any]) -> frozenset[str]:
     """The classes of the reader's own that the words name: files may name these too."""
-    trust = given.pop("trust", None)
+    trust = word_options.pop("trust", None)
     names = split_items(trust) if trust is not None else []
     for group, option in (("guide", None), ("logits", "prior")):
-        value = given.get(group)
+        value = word_options.get(group)
         if option is not None:
             value = value.get(option) if isinstance(value, Mapping) else None
         name = value.get(CLASS) if isinstance(value, Mapping) else value
         if name is not None and (":" in name or "." in name):
             names.append(str(name))
-    recipes = [str(given[name]) for name in ("recipe", "recipes") if name in given]
+    recipes = [str(word_options[name]) for name in ("recipe", "recipes") if name in word_options]
     words = re.split(r"[+,]", ",".join(recipes))
     names += [word.strip() for word in words if ":" in word or "." in word]
     if names:
@@ -244,8 +244,8 @@ def name_data(name: str, lower: str | None = None) -> dict[str, Any]:
     if not os.path.isdir(folder):
         if os.sep in name:
             raise OptionError("data", f" must be a folder that there is, got {name!r}")
-        known = ", ".join([*DATA, *HUB, *PROSE])
-        raise OptionError("data", f" must be one of {known}, or a folder; got {name!r}")
+        choices = ", ".join([*DATA, *HUB, *PROSE])
+        raise OptionError("data", f" must be one of {choices}, or a folder; got {name!r}")
     plain = lower if lower in DATA and "folder" in options_of(DATA[lower]) else "pairs"
     kind = next((kind for file, kind in FILES.items() if os.path.exists(f"{folder}/{file}")), plain)
     return {CLASS: kind, "folder": name}

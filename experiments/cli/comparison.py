@@ -126,14 +126,14 @@ class Plan:
                 written.
         """
         trusted = name_trusted(self.settings, self.options.trust)
-        found = Folder(self.folder, self.settings.to_yaml(), overwrite, trusted)
+        folder = Folder(self.folder, self.settings.to_yaml(), overwrite, trusted)
         # its learning rate would fall twice, beside runs whose rate falls once
-        if (steps := found.previous_steps) is not None:
+        if (steps := folder.previous_steps) is not None:
             raise ValueError(
                 f"{self.folder} is a run of {steps:,} steps, and a comparison gives it no more: "
                 "choose another out or --overwrite"
             )
-        return found.results
+        return folder.results
 
     def check_text(self, corpus: Corpus) -> None:
         """Refuses a finished run whose text has changed since.
@@ -180,7 +180,7 @@ def _plan(
     """The run of a recipe; the group of a latent that it has not is that of another recipe."""
     named = read_recipe(recipe)
     latents = read_latents(named["latents"])
-    kept = {n: each for n, each in options.items() if n not in LATENTS or n in latents}
+    kept = {n: value for n, value in options.items() if n not in LATENTS or n in latents}
     settings = read_run_settings(merge(kept, named) | {"seed": seed}, line, prog)
     folder = str(run_folder(out, recipe, seed))
     return Plan(recipe, settings, replace(program, out=folder))
@@ -209,21 +209,21 @@ def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> b
     Returns:
         Whether all of them were its work: a shard has some alone.
     """
-    places = make_slots(options.jobs, options.devices)
+    slots = make_slots(options.jobs, options.devices)
     _refuse_idle_places(options)
     part, parts = parse_shard(options.shard or "1/1")
-    mine = [plan for place, plan in enumerate(plans) if place % parts == part - 1]
-    open_plans = [plan for plan in mine if plan.find_results(options.overwrite) is None]
+    shard_plans = [plan for index, plan in enumerate(plans) if index % parts == part - 1]
+    open_plans = [plan for plan in shard_plans if plan.find_results(options.overwrite) is None]
     if parts > 1:
-        print_message(f"shard {options.shard}: {len(mine)} of {len(plans)} runs", sys.stdout)
+        print_message(f"shard {options.shard}: {len(shard_plans)} of {len(plans)} runs", sys.stdout)
     jobs = [_job_of(plan, out) for plan in open_plans]
     if not jobs:
         return parts == 1
     if options.launcher != "here":
         runs, wanted = list(map(ClusterRun, jobs)), options.launcher_options
-        run_on_cluster(runs, options.launcher, len(places), wanted, out / "nodes")
-    elif len(places) > 1 or options.devices:
-        run_jobs(jobs, places)
+        run_on_cluster(runs, options.launcher, len(slots), wanted, out / "nodes")
+    elif len(slots) > 1 or options.devices:
+        run_jobs(jobs, slots)
     else:
         finished = [plan for plan in plans if plan.find_results(options.overwrite) is not None]
         _train_in_turn(open_plans, finished, out)
@@ -319,13 +319,13 @@ def take_common(
         if any(word == name or word.startswith(f"{name}.") for word in words):
             belongs = f"--{name} belongs to run.py"
             raise ValueError(belongs + (f": {prog} takes --{instead}" if instead else ""))
-        if any(each == name or each.startswith(f"{name}.") for each in flat):
+        if any(option == name or option.startswith(f"{name}.") for option in flat):
             left_out.append(name)
     for name in dict.fromkeys(left_out):
         note = f": {prog} takes --{replaced[name]}" if replaced[name] else ""
         print_message(f"{prog}: note: {name} of a file is left out{note}", sys.stderr)
     return {
-        name: {n: each for n, each in value.items() if f"{name}.{n}" not in replaced}
+        name: {key: item for key, item in value.items() if f"{name}.{key}" not in replaced}
         if isinstance(value, Mapping)
         else value
         for name, value in options.items()

@@ -57,15 +57,15 @@ def choose_decoding(run: Run, options: Options) -> Decoding:
     Raises:
         ValueError: An option is out of range, or has no effect.
     """
-    given = {name: options[name] for name in DECODING_OPTIONS if options[name] is not None}
+    changes = {name: options[name] for name in DECODING_OPTIONS if options[name] is not None}
     several = bool(options.get("number"))
-    decoding = replace(run.settings.decode, **({"draws": 1} if several else {}) | given)
-    if "length_penalty" in given and decoding.beam == 1:
+    decoding = replace(run.settings.decode, **({"draws": 1} if several else {}) | changes)
+    if "length_penalty" in changes and decoding.beam == 1:
         raise ValueError(
             "--length_penalty acts on nothing here: it needs --beam 2 or more, which has "
             "hypotheses to rank"
         )
-    if given.get("draws"):
+    if changes.get("draws"):
         check_is_stochastic([run.trained_model], "--draws", ("heads", "selections"))
     if several:
         check_outputs_vary(run.trained_model, decoding, "--number", "--draws")

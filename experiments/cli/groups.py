@@ -28,7 +28,9 @@ def arrange_options(parser: argparse.ArgumentParser, groups: Groups) -> None:
     actions = {action.dest: action for action in parser._actions}
     named = {name for names in groups.values() for name in names}
     for group in parser._action_groups:
-        group._group_actions = [each for each in group._group_actions if each.dest not in named]
+        group._group_actions = [
+            option for option in group._group_actions if option.dest not in named
+        ]
     first, *others = parser._action_groups  # what stands without a name in front, then the rest
     parser._action_groups = [first]
     for title, names in groups.items():

@@ -38,13 +38,13 @@ LAST = {
 }
 
 
-def find_help(given: dict[str, Any], program: type) -> str | None:
+def find_help(word_options: dict[str, Any], program: type) -> str | None:
     """The page that ``--help``, ``--help all`` or ``--GROUP.help`` asks for; None where none does.
 
     Raises:
         ValueError: There is no such group or class.
     """
-    for path, name in _asked(given):
+    for path, name in _asked(word_options):
         if not path:
             return help_page(program, everything=name == "all")
         kind = _kind_at(path, program)
@@ -59,9 +59,9 @@ def find_help(given: dict[str, Any], program: type) -> str | None:
     return None
 
 
-def _asked(given: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def _asked(word_options: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     """Where help is asked for, and the name behind it."""
-    for name, value in given.items():
+    for name, value in word_options.items():
         if name == "help":
             yield path, str(value)
         elif isinstance(value, Mapping):
@@ -79,8 +79,8 @@ def _kind_at(path: str, program: type) -> Any:
         kinds = [kind] if kind is not None else []
         if kind is not None and (table := choices_of(kind)) is not None:
             kinds = list(table.values())
-        steps = [options_of(inner_kind(each)) for each in kinds if is_dataclass(inner_kind(each))]
-        options = {n: o.kind for step in steps for n, o in step.items()} if kind else groups
+        tables = [options_of(inner_kind(k)) for k in kinds if is_dataclass(inner_kind(k))]
+        options = {n: o.kind for table in tables for n, o in table.items()} if kind else groups
         if part not in options:
             raise OptionError(path, " is no group of options")
         kind = options[part]
@@ -129,11 +129,11 @@ def _names_of_group(group: str, kind: Any, replaced: Mapping[str, str]) -> str:
 
 def _all_of_group(name: str, kind: Any, shown: set[str]) -> Iterator[str]:
     """All options of a group, and below them those of the groups in it that are not shown yet."""
-    for choice, known in (choices_of(kind) or {"": inner_kind(kind)}).items():
+    for choice, option_class in (choices_of(kind) or {"": inner_kind(kind)}).items():
         if choice:
             yield f"  --{name} {choice}:"
-        yield from _option_lines(known, name)
-        for option, inner in _options(known).items():
+        yield from _option_lines(option_class, name)
+        for option, inner in _options(option_class).items():
             if _is_group(inner.kind) and (path := f"{name}.{option}") not in shown:
                 shown.add(path)
                 yield from _all_of_group(path, inner.kind, shown)
@@ -141,30 +141,33 @@ def _all_of_group(name: str, kind: Any, shown: set[str]) -> Iterator[str]:
 
 def choices_page(table: Mapping[str, type], path: str) -> str:
     """The classes to choose from, a line each."""
-    lines = [_line(name, _first_line(known)) for name, known in table.items()]
+    lines = [_line(name, _first_line(option_class)) for name, option_class in table.items()]
     return "\n".join([f"{path}: one of", *lines, f"--{path}.help NAME prints the options of one"])
 
 
-def class_page(known: type, path: str) -> str:
+def class_page(option_class: type, path: str) -> str:
     """The options of a class, with what its documentation says of them."""
-    return "\n".join([f"{path}: {_first_line(known)}", *_option_lines(known, path)])
+    return "\n".join([f"{path}: {_first_line(option_class)}", *_option_lines(option_class, path)])
 
 
-def _option_lines(known: type, path: str) -> Iterator[str]:
+def _option_lines(option_class: type, path: str) -> Iterator[str]:
     """A line for each option of a class."""
-    texts, prefix = texts_of(known), f"--{path}." if path else "--"
-    for name, option in _options(known).items():
+    texts, prefix = texts_of(option_class), f"--{path}." if path else "--"
+    for name, option in _options(option_class).items():
         table = choices_of(option.kind)
         more = f" One of {', '.join(table)}." if table is not None else ""
         yield _line(f"{prefix}{name}", texts.get(name, "") + more, option)
 
 
-def _options(known: type) -> dict[str, Option]:
-    if is_dataclass(known):
-        return options_of(known)
+def _options(option_class: type) -> dict[str, Option]:
+    if is_dataclass(option_class):
+        return options_of(option_class)
     return {
-        each.name: Option(each.annotation, MISSING if each.default is each.empty else each.default)
-        for each in own_options(known)
+        parameter.name: Option(
+            parameter.annotation,
+            MISSING if parameter.default is parameter.empty else parameter.default,
+        )
+        for parameter in own_options(option_class)
     }
 
 
@@ -172,8 +175,8 @@ def _is_group(kind: Any) -> bool:
     return is_dataclass(inner_kind(kind)) or choices_of(kind) is not None
 
 
-def _first_line(known: type) -> str:
-    return (inspect.getdoc(known) or "").partition("\n")[0].replace("``", "")
+def _first_line(option_class: type) -> str:
+    return (inspect.getdoc(option_class) or "").partition("\n")[0].replace("``", "")
 
 
 def _line(name: str, text: str, option: Option | None = None) -> str:
@@ -205,13 +208,13 @@ def fill_paragraphs(text: str) -> str:
     return "\n\n".join(part if part.startswith("  ") else _wrap(part, "", "") for part in parts)
 
 
-def texts_of(known: type) -> dict[str, str]:
+def texts_of(option_class: type) -> dict[str, str]:
     """What the documentation of a class and of its bases says of its options."""
     texts: dict[str, str] = {}
-    for each in reversed(known.__mro__):
-        for page in (each.__doc__, each.__init__.__doc__):  # type: ignore[misc]
+    for base in reversed(option_class.__mro__):
+        for page in (base.__doc__, base.__init__.__doc__):  # type: ignore[misc]
             for title in ("Attributes", "Args"):
                 _, _, rows = inspect.cleandoc(page or "").partition(f"\n{title}:\n")
-                found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rows.split("\n\n")[0], re.M)
-                texts |= {name: " ".join(text.split()).replace("``", "") for name, text in found}
+                entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rows.split("\n\n")[0], re.M)
+                texts |= {name: " ".join(text.split()).replace("``", "") for name, text in entries}
     return texts

@@ -115,15 +115,15 @@ def read_program(
     """
     printing = False
     try:
-        given = split_words([word for word in words if word != "-h"])
+        word_options = split_words([word for word in words if word != "-h"])
         if "-h" in words:
-            given["help"] = "true"
-        if (page := find_help(given, kind)) is not None:
+            word_options["help"] = "true"
+        if (page := find_help(word_options, kind)) is not None:
             whole = page.startswith(TITLE)
             head = f"usage: {prog} [options]\n\n{fill_paragraphs(description)}\n\n"
             print_result(prog, head + page if whole else page)
             sys.exit(0)
-        printing = bool(given.get("print_config"))
+        printing = bool(word_options.get("print_config"))
         rest = [word for word in words if not word.startswith("--print_config")]
         line = read_command_line(rest, kind.replaced)
     except ValueError as reason:
@@ -257,10 +257,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words; a shell leaves the ``~`` of ``--out=~/runs`` as it is."""
-        found = super().parse_args(args, Options())
-        if getattr(found, "out", None):
-            found.out = os.path.expanduser(found.out)
-        return found
+        options = super().parse_args(args, Options())
+        if getattr(options, "out", None):
+            options.out = os.path.expanduser(options.out)
+        return options
 
     def error(self, message: str) -> NoReturn:
         """Prints the line and exits with status 2."""

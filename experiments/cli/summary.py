@@ -31,16 +31,16 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
         UnfinishedError: A run has no results, or its report lacks something.
         ValueError: The text of the corpus has changed from one run to another.
     """
-    found = []
+    results_by_recipe = []
     for plan in plans:
         results = plan.find_results()
         if results is None:
             raise UnfinishedError(f"{plan.folder} is not finished")
         if lacks := lacking(results.to_json()):
             raise UnfinishedError(f"the report of {plan.folder} lacks {lacks}")
-        found.append((plan.recipe, results))
+        results_by_recipe.append((plan.recipe, results))
     check_texts(plans)
-    return tabulate(found)
+    return tabulate(results_by_recipe)
 
 
 def check_texts(plans: Iterable[Plan]) -> None:
@@ -49,12 +49,12 @@ def check_texts(plans: Iterable[Plan]) -> None:
     Raises:
         ValueError: It names two runs and the parts.
     """
-    known: dict[Data, tuple[Path, Any]] = {}
+    first_runs: dict[Data, tuple[Path, Any]] = {}
     for plan in plans:
         if not (path := plan.folder / TEXTS).exists():
             continue
         texts = read_json(path)
-        first, its = known.setdefault(plan.settings.data, (plan.folder, texts))
+        first, its = first_runs.setdefault(plan.settings.data, (plan.folder, texts))
         if changed := [name for name in its if its[name] != texts.get(name)]:
             raise ValueError(
                 f"{first} and {plan.folder} are of different texts: that of {', '.join(changed)} "
@@ -83,25 +83,25 @@ COLUMNS |= {
 }
 
 
-def cell(row: dict[str, Any], name: str, place: int = 0) -> str:
+def cell(row: dict[str, Any], name: str, index: int = 0) -> str:
     """A mean with its interval; nothing where there is none, or a row is compared with itself."""
-    if name not in row or (place == 0 and (name == "p" or name in DIFFERENCES)):
+    if name not in row or (index == 0 and (name == "p" or name in DIFFERENCES)):
         return ""
     if name == "p":
         return ", ".join(f"{p:.3f}" for p in row[name])
     few = name.startswith(("head_divergence", "perplexity")) or name.endswith(METRICS)
     digits = 2 if few else 4
     ends = (row[name], row[f"{name}_low"], row[f"{name}_high"])
-    mean, low, high = (f"{each:z.{digits}f}" for each in ends)  # z: no zero is below 0
+    mean, low, high = (f"{end:z.{digits}f}" for end in ends)  # z: no zero is below 0
     return mean if math.isnan(ends[1]) else f"{mean} [{low}, {high}]"
 
 
-def cell_of_terminal(row: dict[str, Any], name: str, place: int = 0) -> str:
+def cell_of_terminal(row: dict[str, Any], name: str, index: int = 0) -> str:
     """The same in less room: a mean, and half of its interval."""
-    said = cell(row, name, place)
-    if "[" not in said:
-        return said
-    mean = said.partition(" ")[0]
+    text = cell(row, name, index)
+    if "[" not in text:
+        return text
+    mean = text.partition(" ")[0]
     digits = len(mean.partition(".")[2])
     return f"{mean} ±{(row[f'{name}_high'] - row[f'{name}_low']) / 2:.{digits}f}"
 
@@ -131,6 +131,6 @@ def write_tables(
     below = f"\n{note}\n" if note else ""
     write_text(out / "table.md", markdown(quoted(table(rows, cell))) + below)
     title = "Test part, nats per target token; mean over seeds ± half of its 95 % interval."
-    said = packed(table(rows, cell_of_terminal), names)
-    said += "".join(f"{line}\n" for line in textwrap.wrap(note, WIDEST))
-    return f"{title}\n{said}written to {out}"
+    text = packed(table(rows, cell_of_terminal), names)
+    text += "".join(f"{line}\n" for line in textwrap.wrap(note, WIDEST))
+    return f"{title}\n{text}written to {out}"

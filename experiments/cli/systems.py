@@ -193,4 +193,4 @@ def compare(
         accuracy or first.accuracy,
         first.paper_wer,
     )
-    return compare_systems([each.translations for each in systems], references, resamples, seed)
+    return compare_systems([system.translations for system in systems], references, resamples, seed)

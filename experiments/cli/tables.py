@@ -66,7 +66,7 @@ def packed(rows: Sequence[Sequence[str]], names: int) -> str:
     shared, parts = columns[:names], [columns[names : names + 1]]
     for column in columns[names + 1 :]:
         wide = [*shared, *parts[-1], column]
-        if sum(2 + max(map(len, each)) for each in wide) - 2 > COLUMNS:
+        if sum(2 + max(map(len, cells)) for cells in wide) - 2 > COLUMNS:
             parts.append([])
         parts[-1].append(column)
     tables = [aligned(list(zip(*shared, *part, strict=True))) for part in parts]
@@ -108,7 +108,9 @@ def result_table(results: Results) -> str:
 
 def _rows_before(name: str, results: Results) -> list[Row]:
     """How the lines were written, before the first of their metrics."""
-    if name != next((each for each in results.test if describe(each).kind == "metric"), None):
+    if name != next(
+        (score_name for score_name in results.test if describe(score_name).kind == "metric"), None
+    ):
         return []
     return [(f"decoding: {_name_search(results)}", "", "")]
 
@@ -137,8 +139,8 @@ def _known_rows(parts: Mapping[str, Scores]) -> list[Row]:
     """How many sentences the true log p is known of, where it is not all of them."""
     if not any(map(truth_coverage, parts.values())):
         return []
-    known = [(scores.truth_sentences, scores.sentences) for scores in parts.values()]
-    cells = ["" if None in each else "{:,} of {:,}".format(*each) for each in known]
+    counts = [(scores.truth_sentences, scores.sentences) for scores in parts.values()]
+    cells = ["" if None in count else "{:,} of {:,}".format(*count) for count in counts]
     return [("  sentences that it is known of", *cells)]
 
 
@@ -184,10 +186,10 @@ PERPLEXITIES = {
 }
 
 
-def _perplexity_rows(found: Sequence[Perplexity]) -> list[Row]:
+def _perplexity_rows(perplexities: Sequence[Perplexity]) -> list[Row]:
     """A row for each kind of perplexity and way to cut the text; by words where these differ."""
     rows: list[Row] = []
-    for valid, test in zip(found[::2], found[1::2], strict=True):
+    for valid, test in zip(perplexities[::2], perplexities[1::2], strict=True):
         rows.append((f"  by {valid.mode}", "", ""))
         for name in _perplexities_of(test.token):
             title = PERPLEXITIES[name].format(k=test.iwae_k)
@@ -200,9 +202,9 @@ def _perplexity_rows(found: Sequence[Perplexity]) -> list[Row]:
     return rows
 
 
-def _perplexities_of(found: Mapping[str, Any]) -> list[str]:
+def _perplexities_of(perplexities: Mapping[str, Any]) -> list[str]:
     """The kinds that are shown: beside the exact one neither that of the plug-in nor of samples."""
-    left_out = ("plug_in", "iwae") if "exact" in found else ("exact",)
+    left_out = ("plug_in", "iwae") if "exact" in perplexities else ("exact",)
     return [name for name in PERPLEXITIES if name not in left_out]
 
 
@@ -224,15 +226,18 @@ def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
     parts: dict[tuple[int, str], list[tuple[int, float | None]]] = defaultdict(list)
     names = {"logits": "", ALIGNED_POSITION: "", SELECTION: " gates" if gated else " selection"}
     for site, kl in kl_by_site.items():
-        chain, latent = attention_type_of(site), latent_of(site)
-        place = (*ATTENTION_TYPES, ALIGNMENT).index(chain), chain + names.get(latent, f" {latent}")
-        parts[place].append((layer_of(site), kl))
+        attention_type, latent = attention_type_of(site), latent_of(site)
+        key = (
+            (*ATTENTION_TYPES, ALIGNMENT).index(attention_type),
+            attention_type + names.get(latent, f" {latent}"),
+        )
+        parts[key].append((layer_of(site), kl))
     rows: list[Row] = []
-    for (_, name), found in sorted(parts.items()):
-        known = [kl for _, kl in sorted(found) if kl is not None]
-        if len(known) == len(found):
-            layers = " + ".join(map(format_value, known))
-            rows.append((f"    {name} = {layers}", "", format_value(sum(known))))
+    for (_, name), layer_kls in sorted(parts.items()):
+        values = [kl for _, kl in sorted(layer_kls) if kl is not None]
+        if len(values) == len(layer_kls):
+            layers = " + ".join(map(format_value, values))
+            rows.append((f"    {name} = {layers}", "", format_value(sum(values))))
     return rows
 
 
@@ -266,8 +271,8 @@ OF_TASKS = ("sentences", "elbo", "exact", "truth", "plug_in", *METRICS)
 def task_table(results: Results) -> str:
     """The test part by tasks, and the average that counts each task alike; empty without tasks."""
     tasks = {**results.tasks, "average": results.average}
-    known = {name for scores in tasks.values() for name, x in scores.items() if x is not None}
-    shown = [n for n in OF_TASKS if n in known and SCORES[n].estimates not in known]
+    names = {name for scores in tasks.values() for name, x in scores.items() if x is not None}
+    shown = [n for n in OF_TASKS if n in names and SCORES[n].estimates not in names]
     titles = (SCORES[name].heading for name in shown)
     rows = [(task, *(_task_cell(scores, name) for name in shown)) for task, scores in tasks.items()]
     return aligned([("test part by task", *titles), *rows]) if results.tasks else ""

@@ -119,7 +119,7 @@ def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> 
     Raises:
         UnfinishedError: A section of the report failed.
     """
-    latents = [each for each in run.settings.latents if not isinstance(each, GateOptions)]
+    latents = [latent for latent in run.settings.latents if not isinstance(latent, GateOptions)]
     settings = replace(run.settings, latents=tuple(latents))  # gates are folded into the weights
     folder = Folder(out, settings.to_yaml())
     folder.begin()

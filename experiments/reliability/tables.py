@@ -44,7 +44,7 @@ def write_tables(results: EvaluationResults) -> str:
         _table(
             ("system", *OUTPUT_MEASURES),
             names,
-            [_cells(each, OUTPUT_MEASURES.values()) for each in measures],
+            [_cells(measure, OUTPUT_MEASURES.values()) for measure in measures],
         ),
         "Rejection: prediction rejection ratio of each score (100: oracle)",
         _score_table("prr_", names, measures, scores),

@@ -82,7 +82,11 @@ def gradient_importance(
                 values, counts = gradient.abs().sum(1), valid.sum(-1)
             means.add(heads.block.name, values, heads.active, counts)
     importance = means.result()
-    return {n: _unit_length(each) for n, each in importance.items()} if normalise else importance
+    return (
+        {name: _unit_length(head_importance) for name, head_importance in importance.items()}
+        if normalise
+        else importance
+    )
 
 
 def _unit_length(value: Tensor) -> Tensor:

@@ -362,8 +362,8 @@ def local_files(path: str, cache: str) -> list[Path]:
     """The local files of a corpus that ``datasets`` reads, without those of the cache."""
     from latentheads.corpora.cache import is_cache_file
 
-    place = Path(path or os.devnull)
-    files = (file for file in (place, *place.rglob("*")) if file.is_file())
+    root = Path(path or os.devnull)
+    files = (file for file in (root, *root.rglob("*")) if file.is_file())
     return sorted(file for file in files if not is_cache_file(cache, file))
 
 

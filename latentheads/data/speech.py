@@ -129,5 +129,5 @@ class Speech(Cached):
 
     def _files(self) -> Iterable[Path]:
         tables = [self._table(part) for part in PARTS]
-        audio = [each.audio for table in tables for each in read_utterances(table)]
+        audio = [utterance.audio for table in tables for utterance in read_utterances(table)]
         return [*(text for table in tables for text in text_files(table)), *audio]

@@ -88,8 +88,8 @@ def _format_row(row: Score) -> str:
 
 def _num_samples(parts: Parts) -> str:
     """The number of samples of IWAE."""
-    known = [scores.iwae_k for scores in parts.values() if scores.iwae_k is not None]
-    return str(known[0]) if known else "K"
+    num_samples = [scores.iwae_k for scores in parts.values() if scores.iwae_k is not None]
+    return str(num_samples[0]) if num_samples else "K"
 
 
 def _explain(name: str, parts: Parts, faults: Mapping[str, str]) -> str:

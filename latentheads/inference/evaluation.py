@@ -375,19 +375,19 @@ class _Sums:
         for name in entropies[0]:
             self.figures.add(name, _mean(values[name] for values in entropies))
 
-    def add_known(self, sampled_terms: list[Terms], truth: Tensor) -> None:
+    def add_known(self, sampled_terms: list[Terms], true_log_probs: Tensor) -> None:
         """Add the sentences whose true log p(y | x) is known."""
-        known = ~truth.isnan()
+        is_known = ~true_log_probs.isnan()
         bounds = _mean(sample.elbo for sample in sampled_terms).cpu()
-        self.truth_sums.add("sentences", known)
-        self.truth_sums.add("tokens", sampled_terms[0].tokens.cpu()[known])
-        self.truth_sums.add("truth", truth[known])
-        self.truth_sums.add("elbo", bounds[known])
+        self.truth_sums.add("sentences", is_known)
+        self.truth_sums.add("tokens", sampled_terms[0].tokens.cpu()[is_known])
+        self.truth_sums.add("truth", true_log_probs[is_known])
+        self.truth_sums.add("elbo", bounds[is_known])
         log_probs = {"bound": bounds}
         if sampled_terms[0].enumeration is not None and not sampled_terms[0].noisy_sites:
             log_probs["exact log p"] = sampled_terms[0].enumeration.log_evidence.double().cpu()
         for name, nats in log_probs.items():
-            excess = (nats - truth)[known]
+            excess = (nats - true_log_probs)[is_known]
             self.excess.add(name, excess)
             self.squares.add(name, excess.square())
 
@@ -428,13 +428,13 @@ def _alignment_figures(sums: _Sums) -> dict[str, Any]:
 
 def _truth_figures(sums: _Sums) -> dict[str, Any]:
     """The true log p(y | x) per token, and the bound on the same sentences."""
-    known = sums.truth_sums
-    if not (num_sentences := int(known["sentences"])):
+    truth_sums = sums.truth_sums
+    if not (num_sentences := int(truth_sums["sentences"])):
         return {}
-    shared_kl = known["shared_kl"]
+    shared_kl = truth_sums["shared_kl"]
     return {
-        "truth": known["truth"] / known["tokens"],
-        "truth_elbo": (known["elbo"] - shared_kl) / known["tokens"],
+        "truth": truth_sums["truth"] / truth_sums["tokens"],
+        "truth_elbo": (truth_sums["elbo"] - shared_kl) / truth_sums["tokens"],
         "truth_sentences": num_sentences,
         "leak": _describe_leak(sums, num_sentences, shared_kl),
     }

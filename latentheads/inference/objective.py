@@ -178,8 +178,12 @@ class Head_ELBO(Trace_ELBO):
 
     def kl(self, model_trace: Trace, site: dict[str, Any]) -> Tensor:
         """The scaled KL of a site of the guide, one value a sentence."""
-        known: Tensor | None = site.get(KL)
-        return self._kl(model_trace.nodes[site["name"]]["fn"], site) if known is None else known
+        precomputed: Tensor | None = site.get(KL)
+        return (
+            self._kl(model_trace.nodes[site["name"]]["fn"], site)
+            if precomputed is None
+            else precomputed
+        )
 
     def _kl(self, prior: Any, site: dict[str, Any]) -> Tensor:
         kl = closed_form(site["fn"], prior) if self.analytic else None

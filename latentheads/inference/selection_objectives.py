@@ -116,26 +116,26 @@ class Alternatives(Head_ELBO):
             model_trace, guide_trace = self._get_trace(model, guide, (batch,), {})
         sites = model_trace.nodes.values()
         observed = [scored(s) for s in sites if s["type"] == "sample" and s["is_observed"]]
-        found = torch.stack([o.expand(len(batch)) for o in observed]).sum(0)
+        objective = torch.stack([o.expand(len(batch)) for o in observed]).sum(0)
         for name, site in guide_trace.nodes.items():
             if site["type"] != "sample" or name in chosen or self.tied(model_trace, site):
                 continue
             kl = self.kl_weight * self.kl(model_trace, site)
-            own = SENTENCES in {frame.name for frame in site["cond_indep_stack"]}
-            found = found - (kl if own else kl.sum() / len(batch))
-        return found
+            is_per_sentence = SENTENCES in {frame.name for frame in site["cond_indep_stack"]}
+            objective = objective - (kl if is_per_sentence else kl.sum() / len(batch))
+        return objective
 
 
 def _log_q(
-    laws: Mapping[str, EnumerableSelection], chosen: Mapping[str, Tensor], batch: Batch
+    distributions: Mapping[str, EnumerableSelection], chosen: Mapping[str, Tensor], batch: Batch
 ) -> Float[Tensor, " sentence"]:
     """Log-probability of what the tasks of every sentence chose."""
-    found = torch.zeros((), device=batch.target.device)
-    for site, law in laws.items():
+    log_q = torch.zeros((), device=batch.target.device)
+    for site, distribution in distributions.items():
         task = batch.task_of(site)
-        by_task = law.log_prob(chosen[site])
-        found = found + (by_task[0] if task is None else by_task[task])
-    return found.expand(len(batch))
+        by_task = distribution.log_prob(chosen[site])
+        log_q = log_q + (by_task[0] if task is None else by_task[task])
+    return log_q.expand(len(batch))
 
 
 @contextmanager

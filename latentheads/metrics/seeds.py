@@ -54,37 +54,37 @@ def spread(values: Iterable[float]) -> Spread:
         >>> [round(end, 3) for end in spread([b - a for a, b in zip(plain, aligned)])]
         [0.14, 0.115, 0.165]
     """
-    known = [float(value) for value in values]
-    if not known:
+    numbers = [float(value) for value in values]
+    if not numbers:
         raise ValueError("values must be of at least one seed")
-    mean = math.fsum(known) / len(known)
-    if len(known) < 2:
+    mean = math.fsum(numbers) / len(numbers)
+    if len(numbers) < 2:
         return Spread(mean, math.nan, math.nan)
     from scipy import stats  # slow to import
 
-    half = float(stats.t.ppf(0.975, len(known) - 1) * stats.sem(known))
+    half = float(stats.t.ppf(0.975, len(numbers) - 1) * stats.sem(numbers))
     return Spread(mean, mean - half, mean + half)
 
 
-def tabulate(found: Iterable[tuple[str, Results]]) -> pd.DataFrame:
+def tabulate(runs: Iterable[tuple[str, Results]]) -> pd.DataFrame:
     """A row a run, of its test part.
 
     Beside runs whose log p(y | x) is summed over alignments, that of a network without latents
     stands too: it is the bound.
 
     Args:
-        found: The recipe of each run, and its results, such as ``run.results``.
+        runs: The recipe of each run, and its results, such as ``run.results``.
     """
     import pandas as pd  # slow to import
 
-    rows, certain = [], []
-    for recipe, results in found:
+    rows, deterministic = [], []
+    for recipe, results in runs:
         rows.append(_row(recipe, results))
         if {*results.kl_how.values()} <= {"fixed"}:
-            certain.append(rows[-1])
+            deterministic.append(rows[-1])
     summed = {name for row in rows for name in row if name.endswith("exact")}
     bounds = {name: f"{name.removesuffix('exact')}elbo" for name in summed}
-    for row in certain:
+    for row in deterministic:
         row |= {name: row[bound] for name, bound in bounds.items() if bound in row}
     return pd.DataFrame(rows)
 
@@ -114,13 +114,13 @@ def _compared(scores: Scores, names: Iterable[str] = COMPARED) -> dict[str, Any]
     }
 
 
-def _perplexities(found: Sequence[Perplexity]) -> dict[str, Any]:
+def _perplexities(perplexities: Sequence[Perplexity]) -> dict[str, Any]:
     """Perplexities by word: of the test part in the last way named, then every one."""
-    last = found[-1].word if found else {}
+    last = perplexities[-1].word if perplexities else {}
     return {f"perplexity_{name}": value for name, value in last.items()} | {
-        f"perplexity of {one.part} by {one.mode}: {name}": value
-        for one in found
-        for name, value in one.word.items()
+        f"perplexity of {perplexity.part} by {perplexity.mode}: {name}": value
+        for perplexity in perplexities
+        for name, value in perplexity.word.items()
     }
 
 
@@ -149,12 +149,12 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
     """
     if not len(runs) or not recipes:
         raise ValueError(f"{'recipes' if len(runs) else 'runs'} must be at least one, got none")
-    asked = runs[runs.recipe.isin(recipes)]
-    if len(twice := asked[asked.duplicated(["recipe", "seed"])]):
-        one = twice.iloc[0]
+    selected = runs[runs.recipe.isin(recipes)]
+    if len(duplicates := selected[selected.duplicated(["recipe", "seed"])]):
+        duplicate = duplicates.iloc[0]
         raise ValueError(
-            f"recipe {one.recipe!r} has two runs of seed {one.seed}: a run counts once, and one of "
-            "other options needs a name of its own as its recipe"
+            f"recipe {duplicate.recipe!r} has two runs of seed {duplicate.seed}: "
+            "a run counts once, and one of other options needs a name of its own as its recipe"
         )
     for recipe in recipes:
         check_known("recipe", recipe, sorted(set(runs.recipe)), "the runs")
@@ -166,18 +166,18 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
     }
     rows = []
     for recipe in recipes:
-        mine = runs[runs.recipe == recipe].set_index("seed")
-        row: dict[str, Any] = {"recipe": recipe, "seeds": len(mine)}
-        row |= {name: mine[name].iloc[0] for name in TRUTH}
-        for name in mine.columns:
-            known = name in COMPARED or name.startswith(INTERVALS)
-            if known and not mine[name].isna().any():
-                row |= spread_columns(name, mine[name])
+        recipe_runs = runs[runs.recipe == recipe].set_index("seed")
+        row: dict[str, Any] = {"recipe": recipe, "seeds": len(recipe_runs)}
+        row |= {name: recipe_runs[name].iloc[0] for name in TRUTH}
+        for name in recipe_runs.columns:
+            is_compared = name in COMPARED or name.startswith(INTERVALS)
+            if is_compared and not recipe_runs[name].isna().any():
+                row |= spread_columns(name, recipe_runs[name])
         for name, figure in paired.items():
-            differences = (mine[figure] - base[figure]).dropna()
+            differences = (recipe_runs[figure] - base[figure]).dropna()
             row |= spread_columns(name, differences) if len(differences) else {}
-        row["parameters"] = int(mine.parameters.iloc[0])
-        row["tokens_per_second"] = float(mine.tokens_per_second.astype(float).median())
+        row["parameters"] = int(recipe_runs.parameters.iloc[0])
+        row["tokens_per_second"] = float(recipe_runs.tokens_per_second.astype(float).median())
         rows.append(row)
     return rows
 

@@ -57,8 +57,8 @@ def _read_bounds(records: Sequence[Record]) -> dict[str, list[float | None]]:
 
 def _read_true_log_prob(valid: Record) -> dict[str, Any]:
     """The true log p of the corpus and, if it is known for some sentences only, their number."""
-    known, total = valid.get("truth_sentences"), valid.get("sentences")
-    counts = None if known in (None, total) else [known, total]
+    num_known, total = valid.get("truth_sentences"), valid.get("sentences")
+    counts = None if num_known in (None, total) else [num_known, total]
     return {"truth": valid.get("truth"), "truth_of": counts}
 
 

@@ -66,17 +66,17 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "options": options,
         "changed": [name for name, value in options.items() if plain.get(name) != value],
         "figures": _gather_figures(run),
-        "perplexity": [vars(each) for each in results.perplexity] if results else [],
+        "perplexity": [vars(perplexity) for perplexity in results.perplexity] if results else [],
     }
 
 
 def _find_text(run: Run) -> str | None:
     """A digest of the text that a run was reported on; None where its folder does not say it."""
     try:
-        found = read_json(run.path / TEXTS)["test"]
+        digest = read_json(run.path / TEXTS)["test"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if isinstance(found, str) else None
+    return digest if isinstance(digest, str) else None
 
 
 def _tell_updates(run: Run) -> str:
@@ -99,11 +99,11 @@ def _gather_figures(run: Run) -> dict[str, dict[str, Any]]:
     if run.results is None:
         return {}
     parts = {"test": run.results.test, "validation": run.results.valid}
-    found = {
+    scores_by_part = {
         part: {name: value for name, value in scores.items() if value is not None}
         for part, scores in parts.items()
     }
-    return {part: values for part, values in found.items() if values}
+    return {part: values for part, values in scores_by_part.items() if values}
 
 
 @cache
@@ -114,14 +114,14 @@ def find_revision() -> str:
     """
     root = Path(latentheads.__file__).parents[1]
     try:
-        found = version("latentheads")
+        release = version("latentheads")
     except PackageNotFoundError:  # a checkout that was never installed
-        found = "of a checkout"
+        release = "of a checkout"
     if not (root / ".git").exists():
-        return found
-    words = ["git", "-C", str(root), "rev-parse", "--short=10", "HEAD"]
+        return release
+    command = ["git", "-C", str(root), "rev-parse", "--short=10", "HEAD"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=10)
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
-        return found
-    return f"{found} ({done.stdout.strip()})"
+        return release
+    return f"{release} ({result.stdout.strip()})"

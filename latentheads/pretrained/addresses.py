@@ -74,7 +74,9 @@ def find_heads(network: Any) -> list[Address]:
     names = [address.block.name for address in addresses]
     for name in names:
         if names.count(name) > 1:
-            first, second, *_ = (each.path for each in addresses if each.block.name == name)
+            first, second, *_ = (
+                address.path for address in addresses if address.block.name == name
+            )
             raise ValueError(
                 f"{network_name} has two blocks {name!r}, {first} and {second}: make one of its "
                 "parts latent"

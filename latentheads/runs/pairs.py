@@ -76,27 +76,30 @@ class ClassSpec:
         Raises:
             ValueError: There is no such class, or it is not trusted or has no such option.
         """
-        known = cls._find(name, trusted)
-        return cls(name_of(known, cls.choices()), _fit_options(cls.kind, known, name, options))
+        component_class = cls._find(name, trusted)
+        return cls(
+            name_of(component_class, cls.choices()),
+            _fit_options(cls.kind, component_class, name, options),
+        )
 
     def to_options(self) -> dict[str, Any]:
         """The name and all options, so that a default that changes later changes no old run."""
-        defaults = {each.name: each.default for each in own_options(self.find())}
-        given = {n: v for n, v in defaults.items() if v is not inspect.Parameter.empty}
-        return {CLASS: self.name, **given, **self.options}
+        defaults = {parameter.name: parameter.default for parameter in own_options(self.find())}
+        default_values = {n: v for n, v in defaults.items() if v is not inspect.Parameter.empty}
+        return {CLASS: self.name, **default_values, **self.options}
 
     @classmethod
-    def of(cls: type[S], made: WithOptions) -> S:
+    def of(cls: type[S], component: WithOptions) -> S:
         """The name and the options of an object.
 
         Raises:
             ValueError: No file can say it: an option is no plain value, or the class is not found
                 by its module and its name.
         """
-        for name, value in made.options.items():
+        for name, value in component.options.items():
             if isinstance(value, HeadModel):
                 raise ValueError(
-                    f"{cls.kind} {type(made).__name__} calls its model {name!r}: its first "
+                    f"{cls.kind} {type(component).__name__} calls its model {name!r}: its first "
                     "argument must be called model"
                 )
             if not _is_plain(value):
@@ -104,12 +107,12 @@ class ClassSpec:
                     f"{cls.kind} option {name!r} is of type {type(value).__name__}: a run folder "
                     "holds numbers, texts and lists of them"
                 )
-        if "." in (path := type(made).__qualname__):
+        if "." in (path := type(component).__qualname__):
             raise ValueError(
                 f"{cls.kind} {path} is made inside another class or a function, where no run "
                 "folder finds it: define it at the top of its module"
             )
-        return cls(name_of(type(made), cls.choices()), made.options)
+        return cls(name_of(type(component), cls.choices()), component.options)
 
     def find(self) -> Any:
         """The class; that of the reader's own was imported when its name was read."""
@@ -129,9 +132,9 @@ class ClassSpec:
                 raise ValueError(f"{name!r} is no {cls.kind} but a recipe: use recipe {name}")
             check_known(cls.kind, name, table, more=", or module:Class for your own")
         path = split_path(cls.kind, name)
-        for known in table.values():
-            if path == import_path(known):
-                return known
+        for component_class in table.values():
+            if path == import_path(component_class):
+                return component_class
         if path not in trusted:
             raise ValueError(
                 f"{cls.kind} {name!r} is none of this library's, and a file may import nothing; if "
@@ -172,9 +175,9 @@ def _is_plain(value: Any) -> bool:
     return plain(value) is None or isinstance(plain(value), bool | int | float | str)
 
 
-def import_path(known: type) -> str:
+def import_path(component_class: type) -> str:
     """The name of a class as ``module:Class``."""
-    return f"{known.__module__}:{known.__qualname__}"
+    return f"{component_class.__module__}:{component_class.__qualname__}"
 
 
 def split_path(kind: str, name: str) -> str:
@@ -193,20 +196,20 @@ def _import_class(kind: str, base: type, path: str) -> type:
     """Imports a class of the reader's own, and checks that it is a guide or a prior."""
     module, _, class_name = path.partition(":")
     try:
-        known = getattr(importlib.import_module(module), class_name)
+        component_class = getattr(importlib.import_module(module), class_name)
     except Exception as reason:
         root = module.partition(".")[0]
         unseen = isinstance(reason, ModuleNotFoundError) and reason.name == root
         where = f"; start in the folder of {root}.py, or name it in PYTHONPATH" if unseen else ""
         message = " ".join(str(reason).split())
         raise ValueError(f"{kind} {path!r} cannot be imported: {message}{where}") from reason
-    if not (isinstance(known, type) and issubclass(known, base)):
+    if not (isinstance(component_class, type) and issubclass(component_class, base)):
         raise ValueError(f"{kind} {path!r} must be a subclass of {base.__module__}.{base.__name__}")
-    if inspect.isabstract(known):
-        missing = ", ".join(sorted(getattr(known, "__abstractmethods__", ())))
+    if inspect.isabstract(component_class):
+        missing = ", ".join(sorted(getattr(component_class, "__abstractmethods__", ())))
         raise ValueError(f"{kind} {path!r} is abstract: it must define {missing}")
-    own = own_options(known)
-    if kind == "guide" and own and own[0] == next(iter(_parameters(known))):
+    own = own_options(component_class)
+    if kind == "guide" and own and own[0] == next(iter(_parameters(component_class))):
         raise ValueError(
             f"guide {path!r}: its first argument must be called model, got {own[0].name}"
         )
@@ -216,41 +219,45 @@ def _import_class(kind: str, base: type, path: str) -> type:
                 f"{kind} {path!r}: its option {option.name!r} needs a type or a default, as "
                 f"{option.name}: float = 1.0"
             )
-    return known
+    return component_class
 
 
-def own_options(known: type) -> list[inspect.Parameter]:
+def own_options(component_class: type) -> list[inspect.Parameter]:
     """The options that a guide or a prior has beside the model."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    named = (each for each in _parameters(known) if each.kind not in variable)
-    return [each for each in named if each.name != "model"]
+    named = (
+        parameter for parameter in _parameters(component_class) if parameter.kind not in variable
+    )
+    return [parameter for parameter in named if parameter.name != "model"]
 
 
-def _parameters(known: type) -> Iterable[inspect.Parameter]:
-    return inspect.signature(known).parameters.values()
+def _parameters(component_class: type) -> Iterable[inspect.Parameter]:
+    return inspect.signature(component_class).parameters.values()
 
 
-def _hints_of(known: type) -> dict[str, Any]:
+def _hints_of(component_class: type) -> dict[str, Any]:
     """The annotations of a class's options; none where they cannot be read."""
     try:
-        return get_type_hints(known.__init__)  # type: ignore[misc]
+        return get_type_hints(component_class.__init__)  # type: ignore[misc]
     except (NameError, TypeError):
         return {}
 
 
-def _fit_options(kind: str, known: type, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _fit_options(
+    kind: str, component_class: type, name: str, raw_options: Mapping[str, Any]
+) -> dict[str, Any]:
     """The options of a class as its annotations want them."""
-    options = {option.name: option for option in own_options(known)}
-    for option in given:
+    options = {option.name: option for option in own_options(component_class)}
+    for option in raw_options:
         if option not in options:
             has = ", ".join(options) or "none"
             raise ValueError(f"{kind} {name!r} has no option {option!r}; it has {has}")
-    for each in options.values():
-        if each.default is each.empty and each.name not in given:
-            raise ValueError(f"{kind} {name!r} needs {kind}.{each.name}")
-    hints = _hints_of(known)
+    for parameter in options.values():
+        if parameter.default is parameter.empty and parameter.name not in raw_options:
+            raise ValueError(f"{kind} {name!r} needs {kind}.{parameter.name}")
+    hints = _hints_of(component_class)
     values = {}
-    for option, value in given.items():
+    for option, value in raw_options.items():
         if not _is_plain(value):
             raise ValueError(
                 f"{kind}.{option} must be a number, a text or a list of them, got {shown(value)}"
@@ -335,11 +342,11 @@ def _find_tied_prior(guide: type[ModelGuide]) -> type[Prior]:
 
 
 def _keep_shared(
-    guide: type[ModelGuide], given: Mapping[str, Any], prior: type[Prior]
+    guide: type[ModelGuide], guide_options: Mapping[str, Any], prior: type[Prior]
 ) -> dict[str, Any]:
     """The guide's options that its tied prior has too; a changed one that it lacks is refused."""
     defaults = {n: p.default for n, p in inspect.signature(guide).parameters.items()}
-    changed = {name: value for name, value in given.items() if value != defaults[name]}
+    changed = {name: value for name, value in guide_options.items() if value != defaults[name]}
     for name in set(changed) - set(inspect.signature(prior).parameters):
         raise ValueError(f"logits.prior tied: the prior of this form has no option {name!r}")
     return changed

@@ -29,14 +29,14 @@ def read_recipe(name: str) -> dict[str, Any]:
         ValueError: There is no recipe of that name.
     """
     first, *others = name.split("+")
-    extra = [each for each in others if each in STRATEGIES or each == GATED]
+    extra = [suffix for suffix in others if suffix in STRATEGIES or suffix == GATED]
     if first in STRATEGIES and not others:
         first, extra = "transformer", [first]
     if len(extra) > 1 or (extra and name != extra[0] and others[-1] != extra[0]):
         raise ValueError(
             f"recipe {name!r}: one selection strategy, or gates, stands behind a recipe"
         )
-    options = _read_pair(name, first, [each for each in others if each not in extra])
+    options = _read_pair(name, first, [suffix for suffix in others if suffix not in extra])
     for strategy in extra:
         latents = [] if options["latents"] == "none" else [options["latents"]]
         kind = GATED if strategy == GATED else "selection"
@@ -75,7 +75,7 @@ def recipe_name(prior: str, guide: str) -> str:
     return next(named, f"{prior}+{guide}")
 
 
-def name_of(found: type, table: Mapping[str, type]) -> str:
+def name_of(component_class: type, table: Mapping[str, type]) -> str:
     """A class's name in a table, or its import path."""
-    named = (name for name, known in table.items() if known is found)
-    return next(named, f"{found.__module__}:{found.__qualname__}")
+    names = (name for name, choice in table.items() if choice is component_class)
+    return next(names, f"{component_class.__module__}:{component_class.__qualname__}")

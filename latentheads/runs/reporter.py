@@ -107,22 +107,22 @@ class Reporter:
             written: The translations of the test part.
         """
         part = self.corpus.test
-        found: dict[str, Scores] = {}
+        scores_by_task: dict[str, Scores] = {}
         names = [""] * len(part)
-        for place, task in enumerate(self.corpus.tasks):
-            places = part.indices_of_task(place)
-            if not len(places):
+        for task_index, task in enumerate(self.corpus.tasks):
+            indices = part.indices_of_task(task_index)
+            if not len(indices):
                 continue
-            own = part.take(places)
-            report = self._measure(own, batches(own, TOKENS))
-            lines = [written[line] for line in places]
-            scores = score_outputs(self.settings, lines, own.references)
-            found[task.name] = report.scores() | scores
-            for line in places:
+            task_part = part.take(indices)
+            report = self._measure(task_part, batches(task_part, TOKENS))
+            lines = [written[line] for line in indices]
+            scores = score_outputs(self.settings, lines, task_part.references)
+            scores_by_task[task.name] = report.scores() | scores
+            for line in indices:
                 names[line] = task.name
-        if found:
+        if scores_by_task:
             self.folder.write("test.tasks.txt", "".join(f"{name}\n" for name in names))
-        return found
+        return scores_by_task
 
     def _rouge(self, written: Sequence[str]) -> Scores:
         """ROUGE of the test part, and of the first sentence of every source, if asked."""
@@ -131,7 +131,7 @@ class Reporter:
             return Scores()
         right = part.alternatives or [[line] for line in part.references]
         first = [first_sentence(source.decode(row.tolist())) for row in part.sources]
-        lines = [_in_one_line("\t".join(each)) + "\n" for each in right]
+        lines = [_in_one_line("\t".join(references)) + "\n" for references in right]
         self.folder.write("test.alternatives.tsv", "".join(lines))
         return score_summaries(written, first, right)
 
@@ -155,14 +155,14 @@ class Reporter:
                 "token": report.perplexities(),
                 "word": self._by_word(parts[name], report),
             }
-            for mode, found in reports.items()
-            for name, report in found.items()
+            for mode, reports_by_part in reports.items()
+            for name, report in reports_by_part.items()
         ]
 
     def _by_word(self, part: Part, report: Report) -> dict[str, float]:
         """Perplexities by word; none where words were not counted and tokens are no words."""
-        known = part.words is not None or isinstance(self.corpus.target, Words)
-        return report.perplexities(part.words) if known else {}
+        has_words = part.words is not None or isinstance(self.corpus.target, Words)
+        return report.perplexities(part.words) if has_words else {}
 
     def _measure(self, part: Part, parts: Iterable[Batch]) -> Report:
         samples, seed = self.settings.samples, self.settings.seed
@@ -171,28 +171,30 @@ class Reporter:
     def selection(self) -> dict[str, Any]:
         """Which heads every task speaks with, and the share that two tasks have in common."""
         selector, mixture = self.model.selector, self.settings.data.mixture
-        chosen, chances = chosen_heads(self.guide), selection_probabilities(self.guide)
-        found: dict[str, Any] = {}
-        for chain in ATTENTION_TYPES:
+        chosen, probabilities = chosen_heads(self.guide), selection_probabilities(self.guide)
+        selection_by_type: dict[str, Any] = {}
+        for attention_type in ATTENTION_TYPES:
             blocks = [
-                m.block.name for m in self.model.selecting_blocks if m.block.attention_type == chain
+                module.block.name
+                for module in self.model.selecting_blocks
+                if module.block.attention_type == attention_type
             ]
             if selector is None or not set(blocks) & set(chosen):
                 continue
             names: tuple[str, ...] = ("",)
-            if mixture is not None and selector.num_tasks(chain) > 1:
-                names = mixture.sources if side_of(chain) == "encoder" else mixture.targets
+            if mixture is not None and selector.num_tasks(attention_type) > 1:
+                names = mixture.sources if side_of(attention_type) == "encoder" else mixture.targets
             shared = torch.stack([overlap_coefficient(chosen[block]) for block in blocks]).nanmean(
                 0
             )
-            found[chain] = {
+            selection_by_type[attention_type] = {
                 "tasks": list(names),
                 "chosen": {block: chosen[block].tolist() for block in blocks},
-                "probabilities": {block: chances[block].tolist() for block in blocks},
+                "probabilities": {block: probabilities[block].tolist() for block in blocks},
                 "sharing": shared.tolist(),
-                "by_chance": selector.heads / selector.num_candidates(chain),
+                "by_chance": selector.heads / selector.num_candidates(attention_type),
             }
-        return found
+        return selection_by_type
 
     def _reported(self, name: Literal["valid", "test"]) -> Report:
         """The report on a part, made once."""

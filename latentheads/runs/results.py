@@ -106,36 +106,36 @@ class Results:
     pruned: Mapping[str, Any] | None = None
 
     @classmethod
-    def read(cls, said: Any) -> Results:
+    def read(cls, data: Any) -> Results:
         """Reads what :meth:`to_json` gives.
 
         Raises:
             EarlierVersionError: Its scores are no rows.
             ValueError: It lacks what every report has, or holds another kind of value.
         """
-        if not isinstance(said, dict) or not said.keys() >= set(REQUIRED):
+        if not isinstance(data, dict) or not data.keys() >= set(REQUIRED):
             raise ValueError(f"results must hold {', '.join(REQUIRED)}")
-        if isinstance(said["valid"], dict):
+        if isinstance(data["valid"], dict):
             raise EarlierVersionError(
                 "results are of an earlier version of latentheads: without results.json run.py "
                 "makes the report anew"
             )
-        found: Results = convert("results", cls, {**said, **_read_scores(said)})
-        for site in found.kl_by_site:
-            if not _is_site(site) or site not in found.kl_how:
+        results: Results = convert("results", cls, {**data, **_read_scores(data)})
+        for site in results.kl_by_site:
+            if not _is_site(site) or site not in results.kl_how:
                 raise ValueError(f"results: kl_by_site: {site!r} is no site")
-        return found
+        return results
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``results.json``: null for what is no number or not known."""
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
-        found |= {name: getattr(self, name).to_json() for name in OF_SCORES}
-        found["tasks"] = {name: scores.to_json() for name, scores in self.tasks.items()}
-        found["perplexity"] = [asdict(each) for each in self.perplexity]
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        content |= {name: getattr(self, name).to_json() for name in OF_SCORES}
+        content["tasks"] = {name: scores.to_json() for name, scores in self.tasks.items()}
+        content["perplexity"] = [asdict(perplexity) for perplexity in self.perplexity]
         for name in ("missing", "pruned"):
-            if not found[name]:
-                del found[name]
-        return found
+            if not content[name]:
+                del content[name]
+        return content
 
     def __str__(self) -> str:
         return scores_to_text(self.parts, self._title, self.missing)
@@ -172,13 +172,13 @@ def _is_site(name: str) -> bool:
         return False
 
 
-def _read_scores(said: dict[str, Any]) -> dict[str, Any]:
+def _read_scores(data: dict[str, Any]) -> dict[str, Any]:
     """The rows of each part and task."""
-    tasks = said.get("tasks", {})
+    tasks = data.get("tasks", {})
     if not isinstance(tasks, dict):
         raise ValueError("results: tasks must be a mapping")
     try:
-        parts = {name: Scores.read(said.get(name, [])) for name in OF_SCORES}
+        parts = {name: Scores.read(data.get(name, [])) for name in OF_SCORES}
         return {**parts, "tasks": {name: Scores.read(rows) for name, rows in tasks.items()}}
     except ValueError as reason:
         raise ValueError(f"results: {reason}") from None

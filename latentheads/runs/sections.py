@@ -45,13 +45,13 @@ def complete(
     keep(results)
 
 
-def _add(results: dict[str, Any], found: Mapping[str, Any]) -> None:
-    for name, value in found.items():
-        known = results.get(name)
-        if isinstance(known, dict) and isinstance(value, dict):
-            value = {**known, **value}
-        elif isinstance(known, list) and isinstance(value, list):
-            value = [*known, *value]
+def _add(results: dict[str, Any], section: Mapping[str, Any]) -> None:
+    for name, value in section.items():
+        previous = results.get(name)
+        if isinstance(previous, dict) and isinstance(value, dict):
+            value = {**previous, **value}
+        elif isinstance(previous, list) and isinstance(value, list):
+            value = [*previous, *value]
         results[name] = value
 
 

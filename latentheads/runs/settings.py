@@ -187,7 +187,7 @@ class Settings:
 
     def latent(self, kind: type[L]) -> L | None:
         """The options of a latent; None where it is not random."""
-        return next((each for each in self.latents if isinstance(each, kind)), None)
+        return next((latent for latent in self.latents if isinstance(latent, kind)), None)
 
     @property
     def alignments(self) -> AlignmentOptions | None:
@@ -223,7 +223,10 @@ class Settings:
     def latent_names(self) -> tuple[str, ...]:
         """The names of what is random."""
         return tuple(
-            name for each in self.latents for name, kind in LATENTS.items() if type(each) is kind
+            name
+            for latent in self.latents
+            for name, kind in LATENTS.items()
+            if type(latent) is kind
         )
 
     @cached_property
@@ -345,9 +348,9 @@ class Settings:
         """All options as nested plain values, as a file has them."""
         options: dict[str, Any] = {"latents": "+".join(self.latent_names) or "none"}
         options |= {
-            n: to_dict(each) for n, each in zip(self.latent_names, self.latents, strict=True)
+            n: to_dict(latent) for n, latent in zip(self.latent_names, self.latents, strict=True)
         }
-        others = (each.name for each in fields(self) if each.name != "latents")
+        others = (field.name for field in fields(self) if field.name != "latents")
         return {"guide": to_dict(self.guide), **options} | {
             name: to_dict(getattr(self, name)) for name in others
         }
@@ -383,13 +386,13 @@ def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_latents(names: Any) -> list[str]:
     """The names of latents, ``+`` between, or none."""
-    given = list(names) if isinstance(names, list | tuple) else str(names).split("+")
-    found = [] if given in (["none"], ["None"]) else [str(name) for name in given]
-    for name in found:
+    parts = list(names) if isinstance(names, list | tuple) else str(names).split("+")
+    latents = [] if parts in (["none"], ["None"]) else [str(name) for name in parts]
+    for name in latents:
         check_known("latent", name, LATENTS, more=", joined by +, or none")
-    if len(set(found)) < len(found):
-        raise ValueError(f"latents must differ from each other, got {'+'.join(found)}")
-    return found
+    if len(set(latents)) < len(latents):
+        raise ValueError(f"latents must differ from each other, got {'+'.join(latents)}")
+    return latents
 
 
 def trusted_paths(trusted: str | Iterable[str] | None) -> Collection[str]:

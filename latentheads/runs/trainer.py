@@ -159,8 +159,10 @@ class Trainer:
         """
         _check_switches(overwrite=overwrite, tensorboard=tensorboard, quiet=quiet)
         if not isinstance(settings, Settings):
-            given = shown(settings)
-            raise ValueError(f"settings must be Settings, as Settings.read gives, got {given}")
+            shown_settings = shown(settings)
+            raise ValueError(
+                f"settings must be Settings, as Settings.read gives, got {shown_settings}"
+            )
         if loss is not None and name_loss(loss) != settings.train.loss:
             raise ValueError(f"loss must be {settings.train.loss}, got {name_loss(loss)}")
         self = cls.__new__(cls)
@@ -173,11 +175,11 @@ class Trainer:
         initial_run = (
             None if self.folder.resumable else load_initial_run(settings, self.folder.trusted)
         )
-        found = corpus or settings.data.load(partial(print_message, file=sys.stdout))
+        training_corpus = corpus or settings.data.load(partial(print_message, file=sys.stdout))
         with fixed_noise(settings.seed, self.device):
-            model = make_model(settings, found.target, found.source)
+            model = make_model(settings, training_corpus.target, training_corpus.source)
             guide = settings.pair.make_guide(model)
-        self._take(settings, model, guide, found, initial_run, loss)
+        self._take(settings, model, guide, training_corpus, initial_run, loss)
         return self
 
     def _place(
@@ -262,8 +264,8 @@ class Trainer:
         """What latents change while they train, such as an L0 penalty."""
         steps, tokens = settings.train.steps, self.corpus.train.tokens
         own = (self.model, self.guide, steps, tokens)
-        made = (latent.make_controller(*own) for latent in settings.latents)
-        return [controller for controller in made if controller is not None]
+        controllers = (latent.make_controller(*own) for latent in settings.latents)
+        return [controller for controller in controllers if controller is not None]
 
     def _probe(self) -> None:
         """Refuses a guide without a bound of two sentences, or a loss that cannot train it."""
@@ -427,16 +429,16 @@ class Trainer:
     def _watch(self, progress: Progress) -> bool:
         """Evaluates on validation and keeps what is worth keeping; True: stop here."""
         metric, seed = self.settings.train.metric, self.settings.seed
-        found = validate(self.model, self.guide, self.corpus.valid, progress, metric, seed)
-        self.folder.append(finite(found.record))
+        result = validate(self.model, self.guide, self.corpus.valid, progress, metric, seed)
+        self.folder.append(finite(result.record))
         if self.display is not None:
-            self.display.tell(found.line)
+            self.display.tell(result.line)
         if self.accelerator is not None:
-            scores = found.report.scores()
-            shown = {f"valid/{k}": v for k, v in scores.items() if isinstance(v, float)}
+            scores = result.report.scores()
+            valid_scores = {f"valid/{k}": v for k, v in scores.items() if isinstance(v, float)}
             train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
-            self.accelerator.log({**shown, **train}, step=progress.step)
-        return self.checkpoint_manager.save_validated(found)
+            self.accelerator.log({**valid_scores, **train}, step=progress.step)
+        return self.checkpoint_manager.save_validated(result)
 
     def _checkpoint(self) -> None:
         self.checkpoint_manager.save_state()
@@ -491,7 +493,9 @@ class Trainer:
 def name_trusted(settings: Settings, trusted: str | None) -> str:
     """The classes that the reader has named, those of the run among them."""
     pair = settings.pair
-    used = [import_path(each) for each in (pair.prior_class, pair.guide_class)]
+    used = [
+        import_path(component_class) for component_class in (pair.prior_class, pair.guide_class)
+    ]
     return ",".join([*([trusted] if trusted else []), *used])
 
 

@@ -106,7 +106,7 @@ def initialise_from(
         _check_filterbank(initial_run, corpus)
         selections = _encoder_selections(initial_run, settings, weights, own_weights)
         weights = {
-            name: each for name, each in weights.items() if name.startswith(ENCODER_PREFIXES)
+            name: weight for name, weight in weights.items() if name.startswith(ENCODER_PREFIXES)
         } | selections
     else:
         _check_vocabulary(initial_run, settings, corpus)
@@ -134,7 +134,7 @@ def _transferable_weights(initial_run: Run, settings: Settings) -> dict[str, Ten
     weights = checkpoints.weights(model=initial_run.model, guide=initial_run.guide)
     if _transfers_guide(initial_run, settings):
         return weights
-    return {name: each for name, each in weights.items() if name.startswith(SHARED_PREFIXES)}
+    return {name: weight for name, weight in weights.items() if name.startswith(SHARED_PREFIXES)}
 
 
 def _encoder_selections(
@@ -146,7 +146,8 @@ def _encoder_selections(
     """The encoder's selection for each source that both runs have; the new one for others."""
     selects = settings.selection is not None  # gates do not depend on the source
     old_sources, sources = (
-        _source_names(each) if selects else ("",) for each in (initial_run.settings, settings)
+        _source_names(run_settings) if selects else ("",)
+        for run_settings in (initial_run.settings, settings)
     )
     selections = {
         name: own_weights[name].clone() for name in own_weights if name.startswith(SELECTION_PREFIX)
@@ -261,7 +262,10 @@ def _check_vocabulary(initial_run: Run, settings: Settings, corpus: Corpus) -> N
     if has_same_vocabulary(initial_run, corpus):
         return
     # the cache folder does not change the data
-    old, new = (flatten(to_dict(each.data), "data") for each in (initial_run.settings, settings))
+    old, new = (
+        flatten(to_dict(run_settings.data), "data")
+        for run_settings in (initial_run.settings, settings)
+    )
     old.pop("data.cache", None), new.pop("data.cache", None)
     differences = "; ".join(difference for _, difference in _differences(old, new))
     reason = differences or "its text has changed since"

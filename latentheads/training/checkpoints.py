@@ -53,10 +53,10 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
         FloatingPointError: A tensor is not finite; an older file is still whole.
     """
     packed = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    if (spoilt := _find_not_finite(packed)) is not None:
-        raise FloatingPointError(f"{path} is not written: {spoilt} is not finite")
-    said = json.dumps(facts)
-    header = {"format": FORMAT, "facts": said, "checksum": _checksum(packed, said)}
+    if (non_finite := _find_not_finite(packed)) is not None:
+        raise FloatingPointError(f"{path} is not written: {non_finite} is not finite")
+    facts_json = json.dumps(facts)
+    header = {"format": FORMAT, "facts": facts_json, "checksum": _checksum(packed, facts_json)}
     with atomic_write(path) as partial:
         try:
             save_file(packed, partial, header)
@@ -65,17 +65,17 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
 
 
 def _heart(reason: Exception) -> str:
-    found = re.search(r"I/O error: (.*?)(?: \(os error|$)", str(reason))
-    return found[1] if found else str(reason)
+    match = re.search(r"I/O error: (.*?)(?: \(os error|$)", str(reason))
+    return match[1] if match else str(reason)
 
 
 def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
     """The CRC-32 of facts and tensors: fast, and enough against accidents."""
-    found = zlib.crc32(facts.encode())
+    checksum = zlib.crc32(facts.encode())
     for name, tensor in sorted(tensors.items()):
-        found = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), found)
-        found = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, found)
-    return f"{found:08x}"
+        checksum = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), checksum)
+        checksum = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, checksum)
+    return f"{checksum:08x}"
 
 
 def _find_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
@@ -115,18 +115,18 @@ def _check_header(
     path: Path, header: Mapping[str, str], tensors: Mapping[str, Tensor]
 ) -> dict[str, Any]:
     """The facts of a header, where it belongs to these tensors."""
-    said = header.get("facts", "")
+    facts_json = header.get("facts", "")
     if header.get("format") != FORMAT:
         raise ValueError(f"{path} is no checkpoint of latentheads: it lacks {FORMAT!r}")
     for name, tensor in tensors.items():
         if tensor.dtype not in KINDS:
             raise ValueError(f"{path} cannot be used: {name!r} is {tensor.dtype}")
-    if header.get("checksum") != _checksum(tensors, said):
+    if header.get("checksum") != _checksum(tensors, facts_json):
         raise ValueError(f"{path} is no whole checkpoint: it has changed since it was written")
-    if (spoilt := _find_not_finite(tensors)) is not None:
-        raise ValueError(f"{path} cannot be used: {spoilt!r} is not finite")
+    if (non_finite := _find_not_finite(tensors)) is not None:
+        raise ValueError(f"{path} cannot be used: {non_finite!r} is not finite")
     try:
-        facts = parse_json(said)
+        facts = parse_json(facts_json)
     except ValueError as reason:
         raise ValueError(f"{path} cannot be used: its facts are no JSON: {reason}") from reason
     if not isinstance(facts, dict):
@@ -174,11 +174,11 @@ def _read_count(path: Path, name: str, value: Any) -> int:
 
 def weights(**modules: nn.Module) -> dict[str, Tensor]:
     """The parameters and buffers of modules, each under ``module.name``, shared ones once."""
-    found = {}
+    tensors = {}
     for prefix, module in modules.items():
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            found[f"{prefix}.{name}"] = tensor
-    return found
+            tensors[f"{prefix}.{name}"] = tensor
+    return tensors
 
 
 def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> None:
@@ -221,10 +221,10 @@ def widen(tensors: Mapping[str, Tensor], **modules: nn.Module) -> None:
             module.double()
 
 
-def _holds(kind: torch.dtype, given: torch.dtype) -> bool:
+def _holds(kind: torch.dtype, stored: torch.dtype) -> bool:
     """Whether numbers of one kind stay what they are in another: the same, or finer floats."""
-    floats = kind.is_floating_point and given.is_floating_point
-    return kind == given or (floats and torch.promote_types(kind, given) == kind)
+    floats = kind.is_floating_point and stored.is_floating_point
+    return kind == stored or (floats and torch.promote_types(kind, stored) == kind)
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:

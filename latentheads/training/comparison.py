@@ -129,13 +129,13 @@ def compare(
     for name, original in named.items():
         pair = model, original
         own, guide = deepcopy(pair) if train == "all" else pair
-        begun = time.perf_counter()
+        start = time.perf_counter()
         with _frozen(own, train != "all"):
             parameters = (*own.parameters(), *guide.parameters())
-            if train != "none" and any(each.requires_grad for each in parameters):
+            if train != "none" and any(parameter.requires_grad for parameter in parameters):
                 options = {"seed": seed, "quiet": quiet, "loss": loss, **training}
                 fit(own, guide, corpus.train, corpus.valid, **options)
-        seconds[name] = time.perf_counter() - begun
+        seconds[name] = time.perf_counter() - start
         reports[name] = evaluate(own, guide, corpus.test, samples, seed, corpus.test.true_log_probs)
         trained[name] = guide
     return Comparison(reports, seconds, trained, train != "all")
@@ -148,10 +148,12 @@ def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
     elif not isinstance(guides, Sequence):
         raise ValueError(f"guides must be a list or a mapping, got {type(guides).__name__}")
     else:
-        kinds = [type(guide).__name__ for guide in guides]
+        class_names = [type(guide).__name__ for guide in guides]
         names = [
-            kind if kinds.count(kind) == 1 else f"{kind} {kinds[: place + 1].count(kind)}"
-            for place, kind in enumerate(kinds)
+            class_name
+            if class_names.count(class_name) == 1
+            else f"{class_name} {class_names[: index + 1].count(class_name)}"
+            for index, class_name in enumerate(class_names)
         ]
         named = dict(zip(names, guides, strict=True))
     if not named:

@@ -69,7 +69,7 @@ class Best:
     value: float = -math.inf
     stale: int = 0
 
-    def is_improved_by(self, found: ValidationResult, model: HeadModel) -> bool:
+    def is_improved_by(self, result: ValidationResult, model: HeadModel) -> bool:
         """Counts a look; True: its weights are to be kept in the place of the best ones.
 
         Args:
@@ -79,7 +79,7 @@ class Best:
         self.stale += 1
         better = found.value > self.value or model.l0_penalty is not None
         if better:
-            self.value, self.stale = found.value, 0
+            self.value, self.stale = result.value, 0
         return better
 
     def should_stop(self, patience: int) -> bool:
@@ -93,14 +93,16 @@ def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: 
     Raises:
         ValueError: It has none, or makes parameters in a pass, which no optimiser would move.
     """
-    every = nn.ModuleList([model, guide])
-    before, stray = set(map(id, every.parameters())), StrayParameters(every)
+    modules = nn.ModuleList([model, guide])
+    before, stray = set(map(id, modules.parameters())), StrayParameters(modules)
     with eval_no_grad(model, guide), fixed_noise(seed, model.device), isolated_param_store(), stray:
         terms(model, guide, batch.to(model.device))
-    late = [name for name, each in guide.named_parameters() if id(each) not in before]
-    if made := [*stray.names, *late]:
+    registered = [
+        name for name, parameter in guide.named_parameters() if id(parameter) not in before
+    ]
+    if names := [*stray.names, *registered]:
         raise ValueError(
-            f"parameter {made[0]!r} is made in a pass, where no optimiser finds it: make it in "
+            f"parameter {names[0]!r} is made in a pass, where no optimiser finds it: make it in "
             "__init__, an nn.Parameter or a PyroParam, in the place of pyro.param"
         )
 

@@ -236,29 +236,29 @@ class Engine:
         finally:
             self._set_noise_factor(1.0)
 
-    def _learn(self, module: nn.Module, update: Step) -> None:
+    def _learn(self, module: nn.Module, step_batches: Step) -> None:
         step, training = self.step, self.training
         if training.loss in BY_OPTIONS:
             cast(Head_ELBO, self.elbo).kl_weight = training.kl_weight(step)
         self._set_temperature()
         if self.selections:
-            check_sizes(update)
+            check_sizes(step_batches)
         if step == 0:
-            self._validate(update.micro_batches[0][0].to(self.device))
+            self._validate(step_batches.micro_batches[0][0].to(self.device))
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        last = len(update.micro_batches) - 1
-        for place, (share, weight) in enumerate(update.micro_batches):
-            batch = share.to(self.device)
+        last = len(step_batches.micro_batches) - 1
+        for index, (micro_batch, weight) in enumerate(step_batches.micro_batches):
+            batch = micro_batch.to(self.device)
             scale = weight * len(batch) / batch.size
-            with ExitStack() as around:
-                if place < last and module is not self.objective:
-                    around.enter_context(self.accelerator.no_sync(module))
-                around.enter_context(pyro.validation_enabled(False))
+            with ExitStack() as contexts:
+                if index < last and module is not self.objective:
+                    contexts.enter_context(self.accelerator.no_sync(module))
+                contexts.enter_context(pyro.validation_enabled(False))
                 with self._precision():
                     nats = module(batch) * scale
-                self.scaler.scale(nats * (self.processes / update.tokens)).backward()
+                self.scaler.scale(nats * (self.processes / step_batches.tokens)).backward()
             loss += nats.detach()
-        self._guard(loss, update)
+        self._guard(loss, step_batches)
         self._clip()
         for group in self.optimizers.param_groups:
             group["lr"] = training.learning_rate * training.rate(step)
@@ -266,9 +266,9 @@ class Engine:
         self.scaler.update()
         self.optimizers.zero_grad()
         self._loss += loss
-        self._tokens += update.tokens
+        self._tokens += step_batches.tokens
         self.step += 1
-        self.place = update.next_state
+        self.place = step_batches.next_state
 
     def check_loss(self, batch: Batch) -> None:
         """Refuses a pair that its loss cannot train, before anything is written or trained.
@@ -446,8 +446,8 @@ class Engine:
 
     def _restore_noise(self, tensors: dict[str, Tensor], processes: int) -> None:
         kinds = self.noise.states.keys()
-        known = {kind for kind in ("cpu", "cuda") if f"noise.{kind}" in tensors}
-        if processes != self.processes or kinds != known:
+        saved_kinds = {kind for kind in ("cpu", "cuda") if f"noise.{kind}" in tensors}
+        if processes != self.processes or kinds != saved_kinds:
             self.noise.seed(self._noise_seed(self.seed + self.step))
             return
         self.noise.set({kind: tensors[f"noise.{kind}"][self.rank] for kind in kinds})
@@ -479,7 +479,7 @@ def check_together(training: Training, model: HeadModel, loss: ELBO) -> None:
     if model.l0_penalty is not None and any(weighing.values()):
         said = " and ".join(name for name, given in weighing.items() if given)
         raise ValueError(
-            f"gates need a KL of weight 1, which their penalty is a part of: drop {said}"
+            f"gates need a KL of weight 1, which their penalty is a part of: drop {names}"
         )
     if model.l0_penalty is not None and not isinstance(loss, Head_ELBO):
         raise ValueError("gates are learned by the closed form of their KL: use loss Head_ELBO")

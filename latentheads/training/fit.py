@@ -116,9 +116,9 @@ def fit(
     check_seed(seed)
     options = read_options(training | {"loss": name_loss(loss)}, isinstance(batches, Part))
     check_pair(model, guide)
-    given = None if isinstance(loss, str) else loss
+    custom_loss = None if isinstance(loss, str) else loss
     loader = _make_loader(batches, options, seed)
-    engine = Engine(model, guide, loader, options, seed, loss=given)
+    engine = Engine(model, guide, loader, options, seed, loss=custom_loss)
     fitting = _Fitting(engine, _find_valid(batches, valid), seed, tick)
     fitting.check_bound_exists()
     if not quiet:
@@ -128,56 +128,57 @@ def fit(
     return fitting.finish(samples)
 
 
-def read_options(said: Mapping[str, Any], cuts: bool) -> Training:
+def read_options(options: Mapping[str, Any], cuts: bool) -> Training:
     """How to train, without what only a folder can do.
 
     Args:
-        said: The options by name.
+        options: The options by name.
         cuts: Whether batches are cut here, so that ``tokens`` acts.
 
     Raises:
         ValueError: One is of a folder, or unknown, or out of range.
     """
-    refused = dict.fromkeys(OF_FOLDERS, "is of a run folder: train with lh.Trainer")
+    unused = dict.fromkeys(OF_FOLDERS, "is of a run folder: train with lh.Trainer")
     if not cuts:
-        refused["tokens"] = "cuts a part of a corpus into batches: these are cut already"
-    for name, why in refused.items():
-        if name in said:
+        unused["tokens"] = "cuts a part of a corpus into batches: these are cut already"
+    for name, why in unused.items():
+        if name in options:
             raise ValueError(f"{name} {why}")
-    return make_training(said)
+    return make_training(options)
 
 
-def _make_loader(given: Any, options: Training, seed: int) -> StepLoader:
-    if isinstance(given, Part):
-        return PartLoader(given, options.tokens, seed, options.accumulate)
-    if not (callable(given) or isinstance(given, Sequence)):
+def _make_loader(batches: Any, options: Training, seed: int) -> StepLoader:
+    if isinstance(batches, Part):
+        return PartLoader(batches, options.tokens, seed, options.accumulate)
+    if not (callable(batches) or isinstance(batches, Sequence)):
         raise ValueError(
             "batches must be a list of batches, a part of a corpus, or a function that makes the "
-            f"batches of an epoch, got {type(given).__name__}"
+            f"batches of an epoch, got {type(batches).__name__}"
         )
-    if isinstance(given, Sequence):
-        if not given:
+    if isinstance(batches, Sequence):
+        if not batches:
             raise ValueError("batches has none: there is nothing to train on")
-        for batch in given:
+        for batch in batches:
             check_batch(batch, "batches")
-    return BatchLoader(given, seed, options.accumulate)
+    return BatchLoader(batches, seed, options.accumulate)
 
 
-def _find_valid(given: Any, valid: Any) -> Part | Sequence[Batch]:
+def _find_valid(batches: Any, valid: Any) -> Part | Sequence[Batch]:
     """The batches that are evaluated, as something that can be iterated many times."""
-    found = given if valid is None else valid
-    if isinstance(found, Part):
-        return found
-    if not isinstance(found, Sequence) or not found:
-        missing = valid is None and callable(given)
-        none = type(found).__name__ if isinstance(found, str) or found else "none"
+    valid_batches = batches if valid is None else valid
+    if isinstance(valid_batches, Part):
+        return valid_batches
+    if not isinstance(valid_batches, Sequence) or not valid_batches:
+        missing = valid is None and callable(batches)
+        is_other = isinstance(valid_batches, str) or valid_batches
+        none = type(valid_batches).__name__ if is_other else "none"
         got = "none beside a function of epochs" if missing else none
         raise ValueError(f"valid must be a list of batches or a part of a corpus, got {got}")
-    for batch in found:
+    for batch in valid_batches:
         check_batch(batch, "valid")
-    if not any(batch.scored_mask.any() for batch in found):
+    if not any(batch.scored_mask.any() for batch in valid_batches):
         raise ValueError(f"{'batches' if valid is None else 'valid'} has nothing to predict")
-    return found
+    return valid_batches
 
 
 @dataclass
@@ -208,8 +209,8 @@ class _Fitting:
 
     def check_bound_exists(self) -> None:
         """Refuses a guide that has no bound, or none that its loss can train, before training."""
-        known = self.valid
-        first = next(in_batches(known, TOKENS)) if isinstance(known, Part) else known[0]
+        valid = self.valid
+        first = next(in_batches(valid, TOKENS)) if isinstance(valid, Part) else valid[0]
         check_bound_exists(self.engine.model, self.engine.guide, first, self.seed)
         self.engine.check_loss(first)
 
@@ -224,26 +225,27 @@ class _Fitting:
     def watch(self, progress: Progress) -> bool:
         """Evaluates, and keeps weights that are better; True: stop here."""
         engine, training = self.engine, self.engine.training
-        found = validate(
+        result = validate(
             engine.model, engine.guide, self.valid, progress, training.metric, self.seed
         )
-        self.history.append(found.record)
+        self.history.append(result.record)
         if self.display is not None:
-            self.display.tell(found.line)
-        if self.best.is_improved_by(found, engine.model):
-            self.step, self.report = progress.step, found.report
+            self.display.tell(result.line)
+        if self.best.is_improved_by(result, engine.model):
+            self.step, self.report = progress.step, result.report
             self.kept = self._copy_moving()
         return self.best.should_stop(training.patience)
 
     def _weights(self) -> dict[str, Tensor]:
         return weights(model=self.engine.model, guide=self.engine.guide)
 
-    def _copy_moving(self, known: Container[str] = ()) -> dict[str, Tensor]:
+    def _copy_moving(self, excluded: Container[str] = ()) -> dict[str, Tensor]:
         """Copies of all tensors that training still changes, but for those known already."""
         return {
             name: tensor.detach().clone()
             for name, tensor in self._weights().items()
-            if name not in known and (tensor.requires_grad or not isinstance(tensor, nn.Parameter))
+            if name not in excluded
+            and (tensor.requires_grad or not isinstance(tensor, nn.Parameter))
         }
 
     @torch.no_grad()

@@ -236,16 +236,16 @@ class Training:
     def __post_init__(self) -> None:
         convert_fields(self)
         self._check_loss()
-        said = vars(self)
-        check_least(said, steps=1, tokens=1, accumulate=1, loss_samples=2)
+        options = vars(self)
+        check_least(options, steps=1, tokens=1, accumulate=1, loss_samples=2)
         check_least(
             {"report_every": self.report_interval, "warmup_steps": self.warmup},
             report_every=1,
             warmup_steps=0,
         )
-        check_least(said, kl_warmup_steps=0, min_kl_weight=0.0, max_kl_weight=0.0)
-        check_least(said, clip=0.0, free_bits=0.0, noise_warmup_steps=0)
-        check_least(said, checkpoint_every=0, patience=0, keep=0, average=0)
+        check_least(options, kl_warmup_steps=0, min_kl_weight=0.0, max_kl_weight=0.0)
+        check_least(options, clip=0.0, free_bits=0.0, noise_warmup_steps=0)
+        check_least(options, checkpoint_every=0, patience=0, keep=0, average=0)
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
@@ -316,9 +316,9 @@ def make_training(options: Mapping[str, Any]) -> Training:
     Raises:
         ValueError: One is unknown, or another kind of value, or out of range.
     """
-    made = dict(options)
+    values = dict(options)
     kinds: dict[str, type] = {"optimizer": Optimizer, "schedule": Schedule}
     for name, kind in kinds.items():
         if isinstance(value := options.get(name), str | Mapping):
-            made[name] = from_dict(kind, value, path=name)
-    return make_group(Training, made)
+            values[name] = from_dict(kind, value, path=name)
+    return make_group(Training, values)

@@ -101,11 +101,11 @@ class ProgressDisplay:
         elif self._lines and self._clock() - self._start >= self._due:
             self._write_line()
 
-    def tell(self, said: str) -> None:
+    def tell(self, line: str) -> None:
         """Notes the line of an evaluation, which is shown behind the number of updates."""
-        self._said, self._said_at = said, self.done
+        self._said, self._said_at = line, self.done
         if self._bar is not None:
-            self._bar.set_postfix_str(said)
+            self._bar.set_postfix_str(line)
 
     def _write_line(self) -> None:
         seconds = self._clock() - self._start
@@ -161,8 +161,8 @@ def _find_display() -> Callable[..., Any] | None:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or "IPKernelApp" not in shell.config:
         return None
-    found: Callable[..., Any] = import_module("IPython.display").display
-    return found
+    display: Callable[..., Any] = import_module("IPython.display").display
+    return display
 
 
 def _say_time(seconds: float) -> str:

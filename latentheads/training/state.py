@@ -68,10 +68,14 @@ def check_facts(facts: dict[str, Any], steps: int) -> None:
     for name, kind in FACTS.items():
         if type(facts.get(name)) is not kind:
             raise ValueError(f"{name} must be {kind.__name__}, got {facts.get(name)!r}")
-    place = facts["place"]
-    if set(place) != {"epoch", "batch"} or not all(type(each) is int for each in place.values()):
-        raise ValueError(f"place must be an epoch and a batch, got {place}")
-    numbers = {name: facts[name] for name in ("step", "tokens", "seconds", "processes")} | place
+    loader_state = facts["place"]
+    if set(loader_state) != {"epoch", "batch"} or not all(
+        type(count) is int for count in loader_state.values()
+    ):
+        raise ValueError(f"place must be an epoch and a batch, got {loader_state}")
+    numbers = {
+        name: facts[name] for name in ("step", "tokens", "seconds", "processes")
+    } | loader_state
     for name, value in numbers.items():
         most = steps if name == "step" else 2**63 - 1
         if not 0 <= value <= most:

@@ -296,7 +296,11 @@ def baseline_of(name: str) -> str:
 
 
 def _compare_figure(
-    measure: Measure, baseline: Resampled, values: Resampled, is_baseline: bool, each: list[float]
+    measure: Measure,
+    baseline: Resampled,
+    values: Resampled,
+    is_baseline: bool,
+    by_evaluation: list[float],
 ) -> Figure:
     """Estimates a measure, and its difference to the baseline."""
     estimate = estimate_systems([baseline, values], "", measure.minimum, measure.maximum)[1]
@@ -309,7 +313,7 @@ def _compare_figure(
         difference_low=difference.low,
         difference_high=difference.high,
         p=None if is_baseline else estimate.p,
-        each=each,
+        each=by_evaluation,
     )
 
 

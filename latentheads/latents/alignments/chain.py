@@ -155,10 +155,10 @@ class ChainInference(ExactInference):
     def _transitions(self, *parameters: CategoricalParameters) -> list[Transitions]:
         """The transitions of some parameters, all in one form; cached."""
         shared = all(chain.shared for chain in map(_as_chain, parameters))
-        keys = [(id(each), shared, torch.is_grad_enabled()) for each in parameters]
-        for key, each in zip(keys, parameters, strict=True):
+        keys = [(id(chain), shared, torch.is_grad_enabled()) for chain in parameters]
+        for key, chain in zip(keys, parameters, strict=True):
             if key not in self._transition_cache:
-                self._transition_cache[key] = each, _as_chain(each).transitions(shared)
+                self._transition_cache[key] = chain, _as_chain(chain).transitions(shared)
         return [self._transition_cache[key][1] for key in keys]
 
     @cached_property

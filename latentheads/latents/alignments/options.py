@@ -142,7 +142,7 @@ class AlignmentOptions(LatentOptions):
             raise ValueError("window is for a language model: drop it")
 
 
-def check_alignment_options(given: object) -> None:
+def check_alignment_options(options: object) -> None:
     """Refuses what is neither options of alignment blocks nor None."""
-    if not (given is None or isinstance(given, AlignmentOptions)):
-        raise ValueError(f"alignments must be AlignmentOptions or None, got {shown(given)}")
+    if not (options is None or isinstance(options, AlignmentOptions)):
+        raise ValueError(f"alignments must be AlignmentOptions or None, got {shown(options)}")
