@@ -86,9 +86,9 @@ def _note(plans: Sequence[Plan]) -> str:
 def table(
     rows: Sequence[dict[str, Any]], format_cell: Callable[[dict[str, Any], str, int], str]
 ) -> list[list[str]]:
-    """The summary in nats a target token, its titles first; each cell as it is told."""
+    """The summary in nats per target token, headings first; ``format_cell`` formats a cell."""
     titles = dict(_name_columns(rows[0]))
-    shown = {name: title for name, title in titles.items() if _is_known(name, rows)}
+    shown = {name: title for name, title in titles.items() if _has_value(name, rows)}
     lines = [["recipe", "seeds", *shown.values(), "parameters"]]
     for index, row in enumerate(rows):
         cells = [format_cell(row, name, index) for name in shown]
@@ -96,7 +96,7 @@ def table(
     return lines
 
 
-def _is_known(name: str, rows: Sequence[dict[str, Any]]) -> bool:
+def _has_value(name: str, rows: Sequence[dict[str, Any]]) -> bool:
     """Whether a row has a figure; the first one has no difference to another."""
     return any(name in row for row in (rows[1:] if name in DIFFERENCES else rows))
 

@@ -1,4 +1,4 @@
-"""Trains one recipe and reports its true bound.
+"""Trains a model/guide pair and reports its evidence lower bound (ELBO).
 
 python experiments/run.py --guide cascaded
 """
@@ -34,7 +34,7 @@ DESCRIPTION = (
 
 
 def _tables(results: Results, out: Path, verbose: bool) -> str:
-    """What is said of a finished run."""
+    """The tables of a finished run."""
     parts = [result_table(results)]
     if results.tasks:
         parts.append(task_table(results))

@@ -144,7 +144,7 @@ def _open_groups(options: Options) -> list[Group]:
     groups = group_runs(runs)
     for run in runs[1:]:
         if run.settings.data == runs[0].settings.data:
-            run.given = runs[0].corpus
+            run.user_corpus = runs[0].corpus
     return groups
 
 

@@ -52,7 +52,7 @@ __all__ = [
     "check_options",
     "check_own_model",
     "check_pair",
-    "find_conditioned_block",
+    "get_conditioned_block",
 ]
 
 OF_TEXT = "alignments and, where words have rows, on a decoder's logits over all positions"
@@ -146,7 +146,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         of_logits: Options for latent logits only. A subclass lists its own, since it may use an
             option in another way.
         of_text: Options of posteriors that are conditioned on a text: those of alignments, and of
-            the logits of :func:`find_conditioned_block`.
+            the logits of :func:`get_conditioned_block`.
         alignments: The posterior of the alignment blocks; None if there are none.
 
     Args:
@@ -183,18 +183,18 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
                 self._selection_keys[block.site(SELECTION)] = block.key
 
     @classmethod
-    def find_idle(cls, model: HeadModel, options: Mapping[str, Any]) -> dict[str, str]:
-        """The options that were changed and act on nothing in a model, with what they act on.
+    def unused_options(cls, model: HeadModel, options: Mapping[str, Any]) -> dict[str, str]:
+        """The changed options that are unused in a model, with the latent that they need.
 
         Args:
             model: The model.
-            options: Those that were given.
+            options: The options of the guide.
         """
         own, plain = vars(cls), signature(cls).parameters
         idle: dict[str, str] = {}
         if not _modules_with_noise(model):
             idle |= dict.fromkeys(own.get("of_logits", ()), "logits")
-        if not model.has_latent_alignments and find_conditioned_block(model) is None:
+        if not model.has_latent_alignments and get_conditioned_block(model) is None:
             idle |= dict.fromkeys(own.get("of_text", ()), OF_TEXT)
         default = {name: plain[name].default for name in idle}
         return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
@@ -206,7 +206,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
             ValueError: Options that were given act on nothing in this model.
         """
         check_choices({"condition_on": self.condition_on}, condition_on=get_args(AutoConditionOn))
-        for option, what in self.find_idle(self.model, self.options).items():
+        for option, what in self.unused_options(self.model, self.options).items():
             raise ValueError(f"guide.{option} acts on {what} alone, and this model draws none")
         self.alignments: AlignmentPosterior | None = None
         model, form = self.model, self.alignment_form
@@ -384,7 +384,7 @@ class Guide(ModelGuide):
             {block.key: check_family(maker, self.family(block)) for block in noisy_blocks}
         )
         self._blocks = {block.site(): block for block in noisy_blocks}
-        conditioned_block = find_conditioned_block(self.model)
+        conditioned_block = get_conditioned_block(self.model)
         if conditioned_block is not None and condition_on in ("prefix", "target"):
             output, block = cast(RowOutput, self.model.output), conditioned_block.block
             width = conditioned_block.output_weight.shape[0]
@@ -461,7 +461,7 @@ def _modules_with_noise(model: HeadModel) -> list[HeadBlock]:
     ]
 
 
-def find_conditioned_block(model: HeadModel) -> HeadBlock | None:
+def get_conditioned_block(model: HeadModel) -> HeadBlock | None:
     """The block whose posterior of logits can be conditioned on the target.
 
     It is the top decoder block of cross-attention with latent logits, else of causal self-attention

@@ -191,10 +191,10 @@ def _build_choice(kind: Any, value: Any, trusted: Collection[str], path: str) ->
             raise
         except ValueError as reason:
             raise _locate(reason, path, [f"{kind.kind}.{option}" for option in options]) from reason
-    return build_fields(_find_class(kind, name, path), options, trusted, path)
+    return build_fields(_select_class(kind, name, path), options, trusted, path)
 
 
-def _find_class(kind: Any, name: str, path: str) -> type:
+def _select_class(kind: Any, name: str, path: str) -> type:
     table = choices_of(kind) or {}
     normalised = name.replace("_", "-").lower()
     for choice, option_class in table.items():

@@ -1,4 +1,4 @@
-"""Plain values: as an annotation wants them, and as YAML and JSON have them."""
+"""Conversion of plain values: to the type of an annotation, to YAML and to JSON."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = [
     "finite",
     "make_group",
     "plain",
-    "refuse_unknown",
     "shown",
     "take_group",
+    "validate_option_names",
 ]
 
 T = TypeVar("T")
@@ -40,41 +40,41 @@ KINDS: dict[Any, str] = {
     str: "a text",
     Path: "a path",
 }
-"""Kinds of values in words."""
+"""Names of types in messages."""
 
 PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
 
 
 class Word(str):
-    """A value as a command line gives it: a text that may stand for a number or a list."""
+    """A value from the command line: text that may represent a number or a list."""
 
     __slots__ = ()
 
 
 class Flag(Word):
-    """An option without a value: true, and no value of any other kind."""
+    """A command-line option without a value: true; it converts to no other type."""
 
     __slots__ = ()
 
     def __new__(cls) -> Flag:
-        """Is true."""
+        """Makes the text ``true``."""
         return super().__new__(cls, "true")
 
     def __repr__(self) -> str:
-        """What stands in messages."""
+        """How messages show it."""
         return "no value"
 
 
 def convert(name: str, annotation: Any, value: Any) -> Any:
-    """A value as an annotation wants it; what another annotation than these means is left alone.
+    """Converts a value to the type of an annotation; other annotations leave it unchanged.
 
     Args:
-        name: What it is called, for the message.
-        annotation: A number, a text, a Path, an Enum, a Literal, a list of such values, or several.
-        value: What a file or a caller says.
+        name: Its name, for the message.
+        annotation: A number, a text, a Path, an Enum, a Literal, a list of these, or a union.
+        value: The value from a file or a caller.
 
     Raises:
-        ValueError: It is another kind of value.
+        ValueError: It cannot be converted.
     """
     try:
         return _convert(annotation, value)
@@ -83,13 +83,13 @@ def convert(name: str, annotation: Any, value: Any) -> Any:
 
 
 def convert_fields(group: Any) -> None:
-    """Brings the fields of a dataclass of options to what their annotations want, or refuses one.
+    """Converts the fields of a dataclass of options to the types of their annotations.
 
     Args:
         group: The options, frozen or not; changed in place.
 
     Raises:
-        ValueError: A field is another kind of value.
+        ValueError: A field cannot be converted.
     """
     for name, annotation in _hints_of(type(group)).items():  # type: ignore[arg-type]
         value = getattr(group, name)
@@ -106,25 +106,29 @@ def _hints_of(kind: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def make_group(kind: type[T], options: Mapping[str, Any]) -> T:
-    """Makes a dataclass of options by their names; those not said stay at their default.
+def make_group(options_class: type[T], options: Mapping[str, Any]) -> T:
+    """Makes a dataclass of options from names and values; omitted ones have their default.
 
     Raises:
-        ValueError: One is no option, has another kind of value, or is out of range.
+        ValueError: An option is unknown, has another type, or is out of range.
     """
-    hints = _hints_of(kind)  # type: ignore[arg-type]
-    refuse_unknown(options, hints)
-    return kind(**{name: convert(name, hints[name], value) for name, value in options.items()})
+    hints = _hints_of(options_class)  # type: ignore[arg-type]
+    validate_option_names(options, hints)
+    return options_class(
+        **{name: convert(name, hints[name], value) for name, value in options.items()}
+    )
 
 
-def take_group(kind: type[T], options: Mapping[str, Any]) -> T:
-    """Makes a dataclass of those of some options that are its own; see :func:`make_group`."""
-    own = _hints_of(kind)  # type: ignore[arg-type]
-    return make_group(kind, {name: value for name, value in options.items() if name in own})
+def take_group(options_class: type[T], options: Mapping[str, Any]) -> T:
+    """Makes a dataclass of options, ignoring names it does not have; see :func:`make_group`."""
+    hints = _hints_of(options_class)  # type: ignore[arg-type]
+    return make_group(
+        options_class, {name: value for name, value in options.items() if name in hints}
+    )
 
 
 def plain(value: Any) -> Any:
-    """A value as YAML has it: a list for a tuple, a text for a path or a member of an Enum."""
+    """Converts a value for YAML: a tuple to a list, a path or a member of an Enum to text."""
     if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, Enum):
@@ -135,7 +139,7 @@ def plain(value: Any) -> Any:
 
 
 def finite(value: Any) -> Any:
-    """A value as JSON has it: None for NaN and infinity, which JSON does not know."""
+    """Converts a value for JSON: NaN and infinity, which JSON lacks, become None."""
     if isinstance(value, dict):
         return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -143,12 +147,12 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def refuse_unknown(names: Collection[str], choices: Collection[str]) -> None:
-    """Refuses the first name that is not known, with those that it might have meant.
+def validate_option_names(names: Collection[str], choices: Collection[str]) -> None:
+    """Raises an error for the first unknown name, with a suggestion.
 
     Args:
-        names: Names.
-        choices: Those that are accepted.
+        names: The names.
+        choices: The valid names.
     """
     for name in names:
         if name not in choices:
@@ -164,7 +168,7 @@ def _join(names: Iterable[str]) -> str:
 
 
 def _convert(annotation: Any, value: Any) -> Any:
-    """The value in the form of an annotation; a ValueError or TypeError where it has another."""
+    """Converts a value; raises ValueError or TypeError if it has another type."""
     origin = get_origin(annotation)
     if isinstance(value, Word):
         value = _read_word(annotation, origin, value)
@@ -201,7 +205,7 @@ def _convert(annotation: Any, value: Any) -> Any:
 
 
 def _read_word(annotation: Any, origin: Any, word: Word) -> Any:
-    """A word as a plain value of the kind that an annotation wants."""
+    """Parses a command-line value as the type of an annotation."""
     text = str(word)
     if isinstance(word, Flag):
         _require(annotation is bool or origin in (Union, UnionType), word)
@@ -254,7 +258,7 @@ def _convert_mapping(kinds: Sequence[Any], value: Any) -> dict[str, Any]:
 
 
 def _wanted(annotation: Any) -> str:
-    """The kind of value that an annotation wants, in the words of a message up to what it got."""
+    """The first part of an error message: the type of an annotation, up to "got"."""
     if get_origin(annotation) is Literal:
         return f" must be one of {_join(map(str, get_args(annotation)))}; got"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -275,7 +279,7 @@ def _kind_name(annotation: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a message of one line; of what says more of itself, as a module, its kind."""
+    """A value in a one-line message; its type if its repr has several lines."""
     text = repr(value)
     if len(text.splitlines()) > 1:
         return type(value).__name__

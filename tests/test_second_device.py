@@ -274,7 +274,7 @@ def make_engine(device: str, **options: Any) -> Engine:
 def update(engine: Engine, number: int) -> list[Tensor]:
     """Some updates further; the weights then."""
     with engine.noise.active():
-        for given in islice(engine.stream.steps(engine.place), number):
+        for given in islice(engine.loader.steps(engine.loader_state), number):
             engine._update(engine.objective, given)
     return [weight.detach().clone() for weight in engine.objective.parameters()]
 

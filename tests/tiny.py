@@ -38,7 +38,7 @@ NOISY = sorted(name for name in PRIORS if not getattr(PRIORS[name], "determinist
 def _with(model: Any, name: str, said: dict[str, Any], **more: Any) -> Any:
     """A guide with options, which are not said where the model draws nothing that they act on."""
     kind = GUIDES[name]
-    return kind(model, **({} if kind.find_idle(model, said) else said), **more)
+    return kind(model, **({} if kind.unused_options(model, said) else said), **more)
 
 
 FORMS: dict[str, Callable[..., Any]] = {

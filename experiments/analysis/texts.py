@@ -81,7 +81,7 @@ def texts(options: Options) -> list[Text]:
         data = run.settings.data
         if data in corpora and not run.settings.in_memory:
             check_own_corpus(run, corpora[data])
-            run.given = corpora[data]
+            run.user_corpus = corpora[data]
         corpus = corpora[data] = run.corpus
         part = getattr(corpus, options.part).first(options.sentences)
         if data.has_parses:

@@ -63,7 +63,7 @@ class CommandLine:
         sources: Where they come from, the last one above the others; the words have no name.
         trusted: Classes of the reader's own that he has named.
         left_out: Options of files that the program has not.
-        given: What the words say, before a recipe or a corpus by its name is replaced.
+        word_options: The options on the command line, before recipe and corpus names are expanded.
         replaced: Options that the program has not, and its own in their place.
     """
 
@@ -71,7 +71,7 @@ class CommandLine:
     sources: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     trusted: Collection[str] = ()
     left_out: tuple[str, ...] = ()
-    given: Mapping[str, Any] = field(default_factory=dict)
+    word_options: Mapping[str, Any] = field(default_factory=dict)
     replaced: Mapping[str, str] = field(default_factory=dict)
 
     @property

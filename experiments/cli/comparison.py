@@ -118,7 +118,7 @@ class Plan:
         """Where it is written."""
         return Path(self.options.out)
 
-    def find_results(self, overwrite: bool = False) -> Results | None:
+    def load_results(self, overwrite: bool = False) -> Results | None:
         """The results of the run, if it is finished.
 
         Raises:
@@ -210,10 +210,10 @@ def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> b
         Whether all of them were its work: a shard has some alone.
     """
     slots = make_slots(options.jobs, options.devices)
-    _refuse_idle_places(options)
+    _validate_launch_options(options)
     part, parts = parse_shard(options.shard or "1/1")
     shard_plans = [plan for index, plan in enumerate(plans) if index % parts == part - 1]
-    open_plans = [plan for plan in shard_plans if plan.find_results(options.overwrite) is None]
+    open_plans = [plan for plan in shard_plans if plan.load_results(options.overwrite) is None]
     if parts > 1:
         print_message(f"shard {options.shard}: {len(shard_plans)} of {len(plans)} runs", sys.stdout)
     jobs = [_job_of(plan, out) for plan in open_plans]
@@ -225,7 +225,7 @@ def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> b
     elif len(slots) > 1 or options.devices:
         run_jobs(jobs, slots)
     else:
-        finished = [plan for plan in plans if plan.find_results(options.overwrite) is not None]
+        finished = [plan for plan in plans if plan.load_results(options.overwrite) is not None]
         _train_in_turn(open_plans, finished, out)
     return parts == 1
 
@@ -257,7 +257,7 @@ def _name(plan: Plan, out: Path) -> str:
     return str(plan.folder.relative_to(out))
 
 
-def _refuse_idle_places(options: ComparisonOptions) -> None:
+def _validate_launch_options(options: ComparisonOptions) -> None:
     """Refuses options of where runs are trained that do not go together."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ValueError(
@@ -314,7 +314,7 @@ def take_common(
     Raises:
         ValueError: One of a single run stands on the command line.
     """
-    flat, words, left_out = flatten(options), flatten(line.given), [*line.left_out]
+    flat, words, left_out = flatten(options), flatten(line.word_options), [*line.left_out]
     for name, instead in replaced.items():
         if any(word == name or word.startswith(f"{name}.") for word in words):
             belongs = f"--{name} belongs to run.py"

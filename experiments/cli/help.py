@@ -19,7 +19,7 @@ from latentheads.runs.latents import LATENTS
 from latentheads.runs.pairs import ClassSpec, own_options
 from latentheads.runs.settings import Settings
 
-__all__ = ["TITLE", "class_page", "fill_paragraphs", "find_help", "help_page", "texts_of"]
+__all__ = ["TITLE", "class_page", "fill_paragraphs", "help_page", "select_help_page", "texts_of"]
 
 WIDTH = 99
 
@@ -38,13 +38,13 @@ LAST = {
 }
 
 
-def find_help(word_options: dict[str, Any], program: type) -> str | None:
+def select_help_page(word_options: dict[str, Any], program: type) -> str | None:
     """The page that ``--help``, ``--help all`` or ``--GROUP.help`` asks for; None where none does.
 
     Raises:
         ValueError: There is no such group or class.
     """
-    for path, name in _asked(word_options):
+    for path, name in _requested_help(word_options):
         if not path:
             return help_page(program, everything=name == "all")
         kind = _kind_at(path, program)
@@ -59,13 +59,13 @@ def find_help(word_options: dict[str, Any], program: type) -> str | None:
     return None
 
 
-def _asked(word_options: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def _requested_help(word_options: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     """Where help is asked for, and the name behind it."""
     for name, value in word_options.items():
         if name == "help":
             yield path, str(value)
         elif isinstance(value, Mapping):
-            yield from _asked(value, f"{path}.{name}" if path else name)
+            yield from _requested_help(value, f"{path}.{name}" if path else name)
 
 
 def _kind_at(path: str, program: type) -> Any:

@@ -79,7 +79,7 @@ def _share_corpora(runs: Sequence[Run]) -> None:
             corpora[run.settings.data] = run.corpus
         else:
             check_own_corpus(run, corpus)
-            run.given = corpus
+            run.user_corpus = corpus
 
 
 def _select_part(run: Run, task: str | None) -> Part:

@@ -12,29 +12,29 @@ import latentheads.experiments.cli.startup  # noqa: F401
 __all__ = ["PROGRAMS", "main"]
 
 PROGRAMS = {
-    "run": "trains one recipe and reports its true bound",
-    "compare": "trains several recipes with several seeds and compares their bounds",
-    "sweep": "trains recipes with several numbers of heads",
-    "translate": "translates text with a finished run",
-    "transcribe": "writes what is said in files of sound with a finished run",
-    "generate": "continues text with a finished language model",
-    "score": "BLEU and chrF of finished runs, or their log p, with paired tests",
-    "analyse": "reads what the heads of finished runs do",
-    "uncertainty": "tells what the uncertainty of finished runs is worth",
-    "report": "makes one page of finished runs, to be opened in a browser",
-    "prune": "removes heads of a finished run",
+    "run": "train a model/guide pair and report its ELBO",
+    "compare": "train several recipes with several seeds and compare their ELBOs",
+    "sweep": "train recipes with several numbers of heads",
+    "translate": "translate text with a finished run",
+    "transcribe": "transcribe or translate audio files with a finished speech run",
+    "generate": "generate text with a finished language model",
+    "score": "compute BLEU, chrF or log p of finished runs, with paired tests",
+    "analyse": "analyse the heads of finished runs",
+    "uncertainty": "evaluate the uncertainty and calibration of finished runs",
+    "report": "write an HTML page of finished runs",
+    "prune": "remove heads of a finished run",
 }
-"""What each does, in a line."""
+"""One line of help for each program."""
 
 
 def usage() -> str:
-    """What the command takes."""
+    """The help text of the command."""
     width = max(map(len, PROGRAMS))
     lines = (f"  {name:{width}}  {does}" for name, does in PROGRAMS.items())
     return "\n".join(["usage: latentheads PROGRAM [options]", "", *lines, "", HINT])
 
 
-HINT = "latentheads PROGRAM --help says what a program takes"
+HINT = "latentheads PROGRAM --help prints the options of a program"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help"):
         try:
             print(usage(), flush=True)
-        except BrokenPipeError:  # its reader has seen enough
+        except BrokenPipeError:  # the reader has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0 if words else 2
     name, *rest = words

@@ -30,7 +30,7 @@ from latentheads.experiments.cli.errors import (
     use_option_names,
 )
 from latentheads.experiments.cli.groups import OF_RUNS, Paragraphs, arrange_options
-from latentheads.experiments.cli.help import TITLE, fill_paragraphs, find_help, texts_of
+from latentheads.experiments.cli.help import TITLE, fill_paragraphs, select_help_page, texts_of
 from latentheads.experiments.cli.parser import add_loading_options
 from latentheads.options import OptionError, from_dict, inner_kind, options_of
 from latentheads.runs.latents import LATENTS
@@ -118,7 +118,7 @@ def read_program(
         word_options = split_words([word for word in words if word != "-h"])
         if "-h" in words:
             word_options["help"] = "true"
-        if (page := find_help(word_options, kind)) is not None:
+        if (page := select_help_page(word_options, kind)) is not None:
             whole = page.startswith(TITLE)
             head = f"usage: {prog} [options]\n\n{fill_paragraphs(description)}\n\n"
             print_result(prog, head + page if whole else page)
@@ -128,7 +128,7 @@ def read_program(
         line = read_command_line(rest, kind.replaced)
     except ValueError as reason:
         _fail(prog, reason)
-    _refuse_unknown(line, kind, prog)
+    _validate_names(line, kind, prog)
     own = {
         name: value for name, value in line.options.items() if name in options_of(cast(Any, kind))
     }
@@ -148,7 +148,7 @@ def read_run_settings(options: Mapping[str, Any], line: CommandLine, prog: str) 
     return _read(Settings, options, line, prog)
 
 
-def _refuse_unknown(line: CommandLine, kind: type[ProgramOptions], prog: str) -> None:
+def _validate_names(line: CommandLine, kind: type[ProgramOptions], prog: str) -> None:
     """Refuses a name that is like one of the program's, or that other programs have."""
     names = [*options_of(cast(Any, kind)), *options_of(Settings), *LATENTS, "recipe"]
     for name in line.options:

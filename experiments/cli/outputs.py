@@ -82,16 +82,16 @@ class _Output(io.FileIO):
     """
 
     def __init__(self, option: str, name: str) -> None:
-        self._trouble = f"--{option}: cannot write {name}"
+        self._error_prefix = f"--{option}: cannot write {name}"
         self._emptied = False
         try:
             super().__init__(name, "a")
         except OSError as reason:
-            raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
+            raise ValueError(f"{self._error_prefix}: {reason.strerror}") from reason
         for stream in STREAMS:
             if _is_stream(stream, self.fileno()):
                 self.close()
-                raise ValueError(f"{self._trouble}: it is {STREAMS[stream]} too")
+                raise ValueError(f"{self._error_prefix}: it is {STREAMS[stream]} too")
 
     def empty(self) -> None:
         """Removes its old content, once."""
@@ -108,7 +108,7 @@ class _Output(io.FileIO):
         except BrokenPipeError:
             raise
         except OSError as reason:
-            raise ValueError(f"{self._trouble}: {reason.strerror}") from reason
+            raise ValueError(f"{self._error_prefix}: {reason.strerror}") from reason
 
 
 def _is_stream(stream: str, descriptor: int) -> bool:

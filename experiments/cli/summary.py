@@ -33,7 +33,7 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
     """
     results_by_recipe = []
     for plan in plans:
-        results = plan.find_results()
+        results = plan.load_results()
         if results is None:
             raise UnfinishedError(f"{plan.folder} is not finished")
         if lacks := lacking(results.to_json()):
@@ -114,15 +114,15 @@ def write_tables(
     out: Path,
     note: str = "",
 ) -> str:
-    """Writes every run, and the summary twice; returns what is said of them.
+    """Writes every run, and the summary twice; returns the printed table.
 
     Args:
         runs: One row a run.
         rows: The summary.
-        table: Lays its rows out, each cell as it is told.
-        names: The first columns of that, which say whose a row is.
-        out: Where.
-        note: What is said below them.
+        table: Arranges the rows in cells with a cell formatter.
+        names: Number of first columns, which identify a row.
+        out: The output folder.
+        note: A note below the table.
     """
     import pandas as pd  # slow to import
 

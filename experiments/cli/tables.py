@@ -122,7 +122,7 @@ def _rows_behind(name: str, results: Results) -> list[Row]:
     if name == "gap" and len(results.gap_by_site) > 1:
         return [(f"    {site}", "", format_value(x)) for site, x in results.gap_by_site.items()]
     if name == "truth":
-        return _known_rows(results.parts)
+        return _true_log_prob_rows(results.parts)
     if name == "wer" and results.test.elbo is not None:  # else its part of the report has failed
         tokens, words = results.test.tokens or 0, results.test.words or 0
         nats = format_value(results.test.elbo * tokens / max(words, 1))
@@ -135,8 +135,8 @@ def _signature(name: str, results: Results) -> list[Row]:
     return [(f"  {row.signature}", "", "")] if row is not None and row.signature else []
 
 
-def _known_rows(parts: Mapping[str, Scores]) -> list[Row]:
-    """How many sentences the true log p is known of, where it is not all of them."""
+def _true_log_prob_rows(parts: Mapping[str, Scores]) -> list[Row]:
+    """The number of sentences with a true log p, unless all have one."""
     if not any(map(truth_coverage, parts.values())):
         return []
     counts = [(scores.truth_sentences, scores.sentences) for scores in parts.values()]
@@ -219,9 +219,9 @@ def _name_search(results: Results) -> str:
 
 
 def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
-    """KL of each chain, and of what else is drawn in it, with its layers in one cell.
+    """KL of the logits and other latents of each attention type, with its layers in one cell.
 
-    Nothing is said of a chain where the KL of a block is missing.
+    An attention type with a missing KL of a block is left out.
     """
     parts: dict[tuple[int, str], list[tuple[int, float | None]]] = defaultdict(list)
     names = {"logits": "", ALIGNED_POSITION: "", SELECTION: " gates" if gated else " selection"}

@@ -170,10 +170,10 @@ class HeadBlock(nn.Module, ABC):
                 f"{num_samples} samples: a batch must say how many samples it stacks"
             )
         choice = selector.choose(value, task, common, num_samples)
-        own_places = choice.index is None and choice.common
+        own_slots = choice.index is None and choice.common
         if (
             self.training
-            or not own_places
+            or not own_slots
             or value.requires_grad
             or not (skip_inactive and self.can_skip_inactive)
         ):

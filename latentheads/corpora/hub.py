@@ -31,19 +31,19 @@ SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 
 @dataclass(frozen=True)
 class HubCorpus:
-    """Where a corpus is and what its rows look like.
+    """Location and column layout of a corpus.
 
     Attributes:
         path: Repository on the hub, local folder, or loader such as ``json`` or ``parquet``.
-        config: Which of the repository's configurations.
+        config: Configuration of the repository.
         column: The column that holds a sentence for each language; "" where every language is
             a column of its own. Of running text, the column of its lines.
         streaming: Whether rows are read over the network as they are needed, not downloaded first.
         revision: Branch or commit of the repository.
-        files: Pattern of the files where the repository does not say it itself; may hold
+        files: Pattern of the data files if the repository does not define it; may contain
             ``{config}`` and ``{split}``.
-        several: Whether the target is a list of references, and the source one of sentences.
-        cased: Whether published scores mind case.
+        several: Whether the target is a list of references, and the source a list of sentences.
+        cased: Whether published scores are case-sensitive.
     """
 
     path: str
@@ -69,13 +69,13 @@ HUB: dict[str, HubCorpus] = {
     "cnn_dailymail": HubCorpus("abisee/cnn_dailymail", "3.0.0", column=""),
     "scitldr": replace(_converted("allenai/scitldr", "Abstract"), column="", several=True),
 }
-"""The parallel corpora known by name: German and English, and texts with their summaries."""
+"""The named parallel corpora: German and English, and texts with their summaries."""
 
 PROSE: dict[str, HubCorpus] = {
     "wikitext-2": HubCorpus("Salesforce/wikitext", "wikitext-2-v1", column="text"),
     "wikitext-103": HubCorpus("Salesforce/wikitext", "wikitext-103-v1", column="text"),
 }
-"""The running texts known by name."""
+"""The named running texts."""
 
 
 def load_pairs(
@@ -93,8 +93,8 @@ def load_pairs(
         part: One of ``train``, ``valid``, ``test``.
         source: Language translated from.
         target: Language translated into.
-        path: Another place, see `HubCorpus`; the known config, revision and files then no longer
-            apply.
+        path: Another path, see `HubCorpus`; config, revision and files of the table are then
+            ignored.
         config: Another configuration.
 
     Raises:
@@ -116,7 +116,7 @@ def load_lines(
     Args:
         name: One of `PROSE`; any other name where `path` is given, its lines in a column ``text``.
         part: One of ``train``, ``valid``, ``test``.
-        path: Another place, see `HubCorpus`; the known config then no longer applies.
+        path: Another path, see `HubCorpus`; the config of the table is then ignored.
         config: Another configuration.
 
     Raises:

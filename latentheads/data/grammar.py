@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["Grammar", "GrammarText"]
 
 MOST_SENTENCES = 1_000_000
-"""Most sentences that are sampled, in a minute or two."""
+"""Maximum number of sentences; sampling them takes a minute or two."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Sampled(Data):
-    """What all sentences of the grammar share.
+    """Options of all sentences that are sampled from the grammar.
 
     Attributes:
-        sentences: Training sentences, of each task where there are several.
-        held_out: Sentences of valid, and of test.
+        sentences: Number of training sentences, per task if there are several.
+        held_out: Number of sentences of valid, and of test.
     """
 
     sentences: int = 20_000
@@ -50,7 +50,7 @@ class _Sampled(Data):
 class Grammar(_Sampled):
     """Pairs sampled from a synchronous grammar whose exact log p(y | x) is known.
 
-    No held-out source sentence stands in training.
+    No held-out source sentence occurs in the training part.
 
     Attributes:
         language: Target language.
@@ -93,7 +93,7 @@ class Grammar(_Sampled):
 
 @dataclass(frozen=True, kw_only=True)
 class GrammarText(_Sampled):
-    """The grammar's English-like side alone, for a language model; log p(x) is known."""
+    """The grammar's English-like side alone, for a language model; its exact log p(x) is known."""
 
     @property
     def name(self) -> str:

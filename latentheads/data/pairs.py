@@ -254,10 +254,10 @@ class Pairs(_TextPairs):
 
     def _make(self, log: Log | None, keep: bool) -> Corpus:
         check_folder(self.folder)
-        self._refuse_other_kinds()
+        self._raise_if_other_data()
         return super()._make(log, keep)
 
-    def _refuse_other_kinds(self) -> None:
+    def _raise_if_other_data(self) -> None:
         """Says which class reads the running text or the speech that the folder holds."""
         suffixes = {
             path.name.removesuffix(".gz").rpartition(".")[2] for path in self.path.iterdir()

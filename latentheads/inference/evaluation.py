@@ -235,7 +235,7 @@ def evaluate(
             if true_log_probs is not None:
                 batch_truth = _get_true_log_probs(true_log_probs, indices)
                 tasks_with_truth.note(batch, ~batch_truth.isnan())
-                sums.add_known(sampled_terms, batch_truth)
+                sums.add_true_log_probs(sampled_terms, batch_truth)
     if not sums.figures["tokens"]:
         raise ValueError("batches have no token to predict: there is nothing to evaluate")
     if sampled_terms and sampled_terms[0].shared_kl:
@@ -375,7 +375,7 @@ class _Sums:
         for name in entropies[0]:
             self.figures.add(name, _mean(values[name] for values in entropies))
 
-    def add_known(self, sampled_terms: list[Terms], true_log_probs: Tensor) -> None:
+    def add_true_log_probs(self, sampled_terms: list[Terms], true_log_probs: Tensor) -> None:
         """Add the sentences whose true log p(y | x) is known."""
         is_known = ~true_log_probs.isnan()
         bounds = _mean(sample.elbo for sample in sampled_terms).cpu()
@@ -426,7 +426,7 @@ def _alignment_figures(sums: _Sums) -> dict[str, Any]:
     }
 
 
-def _truth_figures(sums: _Sums) -> dict[str, Any]:
+def _true_log_prob_metrics(sums: _Sums) -> dict[str, Any]:
     """The true log p(y | x) per token, and the bound on the same sentences."""
     truth_sums = sums.truth_sums
     if not (num_sentences := int(truth_sums["sentences"])):
@@ -479,6 +479,6 @@ def _report(sums: _Sums, how: dict[str, str], tail_shapes: Tensor, samples: int)
         kl_by_site=kl_by_site,
         how=how,
         sentences=int(figures["sentences"]),
-        **_truth_figures(sums),
+        **_true_log_prob_metrics(sums),
         **_alignment_figures(sums),
     )

@@ -31,7 +31,7 @@ from latentheads.passes import one_at_a_time
 __all__ = ["Head_ELBO", "scored"]
 
 KL = "kl"
-"""Where a site keeps the KL that was computed when it was drawn."""
+"""The key of a site for the KL that was computed when it was sampled."""
 
 
 class Head_ELBO(Trace_ELBO):
@@ -94,9 +94,9 @@ class Head_ELBO(Trace_ELBO):
         if is_validation_enabled():
             with FromPrior():
                 return super()._get_trace(model, guide, args, kwargs)
-        reader = poutine.unwrap(guide)
-        looks_back = isinstance(reader, ModelGuide) and reader.needs_trace
-        if self._sampled or looks_back or not isinstance(reader, GuideMessenger):
+        messenger = poutine.unwrap(guide)
+        needs_trace = isinstance(messenger, ModelGuide) and messenger.needs_trace
+        if self._sampled or needs_trace or not isinstance(messenger, GuideMessenger):
             return traces(model, guide, *args, **kwargs)
         with _EagerKL(self._kl):
             return traces(model, guide, *args, **kwargs)
@@ -116,7 +116,9 @@ class Head_ELBO(Trace_ELBO):
         latents = [
             name
             for name, site in guide_trace.nodes.items()
-            if site["type"] == "sample" and name not in weighed and not self.tied(model_trace, site)
+            if site["type"] == "sample"
+            and name not in in_likelihood
+            and not self.tied(model_trace, site)
         ]
         plain = self._sampled and not summed
         score = self._plain if plain else self._weighted
@@ -227,17 +229,17 @@ class Head_ELBO(Trace_ELBO):
 
 
 def _scale_values(values: Tensor, site: dict[str, Any]) -> Tensor:
-    """Values scaled as a site counts them; a value that particles share counts once for each."""
+    """Applies the scale and the mask of a site; a value shared by particles counts for each."""
     shape = torch.broadcast_shapes(values.shape, site["fn"].batch_shape)
     scaled: Tensor = scale_and_mask(values.expand(shape), site["scale"], site["mask"])
     return scaled
 
 
 class _EagerKL(Messenger):
-    """Computes the KL of a block's logits when they are drawn and lets go of its distributions.
+    """Computes the KL of a block's logits when they are sampled, and frees its distributions.
 
     Args:
-        kl: Computes it from the prior and the site of the posterior.
+        kl: Function of the prior and the site of the posterior.
     """
 
     def __init__(self, kl: Callable[[Any, dict[str, Any]], Tensor]) -> None:
@@ -245,19 +247,19 @@ class _EagerKL(Messenger):
         self.kl = kl
 
     def _pyro_post_sample(self, msg: Any) -> None:
-        told = msg.get(SAVED_INFER, msg["infer"])
-        prior = told.get("prior")
-        heads = isinstance(prior, HeadVariable) and isinstance(msg["fn"], HeadVariable)
-        if msg["is_observed"] or not heads:
+        infer = msg.get(SAVED_INFER, msg["infer"])
+        prior = infer.get("prior")
+        are_heads = isinstance(prior, HeadVariable) and isinstance(msg["fn"], HeadVariable)
+        if msg["is_observed"] or not are_heads:
             return
         prior = prior.expand(msg["fn"].batch_shape)
         if msg["fn"] is not prior:
             msg[KL] = self.kl(prior, msg)
-        msg["fn"] = told["prior"] = _Dropped(msg["name"])
+        msg["fn"] = infer["prior"] = _Dropped(msg["name"])
 
 
 class _Dropped:
-    """Stands in the place of a site's distributions; to read it is an error that says so."""
+    """Replaces the freed distributions of a site; attribute access raises an error."""
 
     batch_shape = torch.Size()
 
@@ -266,8 +268,8 @@ class _Dropped:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"site {self.site!r}: its distributions were let go once its KL was known; set "
-            "needs_trace = True in a guide that looks back at them"
+            f"site {self.site!r}: its distributions were freed once its KL was computed; set "
+            "needs_trace = True in a guide that uses them later"
         )
 
 

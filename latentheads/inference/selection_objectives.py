@@ -1,10 +1,11 @@
-r"""Gradients of a selection of heads without a relaxation: alternatives weighed against each other.
+r"""Gradients of a selection of heads without a relaxation: by comparing alternatives.
 
 The objective of a batch is, for every sentence s, that of a selection z, :math:`f_s(z)`, less the
-KL of the selection, which is exact and needs no draw. Given the network's other noise the tasks
-choose apart, and so each sentence knows the probability :math:`q_s(z)` of its own tasks' choices.
+KL of the selection, which is exact and needs no sample. Given the network's other noise the
+selections of tasks are independent, so a sentence has the probability :math:`q_s(z)` of the
+selections of its own tasks.
 
-Measuring each draw against the mean of the others is due to Mnih and Rezende 2016,
+The leave-one-out baseline is due to Mnih and Rezende 2016,
 https://arxiv.org/abs/1602.06725, and Kool, van Hoof and Welling 2019,
 https://openreview.net/forum?id=r1lgTGL5DE.
 """
@@ -33,14 +34,14 @@ from latentheads.names import SELECTION, SENTENCES
 __all__ = ["MOST", "Alternatives", "Enumerated_ELBO", "ScoreFunction_ELBO"]
 
 MOST = 64
-"""Choices of all blocks together that are gone through at every update."""
+"""Most joint choices of all blocks that are enumerated at each step."""
 
 
 class Alternatives(Head_ELBO):
     """An objective that runs the network once for each of several selections; abstract.
 
-    All passes of a batch share their other noise, dropout and heads: what tells them apart is the
-    selection. The weights get the gradient of the mean over selections.
+    All passes of a batch share their other noise, dropout and heads: only the selection
+    differs. The weights get the gradient of the mean over selections.
 
     Args:
         **options: Those of :class:`~latentheads.inference.objective.Head_ELBO`, without free bits,
@@ -52,21 +53,23 @@ class Alternatives(Head_ELBO):
         if self.free_bits:
             raise ValueError("free_bits needs select_gradient straight-through")
 
-    def check(self, laws: Sequence[Selection]) -> None:
-        """Refuses laws whose choices cannot be weighed by their probability.
+    def check(self, distributions: Sequence[Selection]) -> None:
+        """Raises an error for distributions whose choices have no probability mass.
 
         Raises:
-            ValueError: It names what learns them.
+            ValueError: A distribution is not enumerable, such as that of gates.
         """
-        if not all(isinstance(law, EnumerableSelection) for law in laws):
+        if not all(isinstance(distribution, EnumerableSelection) for distribution in distributions):
             raise ValueError(
                 "gates are learned by select_gradient straight-through, "
                 "in Pyro's SVI by Head_ELBO(analytic=True)"
             )
 
     @abstractmethod
-    def _alternatives(self, laws: Mapping[str, EnumerableSelection]) -> list[dict[str, Tensor]]:
-        """Selections to compare: what each site draws."""
+    def _alternatives(
+        self, distributions: Mapping[str, EnumerableSelection]
+    ) -> list[dict[str, Tensor]]:
+        """Selections to compare: a value for each site."""
 
     @abstractmethod
     def _mean(
@@ -89,20 +92,25 @@ class Alternatives(Head_ELBO):
         return torch.stack(particles).sum() / self.num_particles
 
     def _particle(self, model: Any, guide: Any, batch: Batch) -> Tensor:
-        """The objective of one draw of all other noise."""
-        drawn = [m for m in model.selecting_blocks if m.block.key in guide.selections]  # else given
-        laws = {m.block.site(SELECTION): guide.selections[m.block.key]() for m in drawn}
-        self.check(list(laws.values()))
+        """The objective for one sample of all other noise."""
+        sampled_blocks = [
+            block for block in model.selecting_blocks if block.block.key in guide.selections
+        ]  # others are fixed
+        distributions = {
+            block.block.site(SELECTION): guide.selections[block.block.key]()
+            for block in sampled_blocks
+        }
+        self.check(list(distributions.values()))
         kl = torch.zeros((), device=batch.target.device)
-        for module, law in zip(drawn, laws.values(), strict=True):
-            prior = module.selector.prior(module.block.attention_type, law.logits)
-            kl = kl + cast(Tensor, closed_form(law, prior)).sum()
-        alternatives = self._alternatives(laws)
+        for module, distribution in zip(sampled_blocks, distributions.values(), strict=True):
+            prior = module.selector.prior(module.block.attention_type, distribution.logits)
+            kl = kl + cast(Tensor, closed_form(distribution, prior)).sum()
+        alternatives = self._alternatives(distributions)
         with _same_noise(batch.target.device) as again:
             objective = torch.stack(
                 [self._sentences(model, guide, batch, chosen) for chosen in again(alternatives)]
             )
-        log_q = torch.stack([_log_q(laws, chosen, batch) for chosen in alternatives])
+        log_q = torch.stack([_log_q(distributions, chosen, batch) for chosen in alternatives])
         return self.kl_weight * kl - self._mean(objective, log_q)
 
     def _sentences(
@@ -110,7 +118,7 @@ class Alternatives(Head_ELBO):
     ) -> Float[Tensor, " sentence"]:
         """Scaled log-likelihood of every sentence less the weighted KL of all but the selection.
 
-        Of what all sentences share besides, each sentence of the batch pays an equal part.
+        KL terms of other latents shared by all sentences are divided equally among the sentences.
         """
         with SharedSamples(chosen):
             model_trace, guide_trace = self._get_trace(model, guide, (batch,), {})
@@ -129,7 +137,7 @@ class Alternatives(Head_ELBO):
 def _log_q(
     distributions: Mapping[str, EnumerableSelection], chosen: Mapping[str, Tensor], batch: Batch
 ) -> Float[Tensor, " sentence"]:
-    """Log-probability of what the tasks of every sentence chose."""
+    """Log-probability of the selection of each sentence's tasks."""
     log_q = torch.zeros((), device=batch.target.device)
     for site, distribution in distributions.items():
         task = batch.task_of(site)
@@ -140,7 +148,7 @@ def _log_q(
 
 @contextmanager
 def _same_noise(device: torch.device) -> Iterator[Any]:
-    """Lets every item of a list be worked on with the same noise."""
+    """Yields an iterator that restores the random state before each item."""
     cuda = device.type == "cuda"
     states = torch.get_rng_state(), torch.cuda.get_rng_state(device) if cuda else None
 
@@ -155,28 +163,32 @@ def _same_noise(device: torch.device) -> Iterator[Any]:
 
 
 class Enumerated_ELBO(Alternatives):
-    r"""The exact mean over all selections, where they are few.
+    r"""The exact mean over all selections, by enumeration.
 
     .. math:: \sum_s \sum_z q_s(z) f_s(z) - \mathrm{KL}.
     """
 
-    def check(self, laws: Sequence[Selection]) -> None:
-        """Refuses more choices than are gone through, too.
+    def check(self, distributions: Sequence[Selection]) -> None:
+        """Raises an error if there are too many choices to enumerate.
 
         Raises:
-            ValueError: It says how many there are, or names what learns them.
+            ValueError: There are more than ``MOST``, or a distribution is not enumerable.
         """
-        super().check(laws)
-        number = math.prod(cast(EnumerableSelection, law).num_choices for law in laws)
+        super().check(distributions)
+        number = math.prod(
+            cast(EnumerableSelection, distribution).num_choices for distribution in distributions
+        )
         if number > MOST:
             raise ValueError(
                 f"select_gradient enumerate goes through all choices of all blocks together: at "
                 f"most {MOST}, not {number}; score takes any number"
             )
 
-    def _alternatives(self, laws: Mapping[str, EnumerableSelection]) -> list[dict[str, Tensor]]:
-        supports = (law.enumerate_support() for law in laws.values())
-        return [dict(zip(laws, choice, strict=True)) for choice in product(*supports)]
+    def _alternatives(
+        self, distributions: Mapping[str, EnumerableSelection]
+    ) -> list[dict[str, Tensor]]:
+        supports = (distribution.enumerate_support() for distribution in distributions.values())
+        return [dict(zip(distributions, choice, strict=True)) for choice in product(*supports)]
 
     def _mean(
         self,
@@ -187,7 +199,7 @@ class Enumerated_ELBO(Alternatives):
 
 
 class ScoreFunction_ELBO(Alternatives):
-    r"""The score-function estimator over K draws, each measured against the mean of the others.
+    r"""The score-function estimator with K samples and a leave-one-out baseline.
 
     .. math:: \frac1K \sum_k \sum_s f_s(z_k) + \log q_s(z_k)
               \Bigl[f_s(z_k) - \tfrac1{K-1}\sum_{j \ne k} f_s(z_j)\Bigr] - \mathrm{KL},
@@ -205,9 +217,14 @@ class ScoreFunction_ELBO(Alternatives):
             raise ValueError(f"draws must be at least 2, got {draws}")
         self.draws = draws
 
-    def _alternatives(self, laws: Mapping[str, EnumerableSelection]) -> list[dict[str, Tensor]]:
+    def _alternatives(
+        self, distributions: Mapping[str, EnumerableSelection]
+    ) -> list[dict[str, Tensor]]:
         with torch.no_grad():
-            return [{site: law.sample() for site, law in laws.items()} for _ in range(self.draws)]
+            return [
+                {site: distribution.sample() for site, distribution in distributions.items()}
+                for _ in range(self.draws)
+            ]
 
     def _mean(
         self,

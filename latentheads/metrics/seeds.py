@@ -90,13 +90,13 @@ def tabulate(runs: Iterable[tuple[str, Results]]) -> pd.DataFrame:
 
 
 def _row(recipe: str, results: Results) -> dict[str, Any]:
-    chains = results.head_divergence_by_chain.items()
+    by_type = results.head_divergence_by_chain.items()
     return {
         "recipe": recipe,
         "seed": results.seed,
         **_compared(results.test),
         "head_divergence": results.head_divergence,
-        **{f"head_divergence {chain}": value for chain, value in chains},
+        **{f"head_divergence {attention_type}": value for attention_type, value in by_type},
         **_perplexities(results.perplexity),
         **_of_tasks(results),
         "parameters": results.parameters,

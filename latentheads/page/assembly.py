@@ -18,7 +18,7 @@ from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds
 from latentheads.page.calibration import gather_calibration
 from latentheads.page.curves import gather_curves
-from latentheads.page.facts import find_revision, gather_facts, list_scores
+from latentheads.page.facts import gather_facts, get_revision, list_scores
 from latentheads.page.grid import gather_grid, gather_pairs, list_blocks, measure_distances
 from latentheads.page.maps import (
     HeadMaps,
@@ -169,8 +169,8 @@ def _open_runs(runs: Sequence[Named]) -> list[Run]:
     first_runs: dict[Data, Run] = {}
     for run in opened:
         first = first_runs.setdefault(run.settings.data, run)
-        if first is not run and run.given is None and not run.settings.in_memory:
-            run.given = _share_corpus(first, run)
+        if first is not run and run.user_corpus is None and not run.settings.in_memory:
+            run.user_corpus = _share_corpus(first, run)
     return opened
 
 
@@ -226,7 +226,7 @@ def _fit_page(contents: Sequence[_RunContent], requested: int, draws: int) -> st
     samples, count = min(MAX_SAMPLES, draws), requested
     while True:
         runs = [content.to_json(count, samples) for content in contents]
-        header = {"made": find_revision(), "scores": list_scores(), "asked": requested}
+        header = {"made": get_revision(), "scores": list_scores(), "asked": requested}
         page = fill_page({**header, "kept": samples, "runs": runs})
         if len(page.encode()) <= MAX_BYTES or (samples, count) == (0, 1):
             return page

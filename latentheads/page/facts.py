@@ -15,7 +15,7 @@ from latentheads.runs.folder import TEXTS
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 
-__all__ = ["find_revision", "gather_facts", "list_scores"]
+__all__ = ["gather_facts", "get_revision", "list_scores"]
 
 
 SHOWN = tuple(name for name in SCORES if name in {*COMPARED, "truth", "truth_gap", "pareto_k"})
@@ -23,7 +23,7 @@ SHOWN = tuple(name for name in SCORES if name in {*COMPARED, "truth", "truth_gap
 
 
 def list_scores() -> dict[str, dict[str, Any]]:
-    """What is known of each score, in the order of their columns."""
+    """Title, kind, unit and meaning of each score, in the order of the columns."""
     return {
         name: {
             "title": info.heading,
@@ -37,11 +37,11 @@ def list_scores() -> dict[str, dict[str, Any]]:
 
 
 def gather_facts(run: Run, name: str) -> dict[str, Any]:
-    """Everything that says what a run is, and its figures.
+    """The facts of a run: its options and its metrics.
 
     Args:
         run: The run.
-        name: What it is called on the page.
+        name: Its name on the page.
     """
     settings, results = run.settings, run.results
     options, plain = settings.to_options(), Settings().to_options()
@@ -54,10 +54,10 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "condition_on": run.guide.condition_on if run.guide.is_target_conditioned else None,
         "writes": "transcript" if settings.data.is_recognition else "translation",
         "corpus": results.corpus if results else settings.data.name,
-        "text": _find_text(run),
+        "text": _read_text_digest(run),
         "seed": settings.seed,
-        "updates": _tell_updates(run),
-        "other": _tell_other(run),
+        "updates": _describe_steps(run),
+        "other": _describe_reported_step(run),
         "parameters": results.parameters if results else None,
         "versions": dict(results.versions) if results else {},
         "finished": results is not None,
@@ -70,8 +70,8 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
     }
 
 
-def _find_text(run: Run) -> str | None:
-    """A digest of the text that a run was reported on; None where its folder does not say it."""
+def _read_text_digest(run: Run) -> str | None:
+    """The digest of the test text of a run; None if its folder has none."""
     try:
         digest = read_json(run.path / TEXTS)["test"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -79,14 +79,14 @@ def _find_text(run: Run) -> str | None:
     return digest if isinstance(digest, str) else None
 
 
-def _tell_updates(run: Run) -> str:
+def _describe_steps(run: Run) -> str:
     """How long a run was trained, and which of its weights these are."""
     trained = run.results.steps if run.results else 0
     weights = f"weights of step {run.step:,}"
     return f"{trained:,} trained; {weights}" if trained else weights
 
 
-def _tell_other(run: Run) -> str | None:
+def _describe_reported_step(run: Run) -> str | None:
     """The step of the reported weights, where heads and sentences are read with others."""
     reported = run.results.reported_step if run.results else 0
     if reported in (0, run.step):
@@ -95,7 +95,7 @@ def _tell_other(run: Run) -> str | None:
 
 
 def _gather_figures(run: Run) -> dict[str, dict[str, Any]]:
-    """The numbers of each part; those that are not known are left out."""
+    """The scores of each part that have a value."""
     if run.results is None:
         return {}
     parts = {"test": run.results.test, "validation": run.results.valid}
@@ -107,10 +107,10 @@ def _gather_figures(run: Run) -> dict[str, dict[str, Any]]:
 
 
 @cache
-def find_revision() -> str:
+def get_revision() -> str:
     """The version of this library, and the commit of its checkout where it is one.
 
-    It is asked for once: a checkout may move on, but not what this process has loaded of it.
+    Cached: the checkout may change later, but not the modules that this process has loaded.
     """
     root = Path(latentheads.__file__).parents[1]
     try:

@@ -158,8 +158,8 @@ class PretrainedBlock(HeadBlock):
                 attention_mask = attention_mask[..., : scores.shape[-1]]
             if attention_mask.dtype != torch.bool:
                 # a finite bias of unmasked pairs belongs to the scores
-                readable = _readable(attention_mask)
-                scores = scores + full_precision(attention_mask).masked_fill(~readable, 0.0)
+                unmasked = _readable(attention_mask)
+                scores = scores + full_precision(attention_mask).masked_fill(~unmasked, 0.0)
         mask = self._get_mask(attention_mask, scores)
         logits = self._sample_logits(scores, mask)
         if self.hooks:

@@ -109,11 +109,11 @@ def _link_batch(trained: TrainedModel, batch: Batch) -> list[Links]:
     return links
 
 
-def _name_spaces(places: Sequence[int | None]) -> list[int | None]:
+def _name_spaces(word_ids: Sequence[int | None]) -> list[int | None]:
     """The word of every token; a space belongs to the word after it."""
     next_word: int | None = None
     words = []
-    for word in reversed(places):
+    for word in reversed(word_ids):
         next_word = next_word if word is None else word
         words.append(next_word)
     return words[::-1]

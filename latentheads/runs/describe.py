@@ -110,8 +110,8 @@ def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus:
             "selection; make it from Settings"
         )
     for kind, mine, its in (("model", model, again), ("guide", guide, other)):
-        _refuse_difference(kind, "shape", _read_shapes(kind, mine), _read_shapes(kind, its))
-        _refuse_difference(kind, "class", _read_classes(kind, mine), _read_classes(kind, its))
+        _raise_on_difference(kind, "shape", _read_shapes(kind, mine), _read_shapes(kind, its))
+        _raise_on_difference(kind, "class", _read_classes(kind, mine), _read_classes(kind, its))
 
 
 def _make_again(settings: Settings, corpus: Corpus) -> tuple[Decoder, ModelGuide]:
@@ -128,7 +128,7 @@ def _make_again(settings: Settings, corpus: Corpus) -> tuple[Decoder, ModelGuide
         return make()
 
 
-def _refuse_difference(
+def _raise_on_difference(
     kind: str, aspect: str, mine: Mapping[str, Any], its: Mapping[str, Any]
 ) -> None:
     """Refuses what differs from what the settings make, and names the first part that does."""

@@ -326,13 +326,13 @@ def join_pair(prior: PriorSpec, guide: GuideSpec) -> ModelGuidePair:
     prior_class, guide_class = prior.find(), guide.find()
     prior_options, guide_options = dict(prior.options), dict(guide.options)
     if prior_class is OfGuide:
-        prior_class = _find_tied_prior(guide_class)
+        prior_class = _get_tied_prior(guide_class)
         prior_options = _keep_shared(guide_class, guide_options, prior_class)
         guide_class, guide_options = GUIDES["tied"], {}
     return ModelGuidePair(prior_class, prior_options, guide_class, guide_options)
 
 
-def _find_tied_prior(guide: type[ModelGuide]) -> type[Prior]:
+def _get_tied_prior(guide: type[ModelGuide]) -> type[Prior]:
     if guide.tied_prior is None:
         raise ValueError(
             f"logits.prior tied: guide {name_of(guide, GUIDES)!r} names no prior of its own form; "

@@ -169,7 +169,7 @@ class Reporter:
         return evaluate(self.model, self.guide, parts, samples, seed, part.true_log_probs)
 
     def selection(self) -> dict[str, Any]:
-        """Which heads every task speaks with, and the share that two tasks have in common."""
+        """The active heads of every task, and the overlap of each pair of tasks."""
         selector, mixture = self.model.selector, self.settings.data.mixture
         chosen, probabilities = chosen_heads(self.guide), selection_probabilities(self.guide)
         selection_by_type: dict[str, Any] = {}
@@ -236,10 +236,12 @@ class Reporter:
             heads = divergence(self.model, islice(shown, blocks))
         title = f"{self._title}: plug-in heads, validation"
         self._paint("divergence", draw_divergence, heads, title)
-        chains = {
-            chain: value for chain in ATTENTION_TYPES if (value := heads.average(chain)) is not None
+        by_type = {
+            attention_type: value
+            for attention_type in ATTENTION_TYPES
+            if (value := heads.average(attention_type)) is not None
         }
-        return {"head_divergence": heads.average(), "head_divergence_by_chain": chains}
+        return {"head_divergence": heads.average(), "head_divergence_by_chain": by_type}
 
     def _draw(self, results: dict[str, Any]) -> dict[str, Any]:
         """Draws the plots; adds nothing to the results."""

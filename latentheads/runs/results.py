@@ -60,7 +60,7 @@ class Results:
         parameters: Of model and guide.
         tokens_per_second: Target tokens trained on, a second.
         head_divergence: Mean Jensen-Shannon divergence between the heads of a block.
-        head_divergence_by_chain: The same of each chain.
+        head_divergence_by_chain: The same for each attention type.
         valid: Scores of validation.
         test: Scores of test.
         tasks: Those of each task.
@@ -70,7 +70,7 @@ class Results:
         kl_by_site: KL of every site on test.
         gap_by_site: What every block of alignments lacks of the exact posterior there.
         kl_how: How it was computed.
-        selection: Which heads every task speaks with.
+        selection: The active heads of every task.
         gates: What has become of the gates.
         versions: Of torch, and the device.
         missing: What the report lacks, and why.

@@ -53,7 +53,7 @@ class Run:
         step: The training step of the weights.
         heads: The remaining heads of every block of a pruned run, by their indices in the unpruned
             network; otherwise None.
-        given: A corpus supplied by the user.
+        user_corpus: A corpus supplied by the user.
         averaged: Number of checkpoints whose average the weights are; 0: a single checkpoint.
     """
 
@@ -65,7 +65,7 @@ class Run:
     guide: ModelGuide
     step: int
     heads: dict[str, list[int]] | None = None
-    given: Corpus | None = field(default=None, repr=False)
+    user_corpus: Corpus | None = field(default=None, repr=False)
     averaged: int = 0
 
     def __repr__(self) -> str:
@@ -88,8 +88,8 @@ class Run:
         Raises:
             ValueError: It was user-supplied, or its text has changed since.
         """
-        if self.given is not None:
-            return self.given
+        if self.user_corpus is not None:
+            return self.user_corpus
         if self.settings.in_memory:
             raise ValueError(f"{self.path} was trained on a corpus in memory: give corpus")
         try:

@@ -1,7 +1,7 @@
-"""Training from end to end: a model and its guide on a corpus, in a folder to go on from.
+"""Training from end to end: a model and its guide on a corpus, in a run folder.
 
-With the same seed the weights and every figure are the same, whether or not training was stopped,
-killed and taken up again in between, and whatever is drawn outside it.
+With the same seed all weights and metrics are the same, whether or not training was stopped, killed
+and resumed in between, and whatever is sampled outside it.
 """
 
 from __future__ import annotations
@@ -59,19 +59,18 @@ __all__ = ["Trainer", "name_trusted"]
 
 
 class Trainer:
-    """Trains a model and its guide, writes checkpoints, and reports the true bound.
+    """Trains a model and its guide, writes checkpoints, and reports the ELBO.
 
-    Where the folder already holds the same run it is gone on with; where it holds another one it is
-    refused.
+    A folder with the same run is resumed; a folder with another run raises an error.
 
     Args:
         model: A translation or language model.
         guide: Its guide.
-        corpus: What it is trained and reported on.
+        corpus: The corpus for training, validation and test.
         out: The run folder; ``runs/RECIPE-seedSEED`` when not given.
         seed: Of data order and noise. The weights are the model's own: for another seed of those
             too say ``torch.manual_seed(seed)`` before it is made.
-        samples: Draws of each sentence in the report, K of IWAE.
+        samples: Samples per sentence in the report, K of IWAE.
         decoding: How the test part is translated.
         device: cpu, cuda, or auto: cuda where there is one.
         overwrite: Start anew in a used folder.
@@ -125,8 +124,8 @@ class Trainer:
             samples=samples,
         )
         check_rebuilt(settings, model, guide, corpus)
-        self._place(settings, out, device, overwrite, tensorboard, None, quiet)
-        self._take(settings, model, guide, corpus, None, None if isinstance(loss, str) else loss)
+        self._set_up_folder(settings, out, device, overwrite, tensorboard, None, quiet)
+        self._set_up(settings, model, guide, corpus, None, None if isinstance(loss, str) else loss)
 
     @classmethod
     def of(
@@ -171,7 +170,7 @@ class Trainer:
             settings = replace(settings, data=describe_data(corpus))
         elif settings.in_memory:
             raise ValueError("data in-memory is a corpus that no options make: give corpus")
-        self._place(settings, out, device, overwrite, tensorboard, trusted, quiet)
+        self._set_up_folder(settings, out, device, overwrite, tensorboard, trusted, quiet)
         initial_run = (
             None if self.folder.resumable else load_initial_run(settings, self.folder.trusted)
         )
@@ -179,10 +178,10 @@ class Trainer:
         with fixed_noise(settings.seed, self.device):
             model = make_model(settings, training_corpus.target, training_corpus.source)
             guide = settings.pair.make_guide(model)
-        self._take(settings, model, guide, training_corpus, initial_run, loss)
+        self._set_up(settings, model, guide, training_corpus, initial_run, loss)
         return self
 
-    def _place(
+    def _set_up_folder(
         self,
         settings: Settings,
         out: str | Path | None,
@@ -192,7 +191,7 @@ class Trainer:
         trusted: str | None,
         quiet: bool,
     ) -> None:
-        """Finds out where to run and where to write."""
+        """Sets device, folder and accelerator."""
         if out == "":
             raise ValueError("out must name a folder, got ''")
         path = settings.out if out is None else Path(out)
@@ -203,7 +202,7 @@ class Trainer:
             self.device = self.accelerator.device
         self.tensorboard, self.quiet = tensorboard, quiet
 
-    def _take(
+    def _set_up(
         self,
         settings: Settings,
         model: Decoder,
@@ -212,7 +211,7 @@ class Trainer:
         initial_run: Run | None,
         loss: ELBO | None,
     ) -> None:
-        """Takes what is trained, and goes on where the folder holds the same run."""
+        """Sets up model, guide and corpus, and resumes if the folder holds the same run."""
         self.settings, self.corpus, self.loss = settings, corpus, loss
         self.model, self.guide = model.to(self.device), guide.to(self.device)
         resumes = self.folder.resumable
@@ -221,9 +220,9 @@ class Trainer:
         apply_pruning(Path(settings.start) if settings.start else path, self.heads, model, guide)
         freeze_parameters(settings, model, guide)
         self.display: ProgressDisplay | None = None
-        self._begun = False
+        self._started = False
         self.digest = digest_corpus(corpus)
-        self.checkpoint_manager = self._make_keeper(settings, self.folder)
+        self.checkpoint_manager = self._make_checkpoint_manager(settings, self.folder)
         self._start = ""
         if initial_run:
             initialise_from(initial_run, settings, corpus, model, guide)
@@ -235,8 +234,8 @@ class Trainer:
         self.results = self.folder.results
         self._probe()
 
-    def _make_keeper(self, settings: Settings, folder: Folder) -> CheckpointManager:
-        """Makes what trains, and what keeps it in the folder."""
+    def _make_checkpoint_manager(self, settings: Settings, folder: Folder) -> CheckpointManager:
+        """Makes the engine and the checkpoint manager."""
         train = self.corpus.train
         plan, seed = settings.train, settings.seed
         fixed = settings.train_only == "guide"
@@ -250,7 +249,7 @@ class Trainer:
         return CheckpointManager(folder, engine, self.digest, names)
 
     def _check_texts(self, folder: Folder) -> None:
-        """Refuses a folder whose run was watched, or is reported on, with other text."""
+        """Raises an error if the held-out text of the run in the folder has changed."""
         held_out = [
             name for name in changed_parts(folder.path / TEXTS, self.corpus) if name != "train"
         ]
@@ -261,14 +260,14 @@ class Trainer:
             )
 
     def _make_controllers(self, settings: Settings) -> list[Controller]:
-        """What latents change while they train, such as an L0 penalty."""
+        """The controllers of latents during training, such as that of the L0 penalty."""
         steps, tokens = settings.train.steps, self.corpus.train.tokens
         own = (self.model, self.guide, steps, tokens)
         controllers = (latent.make_controller(*own) for latent in settings.latents)
         return [controller for controller in controllers if controller is not None]
 
     def _probe(self) -> None:
-        """Refuses a guide without a bound of two sentences, or a loss that cannot train it."""
+        """Checks guide and loss on a batch of two sentences."""
         part = self.corpus.valid
         two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
         check_bound_exists(self.model, self.guide, two, self.settings.seed)
@@ -276,12 +275,12 @@ class Trainer:
 
     @property
     def engine(self) -> Engine:
-        """What trains."""
+        """The training loop."""
         return self.checkpoint_manager.engine
 
     @property
     def main(self) -> bool:
-        """Whether this process is the one that writes and speaks."""
+        """Whether this is the process that writes files and prints."""
         return self.engine.rank == 0
 
     @property
@@ -291,11 +290,11 @@ class Trainer:
 
     @property
     def averaged(self) -> int:
-        """How many checkpoints those are the average of; 0: they are of one."""
+        """Number of averaged checkpoints; 0: no averaging."""
         return self.checkpoint_manager.averaged
 
     def headline(self) -> str:
-        """Says in one line what is about to run."""
+        """One line that describes the run."""
         settings, counts = self.settings, self.parameters()
         start = f"; starts with {self._start}" if self._start else ""
         start += "; nothing to train: reported on as it is" if self.engine.is_fixed else ""
@@ -342,7 +341,7 @@ class Trainer:
         if steps is not None and steps != self.settings.train.steps:
             train = replace(self.settings.train, steps=steps)
             self._go_back(replace(self.settings, train=train))
-        elif self.results is None and self._begun:  # it was broken off, perhaps within an update
+        elif self.results is None and self._started:  # it was broken off, perhaps within an update
             self._go_back(self.settings)
         if self.results is not None:
             self._say_finished()
@@ -365,7 +364,7 @@ class Trainer:
 
     def _say_finished(self) -> None:
         """Says that these are the figures of a run that was finished before."""
-        if self.main and not self._begun:
+        if self.main and not self._started:
             print_message(
                 f"{self.folder.path} is finished; overwrite=True trains it anew", sys.stdout
             )
@@ -377,7 +376,7 @@ class Trainer:
             ValueError: There is nothing to go on from; then all is as it was before.
         """
         before = self.folder
-        overwrite = before.overwrite and not self._begun
+        overwrite = before.overwrite and not self._started
         folder = Folder(before.path, settings.to_yaml(), overwrite, before.trusted)
         if self.engine.step and not folder.resumable:
             raise ValueError(
@@ -385,7 +384,7 @@ class Trainer:
                 f"update {self.engine.step:,}: begin with a new model and Trainer"
             )
         before.release()
-        checkpoint_manager = self._make_keeper(settings, folder)
+        checkpoint_manager = self._make_checkpoint_manager(settings, folder)
         if folder.resumable:
             self._check_texts(folder)
             checkpoint_manager.check()
@@ -397,26 +396,26 @@ class Trainer:
         self.results = folder.results
 
     def train(self, quiet: bool = False) -> None:
-        """Trains; what stays are the weights to report on."""
+        """Trains; afterwards the model has the weights for the report."""
         if self.main:
             self.checkpoint_manager.begin()
-        self._begun = True
-        if self.engine.step == 0:  # what was made by hand, from no seed, cannot be made again
+        self._started = True
+        if self.engine.step == 0:  # user-made weights cannot be made again from a seed
             self.checkpoint_manager.save_state()
         if self.accelerator is not None and self.tensorboard:
             self.accelerator.init_trackers(TENSORBOARD)
-        steps, silent = self.settings.train.steps, quiet or not self.main
+        steps, is_quiet = self.settings.train.steps, quiet or not self.main
         for controller in self.controllers:
-            controller.quiet = silent
-        if not silent:
+            controller.quiet = is_quiet
+        if not is_quiet:
             note_long_warmup(self.settings.train)
-        with ProgressDisplay(steps, self.engine.step, silent) as self.display:
+        with ProgressDisplay(steps, self.engine.step, is_quiet) as self.display:
             self.engine.run(self._watch, self._checkpoint, self._tick)
         if self.main:
             self.checkpoint_manager.select_reported()
 
     def release(self) -> None:
-        """Ends what the processes share; the first one goes on alone."""
+        """Ends distributed training; the first process continues alone."""
         if self.accelerator is not None:
             self.accelerator.end_training()
 
@@ -427,12 +426,12 @@ class Trainer:
             self.display.advance(step)
 
     def _watch(self, progress: Progress) -> bool:
-        """Evaluates on validation and keeps what is worth keeping; True: stop here."""
+        """Evaluates on validation and saves improved weights; returns whether to stop."""
         metric, seed = self.settings.train.metric, self.settings.seed
         result = validate(self.model, self.guide, self.corpus.valid, progress, metric, seed)
         self.folder.append(finite(result.record))
         if self.display is not None:
-            self.display.tell(result.line)
+            self.display.log_evaluation(result.line)
         if self.accelerator is not None:
             scores = result.report.scores()
             valid_scores = {f"valid/{k}": v for k, v in scores.items() if isinstance(v, float)}
@@ -468,7 +467,7 @@ class Trainer:
         return gates.facts(self.model, self.guide, self.corpus.train.tokens)
 
     def _facts(self) -> Results:
-        """What is known of the run without a report."""
+        """The results of the run without a report."""
         settings = self.settings
         speeds = [record["tokens_per_second"] for record in self.folder.metrics()]
         speeds = [speed for speed in speeds if speed is not None]
@@ -491,7 +490,7 @@ class Trainer:
 
 
 def name_trusted(settings: Settings, trusted: str | None) -> str:
-    """The classes that the reader has named, those of the run among them."""
+    """The trusted user-defined classes, including those of the run."""
     pair = settings.pair
     used = [
         import_path(component_class) for component_class in (pair.prior_class, pair.guide_class)

@@ -53,7 +53,7 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
         FloatingPointError: A tensor is not finite; an older file is still whole.
     """
     packed = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    if (non_finite := _find_not_finite(packed)) is not None:
+    if (non_finite := _first_non_finite(packed)) is not None:
         raise FloatingPointError(f"{path} is not written: {non_finite} is not finite")
     facts_json = json.dumps(facts)
     header = {"format": FORMAT, "facts": facts_json, "checksum": _checksum(packed, facts_json)}
@@ -61,10 +61,10 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
         try:
             save_file(packed, partial, header)
         except SafetensorError as reason:
-            raise OSError(_heart(reason)) from reason
+            raise OSError(_extract_os_error(reason)) from reason
 
 
-def _heart(reason: Exception) -> str:
+def _extract_os_error(reason: Exception) -> str:
     match = re.search(r"I/O error: (.*?)(?: \(os error|$)", str(reason))
     return match[1] if match else str(reason)
 
@@ -78,7 +78,7 @@ def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
     return f"{checksum:08x}"
 
 
-def _find_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+def _first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of the first tensor with a number that is not finite."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and tensor.numel():
@@ -123,7 +123,7 @@ def _check_header(
             raise ValueError(f"{path} cannot be used: {name!r} is {tensor.dtype}")
     if header.get("checksum") != _checksum(tensors, facts_json):
         raise ValueError(f"{path} is no whole checkpoint: it has changed since it was written")
-    if (non_finite := _find_not_finite(tensors)) is not None:
+    if (non_finite := _first_non_finite(tensors)) is not None:
         raise ValueError(f"{path} cannot be used: {non_finite!r} is not finite")
     try:
         facts = parse_json(facts_json)
@@ -199,7 +199,7 @@ def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> 
         if tensors[name].shape != tensor.shape:
             shapes = f"{list(tensors[name].shape)}, not {list(tensor.shape)}"
             raise ValueError(f"{path} belongs to another model: {name} has shape {shapes}")
-        if not _holds(tensor.dtype, tensors[name].dtype):
+        if not _is_lossless_cast(tensor.dtype, tensors[name].dtype):
             kinds = f"{tensors[name].dtype}, not {tensor.dtype}"
             raise ValueError(f"{path} belongs to another model: {name} is {kinds}")
     with torch.no_grad():
@@ -221,7 +221,7 @@ def widen(tensors: Mapping[str, Tensor], **modules: nn.Module) -> None:
             module.double()
 
 
-def _holds(kind: torch.dtype, stored: torch.dtype) -> bool:
+def _is_lossless_cast(kind: torch.dtype, stored: torch.dtype) -> bool:
     """Whether numbers of one kind stay what they are in another: the same, or finer floats."""
     floats = kind.is_floating_point and stored.is_floating_point
     return kind == stored or (floats and torch.promote_types(kind, stored) == kind)

@@ -1,4 +1,4 @@
-"""Guides compared: the same model, the same text, a row of figures each."""
+"""Compares several guides of one model on the same corpus."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """The figures of each guide, by its name.
+    """The results of each guide, by its name.
 
     Attributes:
-        reports: The bound and its terms on the test part.
-        seconds: Of training.
-        guides: The guides, as they are behind it.
-        one_model: Whether all are of one model: then their ELBOs say which is the tightest.
+        reports: The ELBO and its terms on the test part.
+        seconds: Training time.
+        guides: The trained guides.
+        one_model: Whether all guides share one model: then the highest ELBO is the tightest.
     """
 
     reports: dict[str, Report]
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row a guide, in nats a target token; figures that no row has are left out."""
+        """One row per guide, in nats per target token; empty columns are dropped."""
         import pandas as pd  # takes long to load
 
         rows = {}
@@ -64,7 +64,7 @@ class Comparison:
 
     @property
     def note(self) -> str:
-        """What the rows may be compared by."""
+        """How the rows may be compared."""
         if self.one_model:
             return "nats a target token; all rows bound one model"
         return (
@@ -91,27 +91,28 @@ def compare(
     loss: str | ELBO = "Head_ELBO",
     **training: Any,
 ) -> Comparison:
-    """Trains several guides of a model, and reports on each.
+    """Trains several guides of a model, and evaluates each on the test part.
 
     Args:
         model: The model.
-        guides: Its guides, by name or in a row; a guide without parameters is not trained.
-        corpus: Trained on its training part, the best weights by validation, reported on test.
-        train: The guides alone, one after the other, while the model stays as it is (guide); a
-            copy of the model with each (all); or nothing.
-        samples: Draws of each sentence in the report, K of IWAE.
-        seed: Of order and noise, the same for all.
+        guides: Its guides, by name or as a list; a guide without parameters is not trained.
+        corpus: The corpus: training part, validation part for the best weights, and test part.
+        train: ``guide`` trains each guide while the model is frozen; ``all`` trains each guide with
+            its own copy of the model; ``none`` trains nothing.
+        samples: Samples per sentence in the evaluation, K of IWAE.
+        seed: Seed of data order and noise, the same for all guides.
         quiet: Show no progress.
         loss: As for :func:`latentheads.fit`.
         **training: Options of :func:`latentheads.fit`, such as ``steps``.
 
     Raises:
-        ValueError: There are no guides, or one is of another model, or an option is none.
+        ValueError: There are no guides, or a guide belongs to another model, or an option is
+            unknown.
 
     Example:
         >>> guides = {"prior": Tied(model), "mean-field": MeanField(model)}
-        >>> found = lh.compare(model, guides, corpus, steps=2, samples=2)
-        >>> list(found.table.index)
+        >>> comparison = lh.compare(model, guides, corpus, steps=2, samples=2)
+        >>> list(comparison.table.index)
         ['prior', 'mean-field']
     """
     check_corpus(corpus)
@@ -119,32 +120,34 @@ def compare(
     check_least({"samples": samples}, samples=1)
     check_seed(seed)
     read_options(training | {"loss": name_loss(loss)}, cuts=True)
-    changed = [*training, *(["loss"] if loss != "Head_ELBO" else [])]
-    if changed and train == "none":
-        raise ValueError(f"{min(changed)} acts on nothing here: train is none")
-    named = _name_guides(guides, model)
+    set_options = [*training, *(["loss"] if loss != "Head_ELBO" else [])]
+    if set_options and train == "none":
+        raise ValueError(f"{min(set_options)} acts on nothing here: train is none")
+    guides_by_name = _name_guides(guides, model)
     reports: dict[str, Report] = {}
     seconds: dict[str, float] = {}
     trained: dict[str, ModelGuide] = {}
-    for name, original in named.items():
+    for name, original in guides_by_name.items():
         pair = model, original
-        own, guide = deepcopy(pair) if train == "all" else pair
+        trained_model, guide = deepcopy(pair) if train == "all" else pair
         start = time.perf_counter()
-        with _frozen(own, train != "all"):
-            parameters = (*own.parameters(), *guide.parameters())
+        with _frozen(trained_model, train != "all"):
+            parameters = (*trained_model.parameters(), *guide.parameters())
             if train != "none" and any(parameter.requires_grad for parameter in parameters):
                 options = {"seed": seed, "quiet": quiet, "loss": loss, **training}
-                fit(own, guide, corpus.train, corpus.valid, **options)
+                fit(trained_model, guide, corpus.train, corpus.valid, **options)
         seconds[name] = time.perf_counter() - start
-        reports[name] = evaluate(own, guide, corpus.test, samples, seed, corpus.test.true_log_probs)
+        reports[name] = evaluate(
+            trained_model, guide, corpus.test, samples, seed, corpus.test.true_log_probs
+        )
         trained[name] = guide
     return Comparison(reports, seconds, trained, train != "all")
 
 
 def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
-    """The guides by name; in a row each has that of its class, and a number where it has twins."""
+    """The guides by name; those of a list are named by class, and numbered if the class repeats."""
     if isinstance(guides, Mapping):
-        named = dict(guides)
+        guides_by_name = dict(guides)
     elif not isinstance(guides, Sequence):
         raise ValueError(f"guides must be a list or a mapping, got {type(guides).__name__}")
     else:
@@ -155,23 +158,23 @@ def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
             else f"{class_name} {class_names[: index + 1].count(class_name)}"
             for index, class_name in enumerate(class_names)
         ]
-        named = dict(zip(names, guides, strict=True))
-    if not named:
+        guides_by_name = dict(zip(names, guides, strict=True))
+    if not guides_by_name:
         raise ValueError("guides has none: there is nothing to compare")
-    for name, guide in named.items():
+    for name, guide in guides_by_name.items():
         if not isinstance(guide, ModelGuide) or guide.model is not model:
             raise ValueError(f"guide {name!r} is none of this model")
-    return named
+    return guides_by_name
 
 
 @contextmanager
 def _frozen(model: nn.Module, freeze: bool) -> Iterator[None]:
-    """Keeps the parameters of a model as they are, and lets them go again behind."""
-    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in moving if freeze else ():
+    """Freezes the parameters of a model within the context."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trainable if freeze else ():
         parameter.requires_grad_(False)
     try:
         yield
     finally:
-        for parameter in moving:
+        for parameter in trainable:
             parameter.requires_grad_(True)

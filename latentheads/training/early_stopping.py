@@ -1,4 +1,4 @@
-"""A look at a training: the bound on validation, as a record and as a line, and the best so far."""
+"""Validation during training: the ELBO, the best result so far, and early stopping."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["Best", "ValidationResult", "check_bound_exists", "validate"]
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """An evaluation on validation after a stretch of training.
+    """The result of one validation during training.
 
     Attributes:
-        progress: How far training has come.
-        report: The bound, dropout off.
-        value: The metric that says which weights are best.
-        selection: The posterior probability of every candidate to speak, by block.
+        progress: The training progress at that step.
+        report: The ELBO and its terms, without dropout.
+        value: The metric by which the best weights are selected.
+        selection: The posterior probability that each candidate head is active, by block.
     """
 
     progress: Progress
@@ -41,36 +41,36 @@ class ValidationResult:
 
     @property
     def record(self) -> dict[str, Any]:
-        """All of it by names, ready for JSON."""
+        """All values by name, ready for JSON."""
         figures = {"valid": dict(self.report.scores()), "kl_by_site": self.report.kl_by_site}
         selection = {"selection": self.selection} if self.selection else {}
         return {**asdict(self.progress), **figures, **selection}
 
     @property
     def line(self) -> str:
-        """The bound and its two terms, and the speed."""
+        """One line: the ELBO, its two terms, and tokens per second."""
         report, speed = self.report, self.progress.tokens_per_second
-        fast = "" if math.isnan(speed) else f", {speed:,.0f} tokens/s"
+        throughput = "" if math.isnan(speed) else f", {speed:,.0f} tokens/s"
         return (
             f"bound {report.elbo:.4f} = log-likelihood {report.log_likelihood:.4f} "
-            f"- KL {report.kl:.4f} nats/token{fast}"
+            f"- KL {report.kl:.4f} nats/token{throughput}"
         )
 
 
 @dataclass
 class Best:
-    """The best look so far, and how long ago it was.
+    """The best validation result so far.
 
     Attributes:
-        value: Its metric; minus infinity before the first look.
-        stale: Looks since.
+        value: Its metric; minus infinity before the first validation.
+        stale: Number of validations since then.
     """
 
     value: float = -math.inf
     stale: int = 0
 
     def is_improved_by(self, result: ValidationResult, model: HeadModel) -> bool:
-        """Counts a look; True: its weights are to be kept in the place of the best ones.
+        """Counts a validation; returns whether its weights replace the best ones.
 
         Args:
             found: The look.
@@ -80,18 +80,19 @@ class Best:
         better = found.value > self.value or model.l0_penalty is not None
         if better:
             self.value, self.stale = result.value, 0
-        return better
+        return is_better
 
     def should_stop(self, patience: int) -> bool:
-        """Whether so many looks, where there is a limit, have found nothing better."""
+        """Whether the last ``patience`` validations brought no improvement; 0: never."""
         return 0 < patience <= self.stale
 
 
 def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: int) -> None:
-    """Computes the bound of one batch: a guide that has none is refused before training.
+    """Computes the ELBO of one batch, so that an invalid guide fails before training.
 
     Raises:
-        ValueError: It has none, or makes parameters in a pass, which no optimiser would move.
+        ValueError: The guide has no bound, or creates parameters in a forward pass, which no
+            optimizer would update.
     """
     modules = nn.ModuleList([model, guide])
     before, stray = set(map(id, modules.parameters())), StrayParameters(modules)
@@ -115,15 +116,15 @@ def validate(
     metric: str,
     seed: int,
 ) -> ValidationResult:
-    """Evaluates model and guide, one draw of the latents a sentence.
+    """Evaluates model and guide with one sample of the latents per sentence.
 
     Args:
         model: The model.
         guide: Its guide.
-        valid: What they are evaluated on.
-        progress: How far training has come.
-        metric: The figure that says which weights are best: elbo or plug-in.
-        seed: Of the noise, the same at every look.
+        valid: The validation part, or its batches.
+        progress: The training progress.
+        metric: The metric by which the best weights are selected: elbo or plug-in.
+        seed: Seed of the noise, the same for every validation.
 
     Raises:
         FloatingPointError: The metric is not finite.

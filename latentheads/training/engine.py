@@ -1,4 +1,4 @@
-"""The engine: steps of stochastic variational inference that can be taken up again at any step."""
+"""The training loop: stochastic variational inference that can be resumed at any step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from latentheads.training.loss_modules import (
     validate_loss,
 )
 from latentheads.training.losses import BY_OPTIONS, make_named_loss
-from latentheads.training.non_finite import find_non_finite, find_non_finite_states
+from latentheads.training.non_finite import describe_non_finite, describe_non_finite_gradient
 from latentheads.training.optimizers import make_optimizers
 from latentheads.training.options import Training
 from latentheads.training.state import check_facts, check_moments, check_noise
@@ -43,20 +43,19 @@ from latentheads.training.state import check_facts, check_moments, check_noise
 __all__ = ["Engine", "Progress"]
 
 GUARD_EVERY = 20
-"""Updates between two looks at whether the objective is finite, where a look stops the device."""
+"""Steps between checks for a finite objective on a GPU, since a check synchronises the device."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Figures of a stretch of training.
+    """Training metrics since the last report.
 
     Attributes:
-        step: Updates done.
-        epoch: The epoch they have come to, counted from 0.
-        objective: Training objective since the last report in nats a token: smoothed, weighted
-            and with dropout, so not a bound.
-        tokens_per_second: Target tokens trained on, a second; neither evaluation nor the writing
-            of checkpoints is counted.
+        step: Number of optimiser steps.
+        epoch: The current epoch, counted from 0.
+        objective: Training objective since the last report in nats per token, with label
+            smoothing, KL weight and dropout, so it is no bound.
+        tokens_per_second: Target tokens per second, without evaluation and checkpoints.
         kl_weight: The factor of the KL at this step.
     """
 
@@ -71,19 +70,19 @@ class Engine:
     """Trains model and guide together.
 
     With the same seed the weights after a step are the same whether or not training was stopped,
-    killed and resumed in between, and whatever is drawn outside :meth:`run`: on a CPU in float32
+    killed and resumed in between, and whatever is sampled outside :meth:`run`: on a CPU in float32
     bit for bit.
 
     Args:
         model: The model.
         guide: Its guide.
-        source: What is learned from: a part of a corpus, or the updates themselves.
-        training: How to train.
-        seed: Of the data order and of the noise.
+        source: The training data: a part of a corpus, or a loader of steps.
+        training: The training options.
+        seed: Seed of the data order and of the noise.
         accelerator: An ``accelerate.Accelerator``, for several processes; None for one.
-        may_be_fixed: Take a pair without a parameter to train, such as a tied guide of a model that
-            stays as it is: :meth:`run` then reports once.
-        loss: What ``training.loss`` names; made from the name where it is not given.
+        may_be_fixed: Accept a pair without trainable parameters, such as a tied guide of a frozen
+            model: :meth:`run` then reports once.
+        loss: The loss that ``training.loss`` names; made from the name by default.
 
     Raises:
         ValueError: There is nothing to train, or an option does not go with the model.
@@ -106,7 +105,7 @@ class Engine:
         self.accelerator = accelerator
         self.device = model.device
         self.elbo = make_loss(training) if loss is None else loss
-        check_together(training, model, self.elbo)
+        check_compatible(training, model, self.elbo)
         self.is_fixed = not any(
             p.requires_grad for part in (model, guide) for p in part.parameters()
         )
@@ -116,17 +115,17 @@ class Engine:
             )
         self.processes = 1 if accelerator is None else accelerator.num_processes
         self.rank = 0 if accelerator is None else accelerator.process_index
-        self.stream = self._make_loader(source)
+        self.loader = self._make_loader(source)
         self.objective = make_loss_module(self.elbo, model, guide)
         self.selections = guide.selection_families
         if isinstance(self.elbo, Alternatives):
             self.elbo.check([family() for family in self.selections])
         if training.noise_warmup_steps:
-            check_warmth(self.objective)
+            check_noise_warmup(self.objective)
         self.optimizers = make_optimizers(self.objective, training)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0
-        self.place = LoaderState()
+        self.loader_state = LoaderState()
         self.stopped = False
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._tokens = 0
@@ -134,7 +133,7 @@ class Engine:
         self.noise = NoiseStream(self.device, self._noise_seed(seed))
 
     def _noise_seed(self, seed: int) -> int:
-        """Another one for every process of every seed."""
+        """A different seed for every process of every seed."""
         return (int(seed) * self.processes + self.rank) % 2**63
 
     def _make_loader(self, source: Part | StepLoader) -> StepLoader:
@@ -156,13 +155,13 @@ class Engine:
         checkpoint: Callable[[], None] | None = None,
         tick: Callable[[int], None] | None = None,
     ) -> None:
-        """Trains up to the last step, or until a report asks to stop, with noise of its own.
+        """Trains up to the last step, or until a report returns True, with its own noise stream.
 
         Args:
-            report: Called with the progress every ``report_every`` updates and at the end, by the
-                first process alone; it may evaluate. True stops training.
-            checkpoint: Called by every process where :meth:`state` should be saved.
-            tick: Called with the number of updates done, after each.
+            report: Called with the progress every ``report_every`` steps and at the end, by the first
+                process only; it may evaluate. True stops training.
+            checkpoint: Called by every process when :meth:`state` should be saved.
+            tick: Called after each step with the number of steps.
 
         Raises:
             ValueError: Gradients are switched off.
@@ -178,10 +177,10 @@ class Engine:
         module = self.objective
         if self.accelerator is not None and self.processes > 1:
             module = self.accelerator.prepare_model(self.objective)
-        # what an earlier backward pass left behind would move even what is frozen
+        # gradients of an earlier backward pass would update even frozen parameters
         self.optimizers.zero_grad()
         started = time.perf_counter()
-        stream = closing(self.stream.prefetch(self.place))
+        stream = closing(self.loader.prefetch(self.loader_state))
         with stream as updates, passes(), isolated_param_store(), self.noise.active():
             while self.running:
                 self.model.train()
@@ -209,7 +208,7 @@ class Engine:
         checkpoint: Callable[[], None] | None,
         tick: Callable[[int], None] | None,
     ) -> None:
-        """Reports on a pair that nothing is trained of, as if training had ended."""
+        """Reports on a pair without trainable parameters, as if training had ended."""
         if not self.running:
             return
         before, self.step = self.step, self.training.steps
@@ -225,18 +224,18 @@ class Engine:
 
     @property
     def running(self) -> bool:
-        """Whether training is not at its end."""
+        """Whether training has not ended."""
         return self.step < self.training.steps and not self.stopped
 
-    def _update(self, module: nn.Module, update: Step) -> None:
-        """One update of the weights; the noise has its full scale again behind it, or an error."""
+    def _update(self, module: nn.Module, step_batches: Step) -> None:
+        """One optimiser step; afterwards, also after an error, the noise has its full scale."""
         self._set_noise_factor(self.training.noise_factor(self.step))
         try:
-            self._learn(module, update)
+            self._optimizer_step(module, step_batches)
         finally:
             self._set_noise_factor(1.0)
 
-    def _learn(self, module: nn.Module, step_batches: Step) -> None:
+    def _optimizer_step(self, module: nn.Module, step_batches: Step) -> None:
         step, training = self.step, self.training
         if training.loss in BY_OPTIONS:
             cast(Head_ELBO, self.elbo).kl_weight = training.kl_weight(step)
@@ -268,18 +267,18 @@ class Engine:
         self._loss += loss
         self._tokens += step_batches.tokens
         self.step += 1
-        self.place = step_batches.next_state
+        self.loader_state = step_batches.next_state
 
     def check_loss(self, batch: Batch) -> None:
-        """Refuses a pair that its loss cannot train, before anything is written or trained.
+        """Raises an error if the loss cannot train the pair, before anything is written or trained.
 
-        Of ``Head_ELBO`` the first step says that.
+        ``Head_ELBO`` is checked in the first step instead.
 
         Args:
-            batch: What model and guide are run on.
+            batch: A batch for model and guide.
 
         Raises:
-            ValueError: It names the loss and the reason.
+            ValueError: The loss cannot train them; the message names it and the reason.
         """
         if not (self.is_fixed or isinstance(self.elbo, Head_ELBO)):
             self._set_temperature()
@@ -287,7 +286,7 @@ class Engine:
                 self._validate(batch.to(self.device))
 
     def _validate(self, batch: Batch) -> None:
-        """Lets Pyro check every site in a pass that changes nothing, random numbers included."""
+        """Runs Pyro's validation of every site in a pass that leaves the random state unchanged."""
         devices = [self.device] if self.device.type == "cuda" else []
         with (
             torch.random.fork_rng(devices),
@@ -297,7 +296,7 @@ class Engine:
             validate_loss(self.objective, batch)
 
     def _set_temperature(self) -> None:
-        """Sets the relaxation of a selection of heads; Pyro's losses need none for a gradient."""
+        """Sets the temperature of relaxed head selections; Pyro's losses use no relaxation."""
         relaxes = isinstance(self.elbo, Head_ELBO)
         for family in self.selections:
             family.temperature = self.training.temperature_at(self.step) if relaxes else None
@@ -313,45 +312,46 @@ class Engine:
         dtype = kind[self.training.precision]
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 
-    def _guard(self, loss: Tensor, update: Step) -> None:
-        """Stops before the weights are spoilt; on a GPU at most ``GUARD_EVERY`` updates later.
+    def _guard(self, loss: Tensor, step_batches: Step) -> None:
+        """Raises an error before weights become non-finite; on a GPU at most ``GUARD_EVERY`` steps
+        later.
 
-        There, too, nothing that is not finite is reported or saved.
+        Nothing non-finite is reported or saved there, either.
         """
         if self.device.type == "cpu":
-            self._check(loss, [batch for batch, _ in update.micro_batches])
+            self._check(loss, [batch for batch, _ in step_batches.micro_batches])
         elif self.step % GUARD_EVERY == 0:
             self._check(self._loss, [])
 
     def _clip(self) -> None:
-        """Shortens a gradient that is too long; on a CPU one that is not finite moves no weight."""
-        clip, looks = self.training.clip, self.device.type == "cpu"
-        if not (clip or looks):
+        """Clips the gradient norm; on a CPU raises an error for a non-finite gradient."""
+        clip, on_cpu = self.training.clip, self.device.type == "cpu"
+        if not (clip or on_cpu):
             return
         self.scaler.unscale_(cast(Any, self.optimizers))
         parameters = list(self.objective.parameters())
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        broken = looks and not math.isfinite(float(norm))
-        if broken and (where := find_non_finite_states(self.model, self.guide)):
+        non_finite = on_cpu and not math.isfinite(float(norm))
+        if non_finite and (where := describe_non_finite_gradient(self.model, self.guide)):
             raise FloatingPointError(f"step {self.step + 1}: {where}")
         if clip:
             nn.utils.clip_grads_with_norm_(parameters, clip, norm)
 
     def _check(self, loss: Tensor, batches: list[Batch]) -> None:
-        """Refuses a loss that is not finite: of the batches of this update, or of those before."""
+        """Raises an error if the loss of this step, or since the last report, is not finite."""
         if not math.isfinite(float(loss)):
-            where = find_non_finite(self.model, self.guide, batches)
+            where = describe_non_finite(self.model, self.guide, batches)
             raise FloatingPointError(f"step {self.step + bool(batches)}: {where}")
 
     def _progress(self) -> Progress:
-        """Reads the sums since the last report and begins new ones."""
+        """Returns the metrics since the last report and resets their sums."""
         objective, speed = -float(self._summed()) / self._tokens, self._tokens / self._seconds
         self._loss, self._tokens, self._seconds = torch.zeros_like(self._loss), 0, 0.0
         kl_weight = getattr(self.elbo, "kl_weight", 1.0)
-        return Progress(self.step, self.place.epoch, objective, speed, kl_weight)
+        return Progress(self.step, self.loader_state.epoch, objective, speed, kl_weight)
 
     def _agreed(self, report: Callable[[Progress], bool | None], progress: Progress) -> bool:
-        """The first process reports; all stop if it says so."""
+        """Reports in the first process; returns in all processes whether to stop."""
         stop = torch.zeros((), device=self.device)
         if self.rank == 0:
             stop += bool(report(progress))
@@ -360,9 +360,9 @@ class Engine:
         return bool(stop)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything that training goes on from: tensors, and facts for JSON.
+        """Everything that is needed to resume training: tensors, and facts for JSON.
 
-        With several processes all of them must ask.
+        With several processes all of them must call it.
         """
         tensors = weights(model=self.model, guide=self.guide)
         for name, values in self._moments():
@@ -371,7 +371,7 @@ class Engine:
         tensors |= self._noise()
         facts = {
             "step": self.step,
-            "place": asdict(self.place),
+            "place": asdict(self.loader_state),
             "stopped": self.stopped,
             "tokens": self._tokens,
             "seconds": self._seconds,
@@ -393,7 +393,7 @@ class Engine:
                     yield name, {k: v for k, v in state.items() if isinstance(v, Tensor)}
 
     def _noise(self) -> dict[str, Tensor]:
-        """The state of every process's random numbers, one row a process."""
+        """The state of every process's random numbers, one row per process."""
         states = {f"noise.{kind}": state for kind, state in self.noise.states.items()}
         if self.processes > 1:
             gather = self.accelerator.gather
@@ -401,14 +401,14 @@ class Engine:
         return {name: state[None] for name, state in states.items()}
 
     def check(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Refuses a state that this training is never in.
+        """Raises an error for a state that does not fit this training.
 
         Args:
-            tensors: As :meth:`state` gives them.
-            facts: The same.
+            tensors: The tensors that :meth:`state` returns.
+            facts: The facts that it returns.
 
         Raises:
-            ValueError: It names the first thing that is wrong.
+            ValueError: The state is invalid; the message names the first error.
         """
         check_facts(facts, self.training.steps)
         if facts["scaler"].keys() != self.scaler.state_dict().keys():
@@ -416,17 +416,15 @@ class Engine:
         check_moments(tensors, dict(self.objective.named_parameters()), self.optimizers)
         if "loss" not in tensors or "noise.cpu" not in tensors:
             raise ValueError("it lacks the loss, or the noise of a process")
-        for device in {"cpu", self.device.type}:  # that of another device is let be
+        for device in {"cpu", self.device.type}:  # noise of another device is ignored
             if (noise := tensors.get(f"noise.{device}")) is not None:
                 check_noise(noise, facts["processes"], device)
 
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Goes back to a state that :meth:`check` accepts.
+        """Restores a state that :meth:`check` accepts.
 
-        Model and guide must have been restored before.
-
-        With another number of processes or on another device the noise cannot go on as it was; it
-        is seeded anew.
+        Model and guide must have been restored before. With another number of processes or on
+        another device the noise is seeded anew.
         """
         names = {parameter: name for name, parameter in self.objective.named_parameters()}
         for optimizer in self.optimizers:
@@ -437,7 +435,7 @@ class Engine:
                 if kept:
                     state["state"][index] = kept
             optimizer.load_state_dict(state)
-        self.step, self.place = facts["step"], LoaderState(**facts["place"])
+        self.step, self.loader_state = facts["step"], LoaderState(**facts["place"])
         self.stopped = facts["stopped"]
         self._loss = tensors["loss"].to(self.device) * (self.rank == 0)
         self._tokens, self._seconds = facts["tokens"], facts["seconds"]
@@ -453,11 +451,11 @@ class Engine:
         self.noise.set({kind: tensors[f"noise.{kind}"][self.rank] for kind in kinds})
 
 
-def check_together(training: Training, model: HeadModel, loss: ELBO) -> None:
-    """Refuses options of a training that this model, its loss or its device cannot have.
+def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
+    """Raises an error if training options are incompatible with the model, the loss or the device.
 
     Raises:
-        ValueError: It names the option.
+        ValueError: An option is incompatible; the message names it.
     """
     parameters = list(model.parameters())
     if training.precision == "fp16" and parameters[0].device.type == "cpu":
@@ -472,7 +470,7 @@ def check_together(training: Training, model: HeadModel, loss: ELBO) -> None:
             f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
             "which alignments are not: use straight-through"
         )
-    weighing = {
+    is_weighted = {
         "kl_warmup_steps": training.kl_warmup_steps > 0,
         "max_kl_weight": training.max_kl_weight != 1,
     }
@@ -492,13 +490,13 @@ def check_together(training: Training, model: HeadModel, loss: ELBO) -> None:
         raise ValueError(f"loss {training.loss} needs latent alignments")
 
 
-def check_sizes(update: Step) -> None:
-    """Refuses batches that do not know the size of their corpus, in which shared KL counts once.
+def check_sizes(step_batches: Step) -> None:
+    """Raises an error for batches without ``corpus_size``, which scales the KL of shared latents.
 
     Raises:
-        ValueError: A batch does not say how large its corpus is.
+        ValueError: A batch has no ``corpus_size``.
     """
-    if not all(batch.corpus_size for batch, _ in update.micro_batches):
+    if not all(batch.corpus_size for batch, _ in step_batches.micro_batches):
         raise ValueError(
             "batches of a function must say corpus_size, the sentences of their corpus, where "
             "gates or selections are drawn: model.batch(..., corpus_size=N)"
@@ -506,10 +504,10 @@ def check_sizes(update: Step) -> None:
 
 
 def make_loss(training: Training) -> ELBO:
-    """Makes the loss that the options of training name.
+    """Makes the loss that the training options name.
 
     Raises:
-        ValueError: It is of a class of the reader's own.
+        ValueError: It is a user-defined class.
     """
     if training.loss not in BY_OPTIONS:
         return make_named_loss(training.loss)
@@ -526,11 +524,11 @@ def make_loss(training: Training) -> ELBO:
     )
 
 
-def check_warmth(module: nn.Module) -> None:
-    """Refuses families whose noise would not grow together with that of the others.
+def check_noise_warmup(module: nn.Module) -> None:
+    """Raises an error for families whose noise scale cannot be warmed up.
 
     Raises:
-        ValueError: It names the family.
+        ValueError: A family has no ``HeadScale``; the message names it.
     """
     for family in module.modules():
         noisy = isinstance(family, Family) and not isinstance(family, Point)

@@ -119,7 +119,7 @@ def fit(
     custom_loss = None if isinstance(loss, str) else loss
     loader = _make_loader(batches, options, seed)
     engine = Engine(model, guide, loader, options, seed, loss=custom_loss)
-    fitting = _Fitting(engine, _find_valid(batches, valid), seed, tick)
+    fitting = _Fitting(engine, _select_valid(batches, valid), seed, tick)
     fitting.check_bound_exists()
     if not quiet:
         note_long_warmup(options)
@@ -163,7 +163,7 @@ def _make_loader(batches: Any, options: Training, seed: int) -> StepLoader:
     return BatchLoader(batches, seed, options.accumulate)
 
 
-def _find_valid(batches: Any, valid: Any) -> Part | Sequence[Batch]:
+def _select_valid(batches: Any, valid: Any) -> Part | Sequence[Batch]:
     """The batches that are evaluated, as something that can be iterated many times."""
     valid_batches = batches if valid is None else valid
     if isinstance(valid_batches, Part):
@@ -230,7 +230,7 @@ class _Fitting:
         )
         self.history.append(result.record)
         if self.display is not None:
-            self.display.tell(result.line)
+            self.display.log_evaluation(result.line)
         if self.best.is_improved_by(result, engine.model):
             self.step, self.report = progress.step, result.report
             self.kept = self._copy_moving()

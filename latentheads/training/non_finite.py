@@ -1,4 +1,4 @@
-"""Finds the parameter or the site at fault where an objective or a gradient is not finite."""
+"""Names the parameter or the site that makes an objective or a gradient non-finite."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from latentheads.guide import ModelGuide
 from latentheads.inference.bound import closed_form, traces
 from latentheads.model import HeadModel
 
-__all__ = ["find_non_finite", "find_non_finite_states"]
+__all__ = ["describe_non_finite", "describe_non_finite_gradient"]
 
 
-def find_non_finite(model: HeadModel, guide: ModelGuide, batches: Sequence[Batch]) -> str:
-    """Says where an objective stops being finite: the first parameter or site that is not.
+def describe_non_finite(model: HeadModel, guide: ModelGuide, batches: Sequence[Batch]) -> str:
+    """Returns the first parameter or site that is not finite, as text for an error.
 
     Args:
         model: The model.
         guide: Its guide.
-        batches: Those of the update; heads are drawn anew; none: parameters alone are looked at.
+        batches: The batches of the step, whose heads are sampled again; empty: only parameters are
+            checked.
     """
     for kind, module in (("model", model), ("guide", guide)):
         for name, parameter in module.named_parameters():
             if not parameter.isfinite().all():
                 return f"the {kind}'s parameter {name} is not finite"
     for batch in batches:
-        here = batch.to(model.device)
+        device_batch = batch.to(model.device)
         with torch.no_grad(), pyro.validation_enabled(False):
-            model_trace, guide_trace = traces(model, guide, here)
+            model_trace, guide_trace = traces(model, guide, device_batch)
             for name, site in model_trace.nodes.items():
                 if site["type"] != "sample" or site["infer"].get("_do_not_trace"):
                     continue
-                fault = _find_non_finite_of(
+                fault = _describe_non_finite_site(
                     site["fn"], guide_trace.nodes.get(name, site)["fn"], site
                 )
                 if fault:
@@ -46,8 +47,8 @@ def find_non_finite(model: HeadModel, guide: ModelGuide, batches: Sequence[Batch
     return f"the objective is not finite{again}"
 
 
-def find_non_finite_states(model: HeadModel, guide: ModelGuide) -> str:
-    """Says whose gradient is not finite, the first of them; nothing where all are, if long."""
+def describe_non_finite_gradient(model: HeadModel, guide: ModelGuide) -> str:
+    """Returns the first parameter whose gradient is not finite, as text; empty if there is none."""
     for kind, module in (("model", model), ("guide", guide)):
         for name, parameter in module.named_parameters():
             if parameter.grad is not None and not parameter.grad.isfinite().all():
@@ -55,28 +56,28 @@ def find_non_finite_states(model: HeadModel, guide: ModelGuide) -> str:
     return ""
 
 
-def _find_non_finite_of(prior: Any, posterior: Any, site: dict[str, Any]) -> str:
-    """The fault of a site; empty where it has none."""
+def _describe_non_finite_site(prior: Any, posterior: Any, site: dict[str, Any]) -> str:
+    """What is not finite at a site; empty if everything is."""
     value = site["value"]
-    laws = {"its": prior}
+    distributions = {"its": prior}
     if posterior is not prior:
-        laws = {"the prior's": prior, "the posterior's": posterior}
-    for whose, law in laws.items():
-        scale = _read_scale(law)
+        distributions = {"the prior's": prior, "the posterior's": posterior}
+    for owner, distribution in distributions.items():
+        scale = _get_scale(distribution)
         if scale is not None and not (scale > 0).all():
-            return f"{whose} scale is not positive"
+            return f"{owner} scale is not positive"
     if not (site["is_observed"] or value.isfinite().all()):
         return "a drawn value is not finite"
-    for whose, law in laws.items():
-        if not law.log_prob(value).isfinite().all():
-            return f"{whose} log-density is not finite"
+    for owner, distribution in distributions.items():
+        if not distribution.log_prob(value).isfinite().all():
+            return f"{owner} log-density is not finite"
     kl = None if posterior is prior else closed_form(posterior, prior)
     return "" if kl is None or kl.isfinite().all() else "its KL is not finite"
 
 
-def _read_scale(law: Any) -> Tensor | None:
-    """The standard deviations of a law, where it has any."""
-    if isinstance(law, CholeskyHeads):
-        return law.factor.diagonal()
-    scale = getattr(getattr(law, "base_dist", law), "scale", None)
+def _get_scale(distribution: Any) -> Tensor | None:
+    """The standard deviations of a distribution, if it has any."""
+    if isinstance(distribution, CholeskyHeads):
+        return distribution.factor.diagonal()
+    scale = getattr(getattr(distribution, "base_dist", distribution), "scale", None)
     return None if scale is None else torch.as_tensor(scale)

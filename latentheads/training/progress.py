@@ -65,13 +65,13 @@ class ProgressDisplay:
         self.total, self.done, self.begun = total, done, done
         self.file: Output | None = sys.stderr if file is None else file
         self._clock, self._start = clock, clock()
-        self._due, self._said, self._shown = FIRST[0], "", done
-        self._said_at = done
+        self._due, self._evaluation_line, self._shown = FIRST[0], "", done
+        self._evaluation_step = done
         self._live_due = self._start
         self._lines = not quiet
         self._bar: Any = None
         self._live: _NotebookLine | None = None
-        if not quiet and (display := _find_display()) is not None:
+        if not quiet and (display := _get_display()) is not None:
             self._live, self._lines = _NotebookLine(display), False
         elif not quiet and self.file is not None and self.file.isatty():
             options = {"total": total, "initial": done, "unit": "step", "dynamic_ncols": True}
@@ -86,7 +86,7 @@ class ProgressDisplay:
         if self._bar is not None:
             self._bar.close()
         elif self._live is not None:
-            self._live.show(self._say_state())
+            self._live.show(self._format_state())
         elif self._lines and kind is None and self._shown < self.done:
             self._write_line()
 
@@ -97,13 +97,13 @@ class ProgressDisplay:
             self._bar.update(step - self._bar.n)
         elif self._live is not None and self._clock() >= self._live_due:
             self._live_due = self._clock() + LIVE
-            self._live.show(self._say_state())
+            self._live.show(self._format_state())
         elif self._lines and self._clock() - self._start >= self._due:
             self._write_line()
 
-    def tell(self, line: str) -> None:
-        """Notes the line of an evaluation, which is shown behind the number of updates."""
-        self._said, self._said_at = line, self.done
+    def log_evaluation(self, line: str) -> None:
+        """Sets the line of the last evaluation, which is shown after the number of updates."""
+        self._evaluation_line, self._evaluation_step = line, self.done
         if self._bar is not None:
             self._bar.set_postfix_str(line)
 
@@ -111,17 +111,20 @@ class ProgressDisplay:
         seconds = self._clock() - self._start
         self._due = next((s for s in FIRST if s > seconds), seconds + EVERY)
         self._shown = self.done
-        print_message(self._say_state(), self.file)
+        print_message(self._format_state(), self.file)
 
-    def _say_state(self) -> str:
-        """How far the training is, how fast, and what was found last."""
+    def _format_state(self) -> str:
+        """Progress, speed, and the last evaluation."""
         speed = (self.done - self.begun) / max(self._clock() - self._start, 1e-9)
         parts = [f"update {self.done:,} of {self.total:,}", f"{speed:.3g} updates/s"]
         if speed and self.done < self.total:
-            parts.append(f"about {_say_time((self.total - self.done) / speed)} left")
-        if self._said:
-            later = self.done > self._said_at
-            parts = [", ".join(parts), f"at {self._said_at:,}: " * later + self._said]
+            parts.append(f"about {_format_duration((self.total - self.done) / speed)} left")
+        if self._evaluation_line:
+            later = self.done > self._evaluation_step
+            parts = [
+                ", ".join(parts),
+                f"at {self._evaluation_step:,}: " * later + self._evaluation_line,
+            ]
             return "; ".join(parts)
         return ", ".join(parts)
 
@@ -156,7 +159,7 @@ class _NotebookLine:
             self._handle.update(shown, raw=True)
 
 
-def _find_display() -> Callable[..., Any] | None:
+def _get_display() -> Callable[..., Any] | None:
     """The function that shows an output in the kernel of a notebook; elsewhere None."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or "IPKernelApp" not in shell.config:
@@ -165,7 +168,7 @@ def _find_display() -> Callable[..., Any] | None:
     return display
 
 
-def _say_time(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """A time in words: seconds, minutes, or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""Checks of a state that training goes on from: its file may come from anywhere."""
+"""Validation of a training checkpoint, whose file may come from anywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FACTS = {
     **{"step": int, "place": dict, "stopped": bool, "tokens": int},
     **{"seconds": float, "processes": int, "scaler": dict},
 }
-"""The facts of a state, and their types."""
+"""The facts of a checkpoint, and their types."""
 
 
 def check_moments(
@@ -25,12 +25,12 @@ def check_moments(
     parameters: Mapping[str, Tensor],
     optimizers: Iterable[torch.optim.Optimizer],
 ) -> None:
-    """Refuses moments that are not those of the optimizers and their parameters.
+    """Raises an error if the optimizer moments do not fit the optimizers and their parameters.
 
     Args:
-        tensors: Of the state.
-        parameters: All that are trained, by name.
-        optimizers: What trains them.
+        tensors: The tensors of the checkpoint.
+        parameters: All trained parameters, by name.
+        optimizers: Their optimizers.
     """
     names = {
         parameter: state_names(optimizer)
@@ -52,7 +52,7 @@ def check_moments(
 
 
 def check_noise(noise: Tensor, processes: int, device: str) -> None:
-    """Refuses what no generator of a device goes on from."""
+    """Raises an error if the states do not restore a random generator of the device."""
     if not noise.ndim or len(noise) != processes:
         raise ValueError("it lacks the loss, or the noise of a process")
     try:
@@ -64,7 +64,7 @@ def check_noise(noise: Tensor, processes: int, device: str) -> None:
 
 
 def check_facts(facts: dict[str, Any], steps: int) -> None:
-    """Refuses facts that say something impossible."""
+    """Raises an error for invalid values of the facts."""
     for name, kind in FACTS.items():
         if type(facts.get(name)) is not kind:
             raise ValueError(f"{name} must be {kind.__name__}, got {facts.get(name)!r}")

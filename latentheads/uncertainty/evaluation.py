@@ -229,10 +229,8 @@ def sentence_chrf(
     metric = CHRF(lowercase=lowercase)
     pairs = zip(lines, references, strict=True)
     return [
-        100.0
-        if platt_scaling == reference
-        else float(metric.sentence_score(platt_scaling, [reference]).score)
-        for platt_scaling, reference in pairs
+        100.0 if line == reference else float(metric.sentence_score(line, [reference]).score)
+        for line, reference in pairs
     ]
 
 

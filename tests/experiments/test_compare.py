@@ -239,7 +239,7 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
     plan.folder.mkdir()
     shorter = re.sub("^samples: .*\n", "", plan.settings.to_yaml(), flags=re.MULTILINE)
     (plan.folder / "config.yaml").write_text(shorter)
-    assert plan.find_results() is None
+    assert plan.load_results() is None
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -143,6 +143,6 @@ class AlignmentOptions(LatentOptions):
 
 
 def check_alignment_options(options: object) -> None:
-    """Refuses what is neither options of alignment blocks nor None."""
+    """Raises an error unless these are AlignmentOptions or None."""
     if not (options is None or isinstance(options, AlignmentOptions)):
         raise ValueError(f"alignments must be AlignmentOptions or None, got {shown(options)}")

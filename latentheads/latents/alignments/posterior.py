@@ -132,7 +132,7 @@ class AlignmentPosterior(nn.Module):
         """Compute the posterior of one block.
 
         Args:
-            context: What the block computed.
+            context: The prior and the states of the block.
             batch: The sentences, with their targets.
         """
         alignment_pass, prior = context.alignment_pass, context.prior

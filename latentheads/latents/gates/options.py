@@ -1,4 +1,4 @@
-"""Options of gates that close heads for good."""
+"""Options of Hard Concrete gates, which prune heads."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class GateOptions(LatentOptions):
         start: log alpha of every gate at the start; at test time a gate is wholly open from 2.4
             on, and closed below -2.4.
         temperature: beta of the gates' distribution.
-        penalty: L0 penalty while training: lambda, in nats a target token for an open head.
-        heads: Gated heads that are to stay open, reached by a Lagrangian that moves lambda; 0:
-            lambda stays as it is.
-        rate: By how much a step moves lambda for one head too many.
+        penalty: L0 penalty while training: lambda, in nats per target token and open head.
+        heads: Target number of open gates, reached by a Lagrangian that adapts lambda; 0: lambda
+            is constant.
+        rate: The change of lambda per step for one head too many.
     """
 
     blocks: str = "all"
@@ -85,23 +85,29 @@ class GateOptions(LatentOptions):
             penalty=float(gating.l0_penalty.value) / tokens,
         )
 
-    def gating(self, heads: int, chains: Collection[str] = ATTENTION_TYPES) -> Gating | None:
-        """Makes the gates of a model; None where it has none."""
+    def gating(
+        self, heads: int, attention_types: Collection[str] = ATTENTION_TYPES
+    ) -> Gating | None:
+        """Makes the gates of a model; None if no attention type has gates."""
         chosen = parse_attention_types(self.blocks)
-        own = tuple(chain for chain in chains if chosen is None or chain in chosen)
-        if not own:
+        gated_types = tuple(
+            attention_type
+            for attention_type in attention_types
+            if chosen is None or attention_type in chosen
+        )
+        if not gated_types:
             return None
-        return Gating(heads, own, self.open, self.start, self.temperature)
+        return Gating(heads, gated_types, self.open, self.start, self.temperature)
 
     def make_controller(
         self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
     ) -> GateController | None:
-        """Sets the L0 penalty of a new model, and makes what moves it, if it moves.
+        """Sets the L0 penalty of a new model, and makes its controller if it is adapted.
 
         Args:
             model: The model.
             guide: Its guide.
-            steps: Updates of the whole training.
+            steps: Optimiser steps of the whole training.
             tokens: Target tokens of the data set.
         """
         if model.l0_penalty is None:
@@ -116,7 +122,7 @@ class GateOptions(LatentOptions):
 
     @torch.no_grad()
     def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:
-        """Figures of the gates of a trained model; None where it has none.
+        """The numbers of gates of a trained model; None without gates.
 
         Args:
             model: The model.
@@ -125,11 +131,11 @@ class GateOptions(LatentOptions):
         """
         if model.l0_penalty is None:
             return None
-        laws = [family() for family in guide.selections.values()]
+        gates = [family() for family in guide.selections.values()]
         return {
-            "gated": sum(law.mode.numel() for law in laws),
-            "open": sum(int((law.mode > 0).sum()) for law in laws),
-            "expected": sum(float(law.open.sum()) for law in laws),
+            "gated": sum(gate.mode.numel() for gate in gates),
+            "open": sum(int((gate.mode > 0).sum()) for gate in gates),
+            "expected": sum(float(gate.open.sum()) for gate in gates),
             "wanted": self.heads or None,
             "lambda": float(model.l0_penalty.value) / tokens,
         }

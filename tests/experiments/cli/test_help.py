@@ -10,8 +10,8 @@ from latentheads.data import DATA
 from latentheads.experiments.cli.help import (
     choices_page,
     class_page,
-    find_help,
     help_page,
+    select_help_page,
     texts_of,
 )
 from latentheads.experiments.cli.options import RunOptions
@@ -58,7 +58,7 @@ def test_help_of_all_holds_every_option_of_every_group() -> None:
     for name, kind in DATA.items():
         assert f"--data {name}:" in page
         assert all(f"--data.{option} " in page for option in options_of(kind))
-    assert page == find_help({"help": "all"}, RunOptions)
+    assert page == select_help_page({"help": "all"}, RunOptions)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_so_does_every_option_of_a_guide_or_a_prior(kind: type) -> None:
 
 
 def test_without_a_name_the_classes_are_listed() -> None:
-    page = find_help({"data": {"help": "true"}}, RunOptions)
+    page = select_help_page({"data": {"help": "true"}}, RunOptions)
     assert page == choices_page(DATA, "data")
     assert [line.split()[0] for line in page.splitlines()[1:-1] if line[2] != " "] == [*DATA]
 

@@ -112,7 +112,7 @@ def test_sentences_are_of_the_part_that_is_asked_for(runs: list[lh.Run], part: s
 
 def test_a_run_whose_text_is_gone_still_tells_what_it_reported(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus())
-    run.given = None
+    run.user_corpus = None
     with mock.patch.object(type(run), "corpus", property(_refuse)):
         page = lh.report(run)
     (found,) = told(page)["runs"]

@@ -12,7 +12,7 @@ import pytest
 from latentheads.data import Speech
 from latentheads.metrics.scores import METRICS, SCORES
 from latentheads.page import facts as room
-from latentheads.page.facts import find_revision, gather_facts, list_scores
+from latentheads.page.facts import gather_facts, get_revision, list_scores
 from tests.latentheads.page.runs import make_run, small_corpus
 
 
@@ -63,9 +63,9 @@ def test_all_pages_of_a_process_are_of_one_revision(
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(room.latentheads, "__file__", str(tmp_path / "latentheads" / "__init__.py"))
     answers = [subprocess.CompletedProcess([], 0, f"{commit}\n") for commit in ("old", "new")]
-    find_revision.cache_clear()
+    get_revision.cache_clear()
     with mock.patch.object(subprocess, "run", side_effect=answers):
-        first = find_revision()
+        first = get_revision()
         assert first.endswith("(old)")
-        assert find_revision() == first
-    find_revision.cache_clear()
+        assert get_revision() == first
+    get_revision.cache_clear()

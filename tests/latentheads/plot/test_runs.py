@@ -41,7 +41,7 @@ def finished(folder: Path, corpus: Corpus, given: bool = False, **results: Any) 
         file.write("{")
     settings = Settings(data=describe_data(corpus), decode=Decoding(max_tokens=5))
     own = corpus if given else None
-    return Run(folder, settings, corpus.target, corpus.source, model, guide, 7, given=own)
+    return Run(folder, settings, corpus.target, corpus.source, model, guide, 7, user_corpus=own)
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ def test_the_line_is_fitted_on_the_first_sentences_of_its_task(
 ) -> None:
     monkeypatch.setattr(confidence, "FITTED_SENTENCES", 1)
     valid = replace(CORPUS.test, task=np.array([0, 1, 1], np.int32))
-    several = replace(run, given=replace(CORPUS, valid=valid))
+    several = replace(run, user_corpus=replace(CORPUS, valid=valid))
     alone = SingleModel(run.model, run.guide)
     for task, place in ((None, 0), (0, 0), (1, 1)):
         assert several.confidence_estimator(DECODING, task).platt_scaling == fit(
@@ -98,7 +98,7 @@ def test_a_word_is_as_sure_as_the_least_of_its_tokens() -> None:
 def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="translations must be 3 texts, as sentences; got 1"):
         run.confidence_estimator(DECODING).estimate(SOURCES, TARGETS[:1])
-    lost = replace(run, given=None)
+    lost = replace(run, user_corpus=None)
     lost.settings.__dict__["data"] = Pairs(str(tmp_path / "none"))
     with pytest.raises(ValueError, match="confidence is fitted on the run's validation text: "):
         lost.confidence_estimator(DECODING)

@@ -178,7 +178,7 @@ def test_what_is_not_finite_is_neither_saved_nor_loaded(
         checkpoints.save(path, spoilt, {"step": 2})
     assert checkpoints.load(path)[1] == {"step": 1}
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "_find_not_finite", lambda tensors: None)
+        patch.setattr(checkpoints, "_first_non_finite", lambda tensors: None)
         checkpoints.save(path, spoilt, {"step": 2})
     with pytest.raises(ValueError, match="cannot be used: 'weight' is not finite"):
         checkpoints.load(path)

@@ -103,7 +103,7 @@ def test_speed_counts_neither_evaluation_nor_checkpoints(
     clock = Clock()
     monkeypatch.setattr("latentheads.training.engine.time", clock)
     engine, seen = make(checkpoint_every=2), []
-    updates = engine.stream.steps()
+    updates = engine.loader.steps()
     tokens = [next(updates).tokens for _ in range(7)]
 
     def spend(seconds: float) -> None:
@@ -144,7 +144,7 @@ def test_another_seed_has_another_order() -> None:
     own, first = make(), []
     for seed in (1, 2):
         engine = Engine(own.model, own.guide, part(), own.training, seed)
-        ((batch, _),) = next(engine.stream.steps()).micro_batches
+        ((batch, _),) = next(engine.loader.steps()).micro_batches
         first.append(batch.sentences.tolist())
     assert first[0] != first[1]
 
@@ -191,7 +191,7 @@ def test_every_update_is_the_optimizers_own_at_the_rate_of_its_step(optimizer: O
     how = {"optimizer": optimizer, "clip": 0.1}
     engine, own = (make("delta", 0.0, steps=4, learning_rate=0.01, **how) for _ in "12")
     engine.run(lambda progress: None)
-    learned, updates = list(own.objective.parameters()), own.stream.steps()
+    learned, updates = list(own.objective.parameters()), own.loader.steps()
     if isinstance(optimizer, AdamWOptimizer):
         in_memory: Any = torch.optim.AdamW(learned, betas=(0.9, 0.98), weight_decay=0.03)
     else:
@@ -364,7 +364,7 @@ def test_the_gradient_of_an_update_is_a_sum_over_processes_that_is_taken_as_a_me
     how = {"optimizer": optimizer, "clip": 0.0, "learning_rate": 1.0}
     own = make("delta", 0.0, steps=1, warmup_steps=1, **how)
     engine = Engine(own.model, own.guide, part(), own.training, 5, Second())
-    update, learned = next(engine.stream.steps()), list(own.model.parameters())
+    update, learned = next(engine.loader.steps()), list(own.model.parameters())
     ((batch, _),) = update.micro_batches
     law = own.model.likelihood(own.model.states(batch), batch)
     loss = -2 * law.log_prob(batch.scored).sum() / update.tokens
@@ -396,11 +396,11 @@ def test_a_stopped_run_stays_stopped(checkpoint_every: int, tmp_path: Any) -> No
 def test_two_batches_of_an_update_weigh_like_one_by_their_tokens() -> None:
     """One update of two batches is one update of the batch that holds both."""
     small = make("delta", dropout=0.0, accumulate=2, steps=1, warmup_steps=1)
-    update = next(small.stream.steps())
+    update = next(small.loader.steps())
     places = [place for batch, _ in update.micro_batches for place in batch.sentences.tolist()]
     large = make("delta", dropout=0.0, tokens=1000, steps=1, warmup_steps=1)
-    chosen = large.stream.part
-    large.stream.part = Part(chosen.targets.take(places), chosen.sources.take(places))
+    chosen = large.loader.part
+    large.loader.part = Part(chosen.targets.take(places), chosen.sources.take(places))
     seen: list[Progress] = []
     for engine in (small, large):
         engine.run(seen.append)

@@ -31,7 +31,7 @@ def lines_of(seconds: float, updates: int) -> list[str]:
             clock.now += seconds
             display.advance(step)
             if step == 7:
-                display.tell("bound -1.5")
+                display.log_evaluation("bound -1.5")
     return file.getvalue().splitlines()
 
 
@@ -55,7 +55,7 @@ def test_who_is_quiet_says_nothing() -> None:
     file = io.StringIO()
     with ProgressDisplay(2, quiet=True, file=file) as display:
         display.advance(2)
-        display.tell("bound")
+        display.log_evaluation("bound")
     assert file.getvalue() == ""
 
 
@@ -71,7 +71,7 @@ def test_a_terminal_has_one_live_line_that_goes_on_where_training_does() -> None
     file = Terminal()
     with ProgressDisplay(9, 5, file=file) as display:
         display.advance(9)
-        display.tell("bound -1.5")
+        display.log_evaluation("bound -1.5")
     last = file.getvalue().split("\r")[-1]
     assert "9/9" in last
     assert "bound -1.5" in last
@@ -98,7 +98,7 @@ def test_a_notebook_has_one_output_that_changes(monkeypatch: pytest.MonkeyPatch)
         for step in range(1, 101):
             clock.now += 0.0625
             shown.advance(step)
-        shown.tell("bound -1.5")
+        shown.log_evaluation("bound -1.5")
     assert [line.partition(",")[0] for line in states[:3]] == [
         f"update {n} of 100" for n in (1, 9, 17)
     ]
