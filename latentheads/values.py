@@ -18,8 +18,8 @@ import yaml
 
 __all__ = [
     "KINDS",
+    "CommandLineText",
     "Flag",
-    "Word",
     "convert",
     "convert_fields",
     "finite",
@@ -45,13 +45,13 @@ KINDS: dict[Any, str] = {
 PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
 
 
-class Word(str):
+class CommandLineText(str):
     """A value from the command line: text that may represent a number or a list."""
 
     __slots__ = ()
 
 
-class Flag(Word):
+class Flag(CommandLineText):
     """A command-line option without a value: true; it converts to no other type."""
 
     __slots__ = ()
@@ -170,8 +170,8 @@ def _join(names: Iterable[str]) -> str:
 def _convert(annotation: Any, value: Any) -> Any:
     """Converts a value; raises ValueError or TypeError if it has another type."""
     origin = get_origin(annotation)
-    if isinstance(value, Word):
-        value = _read_word(annotation, origin, value)
+    if isinstance(value, CommandLineText):
+        value = _parse_text(annotation, origin, value)
     if origin in (Union, UnionType):
         return _convert_union(get_args(annotation), value)
     if origin is Literal:
@@ -204,14 +204,14 @@ def _convert(annotation: Any, value: Any) -> Any:
     return value
 
 
-def _read_word(annotation: Any, origin: Any, word: Word) -> Any:
+def _parse_text(annotation: Any, origin: Any, word: CommandLineText) -> Any:
     """Parses a command-line value as the type of an annotation."""
     text = str(word)
     if isinstance(word, Flag):
         _require(annotation is bool or origin in (Union, UnionType), word)
     if origin in LISTS:
         items = text.strip().removeprefix("[").removesuffix("]").split(",")
-        return [Word(item.strip()) for item in items if item.strip()]
+        return [CommandLineText(item.strip()) for item in items if item.strip()]
     if origin in (dict, Mapping):
         return yaml.safe_load(text)
     if annotation is bool:

@@ -25,7 +25,7 @@ from latentheads.options import CLASS, OptionError, merge, options_of
 from latentheads.runs.latents import LATENTS
 from latentheads.runs.pairs import split_path
 from latentheads.runs.settings import expand_recipe, read_latents
-from latentheads.values import Flag, Word
+from latentheads.values import CommandLineText, Flag
 
 __all__ = [
     "CommandLine",
@@ -137,7 +137,7 @@ def _keep_shared(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, A
 def split_words(words: Sequence[str]) -> dict[str, Any]:
     """Nested values of ``--a.b value``, ``--a.b=value`` and of ``--flag``, which is true."""
     nested: dict[str, Any] = {}
-    joined: dict[str, Word] = {}
+    joined: dict[str, CommandLineText] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -145,9 +145,13 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"unrecognized argument {word!r}: an option begins with --")
         name, equals, value = word[2:].partition("=")
         alone = not equals and (not rest or rest[0].startswith("--"))
-        inner: Any = Word(value) if equals else Flag() if alone else Word(rest.pop(0))
+        inner: Any = (
+            CommandLineText(value) if equals else Flag() if alone else CommandLineText(rest.pop(0))
+        )
         if name in JOINED:
-            inner = joined[name] = Word(f"{joined[name]} {inner}") if name in joined else inner
+            inner = joined[name] = (
+                CommandLineText(f"{joined[name]} {inner}") if name in joined else inner
+            )
         for part in reversed(SHORT.get(name, name).split(".")):
             inner = {part: inner}
         nested = merge(nested, inner)

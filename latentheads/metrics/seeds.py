@@ -82,8 +82,8 @@ def tabulate(runs: Iterable[tuple[str, Results]]) -> pd.DataFrame:
         rows.append(_row(recipe, results))
         if {*results.kl_how.values()} <= {"fixed"}:
             deterministic.append(rows[-1])
-    summed = {name for row in rows for name in row if name.endswith("exact")}
-    bounds = {name: f"{name.removesuffix('exact')}elbo" for name in summed}
+    exact_names = {name for row in rows for name in row if name.endswith("exact")}
+    bounds = {name: f"{name.removesuffix('exact')}elbo" for name in exact_names}
     for row in deterministic:
         row |= {name: row[bound] for name, bound in bounds.items() if bound in row}
     return pd.DataFrame(rows)

@@ -103,15 +103,17 @@ def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus:
     Raises:
         ValueError: It names the first part that is missing, or of another shape or class.
     """
-    again, other = _make_again(settings, corpus)
-    if settings.gates is None and again.selector != model.selector:
+    rebuilt_model, rebuilt_guide = _make_again(settings, corpus)
+    if settings.gates is None and rebuilt_model.selector != model.selector:
         raise ValueError(
             "model is not what its options make: they say nothing of the families of its static "
             "selection; make it from Settings"
         )
-    for kind, mine, its in (("model", model, again), ("guide", guide, other)):
-        _raise_on_difference(kind, "shape", _read_shapes(kind, mine), _read_shapes(kind, its))
-        _raise_on_difference(kind, "class", _read_classes(kind, mine), _read_classes(kind, its))
+    for kind, actual, rebuilt in (("model", model, rebuilt_model), ("guide", guide, rebuilt_guide)):
+        _raise_on_difference(kind, "shape", _read_shapes(kind, actual), _read_shapes(kind, rebuilt))
+        _raise_on_difference(
+            kind, "class", _read_classes(kind, actual), _read_classes(kind, rebuilt)
+        )
 
 
 def _make_again(settings: Settings, corpus: Corpus) -> tuple[Decoder, ModelGuide]:
@@ -129,14 +131,14 @@ def _make_again(settings: Settings, corpus: Corpus) -> tuple[Decoder, ModelGuide
 
 
 def _raise_on_difference(
-    kind: str, aspect: str, mine: Mapping[str, Any], its: Mapping[str, Any]
+    kind: str, aspect: str, actual: Mapping[str, Any], rebuilt: Mapping[str, Any]
 ) -> None:
     """Refuses what differs from what the settings make, and names the first part that does."""
-    for name in sorted(mine.keys() | its.keys()):
-        if mine.get(name) != its.get(name):
+    for name in sorted(actual.keys() | rebuilt.keys()):
+        if actual.get(name) != rebuilt.get(name):
             raise ValueError(
-                f"{kind} is not what its options make: {name} has {aspect} {mine.get(name)}, not "
-                f"{its.get(name)}; no run folder can say what it is: train it with lh.fit"
+                f"{kind} is not what its options make: {name} has {aspect} {actual.get(name)}, not "
+                f"{rebuilt.get(name)}; no run folder can say what it is: train it with lh.fit"
             )
 
 

@@ -15,7 +15,7 @@ from latentheads.model import HeadModel
 from latentheads.models import PRIORS, Prior
 from latentheads.options import CLASS
 from latentheads.runs.recipes import name_of
-from latentheads.values import KINDS, Word, convert, plain, shown
+from latentheads.values import KINDS, CommandLineText, convert, plain, shown
 
 __all__ = [
     "ClassSpec",
@@ -266,7 +266,7 @@ def _fit_options(
         untyped = option not in hints and like in (bool, int, float, str)
         hint = hints.get(option, like if untyped else Any)
         values[option] = convert(f"{kind}.{option}", hint, value)
-        if isinstance(values[option], Word):
+        if isinstance(values[option], CommandLineText):
             values[option] = str(values[option])
         elif untyped and not _is_like(like, values[option]):
             raise ValueError(f"{kind}.{option} must be {KINDS[like]}, got {value}")

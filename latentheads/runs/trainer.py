@@ -214,9 +214,9 @@ class Trainer:
         """Sets up model, guide and corpus, and resumes if the folder holds the same run."""
         self.settings, self.corpus, self.loss = settings, corpus, loss
         self.model, self.guide = model.to(self.device), guide.to(self.device)
-        resumes = self.folder.resumable
+        is_resumed = self.folder.resumable
         path = self.folder.path
-        self.heads = initial_run.heads if initial_run else read_heads(path) if resumes else None
+        self.heads = initial_run.heads if initial_run else read_heads(path) if is_resumed else None
         apply_pruning(Path(settings.start) if settings.start else path, self.heads, model, guide)
         freeze_parameters(settings, model, guide)
         self.display: ProgressDisplay | None = None
@@ -228,7 +228,7 @@ class Trainer:
             initialise_from(initial_run, settings, corpus, model, guide)
             self._start = describe_initialisation(initial_run, settings)
         self.controllers = self._make_controllers(settings)
-        if resumes:
+        if is_resumed:
             self._check_texts(self.folder)
             self.checkpoint_manager.resume()
         self.results = self.folder.results
@@ -237,10 +237,12 @@ class Trainer:
     def _make_checkpoint_manager(self, settings: Settings, folder: Folder) -> CheckpointManager:
         """Makes the engine and the checkpoint manager."""
         train = self.corpus.train
-        plan, seed = settings.train, settings.seed
+        training, seed = settings.train, settings.seed
         fixed = settings.train_only == "guide"
-        own = seed, self.accelerator
-        engine = Engine(self.model, self.guide, train, plan, *own, fixed, loss=self.loss)
+        engine_options = seed, self.accelerator
+        engine = Engine(
+            self.model, self.guide, train, training, *engine_options, fixed, loss=self.loss
+        )
         source, target = self.corpus.source, self.corpus.target
         texts = json.dumps(digest_parts(self.corpus), indent=2) + "\n"
         names = {"vocabulary.json": vocabularies_to_json(target, source), TEXTS: texts}
@@ -262,16 +264,16 @@ class Trainer:
     def _make_controllers(self, settings: Settings) -> list[Controller]:
         """The controllers of latents during training, such as that of the L0 penalty."""
         steps, tokens = settings.train.steps, self.corpus.train.tokens
-        own = (self.model, self.guide, steps, tokens)
-        controllers = (latent.make_controller(*own) for latent in settings.latents)
+        arguments = (self.model, self.guide, steps, tokens)
+        controllers = (latent.make_controller(*arguments) for latent in settings.latents)
         return [controller for controller in controllers if controller is not None]
 
     def _probe(self) -> None:
         """Checks guide and loss on a batch of two sentences."""
         part = self.corpus.valid
-        two = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
-        check_bound_exists(self.model, self.guide, two, self.settings.seed)
-        self.engine.check_loss(two)
+        batch = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
+        check_bound_exists(self.model, self.guide, batch, self.settings.seed)
+        self.engine.check_loss(batch)
 
     @property
     def engine(self) -> Engine:
@@ -375,15 +377,15 @@ class Trainer:
         Raises:
             ValueError: There is nothing to go on from; then all is as it was before.
         """
-        before = self.folder
-        overwrite = before.overwrite and not self._started
-        folder = Folder(before.path, settings.to_yaml(), overwrite, before.trusted)
+        old_folder = self.folder
+        overwrite = old_folder.overwrite and not self._started
+        folder = Folder(old_folder.path, settings.to_yaml(), overwrite, old_folder.trusted)
         if self.engine.step and not folder.resumable:
             raise ValueError(
                 f"{folder.path} has lost the checkpoint to go on from, and these weights are of "
                 f"update {self.engine.step:,}: begin with a new model and Trainer"
             )
-        before.release()
+        old_folder.release()
         checkpoint_manager = self._make_checkpoint_manager(settings, folder)
         if folder.resumable:
             self._check_texts(folder)

@@ -158,8 +158,8 @@ class Engine:
         """Trains up to the last step, or until a report returns True, with its own noise stream.
 
         Args:
-            report: Called with the progress every ``report_every`` steps and at the end, by the first
-                process only; it may evaluate. True stops training.
+            report: Called with the progress every ``report_every`` steps and at the end, in the
+                first process only; it may evaluate. True stops training.
             checkpoint: Called by every process when :meth:`state` should be saved.
             tick: Called after each step with the number of steps.
 
@@ -189,16 +189,16 @@ class Engine:
                 if tick:
                     tick(self.step)
                 last = self.step == training.steps
-                due = last or self.step % training.report_interval == 0
-                every = training.checkpoint_every
-                saves = last or (self.step % every == 0 if every else due)
-                if not (due or saves):
+                is_report = last or self.step % training.report_interval == 0
+                interval = training.checkpoint_every
+                is_checkpoint = last or (self.step % interval == 0 if interval else is_report)
+                if not (is_report or is_checkpoint):
                     continue
                 self._check(self._loss, [])
                 self._seconds += time.perf_counter() - started
-                if due:
+                if is_report:
                     self.stopped = self._agreed(report, self._progress())
-                if checkpoint and (saves or self.stopped):
+                if checkpoint and (is_checkpoint or self.stopped):
                     checkpoint()
                 started = time.perf_counter()
 
@@ -313,8 +313,7 @@ class Engine:
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 
     def _guard(self, loss: Tensor, step_batches: Step) -> None:
-        """Raises an error before weights become non-finite; on a GPU at most ``GUARD_EVERY`` steps
-        later.
+        """Raises an error for a non-finite loss; on a GPU at most ``GUARD_EVERY`` steps later.
 
         Nothing non-finite is reported or saved there, either.
         """
@@ -430,10 +429,12 @@ class Engine:
         for optimizer in self.optimizers:
             state = optimizer.state_dict()
             for index, parameter in enumerate(optimizer.param_groups[0]["params"]):
-                start = f"optimiser.{names[parameter]}."
-                kept = {k[len(start) :]: v for k, v in tensors.items() if k.startswith(start)}
-                if kept:
-                    state["state"][index] = kept
+                prefix = f"optimiser.{names[parameter]}."
+                state_values = {
+                    k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)
+                }
+                if state_values:
+                    state["state"][index] = state_values
             optimizer.load_state_dict(state)
         self.step, self.loader_state = facts["step"], LoaderState(**facts["place"])
         self.stopped = facts["stopped"]

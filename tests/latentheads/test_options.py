@@ -13,7 +13,7 @@ from latentheads.options import OptionError, flatten, from_dict, merge, options_
 from latentheads.runs.pairs import PriorSpec
 from latentheads.runs.settings import Settings
 from latentheads.training.options import NAGOptimizer, Training
-from latentheads.values import Flag, Word
+from latentheads.values import CommandLineText, Flag
 from tests.typechecking import unchecked
 
 
@@ -73,12 +73,12 @@ class All:
         ({"shape": "long-box", "size": 4}, None),
         ({"shape": {"class": "long-box", "width": 2}}, All(LongBox(2))),
         ({"shape": {"class": "LongBox", "width": 2}}, All(LongBox(2))),
-        ({"shape": {"class": "long_box", "width": Word("2")}}, All(LongBox(2))),
+        ({"shape": {"class": "long_box", "width": CommandLineText("2")}}, All(LongBox(2))),
         ({"shape": "round"}, All(Round())),
         ({"shape": {"radius": 5}}, All(Round(5.0))),
         ({"needed": "a,b"}, All(needed=Needed("a,b"))),
         ({"needed": {"class": "a", "weight": 3}}, All(needed=Needed("a", 3.0))),
-        ({"needed": Word("none")}, All()),
+        ({"needed": CommandLineText("none")}, All()),
         ({"needed": None}, All()),
     ],
 )

@@ -131,7 +131,7 @@ def test_a_guide_that_looks_back_is_told_how(batch: Batch) -> None:
     guide = Backward(build()).double()
     loss = Head_ELBO(analytic=True)(guide.model, guide)
     with pyro.validation_enabled(False):
-        with pytest.raises(AttributeError, match="set needs_trace = True in a guide that looks"):
+        with pytest.raises(AttributeError, match="set needs_trace = True in a guide that uses"):
             loss(batch)
         guide.needs_trace = True
         assert loss(batch).isfinite()
