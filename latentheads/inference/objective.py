@@ -109,10 +109,10 @@ class Head_ELBO(Trace_ELBO):
     def _objective(self, model_trace: Trace, guide_trace: Trace) -> Tensor:
         """The objective of one particle, which is maximised."""
         check_sites(model_trace, guide_trace)
-        summed = isinstance(model_trace.nodes[TARGET]["fn"], SummedOut)
-        if self.objective != "bound" and not summed:
+        is_summed = isinstance(model_trace.nodes[TARGET]["fn"], SummedOut)
+        if self.objective != "bound" and not is_summed:
             raise ValueError(f"objective {self.objective} needs latents that are summed out")
-        weighed = self._enter_summed(model_trace, guide_trace) if summed else []
+        in_likelihood = self._enter_summed(model_trace, guide_trace) if is_summed else []
         latents = [
             name
             for name, site in guide_trace.nodes.items()
@@ -120,15 +120,15 @@ class Head_ELBO(Trace_ELBO):
             and name not in in_likelihood
             and not self.tied(model_trace, site)
         ]
-        plain = self._sampled and not summed
-        score = self._plain if plain else self._weighted
+        is_plain = self._sampled and not is_summed
+        score = self._plain if is_plain else self._weighted
         return score(model_trace, guide_trace, latents)
 
     def _enter_summed(self, model_trace: Trace, guide_trace: Trace) -> list[str]:
-        """Puts the terms of summed latents where the bound looks for those of a sample.
+        """Writes log-likelihood and KL of summed-out latents into the sites of the traces.
 
         Returns:
-            The sites without a KL of their own: it is in the likelihood already.
+            The sites whose KL is part of the likelihood already.
 
         Raises:
             ValueError: One of the latents is observed.

@@ -36,7 +36,7 @@ from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.selection.subset import SubsetSelector
 from latentheads.models import Translation
 from latentheads.noise import NoiseStream
-from latentheads.training.engine import check_together
+from latentheads.training.engine import check_compatible
 from latentheads.training.loss_modules import make_loss_module
 from latentheads.training.losses import LOSSES, make_named_loss, name_loss
 from latentheads.training.options import OF_HEAD_ELBO, Training
