@@ -70,11 +70,6 @@ class HeadModel(nn.Module, ABC):
         self.alignments: Aligner | None = None
 
     @property
-    def l0_penalty(self) -> L0Penalty | None:
-        """The L0 penalty of open gates in training; None without gates."""
-        return self.pressure
-
-    @property
     def blocks(self) -> list[Block]:
         """The blocks with latent logits, in the order of sampling."""
         return [module.block for module in self.latent_blocks if module.has_attention_weights]

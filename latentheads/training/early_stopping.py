@@ -73,12 +73,13 @@ class Best:
         """Counts a validation; returns whether its weights replace the best ones.
 
         Args:
-            found: The look.
-            model: The model: with an L0 penalty a later network is a smaller one.
+            result: The result of the validation.
+            model: The model. With an L0 penalty the latest weights are always kept, since the
+                number of open gates falls during training.
         """
         self.stale += 1
-        better = found.value > self.value or model.l0_penalty is not None
-        if better:
+        is_better = result.value > self.value or model.l0_penalty is not None
+        if is_better:
             self.value, self.stale = result.value, 0
         return is_better
 

@@ -475,8 +475,8 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
         "kl_warmup_steps": training.kl_warmup_steps > 0,
         "max_kl_weight": training.max_kl_weight != 1,
     }
-    if model.l0_penalty is not None and any(weighing.values()):
-        said = " and ".join(name for name, given in weighing.items() if given)
+    if model.l0_penalty is not None and any(is_weighted.values()):
+        names = " and ".join(name for name, is_set in is_weighted.items() if is_set)
         raise ValueError(
             f"gates need a KL of weight 1, which their penalty is a part of: drop {names}"
         )
