@@ -177,7 +177,8 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
             differences = (recipe_runs[figure] - base[figure]).dropna()
             row |= spread_columns(name, differences) if len(differences) else {}
         row["parameters"] = int(recipe_runs.parameters.iloc[0])
-        row["tokens_per_second"] = float(recipe_runs.tokens_per_second.astype(float).median())
+        speeds = recipe_runs.tokens_per_second.astype(float).dropna()
+        row["tokens_per_second"] = float(speeds.median()) if len(speeds) else math.nan
         rows.append(row)
     return rows
 

@@ -67,7 +67,7 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
     for shift, (name, label, marker, colour) in zip(np.linspace(-half, half, len(terms)), terms):
         values, intervals = values_with_intervals(rows, name)
         style: dict[str, Any] = {"fmt": marker, "color": colour, "markersize": 6, "linewidth": 1.2}
-        axis.errorbar(values, positions + shift, xerr=intervals, label=label, **style)
+        axis.errorbar(values, positions + shift, xerr=intervals.tolist(), label=label, **style)
     for position in positions[1:]:
         axis.axhline(position - 0.5, color="0.9", linewidth=0.8, zorder=0)
     if rows[0].get("truth") is not None:
@@ -101,7 +101,7 @@ def draw_gaps(models: Mapping[str, Sequence[Mapping[str, Any]]], title: str = ""
         gaps, intervals = values_with_intervals(rows, "gap")
         style: dict[str, Any] = {"height": 0.6, "color": BLUE}
         style["error_kw"] = {"elinewidth": 1.2, "capsize": 3}
-        bars = axis.barh(range(len(rows)), gaps, xerr=intervals, **style)
+        bars = axis.barh(range(len(rows)), gaps, xerr=intervals.tolist(), **style)
         axis.bar_label(bars, labels=[f"{gap:.4f}" for gap in gaps], padding=6)
         axis.set_yticks(range(len(rows)), [escape(row["recipe"]) for row in rows])
         axis.invert_yaxis()

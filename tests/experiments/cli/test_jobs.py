@@ -36,7 +36,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_more_run_at_once_than_there_are_places(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = make(tmp_path, *[["--wait", "0.1"]] * 5)
+    made = make(tmp_path, *[["--wait", "0.5"]] * 5)
     run_jobs(made, [{"OMP_NUM_THREADS": "3"}] * 2, PROGRAM)
     seen = [int((job.folder / "seen").read_text()) for job in made]
     assert max(seen) == 2
