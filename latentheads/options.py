@@ -183,7 +183,8 @@ def _first_required(kind: Any, path: str) -> str:
 
 def _build_choice(kind: Any, value: Any, trusted: Collection[str], path: str) -> Any:
     options = _as_mapping(value)
-    name = str(options.pop(CLASS, ""))
+    name = options.pop(CLASS, "none" if value is None else "")
+    name = "none" if name is None else str(name)
     if hasattr(kind, "from_options"):
         try:
             return kind.from_options(name, options, trusted)

@@ -95,8 +95,15 @@ def convert_fields(group: Any) -> None:
         value = getattr(group, name)
         if not is_dataclass(annotation):
             object.__setattr__(group, name, convert(name, annotation, value))
-        elif not isinstance(value, annotation):  # type: ignore[arg-type]
+        elif not isinstance(value, annotation) or not _has_name(annotation, value):  # type: ignore[arg-type]
             raise ValueError(f"{name}{_wanted(annotation)} {shown(value)}")
+
+
+def _has_name(annotation: Any, value: Any) -> bool:
+    """Whether a value's class is one of those that its annotation chooses among, if it does so."""
+    table = annotation.choices() if hasattr(annotation, "choices") else {}
+    kinds = [kind for kind in table.values() if issubclass(kind, annotation)]
+    return not kinds or type(value) in kinds
 
 
 @lru_cache

@@ -24,8 +24,8 @@ from latentheads.guides import RECIPES
 from latentheads.options import CLASS, OptionError, merge, options_of
 from latentheads.runs.latents import LATENTS
 from latentheads.runs.pairs import split_path
-from latentheads.runs.settings import expand_recipe, read_latents
-from latentheads.values import CommandLineText, Flag
+from latentheads.runs.settings import check_version, expand_recipe, read_latents
+from latentheads.values import CommandLineText, Flag, shown
 
 __all__ = [
     "CommandLine",
@@ -49,6 +49,12 @@ JOINED = ("network.mixers", "network.windows", "network.ngram_width")
 
 FILE_OPTIONS = ("preset", "config", "print_config", "help")
 """Options that no file may hold."""
+
+TEXT_OPTIONS = ("preset", "config", "trust", "recipe")
+"""Options that are texts, of no group."""
+
+OPTION = re.compile(r"--\w+(\.\w+)*(=|$)")
+"""How a word that names an option begins."""
 
 FILES = {"train.tsv": "speech", "train.txt": "running-text", "train.txt.gz": "running-text"}
 """What a folder holds, and the data class that reads it; others hold pairs."""
@@ -81,8 +87,12 @@ class CommandLine:
 
     def source_of(self, path: str) -> str:
         """The file that an option stands in; empty where it stands on the command line."""
-        names = (name for name, values in reversed(self.sources) if _holds(values, path))
-        return next(names, "")
+        parts = path.split(".")
+        for end in range(len(parts), 0, -1):  # of what lacks in a group, that which has the group
+            for name, values in reversed(self.sources):
+                if _holds(values, parts[:end]):
+                    return name
+        return ""
 
 
 def presets() -> dict[str, Path]:
@@ -104,6 +114,7 @@ def read_command_line(
         ValueError: A word is no option, or a file cannot be read.
     """
     word_options = split_words(words)
+    _check_texts(word_options, "--")
     replaced = replaced or {}
     sources = [*_read_files(word_options)]
     left_out = [name for _, values in sources for name in replaced if values.pop(name, None)]
@@ -120,6 +131,19 @@ def read_command_line(
     if "latents" not in replaced:
         options = drop_unused(options, sources)
     return CommandLine(options, sources, trusted, tuple(left_out), word_options, replaced)
+
+
+def _check_texts(given: Mapping[str, Any], place: str) -> None:
+    """Refuses a group where a text is wanted.
+
+    Args:
+        given: Nested values.
+        place: What stands before the name of an option, in a message.
+    """
+    for name in TEXT_OPTIONS:
+        value = given.get(name, "")
+        if isinstance(value, Flag) or not isinstance(value, str | None):
+            raise ValueError(f"{place}{name} must be a text, got {shown(value)}")
 
 
 def _keep_shared(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,8 +165,8 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        if not re.match(r"--[\w.]+(=|$)", word):
-            raise ValueError(f"unrecognized argument {word!r}: an option begins with --")
+        if not OPTION.match(word):
+            raise ValueError(f"unrecognized argument {word!r}: {_explain_word(word)}")
         name, equals, value = word[2:].partition("=")
         alone = not equals and (not rest or rest[0].startswith("--"))
         inner: Any = (
@@ -158,6 +182,15 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
     return nested
 
 
+def _explain_word(word: str) -> str:
+    """Why a word names no option."""
+    name, *_ = word.partition("=")
+    spelled = "--" + name[2:].replace("-", "_")
+    if word.startswith("--") and word[2:3].isalpha() and OPTION.match(spelled):
+        return f"did you mean {spelled}?"
+    return "an option begins with --"
+
+
 def _read_files(word_options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The options of the preset and of the file that a command line names."""
     if (name := word_options.pop("preset", None)) is not None:
@@ -165,8 +198,6 @@ def _read_files(word_options: dict[str, Any]) -> Iterator[tuple[str, dict[str, A
         check_known("preset", name, sorted(table))
         yield f"preset {name}", _read_file(table[name])
     if (name := word_options.pop("config", None)) is not None:
-        if isinstance(name, Flag):
-            raise ValueError("--config needs a file")
         yield str(name), _read_file(Path(name).expanduser())
 
 
@@ -178,9 +209,16 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ValueError(f"--config {path} cannot be read: {text}") from reason
     if not isinstance(options, dict):
         raise ValueError(f"{path} must name options with their values, got {options!r}")
-    for name in ("preset", "config", "trust"):
-        if name in options:
+    for name in options:
+        if not isinstance(name, str):
+            raise ValueError(f"{path}: the name of an option must be a text, got {shown(name)}")
+        if name in (*FILE_OPTIONS, "trust"):
             raise ValueError(f"{path}: {name} belongs on the command line")
+    _check_texts(options, f"{path}: ")
+    try:
+        check_version(options)
+    except ValueError as reason:
+        raise ValueError(f"{path}: {reason}") from reason
     return options
 
 
@@ -195,7 +233,8 @@ def _trusted_classes(word_options: dict[str, Any]) -> frozenset[str]:
         name = value.get(CLASS) if isinstance(value, Mapping) else value
         if name is not None and (":" in name or "." in name):
             names.append(str(name))
-    recipes = [str(word_options[name]) for name in ("recipe", "recipes") if name in word_options]
+    texts = (word_options.get(name) for name in ("recipe", "recipes"))
+    recipes = [str(text) for text in texts if isinstance(text, str)]
     words = re.split(r"[+,]", ",".join(recipes))
     names += [word.strip() for word in words if ":" in word or "." in word]
     if names:
@@ -265,9 +304,9 @@ def drop_unused(
     return {name: value for name, value in options.items() if name not in unused}
 
 
-def _holds(values: Any, path: str) -> bool:
-    """Whether nested values have an option."""
-    for part in path.split("."):
+def _holds(values: Any, parts: Sequence[str]) -> bool:
+    """Whether nested values have an option, given the parts of its path."""
+    for part in parts:
         if not isinstance(values, Mapping) or part not in values:
             return False
         values = values[part]

@@ -68,6 +68,9 @@ class Grammar(_Sampled):
     def _check(self) -> None:
         super()._check()
         check_known("language", self.language, LANGUAGES)
+        if self.tasks is not None and self.tasks.sizes:
+            most = {"tasks.sizes": max(self.tasks.sizes)}
+            check_most(most, **{"tasks.sizes": MOST_SENTENCES})
         _ = self.mixture
 
     @property

@@ -26,7 +26,7 @@ from latentheads.files import (
 )
 from latentheads.options import flatten
 from latentheads.runs.results import EarlierVersionError, Results
-from latentheads.runs.settings import complete_options
+from latentheads.runs.settings import check_version, complete_options
 
 __all__ = [
     "HEADS",
@@ -197,6 +197,11 @@ class Folder:
             raise ValueError(f"cannot read {path}, choose another out: {message}") from error
         if not isinstance(configuration, dict):
             raise ValueError(f"{path} is no configuration of a run: choose another out")
+        try:
+            check_version(configuration)
+        except ValueError as error:
+            advice = "choose another out or overwrite=True"
+            raise ValueError(f"{self.path}: {error}: {advice}") from None
         configurations = (configuration, parse_yaml(self.configuration))
         old, new = (flatten(complete_options(options, self.trusted)) for options in configurations)
         names = old.keys() | new.keys()

@@ -32,6 +32,7 @@ class LogitsOptions(LatentOptions):
 
     def __post_init__(self) -> None:
         convert_fields(self)
+        self.prior.check()
         parse_attention_types(self.blocks)
 
     @property

@@ -15,7 +15,7 @@ from latentheads.model import HeadModel
 from latentheads.models import PRIORS, Prior
 from latentheads.options import CLASS
 from latentheads.runs.recipes import name_of
-from latentheads.values import KINDS, CommandLineText, convert, plain, shown
+from latentheads.values import KINDS, CommandLineText, convert, convert_fields, plain, shown
 
 __all__ = [
     "ClassSpec",
@@ -42,7 +42,7 @@ class OfGuide(Prior):
         raise TypeError("prior tied must be resolved first")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClassSpec:
     """A class that is named, and its options.
 
@@ -56,6 +56,21 @@ class ClassSpec:
 
     kind: ClassVar[str]
     base: ClassVar[type]
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both stand for one class with one value of every option, given or by default."""
+        if not isinstance(other, ClassSpec) or (type(self), self.name) != (type(other), other.name):
+            return False
+        if plain(self.options) == plain(other.options):
+            return True
+        return bool(plain(self.to_options()) == plain(other.to_options()))
+
+    def __hash__(self) -> int:
+        """As the name: options at their default may be given or not."""
+        return hash((type(self), self.name))
 
     @classmethod
     def choices(cls) -> Mapping[str, type]:
@@ -115,12 +130,20 @@ class ClassSpec:
         return cls(name_of(type(component), cls.choices()), component.options)
 
     def find(self) -> Any:
-        """The class; that of the reader's own was imported when its name was read."""
-        table = self.choices()
-        if self.name in table:
-            return table[self.name]
-        module, _, name = self.name.partition(":")
-        return getattr(importlib.import_module(module), name)
+        """The class; that of the reader's own was imported when its name was read.
+
+        Raises:
+            ValueError: There is none.
+        """
+        return self._find(self.name, [self.name])
+
+    def check(self) -> None:
+        """Refuses a name of no class, and options that it has not.
+
+        Raises:
+            ValueError: It says which.
+        """
+        _fit_options(self.kind, self.find(), self.name, self.options)
 
     @classmethod
     def _find(cls, name: str, trusted: Collection[str]) -> type:
@@ -143,7 +166,7 @@ class ClassSpec:
         return _import_class(cls.kind, cls.base, path)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GuideSpec(ClassSpec):
     """A guide and its options, which waits for its model."""
 
@@ -156,7 +179,7 @@ class GuideSpec(ClassSpec):
         return GUIDES
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PriorSpec(ClassSpec):
     """A prior of logits and its options; ``tied`` stands for that of the guide's own form."""
 

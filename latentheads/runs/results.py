@@ -11,7 +11,7 @@ from latentheads.metrics.scores import Scores
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
 from latentheads.values import convert
 
-__all__ = ["EarlierVersionError", "Perplexity", "Results"]
+__all__ = ["EarlierVersionError", "Perplexity", "Results", "check_scores"]
 
 Figure = float | None
 """A number, or null where it is none or not known."""
@@ -19,6 +19,18 @@ Figure = float | None
 
 class EarlierVersionError(ValueError):
     """Results that an earlier version has written, in another shape."""
+
+
+def check_scores(scores: Any) -> None:
+    """Refuses scores of an earlier version, which were no rows.
+
+    Raises:
+        EarlierVersionError: They are such.
+    """
+    if isinstance(scores, dict):
+        raise EarlierVersionError(
+            "results are of an earlier version of latentheads: train the run anew"
+        )
 
 
 @dataclass(frozen=True)
@@ -115,11 +127,7 @@ class Results:
         """
         if not isinstance(data, dict) or not data.keys() >= set(REQUIRED):
             raise ValueError(f"results must hold {', '.join(REQUIRED)}")
-        if isinstance(data["valid"], dict):
-            raise EarlierVersionError(
-                "results are of an earlier version of latentheads: without results.json run.py "
-                "makes the report anew"
-            )
+        check_scores(data["valid"])
         results: Results = convert("results", cls, {**data, **_read_scores(data)})
         for site in results.kl_by_site:
             if not _is_site(site) or site not in results.kl_how:

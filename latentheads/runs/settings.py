@@ -37,7 +37,15 @@ from latentheads.runs.recipes import read_recipe, recipe_name
 from latentheads.training.options import Training
 from latentheads.values import convert_fields, shown
 
-__all__ = ["DisagreementOptions", "Settings", "complete_options", "trusted_paths"]
+__all__ = [
+    "DisagreementOptions",
+    "Settings",
+    "check_version",
+    "complete_options",
+    "expand_recipe",
+    "read_latents",
+    "trusted_paths",
+]
 
 L = TypeVar("L")
 
@@ -130,6 +138,11 @@ class Settings:
         convert_fields(self)
         check_seed(self.seed)
         check_least(vars(self), samples=1, adapters=0, ctc=0.0)
+        for latent in self.latents:
+            if type(latent) not in LATENTS.values():
+                kinds = ", ".join(kind.__name__ for kind in LATENTS.values())
+                raise ValueError(f"latents must be {kinds}; got {shown(latent)}")
+        self.guide.check()
         resolved = (latent.resolve(self.data.is_language_model) for latent in self.latents)
         object.__setattr__(self, "latents", tuple(resolved))
         self._check_start()
@@ -137,7 +150,9 @@ class Settings:
         _ = self.pair
 
     def _check_start(self) -> None:
-        """Refuses to train a part of a model that is given nowhere."""
+        """Refuses to train a part of a model that is given nowhere, or to start with one."""
+        if self.start_with != "all" and not self.start:
+            raise ValueError(f"start_with {self.start_with} needs start RUN")
         if self.train_only == "adapters" and not (self.adapters and self.start):
             raise ValueError("train_only adapters needs adapters WIDTH and start RUN")
         if self.start_with == "encoder" and self.train_only != "all":
@@ -328,6 +343,7 @@ class Settings:
     @classmethod
     def read_options(cls, options: Mapping[str, Any], trusted: Collection[str], path: str) -> Any:
         """Makes the settings of nested values, in which a recipe or the latents may be named."""
+        check_version(options)
         values = expand_recipe(options)
         names = read_latents(values.pop("latents", "alignments"))
         latents: list[Any] = []
@@ -366,6 +382,19 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         """Whether to write a value out."""
         return True
+
+
+def check_version(options: Mapping[str, Any]) -> None:
+    """Refuses options as earlier versions wrote them, side by side.
+
+    Raises:
+        ValueError: They are such.
+    """
+    guide = options.get("guide")
+    if isinstance(guide, Mapping) and "class_path" in guide:
+        raise ValueError(
+            "an earlier version of latentheads wrote these options, and this one does not read them"
+        )
 
 
 def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:

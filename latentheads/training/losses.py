@@ -7,7 +7,9 @@ of the reader's own by ``module:Class``, which is a name alone: nothing is impor
 from __future__ import annotations
 
 import ast
+import math
 import re
+from collections.abc import Mapping
 from inspect import Parameter, signature
 from typing import Any
 
@@ -31,6 +33,9 @@ CLASSES: dict[str, type[ELBO]] = {
     "Head_ELBO": Head_ELBO,
     **{name: getattr(pyro.infer, name) for name in OF_PYRO},
 }
+
+COUNTS = ("num_particles", "objective_draws", "max_plate_nesting", "max_iarange_nesting")
+"""Arguments that count something."""
 
 UNNAMED = ("max_plate_nesting", "max_iarange_nesting")
 """Arguments that no name has: Pyro guesses the one, and has given up the other."""
@@ -60,9 +65,24 @@ def make_named_loss(loss: str) -> ELBO:
     if name not in CLASSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}; got {shown(loss)}")
     try:
+        _check_arguments(CLASSES[name], arguments)
         return CLASSES[name](**arguments)
     except (TypeError, ValueError) as reason:
         raise ValueError(f"loss {loss}: {reason}") from reason
+
+
+def _check_arguments(kind: type[ELBO], arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments that the class takes, and that break at the first step."""
+    defaults: dict[str, Any] = {**dict.fromkeys(UNNAMED, 1), **_arguments(kind)}
+    for name, value in arguments.items():
+        default = defaults.get(name)
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise ValueError(f"{name} must be True or False, got {shown(value)}")
+        if name in COUNTS and not (type(value) is int and value >= 1):
+            raise ValueError(f"{name} must be a whole number, at least 1, got {shown(value)}")
+        number = type(value) in (int, float) and math.isfinite(value)
+        if type(default) in (int, float) and not number:
+            raise ValueError(f"{name} must be a finite number, got {shown(value)}")
 
 
 def name_loss(loss: object) -> str:

@@ -37,6 +37,12 @@ class LongBox(Shape):
     names: tuple[str, ...] = ()
 
 
+def test_none_is_named_where_a_class_is_wanted() -> None:
+    for value in (None, {"class": None}):
+        with pytest.raises(OptionError, match=r"^shape must be one of .*; got 'none'$"):
+            from_dict(Shape, value, path="shape")
+
+
 @dataclass(frozen=True)
 class Needed:
     """A group whose first option has to be given."""

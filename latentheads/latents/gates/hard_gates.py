@@ -28,6 +28,9 @@ from latentheads.latents.selection.selector import Choice, LatentSelector
 
 __all__ = ["GateController", "Gating"]
 
+LARGEST_FLOAT = torch.finfo(torch.float32).max
+"""Beyond it is infinity, in the precision of weights."""
+
 
 @dataclass(frozen=True)
 class Gating(LatentSelector):
@@ -55,7 +58,7 @@ class Gating(LatentSelector):
             raise ValueError(f"gate_open must lie between 0 and 1, got {self.gate_open}")
         if not self.gate_temperature > 0:
             raise ValueError(f"gate_temperature must be positive, got {self.gate_temperature}")
-        if not math.isfinite(self.gate_start):
+        if not abs(self.gate_start) < LARGEST_FLOAT:
             raise ValueError(f"gate_start must be finite, got {self.gate_start}")
 
     @property
@@ -176,7 +179,7 @@ class GateController:
         num_open = sum(int((family().mode > 0).sum()) for family in self.families)
         if num_open != self.gate_heads:
             print_message(
-                f"note: {num_open} of {self.gated} gated heads stay open, where gate_heads is "
-                f"{self.gate_heads}: train longer, on more text, or with another gate_rate",
+                f"note: {num_open} of {self.gated} gated heads stay open, not "
+                f"{self.gate_heads}: train longer, on more text, or at another rate",
                 sys.stderr,
             )

@@ -10,7 +10,7 @@ import torch
 
 from latentheads.checks import check_least
 from latentheads.guide import ModelGuide
-from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.gates.hard_gates import LARGEST_FLOAT, GateController, Gating
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
@@ -50,8 +50,10 @@ class GateOptions(LatentOptions):
         check_least(vars(self), penalty=0.0, heads=0, rate=0.0)
         if not 0 < self.open < 1:
             raise ValueError(f"open must lie between 0 and 1, got {self.open}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive, got {self.temperature}")
+        if not 0 < self.temperature < LARGEST_FLOAT:
+            raise ValueError(f"temperature must be positive and finite, got {self.temperature}")
+        if not abs(self.start) < LARGEST_FLOAT:
+            raise ValueError(f"start must be finite, got {self.start}")
 
     selects_heads: ClassVar[bool] = True
     needs_closed_form: ClassVar[bool] = True

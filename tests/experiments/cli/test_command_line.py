@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from latentheads.experiments.cli.command_line import (
+    CommandLine,
     name_data,
     presets,
     read_command_line,
@@ -39,10 +40,50 @@ def test_an_option_that_stands_alone_is_true() -> None:
     assert isinstance(given["verbose"], Flag)
 
 
-@pytest.mark.parametrize("word", ["foo", "-x", "--", "--=3", "---x"])
+@pytest.mark.parametrize(
+    "word", ["foo", "-x", "--", "--=3", "---x", "--.a", "--a.", "--a..b", "--a.=1"]
+)
 def test_a_word_that_is_no_option_is_named(word: str) -> None:
     with pytest.raises(ValueError, match=r"^unrecognized argument .*: an option begins with --$"):
         split_words([word])
+
+
+@pytest.mark.parametrize("name", ["preset", "config", "trust", "recipe"])
+def test_what_must_be_a_text_is_no_group(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^--{name} must be a text, got {{'x': '3'}}$"):
+        read_command_line([f"--{name}.x", "3"])
+    with pytest.raises(ValueError, match=rf"^--{name} must be a text, got no value$"):
+        read_command_line([f"--{name}"])
+
+
+def read_file(folder: Path, text: str, *words: str) -> CommandLine:
+    (folder / "some.yaml").write_text(text)
+    return read_command_line(["--config", str(folder / "some.yaml"), *words])
+
+
+@pytest.mark.parametrize("text", ["recipe: [coda]", "recipe: {a: 1}", "3: 4", "null: 4", "true: 1"])
+def test_a_file_of_other_kinds_of_values_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match=r"some.yaml.* must be a text, got .*$"):
+        read_file(tmp_path, text)
+
+
+@pytest.mark.parametrize("name", ["preset", "config", "trust", "print_config", "help"])
+def test_what_a_file_may_not_say_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"some.yaml: {name} belongs on the command line$"):
+        read_file(tmp_path, f"{name}: x")
+
+
+def test_a_file_of_an_earlier_version_is_named(tmp_path: Path) -> None:
+    text = "guide: {class_path: latentheads.guides.tied.Tied}\nprior: null\nsteps: 3\n"
+    with pytest.raises(ValueError, match=r"some.yaml: an earlier version of latentheads wrote"):
+        read_file(tmp_path, text)
+
+
+def test_what_lacks_in_a_group_of_a_file_is_sought_in_the_file(tmp_path: Path) -> None:
+    line = read_file(tmp_path, "data: {class: pairs}\ntrain: {3: 4}\n", "--network.width", "8")
+    found = {path: line.source_of(path) for path in ("data.folder", "train.3", "network.layers")}
+    file = str(tmp_path / "some.yaml")
+    assert found == {"data.folder": file, "train.3": file, "network.layers": ""}
 
 
 def test_words_lie_above_a_file_and_a_file_above_a_preset(tmp_path: Path) -> None:

@@ -78,6 +78,14 @@ def refused(path: Path, *given: Any) -> str:
     return str(caught.value)
 
 
+def test_a_run_of_an_earlier_version_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("guide:\n  class_path: a.B\nsteps: 3\n")
+    assert refused(tmp_path) == (
+        f"{tmp_path}: an earlier version of latentheads wrote these options, and this one does not "
+        "read them: choose another out or overwrite=True"
+    )
+
+
 def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> None:
     found = folder(tmp_path / "a" / "b")
     assert os.listdir(tmp_path) == []

@@ -20,7 +20,7 @@ from latentheads.runs.settings import (
     complete_options,
     trusted_paths,
 )
-from latentheads.training.options import Training
+from latentheads.training.options import Optimizer, Training
 from tests.experiments.programs import ROOT
 from tests.typechecking import unchecked
 
@@ -38,6 +38,64 @@ def written(settings: Settings) -> Settings:
     return Settings.from_options(yaml.safe_load(settings.to_yaml()))
 
 
+def test_classes_are_equal_where_their_options_at_their_default_are() -> None:
+    assert GuideSpec("cascaded") == GuideSpec.from_options("cascaded", {"hidden": 4})
+    assert hash(GuideSpec("cascaded")) == hash(GuideSpec("cascaded", {"hidden": 4}))
+    assert GuideSpec("cascaded") != GuideSpec("cascaded", {"hidden": 5})
+    assert GuideSpec("cascaded") != PriorSpec("cascaded")
+    assert GuideSpec("not_there:Guide", {"a": [1]}) == GuideSpec("not_there:Guide", {"a": (1,)})
+    assert GuideSpec("not_there:Guide") != GuideSpec("not_there:Other")
+    assert written(Settings()) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"guide": GuideSpec("nix")}, "unknown guide 'nix': choose from tied, "),
+        ({"guide": GuideSpec("cascaded", {"nix": 3})}, "guide 'cascaded' has no option 'nix'; it "),
+        ({"guide": GuideSpec("cascaded", {"hidden": "x"})}, "guide.hidden must be a whole number"),
+        ({"guide": GuideSpec("os:system")}, "guide 'os:system' must be a subclass of "),
+        ({"guide": GuideSpec("nix:Nix")}, "guide 'nix:Nix' cannot be imported: No module"),
+        ({"latents": ("alignments",)}, "latents must be AlignmentOptions, LogitsOptions, "),
+        ({"latents": (AlignmentOptions,)}, "latents must be AlignmentOptions, LogitsOptions, "),
+    ],
+)
+def test_settings_of_python_are_checked(said: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        Settings(**said)
+    assert str(caught.value).startswith(message)
+
+
+def test_specs_of_python_are_checked() -> None:
+    for name in ("nix", "cascaded:", "os:system"):
+        with pytest.raises(ValueError, match=r"^(unknown )?prior '"):
+            LogitsOptions(PriorSpec(name))
+    with pytest.raises(ValueError, match=r"^prior 'cascaded' has no option 'nix'"):
+        LogitsOptions(PriorSpec("cascaded", {"nix": 1}))
+    wrong: dict[str, Any] = {"name": 3, "options": None}
+    for name, value in wrong.items():
+        with pytest.raises((TypeError, ValueError), match=name):
+            GuideSpec(**{"name": "cascaded", name: value})
+
+
+def test_numbers_beyond_a_machine_and_idle_options_are_refused() -> None:
+    said = refused(data={"tasks": {"names": "velu", "sizes": [10**11]}})
+    assert said == "data.tasks.sizes must be at most 1,000,000, got 100,000,000,000"
+    said = refused(latents="gates", gates={"start": 1e300})
+    assert said == "gates.start must be finite, got 1e+300"
+    assert refused(start_with="encoder") == "start_with encoder needs start RUN"
+
+
+def test_a_class_that_no_file_can_name_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^optimizer must be Optimizer, got Optimizer\("):
+        Training(optimizer=Optimizer())
+
+
+def test_options_of_an_earlier_version_are_called_so() -> None:
+    said = refused(guide={"class_path": "latentheads.guides.tied.Tied"}, gates={"heads": 0})
+    assert said.startswith("an earlier version of latentheads wrote these options")
+
+
 def test_what_is_written_is_read_the_same() -> None:
     settings = Settings(
         guide=GuideSpec("autoregressive", {"form": "inverse"}),
@@ -49,6 +107,7 @@ def test_what_is_written_is_read_the_same() -> None:
         disagreement=DisagreementOptions("output"),
     )
     again = written(settings)
+    assert again == settings
     assert again.to_yaml() == settings.to_yaml()
     assert again.data == settings.data
     assert again.train.clip == 1e-5

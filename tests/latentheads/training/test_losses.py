@@ -239,6 +239,23 @@ def test_a_loss_has_the_name_that_makes_it_again() -> None:
         ("Trace_ELBO(**{'num_particles': 2})", "loss Trace_ELBO.* unexpected keyword argument.*"),
         ("RenyiELBO(alpha=1)", "loss RenyiELBO.*: The order alpha should not be equal to 1.*"),
         ("Trace_ELBO(particles=2)", "loss Trace_ELBO.* unexpected keyword argument 'particles'"),
+        (
+            "Trace_ELBO(num_particles=0)",
+            ".*: num_particles must be a whole .*, got 0",
+        ),
+        ("Trace_ELBO(num_particles='a')", ".*: num_particles must be a whole .*, got 'a'"),
+        ("Trace_ELBO(num_particles=1.5)", ".*: num_particles must be a whole .*, got 1.5"),
+        (
+            "Trace_ELBO(num_particles=True)",
+            ".*: num_particles must be a whole .*, got True",
+        ),
+        (
+            "Trace_ELBO(max_plate_nesting='x')",
+            ".*: max_plate_nesting must be a whole .*'x'",
+        ),
+        ("RenyiELBO(alpha='a')", ".*: alpha must be a finite number, got 'a'"),
+        ("RenyiELBO(alpha=1e999)", ".*: alpha must be a finite number, got inf"),
+        ("Head_ELBO(analytic=3)", ".*: analytic must be True or False, got 3"),
         (Trace_ELBO, "loss must be a name, or a pyro.infer.ELBO such as .*, got <class .*"),
         (None, "loss must be a name, or .*, got None"),
     ],

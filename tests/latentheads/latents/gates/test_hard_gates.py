@@ -274,5 +274,5 @@ def test_a_number_of_heads_that_is_missed_is_noted(
     closing(2)
     assert capsys.readouterr().err == ""
     closing(3)
-    said = f"note: 4 of 9 gated heads stay open, where gate_heads is {wanted}: "
+    said = f"note: 4 of 9 gated heads stay open, not {wanted}: "
     assert capsys.readouterr().err.startswith(said) is noted
