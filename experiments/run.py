@@ -26,10 +26,10 @@ DESCRIPTION = (
     "Train a model/guide pair and report its evidence lower bound (ELBO).\n\n"
     "    python experiments/run.py --recipe coda --train.steps 500 --out runs/first\n"
     "    python experiments/run.py --preset multi30k --alignments.blocks 1 --loss marginal\n\n"
-    "Without options: guide cascaded, of two blocks of alignments, on a grammar that needs no "
-    "file. On a corpus of your own begin with one block, trained by the exact log p as in the "
+    "Without options: two latent alignment heads and guide cascaded, on a grammar that needs no "
+    "file. On a corpus of your own begin with one head, trained by the exact log p as in the "
     "second line: a step takes a quarter of the time. "
-    "Everything goes to one folder; the same command goes on with a run that was stopped."
+    "Everything is written to one folder; the same command resumes a run that was stopped."
 )
 
 

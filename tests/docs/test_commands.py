@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from latentheads.experiments.cli.main import PROGRAMS
+from latentheads.experiments.cli.options import read_settings
 from latentheads.runs.settings import Settings
 from tests.docs.commands import accept, commands, known_options
 from tests.docs.pages import CHANGES, PAGES, REPORTS, ROOT, Page
@@ -73,3 +74,14 @@ def test_every_option_within_a_sentence_is_known(page: Page) -> None:
         if not code.startswith(OTHERS) and "-m pip" not in code:
             for option in OPTION.findall(code):
                 assert option in known, code
+
+
+@pytest.mark.usefixtures("reader")
+def test_the_runs_of_the_readme_are_each_in_a_folder_of_its_own() -> None:
+    folders = []
+    for program, *words in dict.fromkeys(map(tuple, commands(Page(ROOT / "README.md")))):
+        if program == "run":
+            settings, options, _ = read_settings(words, "run.py", "")
+            folders.append(options.out or settings.out)
+    assert len(folders) > 4
+    assert len(set(folders)) == len(folders)
