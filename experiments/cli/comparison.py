@@ -122,7 +122,7 @@ class Plan:
         """The results of the run, if it is finished.
 
         Raises:
-            ValueError: The folder holds something else, fewer updates than these too, or cannot be
+            ValueError: The folder holds something else, fewer steps than these too, or cannot be
                 written.
         """
         trusted = name_trusted(self.settings, self.options.trust)

@@ -173,9 +173,9 @@ def _weights_rows(results: Results) -> list[Row]:
     if not (step and steps):
         return []
     if results.averaged > 1:
-        label = f"weights, mean of {results.averaged} checkpoints: up to update"
+        label = f"weights, mean of {results.averaged} checkpoints: up to step"
         return [(label, "", f"{step:,}")]
-    return [("weights: of update", "", f"{step:,} of {steps:,}")]
+    return [("weights: of step", "", f"{step:,} of {steps:,}")]
 
 
 PERPLEXITIES = {

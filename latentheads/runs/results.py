@@ -66,8 +66,8 @@ class Results:
         prior: Name of the prior.
         corpus: Name of the corpus.
         seed: Of data order and noise, and of weights that settings made.
-        steps: Updates done.
-        reported_step: Updates that the reported weights have seen.
+        steps: Optimiser steps done.
+        reported_step: Optimiser steps that the reported weights have seen.
         averaged: How many checkpoints they are the average of; 0: none.
         parameters: Of model and guide.
         tokens_per_second: Target tokens trained on, a second.
@@ -159,7 +159,7 @@ class Results:
     @property
     def _title(self) -> str:
         """What the scores are of."""
-        return f"{self.recipe} on {self.corpus}, seed {self.seed}, {self.steps:,} updates"
+        return f"{self.recipe} on {self.corpus}, seed {self.seed}, {self.steps:,} steps"
 
 
 OF_SCORES = ("valid", "test", "average")

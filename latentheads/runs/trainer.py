@@ -324,12 +324,12 @@ class Trainer:
         }
 
     def fit(self, steps: int | None = None) -> Results | None:
-        """Trains up to the last update and reports.
+        """Trains up to the last step and reports.
 
-        A run that has its report already is not trained again, unless it is given more updates.
+        A run that has its report already is not trained again, unless it is given more steps.
 
         Args:
-            steps: Updates of the whole training, where they are to be more than the settings say:
+            steps: Steps of the whole training, where they are to be more than the settings say:
                 training goes on from the last checkpoint, with the schedule of the learning rate
                 over the new number.
 
@@ -343,7 +343,7 @@ class Trainer:
         if steps is not None and steps != self.settings.train.steps:
             train = replace(self.settings.train, steps=steps)
             self._go_back(replace(self.settings, train=train))
-        elif self.results is None and self._started:  # it was broken off, perhaps within an update
+        elif self.results is None and self._started:  # it was broken off, perhaps within a step
             self._go_back(self.settings)
         if self.results is not None:
             self._say_finished()
@@ -360,9 +360,9 @@ class Trainer:
 
     def _say_stopped(self) -> str:
         """Where training stands when it is stopped, and how it goes on."""
-        done = f"stopped after update {self.engine.step:,}"
+        done = f"stopped after step {self.engine.step:,}"
         saved = self.checkpoint_manager.saved or 0
-        return f"{done}: {self.folder.path} has a checkpoint of update {saved:,}"
+        return f"{done}: {self.folder.path} has a checkpoint of step {saved:,}"
 
     def _say_finished(self) -> None:
         """Says that these are the figures of a run that was finished before."""
@@ -383,7 +383,7 @@ class Trainer:
         if self.engine.step and not folder.resumable:
             raise ValueError(
                 f"{folder.path} has lost the checkpoint to go on from, and these weights are of "
-                f"update {self.engine.step:,}: begin with a new model and Trainer"
+                f"step {self.engine.step:,}: begin with a new model and Trainer"
             )
         old_folder.release()
         checkpoint_manager = self._make_checkpoint_manager(settings, folder)

@@ -139,7 +139,7 @@ def _one_line(reason: Exception) -> str:
 
 
 def read_step(path: Path, facts: Mapping[str, Any]) -> int:
-    """The updates that the weights of a checkpoint have seen.
+    """The steps that the weights of a checkpoint have seen.
 
     Args:
         path: Where the facts come from, for the message.

@@ -40,7 +40,7 @@ class Fitted:
 
     Attributes:
         report: The bound, its terms and its company, of the weights that stay.
-        step: The updates that those have seen.
+        step: The steps that those have seen.
         history: A record of each look at validation: progress, figures, the KL of every site.
     """
 
@@ -56,7 +56,7 @@ class Fitted:
 
     def _name_parts(self) -> tuple[dict[str, Scores], str]:
         """The scores, and what they are of."""
-        return {"": self.report.scores()}, f"the weights after {self.step:,} updates"
+        return {"": self.report.scores()}, f"the weights after {self.step:,} steps"
 
 
 def fit(
@@ -89,7 +89,7 @@ def fit(
             when not given.
         seed: Of order and noise.
         samples: Draws of each sentence in the report, K of IWAE.
-        tick: Called with the number of updates done, after each, such as a
+        tick: Called with the number of steps done, after each, such as a
             :class:`latentheads.latents.gates.hard_gates.GateController`. It must not wait for
             another thread that runs a model: threads take turns, and this one has the turn.
         quiet: Show no progress.
@@ -189,9 +189,9 @@ class _Fitting:
         engine: What trains.
         valid: What is evaluated.
         seed: Of the noise of evaluations.
-        further: Called after each update.
+        further: Called after each step.
         best: The metric of the best weights, and the evaluations since.
-        step: The updates that the best weights have seen.
+        step: The steps that the best weights have seen.
         kept: The best weights.
         history: A record of each evaluation.
     """
@@ -215,7 +215,7 @@ class _Fitting:
         self.engine.check_loss(first)
 
     def tick(self, step: int) -> None:
-        """Notes an update."""
+        """Notes a step."""
         if self.further is not None:
             self.further(step)
             self.kept |= self._copy_moving(self.kept)  # it may have let go of what was frozen

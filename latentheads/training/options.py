@@ -165,19 +165,19 @@ class Training:
     """How to train.
 
     Attributes:
-        steps: Updates.
+        steps: Optimiser steps.
         tokens: Most tokens of a batch on either side, padding included, all processes together.
-        accumulate: Batches whose gradients are summed for one update.
+        accumulate: Batches whose gradients are summed for one step.
         optimizer: How gradients move the weights.
         learning_rate: At the end of the warm-up.
-        warmup_steps: Updates of linear growth of the learning rate; not given: a tenth of all, at
+        warmup_steps: Steps of linear growth of the learning rate; not given: a tenth of all, at
             most 200.
         schedule: How the learning rate falls after the warm-up.
         clip: Largest norm of the gradient; 0 for none.
-        kl_warmup_steps: Updates over which the weight of the KL grows.
+        kl_warmup_steps: Steps over which the weight of the KL grows.
         min_kl_weight: Where that weight starts.
         max_kl_weight: Where it ends; other than 1 trains something else than the bound.
-        noise_warmup_steps: Updates over which the noise of priors and guides grows to its scale;
+        noise_warmup_steps: Steps over which the noise of priors and guides grows to its scale;
             it acts on every ``HeadScale``.
         select_gradient: How a selection of heads is learned: straight through a relaxation,
             cheap and biased; by the scores of two draws a batch (score), at twice the work of
@@ -196,9 +196,9 @@ class Training:
         loss_samples: Samples of iwae and rws.
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
-        report_every: Updates between two evaluations on validation; not given: a tenth of all, at
+        report_every: Steps between two evaluations on validation; not given: a tenth of all, at
             most 250.
-        checkpoint_every: Updates between two checkpoints to resume from; 0: at every evaluation.
+        checkpoint_every: Steps between two checkpoints to resume from; 0: at every evaluation.
         metric: What says on validation which weights are best: the bound (elbo) or the likelihood
             of the plug-in network (plug-in, as the papers do).
         patience: Evaluations without a better metric after which training stops; 0: it does not.
@@ -270,12 +270,12 @@ class Training:
 
     @property
     def warmup(self) -> int:
-        """Updates of the warm-up."""
+        """Optimiser steps of the warm-up."""
         return min(200, self.steps // 10) if self.warmup_steps is None else self.warmup_steps
 
     @property
     def report_interval(self) -> int:
-        """Updates between two evaluations on validation."""
+        """Optimiser steps between two evaluations on validation."""
         if self.report_every is None:
             return min(250, max(1, self.steps // 10))
         return self.report_every

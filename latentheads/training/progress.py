@@ -47,8 +47,8 @@ class ProgressDisplay:
     """Shows how far a training is.
 
     Args:
-        total: Updates of the whole training.
-        done: Updates done before.
+        total: Optimiser steps of the whole training.
+        done: Optimiser steps done before.
         quiet: Show nothing.
         file: Where lines go; standard error when not given.
         clock: Tells seconds.
@@ -91,7 +91,7 @@ class ProgressDisplay:
             self._write_line()
 
     def advance(self, step: int) -> None:
-        """Notes how many updates are done."""
+        """Notes how many steps are done."""
         self.done = step
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
@@ -102,7 +102,7 @@ class ProgressDisplay:
             self._write_line()
 
     def log_evaluation(self, line: str) -> None:
-        """Sets the line of the last evaluation, which is shown after the number of updates."""
+        """Sets the line of the last evaluation, which is shown after the number of steps."""
         self._evaluation_line, self._evaluation_step = line, self.done
         if self._bar is not None:
             self._bar.set_postfix_str(line)
@@ -116,7 +116,7 @@ class ProgressDisplay:
     def _format_state(self) -> str:
         """Progress, speed, and the last evaluation."""
         speed = (self.done - self.begun) / max(self._clock() - self._start, 1e-9)
-        parts = [f"update {self.done:,} of {self.total:,}", f"{speed:.3g} updates/s"]
+        parts = [f"step {self.done:,} of {self.total:,}", f"{speed:.3g} steps/s"]
         if speed and self.done < self.total:
             parts.append(f"about {_format_duration((self.total - self.done) / speed)} left")
         if self._evaluation_line:
@@ -134,7 +134,7 @@ def note_long_warmup(training: Training) -> None:
     if training.warmup > training.steps:
         top = training.learning_rate * training.rate(training.steps - 1)
         print_message(
-            f"note: warmup_steps {training.warmup:,} is more than all {training.steps:,} updates: "
+            f"note: warmup_steps {training.warmup:,} is more than all {training.steps:,} steps: "
             f"the learning rate reaches {top:.2g} of {training.learning_rate:.2g}",
             sys.stderr,
         )

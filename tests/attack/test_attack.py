@@ -28,7 +28,7 @@ from tests.attack.process import Ended, Limits, Moment, start
 from tests.attack.trial import Arena, Fault, Ground, Trial, TrialError, check
 from tests.experiments.programs import FORKS, SHORT, TINY
 
-LINE = "update 1,024 of 3,000, 15.7 updates/s, about 2 min left; bound -5.6 nats/token\n"
+LINE = "step 1,024 of 3,000, 15.7 steps/s, about 2 min left; bound -5.6 nats/token\n"
 BAR = "  0%|          | 0/9 [00:00<?, ?step/s]\r 11%|#  | 1/9 [00:01]\n"
 
 

@@ -49,9 +49,9 @@ def halted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(Trainer, "_tick", stop)
         done = again(out, "--train.steps=6")
     assert done.returncode == 130
-    said = "has a checkpoint of update 4; the same command goes on from the last checkpoint"
+    said = "has a checkpoint of step 4; the same command goes on from the last checkpoint"
     assert said in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("run.py: stopped after update 5: ")
+    assert done.stderr.splitlines()[-1].startswith("run.py: stopped after step 5: ")
     return out
 
 
@@ -75,7 +75,7 @@ def test_a_stop_behind_a_resumption_names_the_checkpoint_that_there_is(
 
     monkeypatch.setattr(Trainer, "_tick", stop)
     done = again(halted, "--train.steps=6")
-    assert f"stopped after update 5: {halted} has a checkpoint of update 4; " in done.stderr
+    assert f"stopped after step 5: {halted} has a checkpoint of step 4; " in done.stderr
 
 
 @lru_cache
@@ -330,7 +330,7 @@ def test_with_overwrite_it_says_which_command_goes_on(
     monkeypatch.setattr(Trainer, "_tick", stop)
     done = again(tmp_path / "run", "--overwrite")
     assert done.returncode == 130
-    said = "of update 0; without --overwrite the same command goes on from the last checkpoint"
+    said = "of step 0; without --overwrite the same command goes on from the last checkpoint"
     assert said in done.stderr
 
 

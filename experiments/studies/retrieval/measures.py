@@ -45,7 +45,7 @@ def learn_noise(task: Task, price: float, prior: float, steps: int) -> Heads:
         task: What is asked.
         price: Weight of the KL; 1 is the bound.
         prior: The scale of the prior's noise.
-        steps: Updates.
+        steps: Optimiser steps.
     """
     with task.latent_under(Independent(prior)) as model:
         return analysis.learn_noise(model, [*task.updates(model, steps)], price, seed=task.seed)
@@ -97,7 +97,7 @@ def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:
     Args:
         task: What is asked.
         target: Heads that stay open.
-        steps: Updates.
+        steps: Optimiser steps.
         rate: By how much a step changes the L0 penalty for one head too many.
     """
     torch.manual_seed(task.seed)

@@ -105,23 +105,23 @@ def test_a_terminal_has_a_table_that_changes(tmp_path: Path) -> None:
         def isatty(self) -> bool:
             return True
 
-    (tmp_path / LOG_FILE).write_text("update 1 of 9\n")
+    (tmp_path / LOG_FILE).write_text("step 1 of 9\n")
     shown = Terminal()
     table = jobs.ProgressTable(2, shown)
     running = [RunJob("one", tmp_path, "")]
     table.show(running)
     table.end("one: done in 3 s")
-    assert shown.getvalue() == "  one: update 1 of 9\n\x1b[1F\x1b[J[1/2] one: done in 3 s\n"
+    assert shown.getvalue() == "  one: step 1 of 9\n\x1b[1F\x1b[J[1/2] one: done in 3 s\n"
 
 
 def test_a_file_has_a_line_a_run_each_minute(tmp_path: Path) -> None:
-    (tmp_path / LOG_FILE).write_text("update 1 of 9\n")
+    (tmp_path / LOG_FILE).write_text("step 1 of 9\n")
     now, shown = [0.0], io.StringIO()
     table = jobs.ProgressTable(1, shown, lambda: now[0])
     running = [RunJob("one", tmp_path, "")]
     for now[0] in (1.0, 59.0, 61.0, 62.0, 125.0):
         table.show(running)
-    assert shown.getvalue() == "  one: update 1 of 9\n" * 2
+    assert shown.getvalue() == "  one: step 1 of 9\n" * 2
 
 
 def test_gpus_take_turns_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,9 +199,9 @@ def test_what_plug_in_means_is_said_once() -> None:
 
 
 def test_the_table_says_which_weights_it_is_of() -> None:
-    best, mean = "weights: of update", "weights, mean of 10 checkpoints:"
+    best, mean = "weights: of step", "weights, mean of 10 checkpoints:"
     assert told(steps=3000, reported_step=250)[best] == ["250 of 3,000"]
-    assert told(steps=3000, reported_step=3000, averaged=10)[f"{mean} up to update"] == ["3,000"]
+    assert told(steps=3000, reported_step=3000, averaged=10)[f"{mean} up to step"] == ["3,000"]
     assert told(steps=9, reported_step=9, averaged=1)[best] == ["9 of 9"]
     assert not any("weights" in row for row in told())
 

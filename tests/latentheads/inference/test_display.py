@@ -118,10 +118,10 @@ def test_a_report_and_results_show_themselves() -> None:
     assert rows_of(report._repr_html_())["plug-in log-likelihood"] == ["-1.0000", NO_BOUND]
     scores = Scores.of({"elbo": -2.0, "bleu": 12.345})
     shown = Results(recipe="a<b", corpus="here", steps=1234, test=scores)._repr_html_()
-    assert "<caption>a&lt;b on here, seed 0, 1,234 updates</caption>" in shown
+    assert "<caption>a&lt;b on here, seed 0, 1,234 steps</caption>" in shown
     assert rows_of(shown)["BLEU"] == ["", "12.35", "of the translations"]
     told = str(Results(recipe="a", corpus="here", steps=1234, test=scores)).splitlines()
-    assert told[0] == "a on here, seed 0, 1,234 updates"
+    assert told[0] == "a on here, seed 0, 1,234 steps"
     assert told[-1].split() == ["BLEU", "12.35", "of", "the", "translations"]
     assert str(report).splitlines()[1].startswith("bound (ELBO)")
 

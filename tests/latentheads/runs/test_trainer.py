@@ -355,7 +355,7 @@ def test_weights_whose_checkpoint_is_lost_do_not_begin_at_step_0(
 ) -> None:
     found = broken_off(corpus, tmp_path / "run", monkeypatch)
     (tmp_path / "run").rename(tmp_path / "renamed")
-    with pytest.raises(ValueError, match=r"has lost the checkpoint .* are of update 3: begin with"):
+    with pytest.raises(ValueError, match=r"has lost the checkpoint .* are of step 3: begin with"):
         found.fit()
     assert not (tmp_path / "run").exists()
 

@@ -70,9 +70,9 @@ def test_the_best_weights_stay_and_every_look_is_known(capsys: pytest.CaptureFix
     assert guide.step == 2
     assert lh.evaluate(model, guide, some(2), seed=3).elbo == pytest.approx(bounds[1])
     assert fitted.report == lh.evaluate(model, guide, some(2), samples=2, seed=3)
-    assert "the weights after 2 updates" in fitted._repr_html_()
+    assert "the weights after 2 steps" in fitted._repr_html_()
     title, head, bound, *_ = str(fitted).splitlines()
-    assert (title, head.split()[0]) == ("the weights after 2 updates", "nats")
+    assert (title, head.split()[0]) == ("the weights after 2 steps", "nats")
     assert f"{fitted.report.elbo:.4f}" in bound
     assert "bound" in capsys.readouterr().err
 

@@ -38,13 +38,13 @@ def lines_of(seconds: float, updates: int) -> list[str]:
 def test_a_file_gets_a_line_after_ten_seconds_half_a_minute_a_minute_then_each_minute() -> None:
     lines = lines_of(1.0, 250)
     found = [line.partition(",")[0] for line in lines]
-    assert found == [f"update {n} of 250" for n in (10, 30, 60, 120, 180, 240, 250)]
-    assert lines[0] == "update 10 of 250, 1 updates/s, about 4 min left; at 7: bound -1.5"
-    assert lines[-1] == "update 250 of 250, 1 updates/s; at 7: bound -1.5"
+    assert found == [f"step {n} of 250" for n in (10, 30, 60, 120, 180, 240, 250)]
+    assert lines[0] == "step 10 of 250, 1 steps/s, about 4 min left; at 7: bound -1.5"
+    assert lines[-1] == "step 250 of 250, 1 steps/s; at 7: bound -1.5"
 
 
 def test_a_thousand_updates_a_second_cost_one_line() -> None:
-    assert [line.partition(",")[0] for line in lines_of(1e-3, 999)] == ["update 999 of 999"]
+    assert [line.partition(",")[0] for line in lines_of(1e-3, 999)] == ["step 999 of 999"]
 
 
 def test_slow_updates_are_never_told_twice() -> None:
@@ -100,13 +100,13 @@ def test_a_notebook_has_one_output_that_changes(monkeypatch: pytest.MonkeyPatch)
             shown.advance(step)
         shown.log_evaluation("bound -1.5")
     assert [line.partition(",")[0] for line in states[:3]] == [
-        f"update {n} of 100" for n in (1, 9, 17)
+        f"step {n} of 100" for n in (1, 9, 17)
     ]
-    assert (len(states), states[-1]) == (14, "update 100 of 100, 16 updates/s; bound -1.5")
+    assert (len(states), states[-1]) == (14, "step 100 of 100, 16 steps/s; bound -1.5")
     assert file.getvalue() == ""
 
 
 def test_a_shell_that_is_no_notebook_has_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     shell = SimpleNamespace(config={})
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    assert lines_of(1.0, 7) == ["update 7 of 7, 1 updates/s; bound -1.5"]
+    assert lines_of(1.0, 7) == ["step 7 of 7, 1 steps/s; bound -1.5"]
