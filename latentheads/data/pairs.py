@@ -20,6 +20,7 @@ from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
 from latentheads.data.base import MAX_LINE, Cached, Log, Whitespace, name_of_folder
+from latentheads.data.folder import TextFolder
 from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
 
@@ -210,38 +211,23 @@ class _TextPairs(Cached):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(_TextPairs):
+class Pairs(TextFolder, _TextPairs):
     """Pairs of texts from a folder with train.SOURCE and train.TARGET, valid.* and test.*.
 
     Plain UTF-8, one sentence a line, .gz accepted.
 
     Attributes:
-        folder: Where the files are.
         references: Suffix of the held-out files of references, several on a line with tabs between:
             ROUGE takes the nearest, all other scores are of the first. Empty: the target's own
             files. Not with tasks.
-        train_name: Name of the training files before the dot.
-        valid_name: The same for validation; empty: valid, val or dev.
-        test_name: The same for test.
     """
 
-    folder: str = field(default="", kw_only=False)
     references: str = ""
-    train_name: str = "train"
-    valid_name: str = ""
-    test_name: str = "test"
 
     def _check(self) -> None:
         super()._check()
-        if not self.folder:
-            raise ValueError("folder must name a folder of texts")
         if self.tasks and self.references:
             raise ValueError("references is of one direction of translation: drop it, or tasks")
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return Path(self.folder).expanduser()
 
     @property
     def _place_name(self) -> str:
@@ -252,13 +238,9 @@ class Pairs(_TextPairs):
         """Whether a held-out text may have several references."""
         return bool(self.references)
 
-    def _make(self, log: Log | None, keep: bool) -> Corpus:
-        check_folder(self.folder)
-        self._raise_if_other_data()
-        return super()._make(log, keep)
-
-    def _raise_if_other_data(self) -> None:
-        """Says which class reads the running text or the speech that the folder holds."""
+    def _check_files(self) -> None:
+        """Names the class of data that the folder holds in place of pairs."""
+        super()._check_files()
         suffixes = {
             path.name.removesuffix(".gz").rpartition(".")[2] for path in self.path.iterdir()
         }
@@ -285,9 +267,6 @@ class Pairs(_TextPairs):
         source, target = task.source, task.target
         own = (folder / f"{source}-{target}", folder / f"{target}-{source}")
         return next((path for path in own if self.tasks and path.is_dir()), folder)
-
-    def _stem(self, part: str) -> str | None:
-        return getattr(self, f"{part}_name") or None
 
     def _location(self, part: str, side: Side, task: Task, index: int) -> str:
         suffix = self._suffix(part, task) if side == "target" else task.source
@@ -365,9 +344,3 @@ def local_files(path: str, cache: str) -> list[Path]:
     root = Path(path or os.devnull)
     files = (file for file in (root, *root.rglob("*")) if file.is_file())
     return sorted(file for file in files if not is_cache_file(cache, file))
-
-
-def check_folder(folder: str) -> None:
-    """Refuses what is no folder."""
-    if not os.path.isdir(os.path.expanduser(folder)):
-        raise ValueError(f"data must be a folder that there is, got {folder!r}")

@@ -17,7 +17,8 @@ from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.vocabulary import Unit
 from latentheads.data.base import MAX_LINE, Cached, Log, Whitespace, name_of_folder
-from latentheads.data.pairs import check_folder, local_files
+from latentheads.data.folder import TextFolder
+from latentheads.data.pairs import local_files
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
@@ -108,42 +109,16 @@ class _RawText(_Text):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunningText(_RawText):
-    """Text of one language from a folder with train.txt, valid.txt and test.txt.
-
-    Attributes:
-        folder: Where the files are.
-        train_name: Name of the training file before the dot.
-        valid_name: The same for validation; empty: valid, val or dev.
-        test_name: The same for test.
-    """
-
-    folder: str = field(default="", kw_only=False)
-    train_name: str = "train"
-    valid_name: str = ""
-    test_name: str = "test"
-
-    def _check(self) -> None:
-        super()._check()
-        if not self.folder:
-            raise ValueError("folder must name a folder of texts")
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return Path(self.folder).expanduser()
+class RunningText(TextFolder, _RawText):
+    """Text of one language from a folder with train.txt, valid.txt and test.txt."""
 
     @property
     def name(self) -> str:
         """The folder's name."""
         return name_of_folder(self.folder)
 
-    def _make(self, log: Log | None, keep: bool) -> Corpus:
-        check_folder(self.folder)
-        return super()._make(log, keep)
-
     def _file(self, part: str) -> Path:
-        return find_file(self.path, part, "txt", getattr(self, f"{part}_name") or None)
+        return find_file(self.path, part, "txt", self._stem(part))
 
     def _lines(self, part: str) -> Iterator[str]:
         return iter(iterate_lines(self._file(part)))

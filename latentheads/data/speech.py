@@ -14,7 +14,7 @@ from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.table import find_utterances, read_utterances, text_files
 from latentheads.corpora.text import PARTS
 from latentheads.data.base import MAX_LINE, Cached, Log, name_of_folder
-from latentheads.data.pairs import check_folder
+from latentheads.data.folder import check_folder
 from latentheads.data.tasks import Tasks
 
 if TYPE_CHECKING:
