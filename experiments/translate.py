@@ -73,8 +73,8 @@ def make_parser() -> Parser:
         type=str,
         nargs="+",
         metavar="RUN",
-        help="folder that run.py wrote; several of one corpus write together, by the mean of their "
-        "laws, as the first decodes",
+        help="folder that run.py wrote; several of one corpus are an ensemble: the mean of "
+        "their next-token distributions, with the options of decoding of the first",
     )
     parser.add_argument(
         "--direction",

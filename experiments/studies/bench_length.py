@@ -60,10 +60,12 @@ def _rows_of(
 ) -> list[Runner]:
     """A recipe, and where it has a fusion the same with all activations kept."""
     torch.manual_seed(setting.seed)
-    name, _, law = recipe.partition("+")
+    name, _, strategy = recipe.partition("+")
     prior, guide_of = RECIPES[name]
     network = replace(size.network, norm="pre")
-    selector = make_selector(cast(Strategy, law), size.heads, 2 * size.heads) if law else None
+    selector = (
+        make_selector(cast(Strategy, strategy), size.heads, 2 * size.heads) if strategy else None
+    )
     model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, selector=selector)
     model = model.to(setting.device)
     guide: Any = guide_of(model).to(setting.device)
@@ -86,7 +88,10 @@ def make_parser() -> OneLineErrorParser:
     parser.add_argument(
         "--recipe",
         action="append",
-        choices=[*RECIPES, *(f"{recipe}+{law}" for recipe in RECIPES for law in STRATEGIES)],
+        choices=[
+            *RECIPES,
+            *(f"{recipe}+{strategy}" for recipe in RECIPES for strategy in STRATEGIES),
+        ],
         metavar="RECIPE",
         help=f"{', '.join(RECIPES)}, behind a + a selection strategy: {', '.join(STRATEGIES)}; may "
         "be repeated; default: transformer, cascaded",

@@ -78,8 +78,8 @@ def _make_step(name: str, size: Size, setting: Setting, batch: Batch) -> Made:
     if chosen is not None:
         model = latent(network, chosen[0])
         guide = chosen[1](model).to(setting.device)
-        told = model.batch({"input_ids": batch.target})
-        return under(Head_ELBO(analytic=True), model.train(), guide, told)
+        model_batch = model.batch({"input_ids": batch.target})
+        return under(Head_ELBO(analytic=True), model.train(), guide, model_batch)
     network.set_attn_implementation(name)
 
     def loss() -> Tensor:

@@ -76,8 +76,8 @@ def _forward(
 ) -> tuple[Callable[[], Tensor], list[Tensor]]:
     """A row's network to run, and its parameters."""
     torch.manual_seed(setting.seed)
-    law = ROWS[name]
-    selector = make_selector(law, size.heads, 2 * size.heads) if law else None
+    strategy = ROWS[name]
+    selector = make_selector(strategy, size.heads, 2 * size.heads) if strategy else None
     network = replace(size.network, norm="pre")
     model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, selector=selector)
     model = model.to(setting.device).eval()

@@ -15,7 +15,7 @@ train.en and train.de. Part after part, each job a process of its own:
 
 What is written lies in OUT: jobs.json, report.md after every job, a log of each, runs/ that run.py
 goes on from. A job that is done is not done again; an OUT whose jobs were done otherwise, as with
---smoke or on another device, is refused. One that fails is told, and the others go on. When the
+--smoke or on another device, is refused. One that fails is reported, and the others go on. When the
 minutes are over, what runs is ended as by Ctrl-C.
 """
 

@@ -39,7 +39,7 @@ class Fitted:
     """The outcome of a training.
 
     Attributes:
-        report: The bound, its terms and its company, of the weights that stay.
+        report: The bound, its terms and its metrics, of the weights that stay.
         step: The steps that those have seen.
         history: A record of each look at validation: progress, figures, the KL of every site.
     """

@@ -127,7 +127,7 @@ class PlainTransformer:
     def attend(
         self, w: Weights, x: Tensor, memory: Tensor | None, pairs: Pairs, below: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Attends with heads drawn from the recipe's law, and returns their logits."""
+        """Attends with heads sampled from the recipe's prior, and returns their logits."""
         q, k, v = self.project(w, x, memory)
         if self.recipe == "transformer":
             mixed, logits = F.scaled_dot_product_attention(q, k, v, pairs.bias), None

@@ -64,8 +64,7 @@ def make_recipe(name: str, size: Size) -> tuple[Translation, ModelGuide]:
     prior, guide = ("delta", "cascaded") if aligned else RECIPES[name]
     words = size.vocabulary
     options = AlignmentOptions(2, 1, "cascaded") if aligned else None
-    law = make_prior(prior)
-    model = Translation(words, words, law, size.network, None, alignments=options)
+    model = Translation(words, words, make_prior(prior), size.network, None, alignments=options)
     return model, GUIDES[guide](model)
 
 

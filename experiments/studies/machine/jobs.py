@@ -98,7 +98,7 @@ class Running(Protocol):
         """Tells it to end, as Ctrl-C does."""
 
     def stop(self) -> None:
-        """Ends it: if it has not ended some time after it was told, with force."""
+        """Ends it: if it has not ended some time after it was asked to, with force."""
 
 
 Launch = Callable[[Job, Path], Running]
@@ -262,14 +262,14 @@ def carry_out(
 ) -> None:
     """Does all jobs that are not done yet, part after part, until the time is over.
 
-    A job that fails is told, and the others go on.
+    A job that fails is reported, and the others go on.
 
     Args:
         parts: What to do.
         journal: What has been done.
         deadline: When to stop, by :func:`time.monotonic`.
         launch: Starts a job.
-        tell: Is told what begins and ends.
+        tell: Called with what begins and ends.
         after: Called after every job.
     """
     for part in parts:

@@ -173,7 +173,7 @@ def measure(
 def _race(
     made: Mapping[str, Made], precision: str, setting: Setting, rounds: int, compiled: bool
 ) -> Iterator[Speed]:
-    """Times rows against each other; one that cannot step is told and left out."""
+    """Times rows against each other; one that cannot step is reported and left out."""
     mode = "compiled" if compiled else "eager"
     runners = []
     for row, (loss, parameters) in made.items():
@@ -198,14 +198,14 @@ def count_waits(runner: Runner) -> int | None:
     if runner.setting.device != "cuda":
         return None
     before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
             runner.step()
         finally:
             torch.cuda.set_sync_debug_mode(before)
-    return sum("synchroniz" in str(each.message) for each in told)
+    return sum("synchroniz" in str(each.message) for each in caught)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -68,8 +68,8 @@ def under_noise(task: Task, scales: Mapping[str, Tensor], prior: float) -> dict[
                 bound = terms(model, guide, batch)
                 sums["log_likelihood"] += float(bound.log_likelihood.sum())
                 sums["kl"] += float(bound.total_kl.sum())
-                law = guide.trace.nodes["target"]["fn"]
-                sums["hits"] += float((law.logits.argmax(-1) == batch.target).sum())
+                distribution = guide.trace.nodes["target"]["fn"]
+                sums["hits"] += float((distribution.logits.argmax(-1) == batch.target).sum())
     found = {name: value / len(task.pairs) for name, value in sums.items()}
     return found | {"bound": found["log_likelihood"] - found["kl"]}
 
