@@ -42,7 +42,7 @@ from latentheads.experiments.pruning.networks import (
 from latentheads.files import locked_folder, write_text
 from latentheads.metrics.scores import SCORES, format_value, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
-from latentheads.pruning import all_heads, fold_gates
+from latentheads.pruning import all_heads, fold_selection
 from latentheads.runs.folder import RUN_FILES
 from latentheads.runs.run import Run
 from latentheads.values import finite
@@ -303,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_options(options)
         run = open_run(options.run, options, finished=True)
         corpus = _first_sentences(run.corpus, options.sentences)
-        gate_distributions = fold_gates(run.model, run.guide)
+        gate_distributions = fold_selection(run.model, run.guide)
         _check_run(run, options, gate_distributions)
         stops = _select_stops(run, options, gate_distributions)
         out = _make_folder(options)

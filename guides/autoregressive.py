@@ -30,7 +30,7 @@ from latentheads.families import (
     OwnMLP,
 )
 from latentheads.guide import Guide, check_options
-from latentheads.latents.alignments.posterior import AutoConditionOn
+from latentheads.latents.latent import AutoConditionOn
 from latentheads.model import HeadModel
 from latentheads.names import Block
 
@@ -146,8 +146,8 @@ class Autoregressive(Guide):
         hidden: Hidden units per head of the location's MLP.
         scale: Initial standard deviation of the posterior.
         condition_on: The text that the posterior is conditioned on: source, prefix (also the target
-            before the word) or target (also the whole target). auto: the target for alignments, the
-            source for logits.
+            before the word) or target (also the whole target). auto: the target for discrete
+            latents, the source for logits.
 
     Example:
         >>> bound = lh.terms(model, Autoregressive(model, form="inverse"), batch)
@@ -156,7 +156,7 @@ class Autoregressive(Guide):
     """
 
     tied_prior = "autoregressive"
-    alignment_form = "autoregressive"
+    structure = "autoregressive"
     of_logits = ("form", "hidden", "scale")
     of_text = ("condition_on",)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
-from latentheads.latents.alignments.posterior import AutoConditionOn
+from latentheads.latents.latent import AutoConditionOn
 from latentheads.model import HeadModel
 from latentheads.names import Block
 
@@ -30,8 +30,8 @@ class Cascaded(Guide):
         scale: Initial standard deviation of the posterior.
         learned_scale: Whether to learn the scale, one number for each head.
         condition_on: The text that the posterior is conditioned on: source, prefix (also the target
-            before the word) or target (also the whole target). auto: the target for alignments, the
-            source for logits.
+            before the word) or target (also the whole target). auto: the target for discrete
+            latents, the source for logits.
 
     Example:
         >>> bound = lh.terms(model, Cascaded(model, scale=0.5), batch)
@@ -40,7 +40,7 @@ class Cascaded(Guide):
     """
 
     tied_prior = "cascaded"
-    alignment_form = "cascaded"
+    structure = "cascaded"
     of_logits = ("hidden", "link", "scale", "learned_scale")
     of_text = ("condition_on",)
 

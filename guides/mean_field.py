@@ -18,7 +18,7 @@ from latentheads.distributions.heads import BlockStates
 from latentheads.families import Family, Gaussian, HeadScale, OwnMLP, TargetConditioned
 from latentheads.guide import Guide, check_options
 from latentheads.handlers import PlugIn, evaluation_mode
-from latentheads.latents.alignments.posterior import AutoConditionOn
+from latentheads.latents.latent import AutoConditionOn
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.posterior_lookup import context_of
@@ -41,8 +41,8 @@ class MeanField(Guide):
         scale: Initial standard deviation of the posterior.
         learned_scale: Whether to learn the scale, one number for each head.
         condition_on: The text that the posterior is conditioned on: source, prefix (also the target
-            before the word) or target (also the whole target). auto: the target for alignments, the
-            source for logits.
+            before the word) or target (also the whole target). auto: the target for discrete
+            latents, the source for logits.
 
     Example:
         >>> MeanField(model).passes, Cascaded(model).passes
@@ -51,7 +51,7 @@ class MeanField(Guide):
 
     passes = 2
     tied_prior = "independent"
-    alignment_form = "mean-field"
+    structure = "mean-field"
     of_logits = ("hidden", "scale", "learned_scale")
     of_text = ("condition_on",)
 

@@ -32,15 +32,12 @@ from latentheads.families import (
     check_head_distribution,
 )
 from latentheads.handlers import register_parameters
-from latentheads.latents.alignments.aligner import AlignmentContext
-from latentheads.latents.alignments.distribution import Alignments
-from latentheads.latents.alignments.posterior import AlignmentPosterior, AutoConditionOn, Form
-from latentheads.latents.selection.distribution import Selection
-from latentheads.latents.selection.posterior import SelectionFamily
+from latentheads.latents.active_heads import Selection, SelectionFamily
+from latentheads.latents.latent import AutoConditionOn, LatentPosterior, Structure
 from latentheads.layers.output import RowOutput
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, Block, block_of
-from latentheads.posterior_lookup import as_distribution, context_of, with_parameters
+from latentheads.posterior_lookup import as_distribution, context_of
 
 __all__ = [
     "OF_TEXT",
@@ -55,7 +52,7 @@ __all__ = [
     "get_conditioned_block",
 ]
 
-OF_TEXT = "alignments and, where words have rows, on a decoder's logits over all positions"
+OF_TEXT = "discrete latents and, where words have rows, on a decoder's logits over all positions"
 """The latents whose posterior can be conditioned on a text."""
 
 SAVED_INFER = "saved_infer"
@@ -137,17 +134,17 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         passes: Number of passes of the network for one bound.
         is_tied: Whether every posterior is the prior itself: q = p.
         tied_prior: Name of the prior that has this guide's form, for ``--logits.prior tied``.
-        alignment_form: Which heads a head of an alignment block is conditioned on in the posterior;
-            None: the guide has no such posterior.
+        structure: Which heads a head of a discrete latent, such as an alignment, is conditioned on
+            in the posterior; None: the guide has no posterior of such latents.
         condition_on: The text that the posterior is conditioned on: source, prefix (also the target
-            before the word) or target (also the whole target). auto is the target for alignments
-            and the source for logits; it is replaced by one of the three when the guide is
+            before the word) or target (also the whole target). auto is the target for discrete
+            latents and the source for logits; it is replaced by one of the three when the guide is
             constructed.
         of_logits: Options for latent logits only. A subclass lists its own, since it may use an
             option in another way.
-        of_text: Options of posteriors that are conditioned on a text: those of alignments, and of
-            the logits of :func:`get_conditioned_block`.
-        alignments: The posterior of the alignment blocks; None if there are none.
+        of_text: Options of posteriors that are conditioned on a text: those of discrete latents,
+            and of the logits of :func:`get_conditioned_block`.
+        latent_posteriors: The posteriors of discrete latents, by site.
 
     Args:
         model: The model.
@@ -159,7 +156,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     passes = 1
     is_tied: ClassVar[bool] = False
     tied_prior: str | None = None
-    alignment_form: Form | None = None
+    structure: Structure | None = None
     condition_on: AutoConditionOn = "auto"
     of_logits: ClassVar[tuple[str, ...]] = ()
     of_text: ClassVar[tuple[str, ...]] = ()
@@ -194,13 +191,13 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         idle: dict[str, str] = {}
         if not _modules_with_noise(model):
             idle |= dict.fromkeys(own.get("of_logits", ()), "logits")
-        if not model.has_latent_alignments and get_conditioned_block(model) is None:
+        if not model.is_summed_out and get_conditioned_block(model) is None:
             idle |= dict.fromkeys(own.get("of_text", ()), OF_TEXT)
         default = {name: plain[name].default for name in idle}
         return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
 
     def finish(self) -> None:
-        """Make the posterior of alignments, after the constructors of all subclasses.
+        """Make the posteriors of discrete latents, after the constructors of all subclasses.
 
         Raises:
             ValueError: Options that were given act on nothing in this model.
@@ -208,31 +205,32 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         check_choices({"condition_on": self.condition_on}, condition_on=get_args(AutoConditionOn))
         for option, what in self.unused_options(self.model, self.options).items():
             raise ValueError(f"guide.{option} acts on {what} alone, and this model draws none")
-        self.alignments: AlignmentPosterior | None = None
-        model, form = self.model, self.alignment_form
-        aligner = model.alignments
-        if aligner is not None and form is not None and not aligner.soft:
-            width = model.output.width if isinstance(model.output, RowOutput) else 0
-            if self.condition_on == "auto":
-                self.condition_on = "target"
-            self.alignments = AlignmentPosterior(aligner, width, form, self.condition_on)
-        elif self.condition_on == "auto":
-            self.condition_on = "source"
+        discrete = self.structure is not None and self.model.is_summed_out
+        if self.condition_on == "auto":
+            self.condition_on = "target" if discrete else "source"
+        self.latent_posteriors: dict[str, LatentPosterior] = {}
+        for name, latent in self.model.latents.items():
+            if self.structure is None:
+                break
+            posterior = latent.make_posterior(self.model, self.structure, self.condition_on)
+            if posterior is not None:
+                setattr(self, name, posterior)
+                self.latent_posteriors |= dict.fromkeys(latent.sites, posterior)
 
-    def alignment_posterior(self, prior: Alignments) -> Alignments:
-        """The posterior of a block of alignments, or the prior itself.
+    def latent_posterior(self, name: str, prior: Any) -> Any:
+        """The posterior at a site of a discrete latent; at any other site the prior itself.
 
         Args:
-            prior: The block's prior, with its context.
+            name: The site.
+            prior: The prior there, in this pass.
         """
-        if self.alignments is None or not isinstance(prior.context, AlignmentContext):
-            return prior
-        return with_parameters(prior, self.alignments(prior.context, self.batch))
+        posterior = self.latent_posteriors.get(name)
+        return prior if posterior is None else posterior.posterior_of(prior, self.batch)
 
     @property
     def is_target_conditioned(self) -> bool:
         """Whether a posterior is conditioned on a text, as :attr:`condition_on` says."""
-        return self.alignments is not None
+        return bool(self.latent_posteriors)
 
     @abstractmethod
     def get_posterior(self, name: str, prior: Any) -> Any:
@@ -375,7 +373,7 @@ class Guide(ModelGuide):
     """
 
     def finish(self) -> None:
-        """Make the posteriors of alignments, and the families of all blocks."""
+        """Make the posteriors of discrete latents, and the families of all blocks."""
         condition_on = self.condition_on
         super().finish()
         noisy_blocks = [module.block for module in _modules_with_noise(self.model)]
@@ -409,7 +407,7 @@ class Guide(ModelGuide):
 
     @property
     def is_target_conditioned(self) -> bool:
-        """Whether the posterior of alignments or of a block's logits is conditioned on a text."""
+        """Whether the posterior of a discrete latent or of logits is conditioned on a text."""
         return super().is_target_conditioned or any(
             isinstance(family, TargetConditioned) for family in self.families.values()
         )
@@ -441,11 +439,11 @@ class Guide(ModelGuide):
             self._blocks = {site: b for site, b in self._blocks.items() if b.key != block.key}
 
     def get_posterior(self, name: str, prior: Any) -> Any:
-        """Return the posterior of the block's family; the prior for other sites."""
-        if isinstance(prior, Alignments):
-            return self.alignment_posterior(prior)
+        """Return the posterior of the block's family, or of a discrete latent; else the prior."""
         block = self._blocks.get(name)
-        if block is None or isinstance(prior, DeltaHeads):
+        if block is None:
+            return self.latent_posterior(name, prior)
+        if isinstance(prior, DeltaHeads):
             return prior
         posterior = self.posterior(block, replace(context_of(name, prior), batch=self.batch))
         check_head_distribution(name, posterior, prior.shape())

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent, constraints
 
 from latentheads.distributions import HeadVariable
-from latentheads.latents.alignments.distribution import Alignments
-from latentheads.latents.selection.distribution import Selection
+from latentheads.latents.active_heads import Selection
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes
 
@@ -44,7 +43,7 @@ def plug_in_value(distribution: Any) -> Tensor:
     """
     if isinstance(distribution, HeadVariable):
         return distribution.location
-    if isinstance(distribution, Selection | Alignments):
+    if isinstance(distribution, Selection):
         return distribution.mode
     if isinstance(distribution, Independent | MaskedDistribution):
         return plug_in_value(distribution.base_dist)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyro
 import torch
@@ -18,15 +18,17 @@ from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
 from latentheads.distributions import Tokens, make_token_distribution
 from latentheads.handlers import register_parameters
-from latentheads.latents.alignments.aligner import Aligner, EncoderDecoderStates
-from latentheads.latents.alignments.past import PastAlignmentState
-from latentheads.latents.alignments.state import AlignmentState
-from latentheads.latents.selection.selector import Choice, Selector
-from latentheads.layers.output import Output, RowOutput
+from latentheads.latents.l0_penalty import L0Penalty
+from latentheads.latents.latent import Latent
+from latentheads.latents.output_heads import EncoderDecoderStates, OutputHeads, OutputState
+from latentheads.latents.selector import Choice, Selector
+from latentheads.layers.output import Output
 from latentheads.mask import AttentionMask
-from latentheads.names import SELECTION, SENTENCES, TARGET, Block, check_attention_types, side_of
+from latentheads.names import SENTENCES, TARGET, Block, check_attention_types
 
 __all__ = ["Decoder", "DecodingState", "HeadModel", "Stepwise"]
+
+L = TypeVar("L", bound=Latent)
 
 
 class HeadModel(nn.Module, ABC):
@@ -36,13 +38,13 @@ class HeadModel(nn.Module, ABC):
         attention_types: The attention types of this network.
         output: The output layer; a subclass makes it.
         disagreement: A term that rewards heads for differing in training; None: there is none.
-        alignments: The alignment blocks above the decoder; None: there are none.
+        latents: All latents beside the attention logits, by name.
+        l0_penalty: The L0 penalty of active heads in training; None: there is none.
 
     Args:
         attention_types: The attention types of this network.
         latent: Attention types whose heads are latent; None for all.
         label_smoothing: Of the likelihood in training; evaluation is always exact.
-        selector: How blocks select their heads among candidates; None: all heads are active.
     """
 
     output: Output
@@ -52,11 +54,10 @@ class HeadModel(nn.Module, ABC):
         attention_types: Collection[str],
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
-        selector: Selector | None = None,
     ) -> None:
         super().__init__()
-        self.selector = selector
-        self.l0_penalty = None if selector is None else selector.penalty
+        self.latents: dict[str, Latent] = {}
+        self.l0_penalty: L0Penalty | None = None
         latent_types = latent if latent is None or isinstance(latent, str) else tuple(latent)
         check_attention_types(
             "latent", () if latent_types is None else latent_types, attention_types
@@ -67,7 +68,44 @@ class HeadModel(nn.Module, ABC):
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing
         self.disagreement: Disagreement | None = None
-        self.alignments: Aligner | None = None
+
+    def add_latents(self, latents: Iterable[Latent]) -> None:
+        """Give the model further latents.
+
+        Raises:
+            ValueError: The model has one of the same name already, or of the same role.
+        """
+        for latent in latents:
+            for name, other in self.latents.items():
+                if name == latent.name or other.excludes(latent):
+                    raise ValueError(f"latents {name} and {latent.name} exclude each other")
+            self.latents[latent.name] = latent
+            for name, module in latent.modules_to_save.items():
+                setattr(self, name, module)
+
+    def remove_latent(self, name: str) -> None:
+        """Take a latent away, which the model then no longer samples."""
+        for module_name in self.latents.pop(name).modules_to_save:
+            setattr(self, module_name, None)
+
+    def find_latent(self, kind: type[L]) -> L | None:
+        """The latent of a class; None if there is none."""
+        return next((lat for lat in self.latents.values() if isinstance(lat, kind)), None)
+
+    @property
+    def selector(self) -> Selector | None:
+        """What decides which heads are active; None: all are."""
+        return self.find_latent(Selector)  # type: ignore[type-abstract]
+
+    @property
+    def output_heads(self) -> OutputHeads | None:
+        """The heads above the decoder; None: there are none."""
+        return self.find_latent(OutputHeads)  # type: ignore[type-abstract]
+
+    @property
+    def head_blocks(self) -> list[HeadBlock]:
+        """All blocks of heads."""
+        return [module for module in self.modules() if isinstance(module, HeadBlock)]
 
     @property
     def blocks(self) -> list[Block]:
@@ -87,67 +125,36 @@ class HeadModel(nn.Module, ABC):
     @property
     def latent_blocks(self) -> list[HeadBlock]:
         """All blocks with a latent."""
-        modules = (m for m in self.modules() if isinstance(m, HeadBlock))
-        return [module for module in modules if module.prior is not None]
+        return [module for module in self.head_blocks if module.prior is not None]
 
     @property
     def samples_heads(self) -> bool:
-        """Whether heads have noise, except alignments, which are summed out."""
+        """Whether heads of blocks have noise; latents that are summed out count not."""
         return any(module.has_noise for module in self.latent_blocks)
 
     @property
-    def has_latent_alignments(self) -> bool:
-        """Whether there are latent alignments: bounds are then sums over all of them."""
-        return self.alignments is not None and not self.alignments.soft
+    def is_summed_out(self) -> bool:
+        """Whether a latent is summed out: bounds are then sums over all its values."""
+        return any(latent.is_summed_out for latent in self.latents.values())
 
     @property
     def selecting_blocks(self) -> list[HeadBlock]:
         """The blocks that select their heads among candidates."""
-        modules = (m for m in self.modules() if isinstance(m, HeadBlock))
-        return [module for module in modules if module.selector is not None]
+        return [module for module in self.head_blocks if module.selector is not None]
 
     def select_heads(
         self, batch: Batch, selections: Mapping[str, Tensor] | None = None
     ) -> dict[str, Choice]:
-        """Sample the selection of active heads for every task, once for all sentences.
+        """Sample which heads are active, once for all sentences.
 
         Args:
             batch: The sentences.
             selections: Sampled values by site, instead of sampling.
         """
-        independent = self._find_independent_types()
-        if selections is not None:
-            values = ((m, selections.get(m.block.site(SELECTION))) for m in self.selecting_blocks)
-            return {m.block.name: self._select_in(m, batch, independent, v) for m, v in values}
         choices: dict[str, Choice] = {}
-        for side in ("encoder", "decoder"):
-            blocks = [m for m in self.selecting_blocks if side_of(m.block.attention_type) == side]
-            if blocks and self.selector is not None:
-                tasks = self.selector.num_tasks(blocks[0].block.attention_type)
-                with pyro.plate(f"{side}_tasks", tasks):
-                    choices |= {
-                        m.block.name: self._select_in(m, batch, independent) for m in blocks
-                    }
+        for latent in self.latents.values():
+            choices |= latent.select_heads(self, batch, selections)
         return choices
-
-    def _find_independent_types(self) -> set[str]:
-        """The attention types whose blocks do not depend on latents of lower blocks."""
-        attending = [
-            m for m in self.modules() if isinstance(m, HeadBlock) and m.has_attention_weights
-        ]
-        dependent = {m.block.attention_type for m in attending if not m.can_skip_inactive}
-        return {m.block.attention_type for m in attending} - dependent
-
-    def _select_in(
-        self,
-        module: HeadBlock,
-        batch: Batch,
-        independent: Collection[str],
-        selection: Tensor | None = None,
-    ) -> Choice:
-        attention_type = module.block.attention_type
-        task, alone = batch.task_of(attention_type), attention_type in independent
-        return module.choose(task, batch.one_task, selection, batch.draws, alone)
 
     @abstractmethod
     def states(
@@ -198,29 +205,29 @@ class HeadModel(nn.Module, ABC):
     def token_distribution(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Tokens:
-        """Run the network, sample alignments, and return the distribution of the scored tokens.
+        """Run the network, sample latents, and return the distribution of the scored tokens.
 
         Args:
             batch: The sentences.
             choices: The selected heads of blocks that select; default: sampled.
         """
+        for latent in self.latents.values():
+            distribution = latent.token_distribution(self, batch, choices)
+            if distribution is not None:
+                return distribution
         args = () if choices is None else (choices,)
-        if self.alignments is None:
-            return self.likelihood(self.states(batch, *args), batch)
-        hidden = self.hidden(batch, choices).drop_context(batch.context)
-        output = cast(RowOutput, self.output)
-        return self.alignments(hidden, batch.scored_mask, output, self.smoothing)
+        return self.likelihood(self.states(batch, *args), batch)
 
     def hidden(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> EncoderDecoderStates:
-        """The inputs of the alignment blocks; a model that supports alignments overrides it.
+        """The inputs of heads above the decoder; a model that supports them overrides it.
 
         Args:
             batch: The sentences.
             choices: The selected heads of blocks that select; default: sampled.
         """
-        raise NotImplementedError(f"{type(self).__name__} has alignments: define its hidden()")
+        raise TypeError(f"{type(self).__name__} has heads above the decoder: define its hidden()")
 
     def _token_distribution_with_penalty(
         self, batch: Batch, choices: Mapping[str, Choice]
@@ -269,7 +276,7 @@ class DecodingState:
     position: int = 0
     choices: dict[str, Choice] = field(default_factory=dict)
     task: SentenceTasks | None = None
-    alignments: AlignmentState | PastAlignmentState | None = None
+    output_heads: OutputState | None = None
 
     def cache(self, block: _Cached) -> Any:
         """The cache of a block, initially empty."""
@@ -290,8 +297,8 @@ class DecodingState:
         """
         for cache in self.caches.values():
             cache.select(sentences, hypotheses)
-        if self.alignments is not None:
-            self.alignments.select(sentences, hypotheses)
+        if self.output_heads is not None:
+            self.output_heads.select(sentences, hypotheses)
         if sentences is not None:
             self.choices = {name: choice.select(sentences) for name, choice in self.choices.items()}
             self.task = None if self.task is None else self.task.select(sentences)
@@ -318,9 +325,10 @@ class Decoder(HeadModel):
     def hidden(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> EncoderDecoderStates:
-        """The inputs of the alignment blocks: states, with the earlier ones as memory."""
-        assert self.alignments is not None
-        return self.alignments.causal_states(self.states(batch, choices), batch.target_valid)
+        """The inputs of heads above the decoder: states, with the earlier ones as memory."""
+        assert self.output_heads is not None
+        states = self.states(batch, choices)
+        return self.output_heads.causal_states(states, batch.target_valid, batch.target)
 
     @abstractmethod
     def begin(self, batch: Batch) -> DecodingState:
@@ -343,7 +351,7 @@ class Decoder(HeadModel):
         tokens: Int[Tensor, "batch *hypothesis new"],
         state: DecodingState,
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
-        """Score the vocabulary after new tokens, with alignments summed out, and advance the state.
+        """Score the vocabulary after new tokens, with heads summed out, and advance the state.
 
         Args:
             states: The network's states after the tokens.
@@ -351,8 +359,8 @@ class Decoder(HeadModel):
             state: The state from :meth:`begin`.
         """
         state.position += tokens.shape[-1]
-        if state.alignments is not None:
-            return state.alignments.scores(states, tokens)
+        if state.output_heads is not None:
+            return state.output_heads.scores(states, tokens)
         return self.predict(states)
 
     def attention_mask(

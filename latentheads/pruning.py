@@ -34,13 +34,12 @@ from latentheads.attention.block import HeadBlock
 from latentheads.checks import check_number
 from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
-from latentheads.latents.gates.hard_concrete import HardConcrete
-from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.active_heads import Selection
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of, check_attention_types
 from latentheads.values import shown
 
-__all__ = ["all_heads", "fold_gates", "most_important", "random_importance", "remove_heads"]
+__all__ = ["all_heads", "fold_selection", "most_important", "random_importance", "remove_heads"]
 
 INDEPENDENT = Dependence(across_heads=False, on_lower_logits=False)
 
@@ -139,27 +138,29 @@ def remove_heads(
 
 
 @torch.no_grad()
-def fold_gates(model: HeadModel, guide: ModelGuide) -> dict[str, HardConcrete]:
-    """Replace every gate by its value at test time, permanently: the outputs are the same.
+def fold_selection(model: HeadModel, guide: ModelGuide) -> dict[str, Selection]:
+    """Replace the factor of every head, such as a gate, by its value at test time, permanently.
+
+    The outputs are the same.
 
     Args:
-        model: The model; changed in place. One without gates is unchanged.
-        guide: Its guide, with the posterior of the gates; changed in place.
+        model: The model; changed in place. One without such factors is unchanged.
+        guide: Its guide, with their posterior; changed in place.
 
     Returns:
-        The distribution of each block's gates.
+        The posterior of each block's factors.
     """
-    folded: dict[str, HardConcrete] = {}
-    for module in _head_blocks(model):
-        if not isinstance(module.selector, Gating):
-            continue
-        gate_distribution = guide.selections[module.block.key]()
-        module.output_weight.mul_(gate_distribution.mode[0].repeat_interleave(module.size))
-        folded[module.block.name] = gate_distribution
+    folded: dict[str, Selection] = {}
+    selector = model.selector
+    if selector is None or not selector.is_foldable:
+        return folded
+    for module in model.selecting_blocks:
+        posterior = guide.selections[module.block.key]()
+        module.output_weight.mul_(posterior.mode[0].repeat_interleave(module.size))
+        folded[module.block.name] = posterior
         guide.remove_selection(module.block)
         module.selector = None
-    if folded:
-        model.selector = model.l0_penalty = None
+    model.remove_latent(selector.name)
     return folded
 
 

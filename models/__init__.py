@@ -1,9 +1,9 @@
 """Models p(y, heads | x): a network, priors of its heads, and a likelihood."""
 
+from latentheads.latents.logits.priors import PRIORS, Prior, make_prior
 from latentheads.model import HeadModel
 from latentheads.models.language_model import LanguageModel
 from latentheads.models.network import Network
-from latentheads.models.priors import PRIORS, Prior, make_prior
 from latentheads.models.translation import Translation
 
 __all__ = [

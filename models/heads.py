@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.families import Family
-from latentheads.latents.selection.selector import Selector
+from latentheads.latents.logits.priors import Prior
+from latentheads.latents.selector import Selector
 from latentheads.models.network import Network
-from latentheads.models.priors import Prior
 from latentheads.names import Block
 from latentheads.values import shown
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from jaxtyping import Float, Int
@@ -11,19 +11,18 @@ from torch import Tensor, nn
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
-from latentheads.latents.alignments.options import AlignmentOptions
-from latentheads.latents.alignments.past import begin_past_alignments
-from latentheads.latents.selection.selector import Choice, Selector
+from latentheads.latents.latent import Latent
+from latentheads.latents.logits.priors import Prior, make_prior
+from latentheads.latents.options import LatentOptions, ModelShape, make_latents
+from latentheads.latents.selector import Choice
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, RowOutput, TableOutput
 from latentheads.model import Decoder, DecodingState
-from latentheads.models.alignments import make_aligner
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import make_mixer
 from latentheads.models.mixing import STACKS, named_stacks
 from latentheads.models.network import Embedding, Network
-from latentheads.models.priors import Prior, make_prior
 from latentheads.names import ATTENTION_TYPES
 
 __all__ = ["LanguageModel"]
@@ -38,9 +37,7 @@ class LanguageModel(Decoder):
         network: Sizes.
         latent: The attention types whose heads are latent: decoder-self, or none; None: all.
         label_smoothing: Label smoothing of the likelihood in training.
-        selector: Selects heads among candidates; None: all heads are active.
-        alignments: Options of alignment blocks on top, which point at the states of earlier
-            tokens, or at null; None: none.
+        latents: Options of further latents, such as ``lh.AlignmentOptions()``, or the latents.
 
     Example:
         >>> model = LanguageModel(60, make_prior("cascaded"), Network(width=16, heads=2))
@@ -55,14 +52,15 @@ class LanguageModel(Decoder):
         network: Network | None = None,
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
-        selector: Selector | None = None,
-        alignments: AlignmentOptions | None = None,
+        latents: Sequence[Latent | LatentOptions] = (),
     ) -> None:
         attention_type = ATTENTION_TYPES[1]
-        super().__init__((attention_type,), latent, label_smoothing, selector)
+        super().__init__((attention_type,), latent, label_smoothing)
         sizes = network or Network(norm="pre")
+        shape = ModelShape(sizes.heads, (attention_type,), sizes.width, sizes.dropout, True)
+        self.add_latents(make_latents(latents, shape, selects_heads=True))
         self.network, self.prior = sizes, prior
-        heads = HeadOptions(prior, self.latent, selector)
+        heads = HeadOptions(prior, self.latent, self.selector)
         _check_no_encoder_options(sizes)
         if sizes.cutoffs and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
@@ -73,7 +71,7 @@ class LanguageModel(Decoder):
             return Layer(sizes, make_mixer(attention_type, depth, sizes, heads))
 
         self.decoder = Stack(sizes, sizes.depth("decoder"), layer)
-        self.alignments = make_aligner(alignments, sizes, past=True)
+        self.add_latents(make_latents(latents, shape, selects_heads=False))
 
     @classmethod
     def of(
@@ -82,7 +80,7 @@ class LanguageModel(Decoder):
         prior: str | Prior = "independent",
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
-        alignments: AlignmentOptions | None = None,
+        latents: Sequence[Latent | LatentOptions] = (),
         **sizes: Any,
     ) -> LanguageModel:
         """Makes a model for the vocabulary of a corpus.
@@ -92,8 +90,7 @@ class LanguageModel(Decoder):
             prior: A prior, or its name.
             latent: The attention types whose heads are latent; None: all.
             label_smoothing: Label smoothing of the likelihood in training.
-            alignments: Options of alignment blocks on top, which point at the states of earlier
-                tokens; None: none.
+            latents: Options of further latents, such as ``lh.AlignmentOptions()``.
             **sizes: Fields of :class:`latentheads.models.Network`; pre-norm by default.
         """
         check_corpus(corpus)
@@ -102,7 +99,7 @@ class LanguageModel(Decoder):
         network = Network(**{"norm": "pre", **sizes})
         prior_object = make_prior(prior) if isinstance(prior, str) else prior
         vocab_size, smoothing = len(corpus.target), label_smoothing
-        return cls(vocab_size, prior_object, network, latent, smoothing, alignments=alignments)
+        return cls(vocab_size, prior_object, network, latent, smoothing, latents)
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
@@ -123,9 +120,8 @@ class LanguageModel(Decoder):
     def begin(self, batch: Batch) -> DecodingState:
         """Makes the initial state."""
         state = DecodingState(choices=self.select_heads(batch))
-        if self.alignments is not None:
-            output = cast(RowOutput, self.output)
-            state.alignments = begin_past_alignments(self.alignments, output, len(batch))
+        if (heads := self.output_heads) is not None:
+            state.output_heads = heads.begin_causal(cast(RowOutput, self.output), len(batch))
         return state
 
     def step(

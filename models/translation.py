@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,21 +16,20 @@ from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.speech.vocabulary import bins_of
-from latentheads.latents.alignments.aligner import EncoderDecoderStates
-from latentheads.latents.alignments.options import AlignmentOptions
-from latentheads.latents.alignments.state import AlignmentState
-from latentheads.latents.selection.selector import Choice, Selector
+from latentheads.latents.latent import Latent
+from latentheads.latents.logits.priors import Prior, make_prior
+from latentheads.latents.options import LatentOptions, ModelShape, make_latents
+from latentheads.latents.output_heads import EncoderDecoderStates
+from latentheads.latents.selector import Choice
 from latentheads.layers.ctc import CTC
 from latentheads.layers.output import TableOutput
 from latentheads.mask import AttentionMask, PairMask
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.adapters import Adapters
-from latentheads.models.alignments import make_aligner
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import Mixer, make_mixer
 from latentheads.models.network import Embedding, FrameEmbedding, Network
-from latentheads.models.priors import Prior, make_prior
 from latentheads.names import ATTENTION_TYPES, Block
 
 __all__ = ["Translation"]
@@ -63,10 +62,8 @@ class Translation(Decoder):
         latent: The attention types whose heads are latent, of encoder-self, decoder-self,
             decoder-cross; None: all.
         label_smoothing: Label smoothing of the likelihood in training.
-        selector: Selects heads among candidates; None: all heads are active.
+        latents: Options of further latents, such as ``lh.AlignmentOptions()``, or the latents.
         adapters: Residual layers for each task; None: none.
-        alignments: Options of alignment blocks above the decoder, which point at source positions;
-            None: none.
         bins: Coefficients of a frame, for a source of speech; 0: the source is text.
         ctc: Weight of the CTC loss in training, which is never part of a bound; 0: none.
 
@@ -90,18 +87,19 @@ class Translation(Decoder):
         network: Network | None = None,
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
-        selector: Selector | None = None,
+        latents: Sequence[Latent | LatentOptions] = (),
         adapters: Adapters | None = None,
-        alignments: AlignmentOptions | None = None,
         bins: int = 0,
         ctc: float = 0.0,
     ) -> None:
-        super().__init__(ATTENTION_TYPES, latent, label_smoothing, selector)
+        super().__init__(ATTENTION_TYPES, latent, label_smoothing)
         sizes = network or Network()
+        shape = ModelShape(sizes.heads, ATTENTION_TYPES, sizes.width, sizes.dropout)
+        self.add_latents(make_latents(latents, shape, selects_heads=True))
         _check_source(sizes, source_vocab_size, target_vocab_size, bins)
         _check_ctc(ctc, bins)
         self.network, self.prior, self.adapters = sizes, prior, adapters
-        heads, width = HeadOptions(prior, self.latent, selector), sizes.width
+        heads, width = HeadOptions(prior, self.latent, self.selector), sizes.width
         self._make_embeddings(source_vocab_size, target_vocab_size, bins)
 
         def make_self_attention(attention_type: str, layer: int) -> Mixer:
@@ -133,7 +131,7 @@ class Translation(Decoder):
                 make_adapters("decoder"),
             ),
         )
-        self.alignments = make_aligner(alignments, sizes)
+        self.add_latents(make_latents(latents, shape, selects_heads=False))
         self.ctc = CTC(width, target_vocab_size, ctc) if ctc else None
 
     def _make_embeddings(self, source_vocab_size: int, target_vocab_size: int, bins: int) -> None:
@@ -161,7 +159,7 @@ class Translation(Decoder):
         prior: str | Prior = "independent",
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
-        alignments: AlignmentOptions | None = None,
+        latents: Sequence[Latent | LatentOptions] = (),
         ctc: float = 0.0,
         **sizes: Any,
     ) -> Translation:
@@ -172,8 +170,7 @@ class Translation(Decoder):
             prior: A prior, or its name.
             latent: The attention types whose heads are latent; None: all.
             label_smoothing: Label smoothing of the likelihood in training.
-            alignments: Options of alignment blocks above the decoder, which point at source
-                positions; None: none.
+            latents: Options of further latents, such as ``lh.AlignmentOptions()``.
             ctc: Weight of the CTC loss in training, for a corpus of speech.
             **sizes: Fields of :class:`latentheads.models.Network`.
         """
@@ -191,7 +188,7 @@ class Translation(Decoder):
             network,
             latent,
             label_smoothing=label_smoothing,
-            alignments=alignments,
+            latents=latents,
             bins=bins_of(corpus.source),
             ctc=ctc,
         )
@@ -240,7 +237,7 @@ class Translation(Decoder):
             choices=choices,
             task=batch.tasks("decoder"),
         )
-        return EncoderDecoderStates(x, memory, valid.unsqueeze(-2))
+        return EncoderDecoderStates(x, memory, valid.unsqueeze(-2), tokens=_key_tokens(batch))
 
     def decode_ctc(self, batch: Batch) -> list[list[int]]:
         """Decodes each utterance greedily by CTC, without the decoder: tokens without EOS.
@@ -257,7 +254,7 @@ class Translation(Decoder):
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Float[Tensor, "*batch target dim"]:
-        """The states that predict each target token, before alignments add to them."""
+        """The states that predict each target token, before heads above the decoder add to them."""
         return self.hidden(batch, choices).states
 
     def _cross_mask(self, source: Tensor, queries: Tensor) -> PairMask:
@@ -270,16 +267,17 @@ class Translation(Decoder):
         first_query = valid.new_ones(len(batch), 1)
         choices = self.select_heads(batch)
         memory = self.encode(batch, choices)
-        alignments = None
-        if self.alignments is not None:
-            states = EncoderDecoderStates(memory[..., :0, :], memory, valid.unsqueeze(-2))
-            alignments = AlignmentState(self.alignments, states, self.output)
+        output_state = None
+        if (heads := self.output_heads) is not None:
+            empty, attn_mask = memory[..., :0, :], valid.unsqueeze(-2)
+            hidden = EncoderDecoderStates(empty, memory, attn_mask, tokens=_key_tokens(batch))
+            output_state = heads.begin(hidden, self.output)
         return _TranslationState(
             choices=choices,
             task=batch.tasks("decoder"),
             memory=memory,
             memory_mask=self._cross_mask(valid, first_query),
-            alignments=alignments,
+            output_heads=output_state,
         )
 
     def step(
@@ -293,6 +291,11 @@ class Translation(Decoder):
             x, attention_mask, state.memory, state.memory_mask, state, state.choices, state.task
         )
         return self.advance(x, tokens, state)
+
+
+def _key_tokens(batch: Batch) -> Tensor | None:
+    """The tokens of the source, if it is text."""
+    return batch.source if batch.frames is None else None
 
 
 def _check_source(

@@ -217,7 +217,7 @@ def test_windows_of_alignments_are_waited_for_one_by_one(
 
 def selecting(selector: Any) -> Any:
     law, network = make_prior("independent"), sizes(heads=2, layers=1)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=selector)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, latents=[selector])
     return jiggle(model, 0.4).double()
 
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from latentheads.checks import check_known, split_items
+from latentheads.class_spec import split_path
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data import DATA
 from latentheads.files import read_yaml
 from latentheads.guides import RECIPES
+from latentheads.latents.registry import LATENTS
 from latentheads.options import CLASS, OptionError, merge, options_of
-from latentheads.runs.latents import LATENTS
-from latentheads.runs.pairs import split_path
 from latentheads.runs.settings import check_version, expand_recipe, read_latents
 from latentheads.values import CommandLineText, Flag, shown
 

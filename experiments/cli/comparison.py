@@ -25,10 +25,10 @@ from latentheads.experiments.cli.jobs import (
 )
 from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
 from latentheads.files import parse_yaml
+from latentheads.latents.registry import LATENTS
 from latentheads.options import CLASS, flatten, merge
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, Folder
-from latentheads.runs.latents import LATENTS
 from latentheads.runs.recipes import ALIGNED, read_recipe
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings, read_latents

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
+from latentheads.class_spec import ClassSpec, own_options
 from latentheads.experiments.cli.command_line import presets
+from latentheads.latents.registry import LATENTS
 from latentheads.options import Option, OptionError, choices_of, inner_kind, options_of, to_dict
-from latentheads.runs.latents import LATENTS
-from latentheads.runs.pairs import ClassSpec, own_options
 from latentheads.runs.settings import Settings
 
 __all__ = ["TITLE", "class_page", "fill_paragraphs", "help_page", "select_help_page", "texts_of"]

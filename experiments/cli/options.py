@@ -32,8 +32,8 @@ from latentheads.experiments.cli.errors import (
 from latentheads.experiments.cli.groups import OF_RUNS, Paragraphs, arrange_options
 from latentheads.experiments.cli.help import TITLE, fill_paragraphs, select_help_page, texts_of
 from latentheads.experiments.cli.parser import add_loading_options
+from latentheads.latents.registry import LATENTS
 from latentheads.options import OptionError, from_dict, inner_kind, options_of
-from latentheads.runs.latents import LATENTS
 from latentheads.runs.loading import load_finished, load_run
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings

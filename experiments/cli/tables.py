@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from latentheads.inference.display import name_row
+from latentheads.latents.registry import LATENTS
 from latentheads.metrics.scores import (
     METRICS,
     SCORES,
@@ -98,7 +99,8 @@ def result_table(results: Results) -> str:
         rows += _rows_behind(name, results)
     rows += _perplexity_rows(results.perplexity)
     rows += _divergence_rows(results)
-    rows += _gate_rows(results.gates)
+    for name, facts in results.latents.items():
+        rows += LATENTS[name].rows(facts)
     rows.append(("parameters", "", f"{results.parameters:,}"))
     rows += _weights_rows(results)
     speed = results.tokens_per_second
@@ -118,7 +120,7 @@ def _rows_before(name: str, results: Results) -> list[Row]:
 def _rows_behind(name: str, results: Results) -> list[Row]:
     """What belongs to a score: the KL of each block, the gap of each, how it was computed."""
     if name == "kl":
-        return _kl_rows(_not_fixed(results), results.gates is not None)
+        return _kl_rows(_not_fixed(results), _name_selecting(results))
     if name == "gap" and len(results.gap_by_site) > 1:
         return [(f"    {site}", "", format_value(x)) for site, x in results.gap_by_site.items()]
     if name == "truth":
@@ -218,13 +220,18 @@ def _name_search(results: Results) -> str:
     return f"{heads}, beam {decoding['beam']}" if decoding["beam"] > 1 else f"{heads}, greedy"
 
 
-def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
+def _name_selecting(results: Results) -> str:
+    """The name of the latent that decides which heads are active."""
+    return next((name for name in results.latents if LATENTS[name].selects_heads), SELECTION)
+
+
+def _kl_rows(kl_by_site: dict[str, float | None], selecting: str) -> list[Row]:
     """KL of the logits and other latents of each attention type, with its layers in one cell.
 
     An attention type with a missing KL of a block is left out.
     """
     parts: dict[tuple[int, str], list[tuple[int, float | None]]] = defaultdict(list)
-    names = {"logits": "", ALIGNED_POSITION: "", SELECTION: " gates" if gated else " selection"}
+    names = {"logits": "", ALIGNED_POSITION: "", SELECTION: f" {selecting}"}
     for site, kl in kl_by_site.items():
         attention_type, latent = attention_type_of(site), latent_of(site)
         key = (
@@ -238,22 +245,6 @@ def _kl_rows(kl_by_site: dict[str, float | None], gated: bool) -> list[Row]:
         if len(values) == len(layer_kls):
             layers = " + ".join(map(format_value, values))
             rows.append((f"    {name} = {layers}", "", format_value(sum(values))))
-    return rows
-
-
-def _gate_rows(gates: Mapping[str, Any] | None) -> list[Row]:
-    """How many gates are open, how many were wanted, and what an open one costs."""
-    if gates is None:
-        return []
-    rows: list[Row] = [
-        (f"gates open at test time, of {gates['gated']}", "", str(gates["open"])),
-        ("  open on average, under the gates' noise", "", f"{gates['expected']:.1f}"),
-        ("  lambda, nats per token for an open gate", "", format_value(gates["lambda"])),
-    ]
-    if gates["wanted"] is not None:
-        missed = abs(gates["open"] - gates["wanted"])
-        label = f"  wanted by --gates.heads{f', missed by {missed}' if missed else ''}"
-        rows.append((label, "", str(gates["wanted"])))
     return rows
 
 

@@ -63,7 +63,7 @@ for source, reference in zip(sources[:3], corpus.test.references):
 # The guide `Exact` is Bayes' rule. Its bound is log p(y | x), and training with it maximises that.
 
 # %%
-model = Translation.of(corpus, prior="delta", alignments=lh.AlignmentOptions(blocks=2), **SIZES)
+model = Translation.of(corpus, prior="delta", latents=[lh.AlignmentOptions(blocks=2)], **SIZES)
 plan = {"optimizer": "adamw", "learning_rate": 8e-3, "warmup_steps": 200}
 options = {"tokens": 512, "report_every": 100, "samples": 1, **plan}
 trainer = lh.Trainer(model, Exact(model), corpus, steps=STEPS, out="runs/exact", **options)

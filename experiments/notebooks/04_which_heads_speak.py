@@ -81,7 +81,7 @@ lh.Trainer.of(gated, out="runs/gated", quiet=True).fit()
 
 # %%
 run = lh.load_run("runs/gated")
-pd.Series(run.results.gates, name="gates").to_frame()
+pd.Series(run.results.latents["gates"], name="gates").to_frame()
 
 # %%
 lh.plot.gates(run)
@@ -95,16 +95,16 @@ lh.plot.gates(run)
 #
 # ## Removal is real
 #
-# `fold_gates` multiplies what is left of the gates into the output weights; `remove_heads` makes
-# the matrices smaller. Nothing about the outputs may change. In double precision it can be seen how
-# far that holds:
+# `fold_selection` multiplies what is left of the gates into the output weights; `remove_heads`
+# makes the matrices smaller. Nothing about the outputs may change. In double precision it can be
+# seen how far that holds:
 
 # %%
 part = run.corpus.valid
 run.model.double(), run.guide.double()
 before = lh.evaluate(run.model, run.guide, part)
 small, guide = copy.deepcopy((run.model, run.guide))
-folded = lh.pruning.fold_gates(small, guide)
+folded = lh.pruning.fold_selection(small, guide)
 kept = {name: law.mode[0].nonzero().flatten().tolist() for name, law in folded.items()}
 lh.pruning.remove_heads(small, kept, guide)
 after = lh.evaluate(small, guide, part)

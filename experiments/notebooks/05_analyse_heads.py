@@ -76,7 +76,7 @@ lh.Trainer(noisy, Tied(noisy), corpus, out="runs/coda-cs", **options).fit()
 # %%
 torch.manual_seed(0)
 one = lh.AlignmentOptions(blocks=1)
-aligned = Translation.of(corpus, prior="delta", layers=2, alignments=one, **SIZES)
+aligned = Translation.of(corpus, prior="delta", layers=2, latents=[one], **SIZES)
 exact = {"loss": "marginal", **options}
 lh.Trainer(aligned, Cascaded(aligned), corpus, out="runs/aligned", **exact).fit()
 

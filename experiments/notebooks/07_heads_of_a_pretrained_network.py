@@ -210,7 +210,7 @@ again.config.kept_heads
 # the start it is the network's own. Only the block is trained.
 
 # %%
-aligned = lh.latent(network, alignments=lh.AlignmentOptions(blocks=1, width=32))
+aligned = lh.latent(network, latents=[lh.AlignmentOptions(blocks=1, width=32)])
 texts = [aligned.batch(dict(batch.inputs)) for batch in train]
 held_out = [aligned.batch(dict(batch.inputs)) for batch in valid]
 before = lh.evaluate(aligned.eval(), Exact(aligned), held_out).exact

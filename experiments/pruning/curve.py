@@ -13,7 +13,7 @@ from latentheads.analysis import gradient_importance
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, make_pruned, pruned_folder, write_run
-from latentheads.latents.gates.hard_concrete import HardConcrete
+from latentheads.latents.active_heads import Selection
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of
 from latentheads.pruning import all_heads, most_important, random_importance
@@ -21,7 +21,7 @@ from latentheads.runs.run import Run
 
 __all__ = ["By", "GateDistributions", "count_closed", "prune_to", "rank_heads", "select_stops"]
 
-GateDistributions = Mapping[str, HardConcrete]
+GateDistributions = Mapping[str, Selection]
 By = Literal["gradient", "gates", "random"]
 
 
@@ -40,7 +40,7 @@ def rank_heads(
         part: The sentences for the gradients.
         by: The kind of importance; see ``prune.py``.
         gate_distributions: The distributions of the gates, as
-            :func:`latentheads.pruning.fold_gates` returns them.
+            :func:`latentheads.pruning.fold_selection` returns them.
         normalise: Divide importance by its norm over the heads of a block.
         seed: Seed of random importance.
     """
@@ -48,8 +48,7 @@ def rank_heads(
     if by == "gates":
         importance = {name: torch.ones(len(heads)) for name, heads in blocks.items()}
         return importance | {
-            name: distribution.open_logit[0].sigmoid()
-            for name, distribution in (gate_distributions or {}).items()
+            name: distribution.open[0] for name, distribution in (gate_distributions or {}).items()
         }
     if by == "random":
         return random_importance(blocks, seed)

@@ -21,7 +21,6 @@ from latentheads.files import read_json, read_text
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.latents.gates.options import GateOptions
 from latentheads.metrics.scores import METRICS
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
@@ -119,7 +118,7 @@ def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> 
     Raises:
         UnfinishedError: A section of the report failed.
     """
-    latents = [latent for latent in run.settings.latents if not isinstance(latent, GateOptions)]
+    latents = [latent for latent in run.settings.latents if not latent.is_foldable]
     settings = replace(run.settings, latents=tuple(latents))  # gates are folded into the weights
     folder = Folder(out, settings.to_yaml())
     folder.begin()

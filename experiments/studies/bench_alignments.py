@@ -114,12 +114,13 @@ def _make_step(name: str, size: Size, network: Network, setting: Setting, batch:
     torch.manual_seed(setting.seed)
     types, options, prior = size.vocabulary, ROWS[name], make_prior("delta")
     model: Any
+    if batch.source is None and options and options.total_heads > 1:
+        options = replace(options, window=WINDOW)
+    latents = [options] if options else []
     if batch.source is None:
-        if options and options.total_heads > 1:
-            options = replace(options, window=WINDOW)
-        model = LanguageModel(types, prior, network, alignments=options)
+        model = LanguageModel(types, prior, network, latents=latents)
     else:
-        model = Translation(types, types, prior, network, alignments=options)
+        model = Translation(types, types, prior, network, latents=latents)
     drawn = options is not None and options.is_latent
     guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
     objective = Head_ELBO(analytic=True, objective="marginal" if drawn else "bound")

@@ -63,10 +63,9 @@ def _rows_of(
     name, _, strategy = recipe.partition("+")
     prior, guide_of = RECIPES[name]
     network = replace(size.network, norm="pre")
-    selector = (
-        make_selector(cast(Strategy, strategy), size.heads, 2 * size.heads) if strategy else None
-    )
-    model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, selector=selector)
+    slots = size.heads, 2 * size.heads
+    latents = [make_selector(cast(Strategy, strategy), *slots)] if strategy else []
+    model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, latents=latents)
     model = model.to(setting.device)
     guide: Any = guide_of(model).to(setting.device)
     pairs = {recipe: (model, guide)}

@@ -77,9 +77,9 @@ def _forward(
     """A row's network to run, and its parameters."""
     torch.manual_seed(setting.seed)
     strategy = ROWS[name]
-    selector = make_selector(strategy, size.heads, 2 * size.heads) if strategy else None
+    latents = [make_selector(strategy, size.heads, 2 * size.heads)] if strategy else []
     network = replace(size.network, norm="pre")
-    model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, selector=selector)
+    model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, latents=latents)
     model = model.to(setting.device).eval()
     guide = Tied(model)
     first = torch.arange(2 * size.heads, device=setting.device) < size.heads

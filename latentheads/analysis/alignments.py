@@ -25,6 +25,7 @@ from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import eval_no_grad
+from latentheads.latents.alignments.aligner import Aligner
 from latentheads.latents.alignments.distribution import CategoricalParameters
 from latentheads.latents.alignments.enumeration import enumerate_alignments
 from latentheads.latents.alignments.marginals import head_marginals
@@ -89,16 +90,18 @@ def samples_alignments(model: HeadModel) -> bool:
 
     Components of a mixture are no alignments, because they are no positions of a text.
     """
-    return aligns_with_text(model) and model.has_latent_alignments
+    return aligns_with_text(model) and model.is_summed_out
 
 
 def aligns_with_text(model: HeadModel) -> bool:
     """Whether a model has alignment heads over positions of a text, latent or deterministic."""
-    return model.alignments is not None and model.alignments.points
+    aligner = model.find_latent(Aligner)
+    return aligner is not None and aligner.points
 
 
 def _is_soft(model: HeadModel) -> bool:
-    return model.alignments is not None and model.alignments.soft
+    aligner = model.find_latent(Aligner)
+    return aligner is not None and aligner.soft
 
 
 def alignment_distributions(
@@ -116,7 +119,8 @@ def alignment_distributions(
     Raises:
         ValueError: The model has no latent alignments.
     """
-    if model.alignments is None or not samples_alignments(model):
+    aligner = model.find_latent(Aligner)
+    if aligner is None or not samples_alignments(model):
         raise ValueError("this model has no latent alignments, and so no posterior over them")
     device_batch = batch.to(model.device)
     with eval_no_grad(model, guide), blocked_from_tracers(), PlugIn(), WithSelection(guide):
@@ -124,7 +128,7 @@ def alignment_distributions(
         exact = enumeration.inference
         distributions = (exact.priors, enumeration.posterior, exact.posterior())
         marginals = [head_marginals(distribution) for distribution in distributions]
-    return AlignmentDistributions(_name_heads(model.alignments.addresses), *marginals)
+    return AlignmentDistributions(_name_heads(aligner.addresses), *marginals)
 
 
 def _name_heads(blocks: Sequence[Block]) -> tuple[str, ...]:
@@ -136,7 +140,7 @@ def _soft_weights(
     model: HeadModel, guide: ModelGuide, batch: Batch
 ) -> tuple[tuple[str, ...], Float[Tensor, "batch head target key"]]:
     """Computes the names and the attention weights of the heads of a deterministic aligner."""
-    aligner = model.alignments
+    aligner = model.find_latent(Aligner)
     assert aligner is not None
     recorded: list[Sequence[CategoricalParameters]] = []
     hook = aligner.register_forward_pre_hook(

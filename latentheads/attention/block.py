@@ -23,7 +23,7 @@ from latentheads.families import (
     Point,
     check_head_distribution,
 )
-from latentheads.latents.selection.selector import Choice, Selector
+from latentheads.latents.selector import Choice, Selector
 from latentheads.names import SELECTION, Block
 
 __all__ = [

@@ -12,7 +12,7 @@ from latentheads.attention.cache import AttentionCache
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family, Identity, Point
-from latentheads.latents.selection.selector import Choice, Selector
+from latentheads.latents.selector import Choice, Selector
 from latentheads.mask import PairMask
 from latentheads.names import Block
 

@@ -25,7 +25,7 @@ from latentheads.attention.block import (
 )
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Affine, Family, Gaussian
-from latentheads.latents.selection.selector import Choice, Selector
+from latentheads.latents.selector import Choice, Selector
 from latentheads.layers.numeric import dropout, full_precision
 from latentheads.mask import AttentionMask
 from latentheads.names import Block

@@ -28,7 +28,7 @@ from latentheads.guide import check_own_model
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import closed_form
 from latentheads.inference.objective import Head_ELBO, scored
-from latentheads.latents.selection.distribution import EnumerableSelection, Selection
+from latentheads.latents.active_heads import EnumerableSelection, Selection
 from latentheads.names import SELECTION, SENTENCES
 
 __all__ = ["MOST", "Alternatives", "Enumerated_ELBO", "ScoreFunction_ELBO"]
@@ -82,10 +82,10 @@ class Alternatives(Head_ELBO):
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The negative objective, as a tensor to take gradients of."""
         check_own_model(model, guide)
-        if model.has_latent_alignments:
+        if model.is_summed_out:
             raise ValueError(
-                f"{type(self).__name__} weighs selections by drawn sentences, which alignments are "
-                "not: use Head_ELBO, which learns selections straight-through"
+                f"{type(self).__name__} weighs selections by sampled sentences, and a latent is "
+                "summed out: use Head_ELBO, which learns selections straight-through"
             )
         batch = cast(Batch, (*args, *kwargs.values())[0])
         particles = [self._particle(model, guide, batch) for _ in range(self.num_particles)]

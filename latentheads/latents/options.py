@@ -1,23 +1,25 @@
 """What a run needs of a kind of latent: its options, and what they make of a model.
 
-A kind of latent is a dataclass of options that derives from :class:`LatentOptions`, and a line in
-the table of :mod:`latentheads.runs.latents`. Settings, the making of a model, the description of
-one that was made in Python, warm starts and training loop over the latents; none names a kind.
+A kind of latent is a dataclass of options that derives from :class:`LatentOptions`, and a line of
+:mod:`latentheads.latents.registry`. Settings, the making of a model, the description of one that
+was made in Python, warm starts and training loop over the latents; none names a kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from latentheads.latents.latent import Latent
 from latentheads.names import parse_attention_types
+from latentheads.values import shown
 
 if TYPE_CHECKING:
     from latentheads.guide import ModelGuide
     from latentheads.model import HeadModel
 
-__all__ = ["Controller", "LatentOptions", "ModelShape"]
+__all__ = ["Controller", "LatentOptions", "ModelShape", "check_latents", "make_latents"]
 
 L = TypeVar("L", bound="LatentOptions")
 
@@ -43,12 +45,18 @@ class ModelShape:
     Attributes:
         heads: Heads of every block.
         attention_types: Those that the model has.
+        width: Model width.
+        dropout: Dropout of the model.
+        is_causal: Whether it is a language model, without a source.
         sources: Names of the tasks that the encoder distinguishes.
         targets: The same for the decoder.
     """
 
     heads: int
     attention_types: Collection[str]
+    width: int = 0
+    dropout: float = 0.0
+    is_causal: bool = False
     sources: tuple[str, ...] = ("",)
     targets: tuple[str, ...] = ("",)
 
@@ -60,14 +68,18 @@ class LatentOptions:
         blocks: Attention types that have the latent, where it is one of attention heads.
         selects_heads: Whether it decides which heads are active: no two such latents go together,
             and a pruned network has none.
+        is_foldable: Whether a pruned network has taken it over into its weights.
         depends_on_tasks: Whether each task has its own.
+        may_be_summed_out: Whether its exact posterior is known, with some or all of its options.
         needs_closed_form: Whether training needs the closed form of its KL.
         fixed_options: Options that must be equal in a warm start, even if the weights would fit.
     """
 
     blocks: Any
     selects_heads: ClassVar[bool] = False
+    is_foldable: ClassVar[bool] = False
     depends_on_tasks: ClassVar[bool] = False
+    may_be_summed_out: ClassVar[bool] = False
     needs_closed_form: ClassVar[bool] = False
     fixed_options: ClassVar[tuple[str, ...]] = ()
 
@@ -79,12 +91,12 @@ class LatentOptions:
         """
         return self
 
-    def model_arguments(self, shape: ModelShape) -> dict[str, Any]:
-        """The arguments of a model that has the latent."""
-        raise TypeError(f"{type(self).__name__} must say which arguments of a model it makes")
+    def make(self, shape: ModelShape) -> Latent | None:
+        """Makes the latent of a model; None for one that its blocks have, as attention logits."""
+        return None
 
     def check_model(self, name: str, model: HeadModel) -> None:
-        """Refuses a model in which the latent would act on no head.
+        """Raises an error for a model in which the latent would act on no head.
 
         Args:
             name: The name of the latent.
@@ -99,6 +111,11 @@ class LatentOptions:
         return False
 
     @property
+    def is_summed_out(self) -> bool:
+        """Whether its exact posterior is known, because it is summed out."""
+        return False
+
+    @property
     def label(self) -> str:
         """What stands for it behind a ``+`` in the name of a recipe."""
         return ""
@@ -107,6 +124,11 @@ class LatentOptions:
     def phrase(self) -> str:
         """What it is, in the line that describes a run."""
         return ""
+
+    @property
+    def fixes_task_weights(self) -> bool:
+        """Whether each task has weights of its own, which no other task can start with."""
+        return False
 
     @property
     def acts_on_encoder(self) -> bool:
@@ -132,6 +154,15 @@ class LatentOptions:
         return None
 
     @classmethod
+    def rows(cls, facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+        """Rows of the table that a run prints: what they are, on validation, and on test.
+
+        Args:
+            facts: What :meth:`facts` returned.
+        """
+        return []
+
+    @classmethod
     def describe(cls: type[L], model: HeadModel, tokens: int) -> L | None:
         """The options that make the latent of a model; None where the model has none.
 
@@ -140,3 +171,33 @@ class LatentOptions:
             tokens: Target tokens of the training part.
         """
         raise TypeError(f"{cls.__name__} must describe a model")
+
+
+def make_latents(
+    latents: Sequence[Latent | LatentOptions], shape: ModelShape, *, selects_heads: bool
+) -> list[Latent]:
+    """The latents of a model that decide which heads are active, or all others.
+
+    A model makes the former before its blocks and the latter after them.
+
+    Args:
+        latents: The latents, or their options.
+        shape: The shape of the model.
+        selects_heads: Whether to make those that decide which heads are active.
+
+    Raises:
+        ValueError: One is neither a latent nor the options of one.
+    """
+    check_latents(latents)
+    chosen = (latent for latent in latents if latent.selects_heads == selects_heads)
+    made = [lat.make(shape) if isinstance(lat, LatentOptions) else lat for lat in chosen]
+    return [latent for latent in made if latent is not None]
+
+
+def check_latents(latents: object) -> None:
+    """Raises an error unless these are latents, or their options."""
+    if not isinstance(latents, list | tuple):
+        raise ValueError(f"latents must be a list of options, got {shown(latents)}")
+    for latent in latents:
+        if not isinstance(latent, Latent | LatentOptions):
+            raise ValueError(f"latents must be options, as AlignmentOptions(), got {shown(latent)}")

@@ -61,7 +61,7 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "parameters": results.parameters if results else None,
         "versions": dict(results.versions) if results else {},
         "finished": results is not None,
-        "gates": dict(results.gates) if results and results.gates else None,
+        "latents": dict(results.latents) if results else {},
         "missing": dict(results.missing) if results else {},
         "options": options,
         "changed": [name for name, value in options.items() if plain.get(name) != value],

@@ -35,13 +35,13 @@ Values = Mapping[str, Tensor]
 
 
 def list_blocks(run: Run) -> list[Block]:
-    """The blocks of a run by attention type, bottom to top, alignment blocks last."""
+    """The blocks of a run by attention type, bottom to top, those above the decoder last."""
     blocks = sorted(
         Recording(run.model).blocks,
         key=lambda b: (ATTENTION_TYPES.index(b.attention_type), b.layer),
     )
-    aligner = run.model.alignments
-    return [*blocks, *([] if aligner is None else aligner.addresses)]
+    heads = run.model.output_heads
+    return [*blocks, *([] if heads is None else heads.addresses)]
 
 
 def gather_grid(run: Run, part: Part, divergences: Divergence) -> dict[str, Any]:

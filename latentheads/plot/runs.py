@@ -20,7 +20,6 @@ from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Part, check_part
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import WithSelection
-from latentheads.latents.gates.hard_gates import Gating
 from latentheads.metrics.alignment import Link
 from latentheads.names import attention_type_of
 from latentheads.plot.alignments import draw_alignments
@@ -103,7 +102,8 @@ def gates(run: Run) -> Figure:
     Args:
         run: A finished run with gates, or its folder.
     """
-    if not isinstance(run.model.selector, Gating):
+    selector = run.model.selector
+    if selector is None or not selector.is_foldable:
         raise ValueError(f"{run.path} has no gates")
     blocks = [module.block for module in run.model.selecting_blocks]
     posteriors = {block.name: run.guide.selections[block.key]() for block in blocks}
@@ -303,9 +303,8 @@ def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Fi
 def _name_guide(run: Run) -> str:
     """The name of the guide, and what its posterior over alignments is conditioned on."""
     name = run.settings.guide_name
-    return (
-        name if run.guide.alignments is None else f"{name}, conditioned on {run.guide.condition_on}"
-    )
+    conditioned = run.guide.is_target_conditioned
+    return f"{name}, conditioned on {run.guide.condition_on}" if conditioned else name
 
 
 def _select_block(names: Sequence[str], block: str) -> str:

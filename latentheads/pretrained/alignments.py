@@ -11,7 +11,7 @@ every state.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +21,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.latents.alignments.aligner import Aligner, EncoderDecoderStates
-from latentheads.latents.alignments.options import AlignmentOptions
-from latentheads.latents.alignments.state import AlignmentState
+from latentheads.latents.latent import Latent
+from latentheads.latents.options import LatentOptions, ModelShape, make_latents
+from latentheads.latents.output_heads import EncoderDecoderStates, OutputHeads, OutputState
 from latentheads.layers.output import LinearOutput, MatrixOutput
 from latentheads.pretrained.likelihoods import Likelihood, NextToken, TargetToken
 
-__all__ = ["AlignedDecoder", "NetworkOutput", "make_aligned"]
+__all__ = ["AlignedDecoder", "NetworkOutput", "make_output_heads"]
 
 NEAR = 1e-3
 """Tolerance for rounding, relative and absolute, when scores are compared."""
@@ -121,19 +121,19 @@ class AlignedDecoder:
 
     Args:
         network: The network.
-        aligner: The alignment blocks.
+        heads: The heads above the decoder.
         output: Its output layer.
     """
 
-    def __init__(self, network: Any, aligner: Aligner, output: NetworkOutput) -> None:
-        self.network, self.aligner, self.output = network, aligner, output
+    def __init__(self, network: Any, heads: OutputHeads, output: NetworkOutput) -> None:
+        self.network, self.heads, self.output = network, heads, output
         self._decoder = network.get_decoder()
         self._takes = inspect.signature(self._decoder.forward)
         self._recording = self._checked = False
         self._call: _Call | None = None
         self._states: Tensor | None = None
         self._last_scores: Tensor | None = None
-        self._cached_state: tuple[Tensor, AlignmentState] | None = None
+        self._cached_state: tuple[Tensor, OutputState] | None = None
 
     @property
     def past(self) -> bool:
@@ -143,7 +143,7 @@ class AlignedDecoder:
     @property
     def _needs_all(self) -> bool:
         """Whether each step needs the states of all tokens before."""
-        return self.aligner.options.chained or (self.past and self.aligner.points)
+        return self.heads.is_chained or (self.past and self.heads.points)
 
     def attach(self) -> list[Any]:
         """Registers the hooks, and returns their handles."""
@@ -184,7 +184,7 @@ class AlignedDecoder:
         states = self.output.widen(label_likelihood.scored_positions(self._states))
         if self.past:
             target = self._all_real(self._states) if target is None else target
-            return self.aligner.causal_states(states, label_likelihood.scored_positions(target))
+            return self.heads.causal_states(states, label_likelihood.scored_positions(target))
         return self._states_with_source(states, source)
 
     def _states_with_source(
@@ -240,7 +240,7 @@ class AlignedDecoder:
         call = self._call
         assert call is not None
         tokens = torch.zeros_like(states[..., 0], dtype=torch.long)
-        if self.aligner.options.chained:
+        if self.heads.is_chained:
             tokens = self._decoder_tokens(call)
         if call.num_cached and self._needs_all:
             raise ValueError(
@@ -249,7 +249,7 @@ class AlignedDecoder:
             )
         return self._alignment_state(call, states).scores(self.output.widen(states), tokens)
 
-    def _alignment_state(self, call: _Call, states: Tensor) -> AlignmentState:
+    def _alignment_state(self, call: _Call, states: Tensor) -> OutputState:
         """The decoding state of the alignments; reused while a text is generated with a cache."""
         if (
             self._cached_state is not None
@@ -260,10 +260,10 @@ class AlignedDecoder:
         wide_states = self.output.widen(states)
         if self.past:
             valid = self._all_real(states) if call.valid is None else call.valid.bool()
-            hidden = self.aligner.causal_states(wide_states, valid)
+            hidden = self.heads.causal_states(wide_states, valid)
         else:
             hidden = self._states_with_source(wide_states, call.memory_valid)
-        state = AlignmentState(self.aligner, hidden, MatrixOutput(self.output.weight))
+        state = self.heads.begin(hidden, MatrixOutput(self.output.weight))
         self._cached_state = None if call.memory is None else (call.memory, state)
         return state
 
@@ -308,30 +308,30 @@ class _ReplacedScores(torch.autograd.Function):
         )
 
 
-def make_aligned(
-    network: Any, options: AlignmentOptions | None, label_likelihood: Likelihood | None
-) -> tuple[Aligner, NetworkOutput] | None:
-    """Makes the alignment blocks of a network; None without alignments.
+def make_output_heads(
+    network: Any,
+    latents: Sequence[Latent | LatentOptions],
+    label_likelihood: Likelihood | None,
+) -> tuple[OutputHeads, NetworkOutput] | None:
+    """Makes the heads above the decoder of a network; None without such a latent.
 
     Args:
         network: The network.
-        options: Number and form of the blocks.
+        latents: All latents of the model, or their options.
         label_likelihood: The likelihood of its labels.
 
     Raises:
-        ValueError: The network cannot have alignments.
+        ValueError: The network cannot have heads above its decoder.
     """
-    if options is None:
+    options = [latent for latent in latents if not latent.selects_heads]
+    if not options:
         return None
-    decoder_only = not network.config.is_encoder_decoder
-    settled_options = options.with_default_blocks(decoder_only)
-    network_name = type(network).__name__
     if not isinstance(label_likelihood, NextToken | TargetToken):
         raise ValueError(
-            f"alignments explain the tokens of a decoder: {network_name} predicts none"
+            f"alignments explain the tokens of a decoder: {type(network).__name__} predicts none"
         )
-    settled_options.check_window(decoder_only)
-    output = NetworkOutput(network)
-    width = output.weight.shape[1]
-    aligner = Aligner(settled_options, width, past=decoder_only).to(network.device, network.dtype)
-    return aligner, output
+    output, is_causal = NetworkOutput(network), not network.config.is_encoder_decoder
+    shape = ModelShape(0, (), output.weight.shape[1], is_causal=is_causal)
+    (heads,) = make_latents(options, shape, selects_heads=False)
+    assert isinstance(heads, OutputHeads)
+    return heads.to(network.device, network.dtype), output

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import BOS, EOS, PAD
 from latentheads.families import Identity, Point
+from latentheads.latents.logits.priors import make_prior
 from latentheads.layers.output import TableOutput
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.models.language_model import LanguageModel
 from latentheads.models.layers import Layer
 from latentheads.models.network import Network
-from latentheads.models.priors import make_prior
 from latentheads.packages import import_optional
 
 __all__ = ["from_gpt2", "to_gpt2"]
@@ -125,8 +125,7 @@ def _check_convertible(model: LanguageModel) -> None:
         "no final_norm": not network.final_norm,
         f"mixers {network.mixers}": network.mixers != "attention",
         "cutoffs": bool(network.cutoffs),
-        "alignments": model.alignments is not None,
-        "a selector": model.selector is not None,
+        f"latents {'+'.join(model.latents)}": bool(model.latents),
         "a prior with noise or a residual": any(map(_differs_from_scores, model.latent_blocks)),
         "fewer heads than it was made with": any(
             attention.attention.active is not None or attention.attention.heads != network.heads

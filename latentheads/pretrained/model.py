@@ -16,17 +16,17 @@ from torch import Tensor, nn
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
 from latentheads.families import Family, check_family
-from latentheads.latents.alignments.aligner import EncoderDecoderStates
-from latentheads.latents.alignments.options import AlignmentOptions, check_alignment_options
-from latentheads.latents.gates.hard_gates import Gating
-from latentheads.latents.selection.selector import Choice, Selector
+from latentheads.latents.latent import Latent
+from latentheads.latents.logits.priors import make_prior
+from latentheads.latents.options import LatentOptions, ModelShape, check_latents, make_latents
+from latentheads.latents.output_heads import EncoderDecoderStates
+from latentheads.latents.selector import Choice, Selector
 from latentheads.layers.output import GivenLogits
 from latentheads.model import HeadModel
-from latentheads.models.priors import make_prior
 from latentheads.names import Block
 from latentheads.packages import import_optional
 from latentheads.pretrained.addresses import find_heads, parse_blocks
-from latentheads.pretrained.alignments import AlignedDecoder, make_aligned
+from latentheads.pretrained.alignments import AlignedDecoder, make_output_heads
 from latentheads.pretrained.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.pretrained.block import ForwardPass, ForwardPassHolder, PretrainedBlock
 from latentheads.pretrained.likelihoods import (
@@ -61,9 +61,7 @@ class Pretrained(HeadModel):
         prior: Makes the prior of each block.
         blocks: The blocks whose logits are latent, as :func:`latentheads.latent` takes them.
         likelihood: The likelihood of the labels; None: the model has no bound.
-        gates: Hard Concrete gates of its heads; None: no gates.
-        alignments: Options of alignment blocks above the decoder, which point at the encoder's
-            states, or at those of earlier tokens; None: none.
+        latents: Further latents, or their options, as :func:`latentheads.latent` takes them.
     """
 
     def __init__(
@@ -72,22 +70,24 @@ class Pretrained(HeadModel):
         prior: Callable[[Block], Family],
         blocks: str,
         likelihood: Likelihood | None,
-        gates: Selector | None,
-        alignments: AlignmentOptions | None = None,
+        latents: Sequence[Latent | LatentOptions] = (),
     ) -> None:
         addresses = find_heads(network)
         chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
         attention_types = {address.block.attention_type for address in addresses}
-        _check_gates(gates, sorted(attention_types))
         latent_types = {block.attention_type for block in chosen.values()}
-        super().__init__(sorted(attention_types), sorted(latent_types), selector=gates)
+        super().__init__(sorted(attention_types), sorted(latent_types))
+        shape = ModelShape(max(a.block.heads for a in addresses), sorted(attention_types))
+        self.add_latents(make_latents(latents, shape, selects_heads=True))
+        _check_selector(self.selector, sorted(attention_types))
         self.network, self.label_likelihood, self.prior = network, likelihood, prior
         self.output = GivenLogits()
         self._holder = ForwardPassHolder()
         self._aligned_decoder: AlignedDecoder | None = None
-        if (aligner_and_output := make_aligned(network, alignments, likelihood)) is not None:
-            self.alignments, self.output = aligner_and_output
-            self._aligned_decoder = AlignedDecoder(network, *aligner_and_output)
+        if (heads_and_output := make_output_heads(network, latents, likelihood)) is not None:
+            heads, self.output = heads_and_output
+            self.add_latents([heads])
+            self._aligned_decoder = AlignedDecoder(network, *heads_and_output)
         highest = {
             attention_type: max(
                 b.layer for b in chosen.values() if b.attention_type == attention_type
@@ -99,7 +99,7 @@ class Pretrained(HeadModel):
             PretrainedBlock(
                 address if block is None else replace(address, block=block),
                 None if block is None else check_family("prior must make", prior(block)),
-                _selector_of_block(address.block, gates),
+                _selector_of_block(address.block, self.selector),
                 self._holder,
                 block is not None and block.layer == highest[block.attention_type],
                 network.config,
@@ -288,8 +288,7 @@ class Pretrained(HeadModel):
     @property
     def _chained(self) -> bool:
         """Whether the alignment of a token depends on that of the token before."""
-        aligner = self.alignments
-        return aligner is not None and aligner.options.chained
+        return self.output_heads is not None and self.output_heads.is_chained
 
     def _pretrained_blocks(self) -> list[PretrainedBlock]:
         return [module for module in self.heads if isinstance(module, PretrainedBlock)]
@@ -336,7 +335,7 @@ class Pretrained(HeadModel):
     ) -> Float[Tensor, "batch scored label"]:
         """The scores of every label at every scored position.
 
-        With alignments, the states that predict each token, before alignments add to them.
+        With heads above the decoder, the states that predict each token, before heads add to them.
         """
         if self._aligned_decoder is not None:
             return self.hidden(batch, choices).states
@@ -350,7 +349,7 @@ class Pretrained(HeadModel):
     def hidden(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> EncoderDecoderStates:
-        """The states of a batch for the alignment blocks: queries, and what they point at."""
+        """The states of a batch for heads above the decoder, and what they point at."""
         assert self._aligned_decoder is not None
         assert self.label_likelihood is not None
         with self._aligned_decoder.recording():
@@ -374,8 +373,7 @@ def latent(
     prior: str | Callable[[Block], Family] | None = None,
     blocks: str = "all",
     likelihood: str | Scores | None = None,
-    gates: Selector | None = None,
-    alignments: AlignmentOptions | None = None,
+    latents: Sequence[Latent | LatentOptions] = (),
 ) -> Pretrained:
     """Makes the attention logits of a network of ``transformers`` sample sites.
 
@@ -387,14 +385,15 @@ def latent(
     Args:
         model: A ``PreTrainedModel`` of any kind: encoder, decoder, or both.
         prior: A prior of :data:`latentheads.models.PRIORS` by name, or a function that makes the
-            family of a block. None: independent or, with alignments, delta (no noise).
+            family of a block. None: independent or, with heads above the decoder, delta (no noise).
         blocks: The latent blocks: all, layers such as ``3`` or ``3-5``, attention types such as
             ``decoder-cross``, or names such as ``encoder.0.self``, with commas between.
         likelihood: language-model, masked-language-model, classification, sequence-to-sequence, or
             a function of outputs and batch that scores every label; None: by the network's class.
-        gates: Hard Concrete gates of the heads of some attention types; None: no gates.
-        alignments: Options of alignment blocks above the decoder, whose heads point at one position
-            each, of the encoder or, in a decoder-only network, of the tokens before; None: none.
+        latents: Further latents, or their options, such as ``lh.AlignmentOptions()``: alignment
+            heads above the decoder, which point at the encoder's states or, in a decoder-only
+            network, at those of the tokens before; or ``Gating``, gates of all heads of some
+            attention types.
 
     Returns:
         The model, in the network's training or evaluation mode; ``network`` is the network.
@@ -402,8 +401,8 @@ def latent(
     Raises:
         MissingPackageError: ``transformers`` is not installed; an `ImportError`.
         ValueError: The network is not a ``PreTrainedModel``, is latent already, or does not use
-            ``AttentionInterface``; or there is no such block, gated attention type, prior or
-            likelihood; or the network cannot have alignments.
+            ``AttentionInterface``; or there is no such block, attention type, prior or
+            likelihood; or the network cannot have such a latent.
     """
     transformers = import_optional("transformers")
     if not isinstance(model, transformers.PreTrainedModel):
@@ -412,23 +411,18 @@ def latent(
         )
     if any(hasattr(module, OWNER) for module in model.modules()):
         raise ValueError("the heads of this model are latent already: call plain(model) first")
-    if gates is not None and not isinstance(gates, Gating):
-        raise ValueError(
-            f"gates must be Gating, got {type(gates).__name__}: a pre-trained network has no "
-            "candidates to select heads among"
-        )
-    check_alignment_options(alignments)
+    check_latents(latents)
     if not isinstance(blocks, str):
         raise ValueError(f"blocks must be a word, as all, 3-5 or decoder-cross, got {blocks!r}")
     if prior is None:
-        prior = "independent" if alignments is None else "delta"
+        prior = "delta" if any(not latent.selects_heads for latent in latents) else "independent"
     family = make_prior(prior) if isinstance(prior, str) else prior
     if not callable(family):
         raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")
     register()
     _copy_configurations(model, transformers.PretrainedConfig)
     label_likelihood = make_likelihood(model, likelihood)
-    pretrained = Pretrained(model, family, blocks, label_likelihood, gates, alignments)
+    pretrained = Pretrained(model, family, blocks, label_likelihood, latents)
     return pretrained if model.training else pretrained.eval()
 
 
@@ -514,22 +508,27 @@ def _boundary_ids(config: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(token_id for token_ids in id_lists for token_id in token_ids))
 
 
-def _check_gates(gates: Selector | None, attention_types: Sequence[str]) -> None:
-    """Checks that the network has blocks of the gated attention types."""
-    for attention_type in () if gates is None else gates.attention_types:
+def _check_selector(selector: Selector | None, attention_types: Sequence[str]) -> None:
+    """Checks that the network has the blocks and the heads that a selector is for."""
+    if selector is None:
+        return
+    if selector.has_candidates:
+        raise ValueError(
+            f"latents has {type(selector).__name__}: a pre-trained network has no candidates to "
+            "select heads among; Gating gates its own"
+        )
+    for attention_type in selector.attention_types:
         if attention_type not in attention_types:
             raise ValueError(
-                f"gates name {attention_type!r}, of which this network has no block: it has "
-                f"{', '.join(attention_types)}"
+                f"{selector.name} name {attention_type!r}, of which this network has no block: it "
+                f"has {', '.join(attention_types)}"
             )
 
 
-def _selector_of_block(block: Block, gates: Selector | None) -> Selector | None:
-    return (
-        gates.for_heads(block.heads)
-        if gates is not None and block.attention_type in gates.attention_types
-        else None
-    )
+def _selector_of_block(block: Block, selector: Selector | None) -> Selector | None:
+    if selector is None or block.attention_type not in selector.attention_types:
+        return None
+    return selector.for_heads(block.heads)
 
 
 def _attention_implementations(network: Any) -> dict[Any, str]:

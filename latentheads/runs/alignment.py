@@ -7,6 +7,7 @@ from functools import partial
 
 from latentheads.analysis.alignments import (
     alignment_distributions,
+    aligns_with_text,
     likeliest_links,
     samples_alignments,
 )
@@ -28,9 +29,8 @@ def check_alignments(trained: TrainedModel) -> None:
     if trained.source is None:
         raise ValueError(f"{trained.name} is a language model: it has no source to align with")
     if not samples_alignments(trained.model):
-        reason = (
-            "has no alignments" if trained.model.alignments is None else "has no latent alignments"
-        )
+        missing = "latent alignments" if aligns_with_text(trained.model) else "alignments"
+        reason = f"has no {missing}"
         raise ValueError(f"{trained.name} {reason}: there is no posterior of them")
 
 

@@ -17,13 +17,13 @@ from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.corpora.text import PARTS
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
-from latentheads.latents.options import ModelShape
+from latentheads.latents.options import ModelShape, make_latents
 from latentheads.model import Decoder, HeadModel
 from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
 from latentheads.names import ATTENTION_TYPES
 from latentheads.packages import import_optional
-from latentheads.pruning import fold_gates, remove_heads
+from latentheads.pruning import fold_selection, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings
 
@@ -94,10 +94,13 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     mixture = settings.data.mixture
     tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
     attention_types = ATTENTION_TYPES if source is not None else ATTENTION_TYPES[1:2]
-    shape = ModelShape(network.heads, attention_types, *tasks)
-    options: dict[str, Any] = {"label_smoothing": smoothing}
-    for latent in settings.latents:
-        options |= latent.model_arguments(shape)
+    sources, targets = tasks
+    shape = ModelShape(network.heads, attention_types, sources=sources, targets=targets)
+    options: dict[str, Any] = {"label_smoothing": smoothing, "latent": settings.latent_types}
+    # those that select heads depend on the tasks, which a model does not know
+    selectors = make_latents(settings.latents, shape, selects_heads=True)
+    others = (latent for latent in settings.latents if not latent.selects_heads)
+    options["latents"] = [*selectors, *others]
     model: Decoder
     if source is None:
         model = LanguageModel(vocab_size, prior, network, **options)
@@ -162,7 +165,7 @@ def apply_pruning(
     if heads is None:
         return
     try:
-        fold_gates(model, guide)
+        fold_selection(model, guide)
         remove_heads(model, heads, guide)
     except ValueError as error:
         raise ValueError(f"{path / HEADS} cannot be used: {error}") from error

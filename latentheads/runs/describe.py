@@ -9,18 +9,19 @@ import torch
 from torch import nn
 
 from latentheads.attention.disagreement import Disagreement
+from latentheads.class_spec import import_path
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.data import Data, InMemory, Tasks
 from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide, check_pair
+from latentheads.latents.registry import LATENTS
 from latentheads.model import Decoder
 from latentheads.models import LanguageModel, Translation
 from latentheads.names import ATTENTION_TYPES, name_attention_types
 from latentheads.runs.build import make_model
-from latentheads.runs.latents import LATENTS
-from latentheads.runs.pairs import GuideSpec, import_path
+from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import DisagreementOptions, Settings
 from latentheads.training.checkpoints import weights
 from latentheads.training.options import Training
@@ -104,7 +105,7 @@ def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus:
         ValueError: It names the first part that is missing, or of another shape or class.
     """
     rebuilt_model, rebuilt_guide = _make_again(settings, corpus)
-    if settings.gates is None and rebuilt_model.selector != model.selector:
+    if rebuilt_model.selector != model.selector:
         raise ValueError(
             "model is not what its options make: they say nothing of the families of its static "
             "selection; make it from Settings"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from latentheads.checks import check_known
@@ -73,9 +72,3 @@ def recipe_name(prior: str, guide: str) -> str:
     """The name of a pair of logits, or ``PRIOR+GUIDE`` where it has none."""
     named = (name for name, pair in RECIPES.items() if pair == (prior, guide))
     return next(named, f"{prior}+{guide}")
-
-
-def name_of(component_class: type, table: Mapping[str, type]) -> str:
-    """A class's name in a table, or its import path."""
-    names = (name for name, choice in table.items() if choice is component_class)
-    return next(names, f"{component_class.__module__}:{component_class.__qualname__}")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from latentheads.inference.display import scores_to_html, scores_to_text
+from latentheads.latents.registry import LATENTS
 from latentheads.metrics.scores import Scores
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
 from latentheads.values import convert
@@ -83,7 +84,7 @@ class Results:
         gap_by_site: What every block of alignments lacks of the exact posterior there.
         kl_how: How it was computed.
         selection: The active heads of every task.
-        gates: What has become of the gates.
+        latents: Further facts of each latent, such as how many gates are open.
         versions: Of torch, and the device.
         missing: What the report lacks, and why.
         pruned: Where a pruned network comes from.
@@ -112,7 +113,7 @@ class Results:
     gap_by_site: Mapping[str, Figure] = field(default_factory=dict)
     kl_how: Mapping[str, str] = field(default_factory=dict)
     selection: Mapping[str, Any] = field(default_factory=dict)
-    gates: Mapping[str, Any] | None = None
+    latents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     pruned: Mapping[str, Any] | None = None
@@ -128,7 +129,12 @@ class Results:
         if not isinstance(data, dict) or not data.keys() >= set(REQUIRED):
             raise ValueError(f"results must hold {', '.join(REQUIRED)}")
         check_scores(data["valid"])
-        results: Results = convert("results", cls, {**data, **_read_scores(data)})
+        own = {field.name for field in fields(cls)}
+        beside = {name: data[name] for name in LATENTS if name not in own and data.get(name)}
+        latents = data.get("latents", beside)  # earlier versions wrote them beside the scores
+        results: Results = convert(
+            "results", cls, {**data, "latents": latents, **_read_scores(data)}
+        )
         for site in results.kl_by_site:
             if not _is_site(site) or site not in results.kl_how:
                 raise ValueError(f"results: kl_by_site: {site!r} is no site")

@@ -7,32 +7,25 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, cast
 
 import yaml
 
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import check_known, check_least, check_seed, split_items
+from latentheads.class_spec import split_path
 from latentheads.data import Data, Grammar, InMemory
 from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
 from latentheads.guides import GUIDES, Guide
-from latentheads.latents.alignments.options import AlignmentOptions
-from latentheads.latents.gates.options import GateOptions
-from latentheads.latents.selection.options import SelectionOptions
+from latentheads.latents.logits.options import DEFAULT_PRIOR, LogitsOptions, PriorSpec
+from latentheads.latents.options import LatentOptions
+from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.metrics.translation import Protocol
 from latentheads.models import Network
 from latentheads.names import parse_attention_types
 from latentheads.options import OptionError, build_fields, from_dict, merge, to_dict
-from latentheads.runs.latents import LATENTS, LogitsOptions
-from latentheads.runs.pairs import (
-    DEFAULT_PRIOR,
-    GuideSpec,
-    ModelGuidePair,
-    PriorSpec,
-    join_pair,
-    split_path,
-)
+from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import read_recipe, recipe_name
 from latentheads.training.options import Training
 from latentheads.values import convert_fields, shown
@@ -46,8 +39,6 @@ __all__ = [
     "read_latents",
     "trusted_paths",
 ]
-
-L = TypeVar("L")
 
 SHOWN_TASKS = 3
 """Tasks that a title names; of more it says how many."""
@@ -119,7 +110,7 @@ class Settings:
     """
 
     guide: GuideSpec = field(default_factory=lambda: GuideSpec("cascaded"))
-    latents: tuple[Any, ...] = field(default_factory=lambda: (AlignmentOptions(),))
+    latents: tuple[Any, ...] = field(default_factory=lambda: (LATENTS[DEFAULT_LATENT](),))
     data: Data = field(default_factory=Grammar)
     network: Network = field(default_factory=Network)
     train: Training = field(default_factory=Training)
@@ -169,12 +160,12 @@ class Settings:
 
     def _check_latents(self) -> None:
         """Refuses latents that do not go together, and a guide that has no form for any of them."""
-        named = dict(zip(self.latent_names, self.latents, strict=True))
-        choosing = [name for name, latent in named.items() if latent.selects_heads]
+        named = self._named_latents
+        choosing = [name for name, latent in named if latent.selects_heads]
         if len(choosing) > 1:
             raise ValueError(f"latents {' and '.join(choosing)} exclude each other: name one")
         if self.train.kl != "analytic":
-            for name in (name for name, latent in named.items() if latent.needs_closed_form):
+            for name in (name for name, latent in named if latent.needs_closed_form):
                 raise ValueError(
                     f"latents {name} need the closed form of a KL: use train.kl analytic"
                 )
@@ -182,47 +173,42 @@ class Settings:
 
     def _check_guide(self) -> None:
         """Refuses a guide that has no form for what is latent."""
-        aligned = self.alignments is not None and self.alignments.is_latent
         guide, name = self.guide.find(), self.guide.name
-        if guide is GUIDES["exact"] and not aligned:
-            raise ValueError("guide exact needs latents alignments, whose posterior is known")
-        noisy = self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
-        if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or aligned):
+        exact = [n for n, kind in LATENTS.items() if kind.may_be_summed_out]
+        discrete = [n for n, lat in self._named_latents if lat.is_summed_out]
+        if guide is GUIDES["exact"] and not discrete:
             raise ValueError(
-                f"guide {name!r} is a posterior of alignments or of noisy logits, and none of them "
-                "is latent: use guide tied"
+                f"guide exact needs latents {' or '.join(exact)}, whose posterior is known"
             )
-        if aligned and not noisy and issubclass(guide, Guide) and guide.alignment_form is None:
-            raise ValueError(f"guide {name!r} has no posterior of alignments: use latents logits")
+        noisy = self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
+        if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or discrete):
+            raise ValueError(
+                f"guide {name!r} is a posterior of {', '.join(exact)} or of noisy logits, and none "
+                "of them is latent: use guide tied"
+            )
+        if discrete and not noisy and issubclass(guide, Guide) and guide.structure is None:
+            raise ValueError(
+                f"guide {name!r} has no posterior of {' and '.join(discrete)}: use latents logits"
+            )
 
     @classmethod
     def more_groups(cls) -> Mapping[str, type]:
         """The groups of the latents, which stand beside the fields."""
         return LATENTS
 
-    def latent(self, kind: type[L]) -> L | None:
-        """The options of a latent; None where it is not random."""
-        return next((latent for latent in self.latents if isinstance(latent, kind)), None)
+    def latent(self, name: str) -> Any:
+        """The options of a latent by its name; None where it is not random."""
+        return dict(self._named_latents).get(name)
 
     @property
-    def alignments(self) -> AlignmentOptions | None:
-        """The options of alignment heads."""
-        return self.latent(AlignmentOptions)
-
-    @property
-    def selection(self) -> SelectionOptions | None:
-        """The options of heads that are selected for each task."""
-        return self.latent(SelectionOptions)
-
-    @property
-    def gates(self) -> GateOptions | None:
-        """The options of gates."""
-        return self.latent(GateOptions)
+    def _named_latents(self) -> list[tuple[str, LatentOptions]]:
+        names = {kind: name for name, kind in LATENTS.items()}
+        return [(names[type(latent)], latent) for latent in self.latents]
 
     @property
     def logits(self) -> LogitsOptions | None:
         """The options of latent logits."""
-        return self.latent(LogitsOptions)
+        return cast("LogitsOptions | None", self.latent("logits"))
 
     @property
     def prior(self) -> PriorSpec:
@@ -237,12 +223,12 @@ class Settings:
     @property
     def latent_names(self) -> tuple[str, ...]:
         """The names of what is random."""
-        return tuple(
-            name
-            for latent in self.latents
-            for name, kind in LATENTS.items()
-            if type(latent) is kind
-        )
+        return tuple(name for name, _ in self._named_latents)
+
+    @property
+    def latent_types(self) -> tuple[str, ...] | None:
+        """The attention types whose logits have a prior; None: all."""
+        return None if self.logits is None else parse_attention_types(self.logits.blocks)
 
     @cached_property
     def pair(self) -> ModelGuidePair:
@@ -261,15 +247,15 @@ class Settings:
 
     @property
     def strategy(self) -> str:
-        """The selection strategy; none where heads are not selected."""
-        return "none" if self.selection is None else self.selection.strategy
+        """What selects the heads of each task; none where nothing does."""
+        return next((lat.label for lat in self.latents if lat.depends_on_tasks), "none")
 
     @property
     def recipe(self) -> str:
         """The name of the pair, and behind each + what is selected, gated or aligned besides."""
         labels = [latent.label for latent in self.latents if latent.label]
         guide = self.guide_name.rpartition(":")[2]
-        if "alignments" not in labels:
+        if not any(latent.is_summed_out for latent in self.latents):
             return "+".join([recipe_name(self.prior_name, self.guide_name), *labels])
         named = [guide] if self.prior_name == DEFAULT_PRIOR else [self.prior_name, guide]
         return "+".join([*named, *labels])
@@ -345,7 +331,7 @@ class Settings:
         """Makes the settings of nested values, in which a recipe or the latents may be named."""
         check_version(options)
         values = expand_recipe(options)
-        names = read_latents(values.pop("latents", "alignments"))
+        names = read_latents(values.pop("latents", DEFAULT_LATENT))
         latents: list[Any] = []
         for name, kind in LATENTS.items():
             if name in names:
@@ -355,7 +341,7 @@ class Settings:
                 other = f", or {name} alone" if names else ""
                 raise OptionError(name, f" is not latent: say latents {both}{other}")
             values.pop(name, None)
-        if not {"alignments", "logits"} & set(names):
+        if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")
         values["guide"] = merge({"class": "cascaded"}, values.get("guide", "cascaded"))
         return build_fields(cls, {**values, "latents": tuple(latents)}, trusted, path)
@@ -363,9 +349,7 @@ class Settings:
     def to_options(self) -> dict[str, Any]:
         """All options as nested plain values, as a file has them."""
         options: dict[str, Any] = {"latents": "+".join(self.latent_names) or "none"}
-        options |= {
-            n: to_dict(latent) for n, latent in zip(self.latent_names, self.latents, strict=True)
-        }
+        options |= {name: to_dict(latent) for name, latent in self._named_latents}
         others = (field.name for field in fields(self) if field.name != "latents")
         return {"guide": to_dict(self.guide), **options} | {
             name: to_dict(getattr(self, name)) for name in others

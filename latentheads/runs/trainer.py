@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from pyro.infer import ELBO
 
+from latentheads.class_spec import import_path
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import check_corpus
@@ -42,7 +43,6 @@ from latentheads.runs.build import (
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
 from latentheads.runs.folder import HEADS, TENSORBOARD, TEXTS, Folder
-from latentheads.runs.pairs import import_path
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.sections import complete
@@ -461,12 +461,12 @@ class Trainer:
         self.folder.previous_steps = None
         return self.results
 
-    def _gate_facts(self) -> dict[str, Any] | None:
-        """How many gates are open; None where heads have none."""
-        gates = self.settings.gates
-        if gates is None:
-            return None
-        return gates.facts(self.model, self.guide, self.corpus.train.tokens)
+    def _latent_facts(self) -> dict[str, dict[str, Any]]:
+        """What the report says of each latent, by name."""
+        named = zip(self.settings.latent_names, self.settings.latents, strict=True)
+        tokens = self.corpus.train.tokens
+        facts = {name: latent.facts(self.model, self.guide, tokens) for name, latent in named}
+        return {name: of_latent for name, of_latent in facts.items() if of_latent is not None}
 
     def _facts(self) -> Results:
         """The results of the run without a report."""
@@ -486,7 +486,7 @@ class Trainer:
             parameters=sum(self.parameters().values()),
             tokens_per_second=_median(speeds),
             decoding=asdict(settings.decode),
-            gates=self._gate_facts(),
+            latents=self._latent_facts(),
             versions={"torch": torch.__version__, "device": self.device.type},
         )
 

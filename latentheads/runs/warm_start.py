@@ -11,9 +11,9 @@ from torch import Tensor
 from latentheads.corpora import Corpus
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import ModelGuide
+from latentheads.latents.registry import LATENTS
 from latentheads.model import HeadModel
 from latentheads.options import flatten, to_dict
-from latentheads.runs.latents import LATENTS
 from latentheads.runs.loading import load_finished
 from latentheads.runs.run import Run, has_same_vocabulary
 from latentheads.runs.settings import Settings
@@ -144,7 +144,7 @@ def _encoder_selections(
     own_weights: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
     """The encoder's selection for each source that both runs have; the new one for others."""
-    selects = settings.selection is not None  # gates do not depend on the source
+    selects = any(latent.depends_on_tasks for latent in settings.latents)
     old_sources, sources = (
         _source_names(run_settings) if selects else ("",)
         for run_settings in (initial_run.settings, settings)
@@ -228,10 +228,9 @@ def _fixed_options(initial_run: Run, encoder: bool = False) -> list[str]:
 def _check_encoder_sources(initial_run: Run, settings: Settings) -> None:
     """Checks that an encoder with source-specific weights has the same sources."""
     old, new = _source_names(initial_run.settings), _source_names(settings)
-    selection = initial_run.settings.selection
-    static = selection is not None and selection.strategy == "static"
-    static = static and selection.acts_on_encoder  # type: ignore[union-attr]
-    source_specific = initial_run.settings.adapters or static
+    latents = initial_run.settings.latents
+    fixed = any(latent.fixes_task_weights and latent.acts_on_encoder for latent in latents)
+    source_specific = initial_run.settings.adapters or fixed
     if source_specific and old != new:
         raise ValueError(
             f"{initial_run.path} has another network: its encoder has weights of its own for "

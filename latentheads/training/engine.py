@@ -466,29 +466,34 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
             f"precision {training.precision} is of a network in float32, and this one is in "
             "float64: use fp32, which leaves it as it is, or make the network float32"
         )
-    if model.has_latent_alignments and training.select_gradient != "straight-through":
+    if model.is_summed_out and training.select_gradient != "straight-through":
         raise ValueError(
-            f"select_gradient {training.select_gradient} weighs selections by drawn sentences, "
-            "which alignments are not: use straight-through"
+            f"select_gradient {training.select_gradient} weighs selections by sampled sentences, "
+            "and a latent is summed out: use straight-through"
         )
     is_weighted = {
         "kl_warmup_steps": training.kl_warmup_steps > 0,
         "max_kl_weight": training.max_kl_weight != 1,
     }
-    if model.l0_penalty is not None and any(is_weighted.values()):
+    penalised = next((name for name, lat in model.latents.items() if lat.has_penalty), "")
+    if penalised and any(is_weighted.values()):
         names = " and ".join(name for name, is_set in is_weighted.items() if is_set)
         raise ValueError(
-            f"gates need a KL of weight 1, which their penalty is a part of: drop {names}"
+            f"{penalised} need a KL of weight 1, which their penalty is a part of: drop {names}"
         )
-    if model.l0_penalty is not None and not isinstance(loss, Head_ELBO):
-        raise ValueError("gates are learned by the closed form of their KL: use loss Head_ELBO")
+    if penalised and not isinstance(loss, Head_ELBO):
+        raise ValueError(
+            f"{penalised} are learned by the closed form of their KL: use loss Head_ELBO"
+        )
     if training.precision == "fp16" and not has_differentiable_loss(loss):
         raise ValueError(
             f"precision fp16 scales a loss before its gradients, which {type(loss).__name__} takes "
             "itself: use bf16 or fp32"
         )
-    if training.loss in BY_OPTIONS[1:] and not model.has_latent_alignments:
-        raise ValueError(f"loss {training.loss} needs latent alignments")
+    if training.loss in BY_OPTIONS[1:] and not model.is_summed_out:
+        raise ValueError(
+            f"loss {training.loss} needs a latent that is summed out, such as alignments"
+        )
 
 
 def check_sizes(step_batches: Step) -> None:
@@ -500,7 +505,7 @@ def check_sizes(step_batches: Step) -> None:
     if not all(batch.corpus_size for batch, _ in step_batches.micro_batches):
         raise ValueError(
             "batches of a function must say corpus_size, the sentences of their corpus, where "
-            "gates or selections are drawn: model.batch(..., corpus_size=N)"
+            "latents are shared by all sentences: model.batch(..., corpus_size=N)"
         )
 
 

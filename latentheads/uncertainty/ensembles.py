@@ -117,7 +117,7 @@ def _log_probs(model: Decoder, batch: Batch) -> tuple[Tensor, Any]:
 
 
 class SingleModel(Ensemble):
-    """One network with heads at their prior's location and marginalised alignments.
+    """One network with heads at their prior's location and heads above the decoder summed out.
 
     Args:
         model: The network.
@@ -136,15 +136,15 @@ class SingleModel(Ensemble):
         return self.model.device
 
     def predict(self, batch: Batch) -> Prediction:
-        """The network's prediction; the alignment positions are the ensemble members."""
+        """The network's prediction; the values of what is summed out are the ensemble's members."""
         on_device = batch.to(self.model.device)
         with eval_no_grad(self.model), PlugIn(), WithSelection(self.guide):
             log_probs, state = _log_probs(self.model, on_device)
-            alignments = state.alignments
-            if alignments is None or alignments.aligner.soft:
+            heads = state.output_heads
+            if heads is None or not self.model.is_summed_out:
                 return Prediction.of_one(log_probs, on_device.target)
-            data_uncertainty, mean_log, reverse_mutual_information = (
-                alignments.decompose_uncertainty(log_probs.exp(), on_device.target)
+            data_uncertainty, mean_log, reverse_mutual_information = heads.decompose_uncertainty(
+                log_probs.exp(), on_device.target
             )
         return Prediction(
             log_probs, mean_log, data_uncertainty, reverse_mutual_information.clamp_min(0)

@@ -38,7 +38,7 @@ MODULE = """
 import os
 os.path.exists({canary!r}) and os.remove({canary!r})
 from latentheads.guides.cascaded import Cascaded
-from latentheads.models.priors import Independent
+from latentheads.latents.logits.priors import Independent
 class Evil(Cascaded): pass
 class EvilPrior(Independent): pass
 """

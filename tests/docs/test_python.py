@@ -92,7 +92,7 @@ def test_a_guide_of_alignments_gains_by_reading_the_target() -> None:
     run(aligned, names)
     options = AlignmentOptions(blocks=1, prior="independent", width=4)
     network = Network(width=4, feed_forward=3, heads=2, layers=1, dropout=0.0)
-    model = Translation(13, 11, make_prior("delta"), network, latent=(), alignments=options)
+    model = Translation(13, 11, make_prior("delta"), network, latent=(), latents=[options])
     assert model.alignments is not None
     torch.nn.init.normal_(model.alignments.blocks[0].lexicon.weight)
     guide, batch = names["Lexical"](model.eval()), small_batch()
@@ -152,7 +152,7 @@ def test_links_of_a_run_are_scored() -> None:
     corpus = lh.data.Grammar(language="velu", sentences=60, held_out=5).load()
     options = AlignmentOptions(blocks=1, prior="independent", width=4)
     sizes = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
-    model = Translation.of(corpus, latent=(), alignments=options, **sizes)
+    model = Translation.of(corpus, latent=(), latents=[options], **sizes)
 
     opened = SimpleNamespace(model=model, guide=Exact(model), corpus=corpus)
     names: dict[str, Any] = {"run": opened, "batch": next(batches(corpus.test, 64))}

@@ -255,7 +255,7 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
         ("--alignments.blocks=2 --alignments.heads=2", "must be at most 2"),
         (
             "--recipe=coda --loss=marginal",
-            "loss marginal needs latent alignments",
+            "loss marginal needs a latent that is summed out",
         ),
         ("--train_only=guide", "start RUN"),
         ("--loss=all", "loss must be one of Head_ELBO, marginal, sampled, iwae, rws, Trace_ELBO,"),

@@ -179,8 +179,8 @@ def test_a_recipe_without_a_selection_takes_none_of_its_options_from_a_file(tmp_
     (tmp_path / "some.yaml").write_text("selection: {candidates: 5, families: ''}\n")
     words = ["--config", str(tmp_path / "some.yaml"), "--seeds=0"]
     plain, chosen = plans_of(tmp_path, *words, "--recipes=transformer,transformer+group")
-    assert plain.settings.selection is None
-    selection = chosen.settings.selection
+    assert plain.settings.latent("selection") is None
+    selection = chosen.settings.latent("selection")
     assert selection is not None
     assert (selection.strategy, selection.candidates) == ("group", 5)
     done = inside("compare.py", *words, "--recipes=transformer,codda")
@@ -204,7 +204,10 @@ def test_the_number_of_blocks_is_of_recipes_of_alignments(tmp_path: Path) -> Non
     recipes = "transformer", "exact+alignments", "exact+alignments+group", "transformer+group"
     plans = plans_of(tmp_path, *words, f"--recipes={','.join(recipes)}")
     assert [plan.settings.recipe for plan in plans] == [*recipes]
-    widths = [plan.settings.alignments and plan.settings.alignments.width for plan in plans]
+    widths = [
+        plan.settings.latent("alignments") and plan.settings.latent("alignments").width
+        for plan in plans
+    ]
     assert widths == [None, 4, 4, None]
     with pytest.raises(ValueError, match="--alignments is latent in none of the recipes transf"):
         plans_of(tmp_path, *words, "--recipes=transformer")
@@ -215,8 +218,8 @@ def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
 ) -> None:
     own = "guides.cascaded:Cascaded+alignments"
     (plan,) = plans_of(tmp_path, f"--recipes={own}", "--seeds=0")
-    assert plan.settings.alignments is not None
-    assert plan.settings.alignments.blocks == 2
+    assert plan.settings.latent("alignments") is not None
+    assert plan.settings.latent("alignments").blocks == 2
     assert plan.options.out.endswith("guides.cascaded.Cascaded+alignments-seed0")
     lines = ["from latentheads import Guide", "class Mine(Guide):", "    family = None"]
     (tmp_path / "of_logits.py").write_text("\n".join(lines))

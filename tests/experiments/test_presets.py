@@ -118,7 +118,8 @@ def test_published_settings_of_speech(settings: Any) -> None:
     plan = settings("--preset", "mtedx", "--recipe", "transformer+group")
     assert plan.data.mixture.tags == ("ar", "de", "el", "es", "fr", "it", "pt", "ru")
     assert 4 * plan.train.tokens * plan.train.accumulate == 320_000  # frames
-    assert (plan.selection.strategy, plan.network.heads, plan.selection.candidates) == (
+    selection = plan.latent("selection")
+    assert (selection.strategy, plan.network.heads, selection.candidates) == (
         "group",
         4,
         8,

@@ -442,8 +442,8 @@ def test_a_mistake_costs_one_line_and_status_two(
 def test_without_options_a_run_is_the_default_that_the_help_promises() -> None:
     settings, *_ = read_settings([], "run.py", "")
     assert (settings.guide_name, settings.prior_name) == ("cascaded", "delta")
-    assert settings.alignments is not None
-    assert settings.alignments.blocks == 2
+    assert settings.latent("alignments") is not None
+    assert settings.latent("alignments").blocks == 2
     assert str(settings.out) == "runs/cascaded+alignments-seed0"
     assert settings.data == Grammar()
     assert settings == Settings()

@@ -184,7 +184,9 @@ def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = results(tmp_path)
     assert set(found["tasks"]) == {"en-velu", "en-tamir"}
-    assert (found["gates"]["open"], found["head_divergence"]) == (0, None), "nobody speaks"
+    assert (found["latents"]["gates"]["open"], found["head_divergence"]) == (0, None), (
+        "nobody speaks"
+    )
     assert "KL, all sites" in done.stdout
     assert "encoder-self gates = " in done.stdout
 

@@ -29,7 +29,7 @@ from latentheads.latents.alignments.distribution import (
     check_parameters,
 )
 from latentheads.latents.alignments.options import Objective
-from latentheads.posterior_lookup import with_parameters
+from latentheads.latents.alignments.posterior import with_parameters
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.latents.alignments.memory import Largest
 from tests.latentheads.latents.alignments.models import (
@@ -241,9 +241,9 @@ def test_the_model_is_not_reached_through_the_guide(
     model = aligned(SHAPES[shape], kind=kind)
     guide = attach(name, model)
     found = gradients(model, guide, "bound", batch)
-    own = guide.alignment_posterior
-    guide.alignment_posterior = lambda prior: with_parameters(
-        prior, own(prior).parameters.detached()
+    own = guide.latent_posterior
+    guide.latent_posterior = lambda name, prior: with_parameters(
+        prior, own(name, prior).parameters.detached()
     )
     torch.testing.assert_close(found, gradients(model, guide, "bound", batch))
 
@@ -448,7 +448,7 @@ def test_alignments_that_are_given_are_scored_by_the_prior_and_not_summed(
 
 
 def test_bayes_needs_alignments() -> None:
-    with pytest.raises(ValueError, match="guide exact needs latent alignments"):
+    with pytest.raises(ValueError, match="guide exact needs a latent that is summed out, such as"):
         GUIDES["exact"](aligned(None))
 
 

@@ -162,7 +162,7 @@ def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
     assert not Cascaded(logits).is_target_conditioned
     assert Cascaded(logits, condition_on="prefix").is_target_conditioned
     both = lh.models.Translation(
-        *(11, 13, make_prior("independent"), sizes()), alignments=lh.AlignmentOptions(1)
+        *(11, 13, make_prior("independent"), sizes()), latents=[lh.AlignmentOptions(1)]
     )
     auto, told = Cascaded(both), Cascaded(both, condition_on="target")
     assert (auto.condition_on, told.condition_on) == ("target", "target")
@@ -171,7 +171,7 @@ def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
 
 
 def test_what_cannot_be_told_is_refused() -> None:
-    said = r"^guide\.condition_on acts on alignments and, where words have rows, on a decoder.s "
+    said = r"^guide\.condition_on acts on discrete latents and, where words have rows, on a decod"
     for model in (build(latent=("encoder-self",)), build("language-model", prior="delta")):
         with pytest.raises(ValueError, match=said):
             Cascaded(model, condition_on="target")

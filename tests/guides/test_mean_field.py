@@ -112,7 +112,7 @@ def test_who_watches_sees_the_pass_of_the_model_alone(batch: Batch) -> None:
     model = Translation(
         *(SOURCE_TYPES, TARGET_TYPES, make_prior("independent"), sizes(dropout=0.4)),
         latent=("decoder-self",),
-        selector=gates,
+        latents=[gates],
     ).double()
     guide, seen = attach("mean-field", model), []
     blocks = [module for module in model.modules() if isinstance(module, HeadBlock)]

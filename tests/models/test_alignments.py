@@ -157,7 +157,7 @@ def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, bat
 def test_a_language_model_of_a_corpus_takes_them_too() -> None:
     corpus = GrammarText(sentences=9, held_out=3).load()
     options = AlignmentOptions(blocks=1, width=3, window=5)
-    model = LanguageModel.of(corpus, latent=(), alignments=options, width=6, heads=3)
+    model = LanguageModel.of(corpus, latent=(), latents=[options], width=6, heads=3)
     assert model.alignments is not None
     assert model.alignments.options == options
     (batch,) = batches(corpus.valid, 999)

@@ -473,7 +473,7 @@ def test_a_band_of_selected_heads_is_attention_where_it_holds_all(
     chooses, found = make_selector(law, HEADS, 2 * HEADS, ("encoder-self", "decoder-self")), []
     for mixers in ("attention", "local"):
         network, prior = sizes(mixers=mixers, windows="" if mixers == "attention" else "5"), "delta"
-        model = Translation(11, 13, make_prior(prior), network, selector=chooses).double().eval()
+        model = Translation(11, 13, make_prior(prior), network, latents=[chooses]).double().eval()
         if found:
             model.load_state_dict(found[0][0].state_dict())
         torch.manual_seed(1)

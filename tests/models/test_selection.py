@@ -22,8 +22,8 @@ from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
 from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import evaluate
-from latentheads.latents.selection.selector import Choice, Selector
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
+from latentheads.latents.selector import Choice, Selector
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.noise import fixed_noise
 from tests.crossing import in_turn
@@ -57,7 +57,7 @@ def make(law: Strategy, prior: str = "delta", layers: int = 2, **changes: Any) -
         TARGET_TYPES,
         make_prior(prior),
         sizes(layers=layers),
-        selector=selector(law, **changes),
+        latents=[selector(law, **changes)],
     )
     return jiggle(model, 0.4).double().eval()
 
@@ -100,7 +100,7 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Strategy) ->
     small = make_selector(law, 2, number, ("encoder-self",), 2, 1)
     network = sizes(heads=2, layers=1)
     prior = make_prior("delta")
-    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, selector=small)
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, latents=[small])
     model = jiggle(model, 0.7).double().eval()
     guide = jiggle(Tied(model).double(), 0.6)
     batch = replace(Batch.of(TARGETS, SOURCES), source_task=torch.tensor([0, 1, 0]))
@@ -337,7 +337,7 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Strategy, kind: s
     model, batch = make(law), two_tasks()
     if kind == "language-model":
         network = sizes(norm="pre")
-        model = LanguageModel(TARGET_TYPES, make_prior("delta"), network, selector=selector(law))
+        model = LanguageModel(TARGET_TYPES, make_prior("delta"), network, latents=[selector(law)])
         model = jiggle(model, 0.4).double().eval()
     guide = jiggle(Tied(model).double(), 1.0)
     with WithSelection(guide):
@@ -445,7 +445,7 @@ def test_vectorised_particles_share_a_static_choice(
     drawn = {"windows": "2", "ngram_noise": 0.3} if mixers == "ngram" else {}
     network = sizes(mixers=mixers, **drawn)
     prior, static = make_prior("independent"), selector("static")
-    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, selector=static)
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, latents=[static])
     guide = attach("cascaded", jiggle(model, 0.4).double())
     losses = []
     for particle in range(particles):

@@ -53,8 +53,7 @@ def build(
         TYPES,
         make_prior(prior),
         network,
-        selector=GateOptions(gates).gating(network.heads) if gates else None,
-        alignments=options,
+        latents=[*([GateOptions(gates)] if gates else []), *([options] if options else [])],
         bins=BINS,
         ctc=ctc,
     )

@@ -15,8 +15,8 @@ from torch.func import functional_call
 from latentheads import AlignmentOptions, Batch, PlugIn
 from latentheads.batch import BOS
 from latentheads.distributions import SmoothedTokens, Tokens
+from latentheads.latents.options import check_latents
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
-from latentheads.models.alignments import make_aligner
 from tests.latentheads.corpora.texts import pets, story
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned
 from tests.tiny import FORMS, KINDS, attach, build, latents, rows, sizes
@@ -201,15 +201,15 @@ def test_a_batch_without_source_is_refused_in_one_line(batch: Batch) -> None:
 def test_what_is_no_corpus_or_alignments_is_refused_in_one_line(kind: Any) -> None:
     with pytest.raises(ValueError, match=r"^corpus must be a Corpus, .* got 'grammar'$"):
         unchecked(kind.of)(kind, "grammar")
-    with pytest.raises(ValueError, match=r"^alignments must be AlignmentOptions or None, got 1$"):
-        unchecked(make_aligner)(1, sizes())
+    with pytest.raises(ValueError, match=r"^latents must be a list of options, got 1$"):
+        unchecked(check_latents)(1)
 
 
 @pytest.mark.parametrize(("kind", "other"), [(Translation, story), (LanguageModel, pets)])
 def test_a_model_of_a_corpus_is_what_it_is_told(kind: Any, other: Any) -> None:
     corpus = pets() if other is story else story()
     options = AlignmentOptions(1, 1, "soft", 5)
-    told = {"label_smoothing": 0.1, "alignments": options, "width": 6, "heads": 3}
+    told = {"label_smoothing": 0.1, "latents": [options], "width": 6, "heads": 3}
     model = kind.of(corpus, "cascaded", ("decoder-self",), **told)
     assert model.output.weight.shape == (len(corpus.target), 6)
     assert (model.latent, model.label_smoothing) == (("decoder-self",), 0.1)

@@ -63,8 +63,8 @@ def make_recipe(name: str, size: Size) -> tuple[Translation, ModelGuide]:
     aligned = name == ALIGNED
     prior, guide = ("delta", "cascaded") if aligned else RECIPES[name]
     words = size.vocabulary
-    options = AlignmentOptions(2, 1, "cascaded") if aligned else None
-    model = Translation(words, words, make_prior(prior), size.network, None, alignments=options)
+    latents = [AlignmentOptions(2, 1, "cascaded")] if aligned else []
+    model = Translation(words, words, make_prior(prior), size.network, latents=latents)
     return model, GUIDES[guide](model)
 
 

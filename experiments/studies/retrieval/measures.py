@@ -17,7 +17,7 @@ from latentheads.experiments.studies.retrieval.task import Task
 from latentheads.guides import Tied
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.gates.hard_gates import GateController, Gating
-from latentheads.models.priors import Independent
+from latentheads.latents.logits.priors import Independent
 from latentheads.noise import fixed_noise
 from latentheads.pretrained import latent, plain
 from latentheads.pruning import most_important, remove_heads

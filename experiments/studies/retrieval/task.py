@@ -50,7 +50,9 @@ class Task:
             gates: Of the heads; None: all speak.
         """
         scores = AnswerScores(self.answers)
-        model = latent(self.encoder.network, prior, likelihood=scores, gates=gates)
+        model = latent(
+            self.encoder.network, prior, likelihood=scores, latents=[gates] if gates else []
+        )
         try:
             yield model.eval()
         finally:

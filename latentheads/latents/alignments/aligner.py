@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyro
 import torch
@@ -28,59 +28,31 @@ from latentheads.latents.alignments.exact import (
 )
 from latentheads.latents.alignments.loss_terms import alignment_loss_terms
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.alignments.past import begin_past_alignments
+from latentheads.latents.alignments.posterior import AlignmentPosterior, with_parameters
+from latentheads.latents.alignments.state import AlignmentState
+from latentheads.latents.latent import ConditionOn, Structure
+from latentheads.latents.output_heads import (
+    EncoderDecoderStates,
+    OutputHeads,
+    OutputState,
+    without_memory,
+)
 from latentheads.latents.summed_out import Enumeration, SummedOut
 from latentheads.layers.numeric import softmax
 from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNED_POSITION, ALIGNMENT, Block
+
+if TYPE_CHECKING:
+    from latentheads.batch import Batch
+    from latentheads.model import HeadModel
 
 __all__ = [
     "AlignedTokens",
     "Aligner",
     "AlignmentContext",
     "AlignmentPass",
-    "EncoderDecoderStates",
-    "without_memory",
 ]
-
-
-@dataclass(frozen=True)
-class EncoderDecoderStates:
-    """The states of a network below its output layer, and the keys that alignments point at.
-
-    Attributes:
-        states: The states that predict the target tokens.
-        memory: The keys that alignments may point at.
-        attn_mask: True where a token may point at a key; one row if the same for all tokens.
-        window: Number of earlier states that a token may point at, if the memory is null followed
-            by earlier states. 0: all of them, or another memory.
-    """
-
-    states: Float[Tensor, "*batch target dim"]
-    memory: Float[Tensor, "*memory key dim"]
-    attn_mask: Bool[Tensor, "*mask #target key"]
-    window: int = 0
-
-    def drop_context(self, context: int) -> EncoderDecoderStates:
-        """Drop the first target tokens, which are context and not scored."""
-        states, attn_mask = self.states[..., context:, :], self.attn_mask
-        attn_mask = attn_mask if attn_mask.shape[-2] == 1 else attn_mask[..., context:, :]
-        return EncoderDecoderStates(states, self.memory, attn_mask, self.window)
-
-    def window_keys(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """The keys in the windows of some tokens, and the index of every key among them.
-
-        Keys outside all windows get the index of null, which is 0.
-
-        Args:
-            start: Index of the first token.
-            stop: Index after the last.
-        """
-        keys, device = self.memory.shape[-2], self.memory.device
-        context = keys - self.states.shape[-2]
-        low, high = max(1, context + start + 1 - self.window), context + stop
-        all_keys = torch.arange(keys, device=device)
-        in_window = (all_keys >= low) & (all_keys < high)
-        return torch.cat([all_keys[:1], all_keys[low:high]]), in_window * (all_keys - low + 1)
 
 
 @dataclass(frozen=True)
@@ -296,7 +268,7 @@ class AlignmentContext:
         return self.alignment_pass.priors[self.index]
 
 
-class Aligner(nn.Module):
+class Aligner(OutputHeads):
     """The stack of alignment blocks above a decoder.
 
     Args:
@@ -312,6 +284,8 @@ class Aligner(nn.Module):
             https://arxiv.org/abs/1711.03953) whose components differ in the vector that they add to
             the state.
     """
+
+    name: ClassVar[str] = "alignments"
 
     def __init__(
         self, options: AlignmentOptions, width: int, probability: float = 0.0, past: bool = False
@@ -342,12 +316,27 @@ class Aligner(nn.Module):
         return self.options.prior == "soft"
 
     @property
-    def points(self) -> bool:
+    def is_latent(self) -> bool:  # type: ignore[override]
+        """Whether heads are random: not with soft attention."""
+        return not self.soft
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites of the latent blocks."""
+        return [block.site(ALIGNED_POSITION) for block in self.addresses]
+
+    @property
+    def is_chained(self) -> bool:  # type: ignore[override]
+        """Whether a token's alignment depends on that of the token before."""
+        return self.options.chained
+
+    @property
+    def points(self) -> bool:  # type: ignore[override]
         """Whether heads point at positions of a text."""
         return self.components is None
 
     @property
-    def addresses(self) -> list[Block]:
+    def addresses(self) -> list[Block]:  # type: ignore[override]
         """The latent blocks, from the lowest."""
         return [] if self.soft else self.all_addresses
 
@@ -422,7 +411,10 @@ class Aligner(nn.Module):
         return torch.cat([null, states], -2)
 
     def causal_states(
-        self, states: Float[Tensor, "*batch target dim"], valid: Bool[Tensor, "*valid target"]
+        self,
+        states: Float[Tensor, "*batch target dim"],
+        valid: Bool[Tensor, "*valid target"],
+        tokens: Int[Tensor, "*batch target"] | None = None,
     ) -> EncoderDecoderStates:
         """The memory of a causal network: every token may point at the states of earlier ones.
 
@@ -430,6 +422,7 @@ class Aligner(nn.Module):
             states: The states that predict the tokens.
             valid: True at real tokens; padding points at null, as the first token does, and nothing
                 points at padding.
+            tokens: The tokens that the states predict; alignments do not depend on them.
 
         Raises:
             ValueError: There is no token, and the prior is a chain.
@@ -455,6 +448,30 @@ class Aligner(nn.Module):
             in_window = positions > last_key.unsqueeze(-1) - self.options.window
             mask &= in_window | (positions == 0)
         return mask
+
+    def make_posterior(
+        self, model: HeadModel, structure: Structure, condition_on: ConditionOn
+    ) -> AlignmentPosterior | None:
+        """Makes the posterior of all blocks; None where attention is soft."""
+        if self.soft:
+            return None
+        width = model.output.width if isinstance(model.output, RowOutput) else 0
+        return AlignmentPosterior(self, width, structure, condition_on)
+
+    def exact_posterior(self, prior: Alignments, batch: Batch) -> Alignments:
+        """The exact posterior of a block, by Bayes' rule."""
+        if not isinstance(context := prior.context, AlignmentContext):
+            return prior
+        posterior = context.alignment_pass.exact_inference(batch.scored).posterior()
+        return with_parameters(prior, posterior[context.index])
+
+    def begin(self, hidden: EncoderDecoderStates, output: RowOutput) -> OutputState:
+        """Start decoding sentences with a source."""
+        return AlignmentState(self, hidden, output)
+
+    def begin_causal(self, output: RowOutput, texts: int) -> OutputState:
+        """Start decoding texts whose heads point at the past, or at components."""
+        return begin_past_alignments(self, output, texts)
 
     def forward(
         self,
@@ -482,14 +499,6 @@ class Aligner(nn.Module):
             alignments = value if alignments is None else _concat_heads(alignments, value)
         assert alignments is not None
         return AlignedTokens(alignment_pass, alignments)
-
-
-def without_memory(states: Float[Tensor, "*batch target dim"]) -> EncoderDecoderStates:
-    """States with an empty memory."""
-    empty = states[..., :0, :]
-    return EncoderDecoderStates(
-        states, empty, empty.new_ones(*empty.shape[:-2], 1, 0, dtype=torch.bool)
-    )
 
 
 def _concat_heads(below: Tensor, value: Tensor) -> Tensor:

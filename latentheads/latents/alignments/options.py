@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from latentheads.checks import check_least
 from latentheads.latents.alignments.emission import MAX_HEADS
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.values import convert_fields, shown
+from latentheads.values import convert_fields
 
 if TYPE_CHECKING:
+    from latentheads.latents.alignments.aligner import Aligner
     from latentheads.model import HeadModel
 
-__all__ = ["AlignmentOptions", "Objective", "check_alignment_options"]
+__all__ = ["AlignmentOptions", "Objective"]
 
 Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
 Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
@@ -39,6 +40,8 @@ class AlignmentOptions(LatentOptions):
             shorter, the cheaper two heads are.
         components: Components of the prior mixture.
     """
+
+    may_be_summed_out: ClassVar[bool] = True
 
     blocks: int | None = None
     heads: int = 1
@@ -95,9 +98,17 @@ class AlignmentOptions(LatentOptions):
         self.check_window(is_language_model)
         return self.with_default_blocks(is_language_model)
 
-    def model_arguments(self, shape: ModelShape) -> dict[str, Any]:
-        """The aligner's options."""
-        return {"alignments": self}
+    def make(self, shape: ModelShape) -> Aligner:
+        """Makes the alignment blocks of a model."""
+        from latentheads.latents.alignments.aligner import Aligner
+
+        options = self.resolve(shape.is_causal)
+        return Aligner(options, shape.width, shape.dropout, past=shape.is_causal)
+
+    @property
+    def is_summed_out(self) -> bool:
+        """Whether heads are random: they are then summed out."""
+        return self.is_latent
 
     @property
     def has_guide_form(self) -> bool:
@@ -119,7 +130,10 @@ class AlignmentOptions(LatentOptions):
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> AlignmentOptions | None:
         """The options of a model's aligner."""
-        return None if model.alignments is None else model.alignments.options
+        from latentheads.latents.alignments.aligner import Aligner
+
+        aligner = model.find_latent(Aligner)
+        return None if aligner is None else aligner.options
 
     def with_default_blocks(self, causal: bool) -> AlignmentOptions:
         """The same options with a number of blocks.
@@ -133,16 +147,10 @@ class AlignmentOptions(LatentOptions):
         return replace(self, blocks=1 if causal else self.number_of_blocks)
 
     def check_window(self, causal: bool) -> None:
-        """Refuses a window of heads that select positions of a source.
+        """Raises an error for a window of heads that select positions of a source.
 
         Args:
             causal: Whether heads select words of a language model's past.
         """
         if self.window and not causal:
             raise ValueError("window is for a language model: drop it")
-
-
-def check_alignment_options(options: object) -> None:
-    """Raises an error unless these are AlignmentOptions or None."""
-    if not (options is None or isinstance(options, AlignmentOptions)):
-        raise ValueError(f"alignments must be AlignmentOptions or None, got {shown(options)}")

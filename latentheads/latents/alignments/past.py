@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.attention.block import reorder
-from latentheads.latents.alignments.aligner import Aligner, EncoderDecoderStates, without_memory
 from latentheads.latents.alignments.state import AlignmentState
+from latentheads.latents.output_heads import EncoderDecoderStates, without_memory
 from latentheads.layers.output import RowOutput
+
+if TYPE_CHECKING:
+    from latentheads.latents.alignments.aligner import Aligner
 
 __all__ = ["PastAlignmentState", "begin_past_alignments"]
 

@@ -11,33 +11,39 @@ the alignments only. In a language model the states that a word may point at rep
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from jaxtyping import Bool, Float
+from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.checks import check_choices
-from latentheads.latents.alignments.aligner import Aligner, AlignmentContext, AlignmentPass
 from latentheads.latents.alignments.block import alignment_scores
 from latentheads.latents.alignments.chain import ChainParameters
-from latentheads.latents.alignments.distribution import NOWHERE, CategoricalParameters, Pair
+from latentheads.latents.alignments.distribution import (
+    NOWHERE,
+    Alignments,
+    CategoricalParameters,
+    Pair,
+    check_parameters,
+)
+from latentheads.latents.alignments.transitions import later_transitions
+from latentheads.latents.latent import ConditionOn, LatentPosterior, Structure
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.layers.target_encoder import TargetEncoder
+from latentheads.names import ALIGNED_POSITION
 
-__all__ = ["AlignmentPosterior", "AutoConditionOn", "ConditionOn", "Form"]
+if TYPE_CHECKING:
+    from latentheads.latents.alignments.aligner import Aligner, AlignmentContext, AlignmentPass
 
-Form = Literal["mean-field", "autoregressive", "cascaded"]
-"""Heads that a head is conditioned on: none; lower ones of its block; those of lower blocks."""
+__all__ = ["AlignmentPosterior", "with_parameters"]
 
-ConditionOn = Literal["source", "prefix", "target"]
-"""The text that a posterior conditions on: the source; also the target prefix; or also the whole
-target. Its scores are added to the prior's."""
-
-AutoConditionOn = Literal["auto", "source", "prefix", "target"]
-"""The guide's option: auto is the target for alignments and the source for logits."""
+IMPOSSIBLE = NOWHERE / 2
+"""Scores of masked positions lie below this, all others above."""
 
 
 class _PairScores(nn.Module):
@@ -80,25 +86,30 @@ class _PairScores(nn.Module):
         return scores
 
 
-class AlignmentPosterior(nn.Module):
+class AlignmentPosterior(LatentPosterior):
     """The posterior of all alignment blocks of a model.
 
     Args:
         aligner: The model's blocks.
         width: Model width.
-        form: Which heads a head is conditioned on.
+        structure: Which heads a head is conditioned on.
         condition_on: The text that the posterior is conditioned on.
         size: Hidden width.
     """
 
     def __init__(
-        self, aligner: Aligner, width: int, form: Form, condition_on: ConditionOn, size: int = 64
+        self,
+        aligner: Aligner,
+        width: int,
+        structure: Structure,
+        condition_on: ConditionOn,
+        size: int = 64,
     ) -> None:
         super().__init__()
         check_choices({"condition_on": condition_on}, condition_on=get_args(ConditionOn))
-        self.form, self.condition_on = form, condition_on
+        self.structure, self.condition_on = structure, condition_on
         heads = aligner.options.total_heads
-        self.chained = aligner.options.chained and form == "cascaded"
+        self.chained = aligner.options.chained and structure == "cascaded"
         self.source = nn.Linear(width, size)
         self.state = None if condition_on == "source" else nn.Linear(width, size)
         self.target = TargetEncoder(width, size) if condition_on == "target" else None
@@ -121,7 +132,7 @@ class AlignmentPosterior(nn.Module):
         pairs = [
             (head, lower) for head in range(aligner.options.total_heads) for lower in range(head)
         ]
-        within = {"mean-field": (), "autoregressive": (True,), "cascaded": (False,)}[self.form]
+        within = {"mean-field": (), "autoregressive": (True,), "cascaded": (False,)}[self.structure]
         return [
             (head, lower)
             for head, lower in pairs
@@ -171,6 +182,12 @@ class AlignmentPosterior(nn.Module):
             return ChainParameters(scores, transition_scores=pair_scores[0, 0])
         return CategoricalParameters(scores, pair_scores, prior.first_head)
 
+    def posterior_of(self, prior: Alignments, batch: Batch) -> Alignments:
+        """The posterior of one block; the prior itself without its context."""
+        if prior.context is None:
+            return prior
+        return with_parameters(prior, self(prior.context, batch))
+
     def _of(self, prior: CategoricalParameters) -> list[Pair]:
         """The pairs whose upper head is in a block."""
         pairs = [tuple(map(int, name.split("_"))) for name in self.pairs]
@@ -217,3 +234,66 @@ class AlignmentPosterior(nn.Module):
     def _detach(self, tensor: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Detach a tensor of the model, in the guide's dtype: the model's may be half."""
         return tensor.detach().to(self.source.weight.dtype)
+
+
+def with_parameters(prior: Alignments, parameters: CategoricalParameters) -> Alignments:
+    """The distribution of a block's alignments with other parameters: a posterior.
+
+    Positions that are masked in the prior are masked here too.
+
+    Raises:
+        ValueError: The parameters do not fit the prior, or, if Pyro's validation is enabled, mask
+            all positions of a word.
+    """
+    site = ALIGNED_POSITION if prior.context is None else prior.context.block.site(ALIGNED_POSITION)
+    check_parameters(site, parameters, prior.parameters)
+    masked_keys = prior.parameters.scores <= IMPOSSIBLE
+    scores = full_precision(parameters.scores).clamp_min(NOWHERE).masked_fill(masked_keys, NOWHERE)
+    masked = replace(parameters, scores=scores)
+    if is_validation_enabled():
+        _check_masks(site, masked, masked_keys, prior.valid)
+    return Alignments(masked, prior.valid, prior.below, prior.context)
+
+
+def _check_masks(
+    site: str,
+    parameters: CategoricalParameters,
+    prior_mask: Bool[Tensor, "*batch target head key"],
+    valid: Bool[Tensor, "*inner target"],
+) -> None:
+    """Check that scores of pairs are finite, and that every real word has a position.
+
+    Args:
+        site: The sample site of the alignments, for the message.
+        parameters: The posterior's parameters.
+        prior_mask: True where the prior masks a position.
+        valid: True at real words.
+
+    Raises:
+        ValueError: A score is minus infinity, so that there is no KL, or all positions of a word
+            are masked, alone or given the heads that it is conditioned on.
+    """
+    counted, masked = valid[..., None] & ~prior_mask.all(-1), parameters.scores <= IMPOSSIBLE
+    unreachable = (counted & masked.all(-1)).any()
+    for (head, lower), pair_scores in parameters.pair_scores.items():
+        if (pair_scores > IMPOSSIBLE).all():
+            continue  # nothing is masked: saves a tensor of all pairs of positions of all words
+        if pair_scores.isneginf().any():
+            raise ValueError(
+                f"site {site!r}: scores of a pair of heads must be finite: mask them by NOWHERE, "
+                f"{NOWHERE:g}, for minus infinity has no KL"
+            )
+        index, below = head - parameters.first_head, lower - parameters.first_head
+        scores, valid_words = parameters.scores[..., index, :], counted[..., index, None]
+        lower_allowed = ~(masked[..., below, :] if below >= 0 else prior_mask[..., index, :])
+        if parameters.chained:
+            scores, valid_words, lower_allowed = (
+                scores[..., 1:, :],
+                valid_words[..., 1:, :],
+                lower_allowed[..., :-1, :],
+            )
+            pair_scores = later_transitions(pair_scores)
+        nowhere = (scores[..., None, :] + pair_scores <= IMPOSSIBLE).all(-1)
+        unreachable |= (nowhere & lower_allowed & valid_words).any()
+    if unreachable:
+        raise ValueError(f"site {site!r}: scores mask all positions of a word")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -10,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.attention.block import reorder
-from latentheads.latents.alignments.aligner import Aligner, EncoderDecoderStates
 from latentheads.latents.alignments.bands import (
     BandedNextTokenDistribution,
     make_next_token_distribution,
@@ -19,8 +19,12 @@ from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import NOWHERE
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.alignments.next_token import NextTokenDistribution
+from latentheads.latents.output_heads import EncoderDecoderStates
 from latentheads.layers.numeric import exp
 from latentheads.layers.output import RowOutput
+
+if TYPE_CHECKING:
+    from latentheads.latents.alignments.aligner import Aligner
 
 __all__ = ["AlignmentState"]
 

@@ -23,7 +23,7 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-from latentheads.latents.selection.distribution import Selection
+from latentheads.latents.active_heads import Selection
 from latentheads.layers.numeric import as_tensor_like
 
 __all__ = ["HIGH", "LOW", "HardConcrete"]

@@ -24,7 +24,7 @@ from torch import Tensor
 from latentheads.errors import print_message
 from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.l0_penalty import L0Penalty
-from latentheads.latents.selection.selector import Choice, LatentSelector
+from latentheads.latents.selector import Choice, LatentSelector
 
 __all__ = ["GateController", "Gating"]
 
@@ -45,12 +45,14 @@ class Gating(LatentSelector):
         l0_penalty: The penalty of an open gate in training.
     """
 
+    name: ClassVar[str] = "gates"
+    is_foldable: ClassVar[bool] = True
     gain: ClassVar[float] = 30.0
 
     gate_open: float = 0.5
     gate_start: float = 3.0
     gate_temperature: float = 0.33
-    l0_penalty: L0Penalty = field(default_factory=L0Penalty)
+    l0_penalty: L0Penalty = field(default_factory=L0Penalty, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from latentheads.checks import check_least
 from latentheads.guide import ModelGuide
 from latentheads.latents.gates.hard_gates import LARGEST_FLOAT, GateController, Gating
 from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.metrics.scores import format_value
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
 from latentheads.values import convert_fields
@@ -56,12 +57,13 @@ class GateOptions(LatentOptions):
             raise ValueError(f"start must be finite, got {self.start}")
 
     selects_heads: ClassVar[bool] = True
+    is_foldable: ClassVar[bool] = True
     needs_closed_form: ClassVar[bool] = True
     fixed_options: ClassVar[tuple[str, ...]] = ("blocks",)
 
-    def model_arguments(self, shape: ModelShape) -> dict[str, Any]:
-        """The gates."""
-        return {"selector": self.gating(shape.heads, shape.attention_types)}
+    def make(self, shape: ModelShape) -> Gating | None:
+        """Makes the gates of a model; None if no attention type has gates."""
+        return self.gating(shape.heads, shape.attention_types)
 
     @property
     def label(self) -> str:
@@ -72,6 +74,20 @@ class GateOptions(LatentOptions):
     def phrase(self) -> str:
         """Gates."""
         return "gates"
+
+    @classmethod
+    def rows(cls, facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+        """How many gates are open, how many were wanted, and what an open one costs."""
+        rows = [
+            (f"gates open at test time, of {facts['gated']}", "", str(facts["open"])),
+            ("  open on average, under the gates' noise", "", f"{facts['expected']:.1f}"),
+            ("  lambda, nats per token for an open gate", "", format_value(facts["lambda"])),
+        ]
+        if facts["wanted"] is not None:
+            missed = abs(facts["open"] - facts["wanted"])
+            label = f"  wanted by --gates.heads{f', missed by {missed}' if missed else ''}"
+            rows.append((label, "", str(facts["wanted"])))
+        return rows
 
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> GateOptions | None:

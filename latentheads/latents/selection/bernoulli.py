@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-from latentheads.latents.selection.distribution import EnumerableSelection, sample_uniform
-from latentheads.latents.selection.selector import CandidateSelector, Choice
+from latentheads.latents.active_heads import EnumerableSelection, sample_uniform
+from latentheads.latents.selection.selector import CandidateSelector
+from latentheads.latents.selector import Choice
 
 __all__ = ["BernoulliSelector", "Bernoullis"]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from latentheads.checks import check_known, split_items
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.latents.selection.selector import CandidateSelector, Selector
+from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.latents.selection.strategies import STRATEGIES, make_selector
+from latentheads.latents.selector import Selector
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
 from latentheads.values import convert_fields
@@ -48,9 +49,14 @@ class SelectionOptions(LatentOptions):
     depends_on_tasks: ClassVar[bool] = True
     fixed_options: ClassVar[tuple[str, ...]] = ("strategy", "candidates", "blocks", "families")
 
-    def model_arguments(self, shape: ModelShape) -> dict[str, Any]:
-        """What selects heads."""
-        return {"selector": self.selector(shape.heads, shape.sources, shape.targets)}
+    def make(self, shape: ModelShape) -> Selector:
+        """Makes what selects heads."""
+        return self.selector(shape.heads, shape.sources, shape.targets)
+
+    @property
+    def fixes_task_weights(self) -> bool:
+        """Whether each task has heads of its own: with a static selection."""
+        return self.strategy == "static"
 
     @property
     def label(self) -> str:

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.latents.selection.selector import Choice, TaskSelector, choose_in_order
+from latentheads.latents.selection.selector import TaskSelector
+from latentheads.latents.selector import Choice, choose_in_order
 from latentheads.layers.numeric import as_tensor_like
 from latentheads.names import side_of
 

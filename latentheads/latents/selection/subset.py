@@ -20,8 +20,9 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-from latentheads.latents.selection.distribution import EnumerableSelection, sample_uniform
-from latentheads.latents.selection.selector import CandidateSelector, Choice, choose_in_order
+from latentheads.latents.active_heads import EnumerableSelection, sample_uniform
+from latentheads.latents.selection.selector import CandidateSelector
+from latentheads.latents.selector import Choice, choose_in_order
 
 __all__ = ["Subset", "SubsetSelector"]
 

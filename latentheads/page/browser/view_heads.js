@@ -129,7 +129,7 @@ function drawPairs(run, box) {
 
 function drawSelection(run, box) {
   const ramp = rampOf("mean");
-  const { gates } = run;
+  const { gates } = run.latents;
   if (gates)
     box.append(
       make("p", {}, `${gates.open} of ${gates.gated} gates are open; ${write(gates.expected, 1)} are expected to be.`),

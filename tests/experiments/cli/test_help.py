@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from latentheads.class_spec import own_options
 from latentheads.data import DATA
 from latentheads.experiments.cli.help import (
     choices_page,
@@ -16,10 +17,9 @@ from latentheads.experiments.cli.help import (
 )
 from latentheads.experiments.cli.options import RunOptions
 from latentheads.guides import GUIDES
+from latentheads.latents.registry import LATENTS
 from latentheads.models import PRIORS
 from latentheads.options import choices_of, flatten, options_of
-from latentheads.runs.latents import LATENTS
-from latentheads.runs.pairs import own_options
 from latentheads.runs.settings import Settings
 from tests.experiments.programs import inside
 

@@ -43,7 +43,7 @@ def model_of(corpus: Corpus, shape: str = "") -> Any:
     types = len(corpus.source or ()), len(corpus.target)
     options = OPTIONS[shape] if shape else None
     law = make_prior("delta")
-    model = Translation(*types, law, sizes(width=6), (), alignments=options)
+    model = Translation(*types, law, sizes(width=6), (), latents=[options] if options else [])
     return jiggle(model, 0.5).double().eval()
 
 

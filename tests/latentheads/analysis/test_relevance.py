@@ -51,7 +51,7 @@ def gated(gates: Sequence[float], prior: str = "cascaded", **changes: Any) -> An
     """A model with gates in all chains, and a guide whose gates have these log alphas."""
     network, law = sizes(feed_forward=23, **changes), make_prior(prior)
     model = Translation(
-        SOURCE_TYPES, TARGET_TYPES, law, network, selector=Gating(HEADS, ATTENTION_TYPES)
+        SOURCE_TYPES, TARGET_TYPES, law, network, latents=[Gating(HEADS, ATTENTION_TYPES)]
     )
     model = jiggle(model, 0.1).double().eval()
     guide = Tied(model).double()

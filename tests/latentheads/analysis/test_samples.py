@@ -60,7 +60,7 @@ def test_one_draw_has_no_deviation() -> None:
 def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
     gates = Gating(HEADS, ATTENTION_TYPES)
     law, types = make_prior("independent"), (SOURCE_TYPES, TARGET_TYPES)
-    model = Translation(*types, law, sizes(), selector=gates).eval()
+    model = Translation(*types, law, sizes(), latents=[gates]).eval()
     guide = Tied(model)
     with torch.no_grad():
         for family in guide.selection_families:

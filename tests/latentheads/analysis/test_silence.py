@@ -29,11 +29,11 @@ from latentheads.corpora.grammar import Arc
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
-from latentheads.latents.selection.selector import Selector
 from latentheads.latents.selection.strategies import STRATEGIES, make_selector
+from latentheads.latents.selector import Selector
 from latentheads.models import Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
-from latentheads.pruning import all_heads, fold_gates, remove_heads
+from latentheads.pruning import all_heads, fold_selection, remove_heads
 from tests.tiny import HEADS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, padded, sizes
 
 SENTENCES = [[5, 6, 7, 2], [8, 2], [9, 10, 2], [6, 2]]
@@ -59,7 +59,7 @@ def made(closed: str, prior: str) -> tuple[Any, Any]:
     else:
         chosen = make_selector(closed, HEADS, 2 * HEADS, ATTENTION_TYPES, 2, 2)  # type: ignore[arg-type]
     network = sizes(layers=1)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=chosen)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, latents=[chosen])
     model = jiggle(model, 0.4).double().eval()
     guide = Tied(model).double()
     with torch.no_grad():
@@ -164,8 +164,8 @@ def test_a_closed_gate_reads_as_a_head_that_is_not_there(prior: str) -> None:
         for key, family in guide.selections.items()
     }
     settled, small = copy.deepcopy((model, guide)), copy.deepcopy((model, guide))
-    fold_gates(*settled)
-    fold_gates(*small)
+    fold_selection(*settled)
+    fold_selection(*small)
     remove_heads(small[0], kept, small[1])
     assert sum(map(len, all_heads(small[0]).values())) < 3 * HEADS
     parts = [batch_of(EVERY)]

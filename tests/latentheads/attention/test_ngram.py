@@ -29,12 +29,12 @@ from latentheads.guide import WithSelection
 from latentheads.guides import MeanField
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController, Gating
-from latentheads.latents.selection.selector import Choice
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
+from latentheads.latents.selector import Choice
 from latentheads.mask import AttentionMask
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
-from latentheads.pruning import all_heads, fold_gates, remove_heads
+from latentheads.pruning import all_heads, fold_selection, remove_heads
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.crossing import pairwise
@@ -366,9 +366,9 @@ def gated(
     network = sizes(**{**CHOICES[choice], "ngram_heads": heads, **more})
     gating, law = Gating(HEADS, CHAIN[kind]), make_prior(prior)
     if kind == "translation":
-        model: Any = Translation(11, 13, law, network, selector=gating)
+        model: Any = Translation(11, 13, law, network, latents=[gating])
     else:
-        model = LanguageModel(13, law, network, selector=gating)
+        model = LanguageModel(13, law, network, latents=[gating])
     return jiggle(model, 0.1).double().eval()
 
 
@@ -461,7 +461,7 @@ def test_closed_gates_are_removed_with_equal_outputs(
     model = gated(kind, choice, prior=prior, ngram_noise=noise)
     guide = spread(model, "cascaded")
     small, cut = copy.deepcopy((model, guide))
-    laws = fold_gates(small, cut)
+    laws = fold_selection(small, cut)
     kept = {name: law.mode[0].nonzero().flatten().tolist() for name, law in laws.items()}
     remove_heads(small, kept, cut)
     assert all_heads(small).keys() == all_heads(model).keys()
@@ -498,9 +498,9 @@ def test_candidates_fill_the_places_of_every_task(
     selector = make_selector(law, HEADS, 2 * HEADS, CHAIN[kind][:2], tasks, tasks)
     network, prior = sizes(**CHOICES[choice]), make_prior("independent")
     if kind == "translation":
-        model: Any = Translation(11, 13, prior, network, selector=selector)
+        model: Any = Translation(11, 13, prior, network, latents=[selector])
     else:
-        model = LanguageModel(13, prior, network, selector=selector)
+        model = LanguageModel(13, prior, network, latents=[selector])
     model = jiggle(model, 0.1).double().eval()
     guide = FORMS["tied"](model).double().eval()
     own = torch.tensor([0, 1, 1])
@@ -528,7 +528,7 @@ def test_candidates_fill_the_places_of_every_task(
 def test_what_chosen_candidates_say_is_drawn(form: str, law: Strategy, batch: Batch) -> None:
     selector = make_selector(law, HEADS, 2 * HEADS, ATTENTION_TYPES[:2])
     network = sizes(**CHOICES["slices"], ngram_noise=NOISE)
-    model = Translation(11, 13, make_prior("independent"), network, selector=selector)
+    model = Translation(11, 13, make_prior("independent"), network, latents=[selector])
     model = jiggle(model, 0.1).double().eval()
     found = terms(model, attach(form, model), batch)
     places = 2 * HEADS if law == "bernoulli" else HEADS
@@ -541,7 +541,7 @@ def test_what_chosen_candidates_say_is_drawn(form: str, law: Strategy, batch: Ba
 def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
     selector = make_selector("group", HEADS, 2 * HEADS, ATTENTION_TYPES[1:2])
     network = sizes(**CHOICES["slices"])
-    model: Any = LanguageModel(13, make_prior("delta"), network, selector=selector)
+    model: Any = LanguageModel(13, make_prior("delta"), network, latents=[selector])
     model = jiggle(model, 0.1).double().eval()
     plain = build("language-model", "delta", **CHOICES["slices"]).eval()
     chosen = torch.tensor([3, 1, 5])
@@ -559,9 +559,9 @@ def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
     selector = make_selector("group", HEADS, 2 * HEADS, ATTENTION_TYPES[1:2])
     network = sizes(**NGRAMS, ngram_heads=2)
     with pytest.raises(ValueError, match="ngram_heads must be 3 too, got 2"):
-        LanguageModel(13, make_prior("delta"), network, selector=selector)
+        LanguageModel(13, make_prior("delta"), network, latents=[selector])
     mixed = sizes(mixers="encoder=ngram", ngram_heads=2)
-    model = Translation(11, 13, make_prior("delta"), mixed, selector=selector)
+    model = Translation(11, 13, make_prior("delta"), mixed, latents=[selector])
     assert {module.block.attention_type for module in model.selecting_blocks} == {
         ATTENTION_TYPES[1]
     }

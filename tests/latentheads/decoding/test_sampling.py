@@ -35,7 +35,8 @@ def small(
 ) -> Any:
     """A model of few types with an opinion about them."""
     network = sizes(cutoffs=cutoffs, adaptive_factor=2, share="decoder" if cutoffs else "none")
-    model = LanguageModel(TYPES, make_prior(prior, **options), network, selector=selector)
+    latents = [selector] if selector else []
+    model = LanguageModel(TYPES, make_prior(prior, **options), network, latents=latents)
     return jiggle(model, 0.3).double().eval()
 
 

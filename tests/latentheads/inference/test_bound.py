@@ -35,10 +35,10 @@ from latentheads.families import Family, Identity, Point
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
 from latentheads.inference.bound import traces
 from latentheads.latents.alignments.distribution import Alignments
+from latentheads.latents.alignments.posterior import with_parameters
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
-from latentheads.posterior_lookup import with_parameters
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import (
     FORMS,
@@ -339,7 +339,7 @@ def test_the_weight_of_alignments_is_that_of_their_very_draw(shape: str, batch: 
 def test_draws_of_what_sentences_share_are_weighed_together(batch: Batch) -> None:
     gates = Gating(3, ("encoder-self",))
     model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), selector=gates
+        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), latents=[gates]
     )
     guide = jiggle(Tied(model.double().eval()).double(), 0.3)
     torch.manual_seed(5)
@@ -489,8 +489,8 @@ def test_a_model_in_training_mode_makes_no_bound(
 class DropsOut(Cascaded):
     """A guide of alignments with dropout of its own."""
 
-    def alignment_posterior(self, prior: Alignments) -> Alignments:
-        own = super().alignment_posterior(prior).parameters
+    def latent_posterior(self, name: str, prior: Alignments) -> Alignments:
+        own = super().latent_posterior(name, prior).parameters
         return with_parameters(
             prior, replace(own, scores=F.dropout(own.scores, 0.5, self.training))
         )

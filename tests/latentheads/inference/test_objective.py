@@ -352,7 +352,7 @@ def test_the_graph_is_kept_where_that_is_asked_for(batch: Batch) -> None:
 
 def test_what_all_sentences_share_has_no_floor(batch: Batch) -> None:
     model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), selector=Gating(3)
+        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), latents=[Gating(3)]
     )
     guide = jiggle(Tied(model.double().eval()).double(), 0.3)
     losses = []

@@ -35,7 +35,7 @@ def pair(law: Strategy, prior: str = "delta", form: str = "", **changes: Any) ->
     selector = make_selector(law, 2, 4 if law == "group" else 3, ("encoder-self",), 2, 1)
     network = replace(sizes(heads=2, layers=1), **changes)
     model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior(prior), network, selector=selector
+        SOURCE_TYPES, TARGET_TYPES, make_prior(prior), network, latents=[selector]
     )
     model = jiggle(model, 0.7).double().eval()
     guide = attach(form, model, 0.05) if form else Tied(model).double()
@@ -227,7 +227,7 @@ def test_particles_are_averaged() -> None:
 def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
     network, selector = sizes(heads=2, layers=1), make_selector("static", 2, sources=2)
     plain = make_prior("delta")
-    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, plain, network, selector=selector)
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, plain, network, latents=[selector])
     model, batch = jiggle(model, 0.7).double().eval(), two_tasks(30)
     guide = Tied(model).double()
     found = make().differentiable_loss(model, guide, batch)
@@ -238,7 +238,7 @@ def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
 
 def gated() -> Any:
     network, gates = sizes(heads=2, layers=1), Gating(2)
-    return Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, selector=gates)
+    return Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, latents=[gates])
 
 
 @pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
@@ -266,7 +266,7 @@ def test_a_training_of_gates_is_refused_in_one_line(option: dict[str, Any], mess
 def test_too_many_choices_are_told_in_one_line() -> None:
     selector = make_selector("bernoulli", 3, 7, ("encoder-self",))
     model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(layers=1), selector=selector
+        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(layers=1), latents=[selector]
     )
     guide = Tied(model)
     with pytest.raises(ValueError, match="at most 64, not 128; score takes any number"):
@@ -281,7 +281,7 @@ def test_alignments_that_are_drawn_are_refused(kind: Any) -> None:
     for prior in ("independent", "soft"):
         options = AlignmentOptions(1, prior=prior, width=5)
         made = make_prior("delta"), network
-        model: Any = Translation(*types, *made, selector=selector, alignments=options)
+        model: Any = Translation(*types, *made, latents=[selector, options])
         losses.append(partial(kind().differentiable_loss, model, Tied(model), two_tasks()))
     with pytest.raises(ValueError, match=f"{kind.__name__} weighs .* use Head_ELBO"):
         losses[0]()

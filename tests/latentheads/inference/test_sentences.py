@@ -89,7 +89,7 @@ def test_batches_that_tell_no_places_stay_in_their_order() -> None:
 def selecting() -> tuple[Any, ModelGuide]:
     """A model with gates that all sentences share."""
     law, gates = make_prior("delta"), Gating(3, ("encoder-self",))
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, sizes(), selector=gates).double().eval()
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, sizes(), latents=[gates]).double().eval()
     return model, jiggle(Cascaded(model).double(), 0.3).eval()
 
 

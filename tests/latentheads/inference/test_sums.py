@@ -18,7 +18,7 @@ from latentheads.guide import Guide
 from latentheads.inference.evaluation import evaluate
 from latentheads.latents.alignments.distribution import Alignments, CategoricalParameters
 from latentheads.latents.alignments.options import AlignmentOptions
-from latentheads.posterior_lookup import with_parameters
+from latentheads.latents.alignments.posterior import with_parameters
 from tests.latentheads.latents.alignments.models import aligned
 from tests.tiny import build, rows
 
@@ -29,7 +29,7 @@ class Apart(Guide):
     def family(self, block: Block) -> Family:
         return Gaussian(Identity(), HeadScale(block.heads, 0.5))
 
-    def alignment_posterior(self, prior: Alignments) -> Alignments:
+    def latent_posterior(self, name: str, prior: Alignments) -> Alignments:
         scores = prior.parameters.scores
         ramp = torch.arange(scores.shape[-1]).to(scores)
         return with_parameters(

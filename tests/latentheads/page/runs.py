@@ -65,7 +65,7 @@ def make_run(
         **results: More of ``results.json``.
     """
     law, network, types = make_prior(prior), network or sizes(), len(corpus.target)
-    more: dict[str, Any] = {"alignments": SHAPES[aligned]} if aligned else {}
+    more: dict[str, Any] = {"latents": [SHAPES[aligned]]} if aligned else {}
     torch.manual_seed(5)
     if corpus.source is None:
         model: Any = LanguageModel(types, law, network, **more)

@@ -89,9 +89,9 @@ def test_of_many_positions_of_sound_some_are_named() -> None:
 
 
 def finished(corpus: Corpus, shape: str | None) -> Run:
-    options = SHAPES[shape] if shape else None
+    latents = [SHAPES[shape]] if shape else []
     types = len(corpus.source or ()), len(corpus.target)
-    model: Any = Translation(*types, make_prior("delta"), sizes(), (), alignments=options)
+    model: Any = Translation(*types, make_prior("delta"), sizes(), (), latents=latents)
     model = jiggle(model, 0.3).double().eval()
     said = {"condition_on": "prefix"} if shape else {}
     guide = GUIDES["mean-field"](model, **said).double().eval()
@@ -115,7 +115,7 @@ def test_a_run_shows_its_laws_of_a_sentence() -> None:
 def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
     text = sample_text_corpus(sentences=300, held_out=4)
     model: Any = LanguageModel(
-        len(text.target), make_prior("delta"), sizes(), (), alignments=SHAPES["one head"]
+        len(text.target), make_prior("delta"), sizes(), (), latents=[SHAPES["one head"]]
     )
     model = jiggle(model, 0.3).double().eval()
     guide = GUIDES["cascaded"](model).double().eval()

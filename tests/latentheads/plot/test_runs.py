@@ -171,7 +171,7 @@ def test_a_selection_is_drawn_of_a_run_that_has_one(tmp_path: Path, pairs: Corpu
 def test_gates_are_those_of_the_guide(run: Run) -> None:
     network = sizes()
     gating = GateOptions("encoder-self,decoder-cross", start=0.3).gating(network.heads)
-    model = Translation(8, 9, make_prior("delta"), network, selector=gating).double()
+    model = Translation(8, 9, make_prior("delta"), network, latents=[gating]).double()
     run.model, run.guide = model, Tied(model).double()
     shown = images(lh.plot.gates(run))
     blocks = ("encoder_0_self", "encoder_1_self", "decoder_0_cross", "decoder_1_cross")
@@ -184,7 +184,7 @@ def test_heads_are_shown_that_speak_at_test_time(run: Run) -> None:
     network = sizes()
     gating = GateOptions("encoder-self", start=0.0).gating(network.heads)
     types = len(run.source or ()), len(run.target)
-    model = Translation(*types, make_prior("independent"), network, selector=gating).double()
+    model = Translation(*types, make_prior("independent"), network, latents=[gating]).double()
     run.model, run.guide = model.eval(), Cascaded(model).double().eval()
     for seed in range(3):  # half open, so that some draw closes one
         figure = lh.plot.heads(run, SENTENCE, 2, "encoder.0.self", target="", seed=seed)

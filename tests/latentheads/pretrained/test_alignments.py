@@ -46,7 +46,7 @@ def build(name: str, form: str = "one", size: float = 0.0, **options: Any) -> tu
     if hasattr(made, "final_logits_bias"):
         made.final_logits_bias = torch.linspace(-1, 1, TYPES)[None]
     known = lh.AlignmentOptions(width=2, **OPTIONS[form], **options)
-    model = lh.latent(made, alignments=known).eval()
+    model = lh.latent(made, latents=[known]).eval()
     jiggle(model.alignments, size)
     return model, model.batch(inputs_of(made), labels_of(name))
 
@@ -234,7 +234,7 @@ def test_blocks_are_fitted_above_a_frozen_network() -> None:
 
 def test_logits_may_have_noise_beside_alignments() -> None:
     options = lh.AlignmentOptions(1, width=2)
-    model = lh.latent(network("bart"), "independent", "0", alignments=options).eval()
+    model = lh.latent(network("bart"), "independent", "0", latents=[options]).eval()
     batch = model.batch(inputs_of(model.network), TARGETS)
     bound = lh.terms(model, Cascaded(model).eval(), batch)
     assert list(bound.how.values()) == ["analytic"] * 3 + ["enumerated"]
@@ -248,11 +248,11 @@ def test_logits_may_have_noise_beside_alignments() -> None:
 
 def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     one = lh.AlignmentOptions(1)
-    refuse(lambda: lh.latent(bert(), alignments=one), "BertForMaskedLM predicts none")
+    refuse(lambda: lh.latent(bert(), latents=[one]), "BertForMaskedLM predicts none")
     window = lh.AlignmentOptions(1, window=2)
-    refuse(lambda: lh.latent(network("bart"), alignments=window), "window is for a language model")
+    refuse(lambda: lh.latent(network("bart"), latents=[window]), "window is for a language model")
     capped = grouped("Gemma2", final_logit_softcapping=0.1, head_dim=2).eval()
-    model = lh.latent(jiggle(capped, 0.5), alignments=one)
+    model = lh.latent(jiggle(capped, 0.5), latents=[one])
     refuse(
         lambda: model.token_distribution(model.batch({"input_ids": IDS})),
         "Gemma2ForCausalLM",
@@ -271,8 +271,8 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     model, batch = build("bart")
     loss = model.network(**{**batch.inputs, "labels": TARGETS}).loss
     refuse(lambda: loss.backward(), "lh.fit")
-    none = lh.latent(network("gpt2"), alignments=None)
-    assert none.alignments is None
+    none = lh.latent(network("gpt2"))
+    assert none.output_heads is None
     assert none.prior(lh.Block("decoder-self", 0, 3)) is not None
     assert transformers is not None
 
@@ -285,7 +285,7 @@ def test_logits_below_are_told_a_text_too(name: str, condition_on: str) -> None:
     if hasattr(made, "final_logits_bias"):
         made.final_logits_bias = torch.linspace(-1, 1, TYPES)[None]
     known = lh.AlignmentOptions(width=2, **OPTIONS["one"])
-    model = lh.latent(made, "independent", alignments=known).eval()
+    model = lh.latent(made, "independent", latents=[known]).eval()
     batch = model.batch(inputs_of(made), labels_of(name))
     guide = jiggle(Cascaded(model, condition_on=condition_on), 0.1).eval()
     assert guide.is_target_conditioned

@@ -53,7 +53,7 @@ def test_what_is_no_plain_transformer_is_refused_in_a_line() -> None:
     refuse(plain_model(cutoffs=(5,), width=8, heads=2), "cutoffs")
     network = Network(width=6, heads=3, layers=1, norm="pre")
     prior, options = make_prior("delta"), AlignmentOptions(1)
-    refuse(LanguageModel(13, prior, network, (), alignments=options), "alignments")
+    refuse(LanguageModel(13, prior, network, (), latents=[options]), "alignments")
     smaller = plain_model()
     remove_heads(smaller, {"decoder.0.self": [0]})
     refuse(smaller, "fewer heads")

@@ -446,14 +446,16 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     refuse(lambda: lh.latent(made, blocks="0-1,7"), "'7'", "decoder.0.self")
     refuse(lambda: lh.latent(made, "gaussian"), "unknown prior 'gaussian'")
     refuse(lambda: lh.latent(made, likelihood="poisson"), "'poisson'", "language-model")
-    refuse(lambda: lh.latent(made, gates=StaticSelector(3)), "Gating", "candidates")
+    refuse(lambda: lh.latent(made, latents=[StaticSelector(3)]), "Gating", "candidates")
     latent = unchecked(lh.latent)
     refuse(lambda: latent(made, prior=3), "prior must be a name, or make a Family", "got 3")
     refuse(lambda: lh.latent(network("gpt2"), lambda _: 3), "prior must make a Family", "got 3")
     refuse(lambda: latent(made, blocks=[0, 1]), "blocks must be a word", "[0, 1]")
-    refuse(lambda: latent(made, alignments=1), "alignments must be AlignmentOptions", "1")
+    refuse(
+        lambda: latent(made, latents=[1]), "latents must be options, as AlignmentOptions(), got 1"
+    )
     encoder = Gating(3, ("decoder-self", "encoder-self"))
-    refuse(lambda: lh.latent(made, gates=encoder), "'encoder-self'", "it has decoder-self")
+    refuse(lambda: lh.latent(made, latents=[encoder]), "'encoder-self'", "it has decoder-self")
     refuse(lambda: lh.plain(made), "not latent")
     assert made.config._attn_implementation == "sdpa"
     model = lh.latent(made)

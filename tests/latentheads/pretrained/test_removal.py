@@ -14,9 +14,9 @@ import latentheads as lh
 from latentheads.analysis import gradient_importance
 from latentheads.guides import Cascaded, Tied
 from latentheads.latents.gates.hard_gates import Gating
-from latentheads.models.priors import Independent
+from latentheads.latents.logits.priors import Independent
 from latentheads.pretrained import from_pretrained
-from latentheads.pruning import all_heads, fold_gates, most_important, remove_heads
+from latentheads.pruning import all_heads, fold_selection, most_important, remove_heads
 from tests.latentheads.pretrained.networks import (
     IDS,
     REAL,
@@ -134,7 +134,7 @@ def test_a_guide_forgets_the_heads_that_go() -> None:
 
 
 def test_gates_are_pressed_and_folded_into_the_network() -> None:
-    model = lh.latent(network("gpt2"), "delta", gates=Gating(3, ("decoder-self",)))
+    model = lh.latent(network("gpt2"), "delta", latents=[Gating(3, ("decoder-self",))])
     for parameter in model.network.parameters():
         parameter.requires_grad_(False)
     batch, guide = model.batch({"input_ids": IDS, "attention_mask": REAL}), Tied(model)
@@ -153,7 +153,7 @@ def test_gates_are_pressed_and_folded_into_the_network() -> None:
         written = model.network.generate(IDS, max_new_tokens=3, do_sample=False)
     bound = lh.terms(model, guide, batch)
     assert set(bound.shared_kl) == {"decoder.0.self.selection", "decoder.1.self.selection"}
-    fold_gates(model, guide)
+    fold_selection(model, guide)
     remove_heads(model, {"decoder.0.self": [1, 2], "decoder.1.self": [0, 2]}, guide)
     with torch.no_grad():
         torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), want)

@@ -40,7 +40,12 @@ def run_of(
 ) -> Run:
     network = sizes(width=6, layers=1)
     model: Any = Translation(
-        len(source), len(target), make_prior("delta"), network, (), alignments=options
+        len(source),
+        len(target),
+        make_prior("delta"),
+        network,
+        (),
+        latents=[options] if options else [],
     )
     model = jiggle(model, 0.7).double().eval()
     if options is not None:

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from latentheads.guides import MeanField
-from latentheads.models.priors import Independent
+from latentheads.latents.logits.options import LogitsOptions, PriorSpec
+from latentheads.latents.logits.priors import Independent
 from latentheads.runs.build import make_accelerator
-from latentheads.runs.latents import LogitsOptions
-from latentheads.runs.pairs import GuideSpec, PriorSpec
+from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import Settings
 
 

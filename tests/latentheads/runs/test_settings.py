@@ -12,8 +12,8 @@ import yaml
 
 from latentheads.data import Grammar, InMemory, Tasks
 from latentheads.latents.alignments.options import AlignmentOptions
-from latentheads.runs.latents import LogitsOptions
-from latentheads.runs.pairs import GuideSpec, PriorSpec
+from latentheads.latents.logits.options import LogitsOptions, PriorSpec
+from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import (
     DisagreementOptions,
     Settings,
@@ -254,7 +254,7 @@ def test_a_recipe_names_what_is_latent() -> None:
     assert Settings(latents=(logits,)).recipe == "cascaded"
     both = Settings(latents=(AlignmentOptions(1), logits))
     assert both.recipe == "independent+cascaded+alignments"
-    tied = Settings.from_options({"recipe": "tied+alignments"}).alignments
+    tied = Settings.from_options({"recipe": "tied+alignments"}).latent("alignments")
     assert tied is not None
     assert tied.blocks == 2
 

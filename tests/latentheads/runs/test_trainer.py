@@ -52,7 +52,7 @@ def corpus() -> Corpus:
 def trainer(corpus: Corpus, out: Path, layers: int = 1, **options: Any) -> lh.Trainer:
     torch.manual_seed(0)
     sizes = {**SIZES, "layers": layers}
-    model = Translation.of(corpus, "delta", alignments=AlignmentOptions(), **sizes)
+    model = Translation.of(corpus, "delta", latents=[AlignmentOptions()], **sizes)
     return lh.Trainer(model, Cascaded(model), corpus, out=out, **{**SHORT, **options})
 
 
@@ -554,11 +554,11 @@ def test_a_class_that_no_folder_can_name_is_told_where_to_stand(
 
 def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) -> None:
     options = AlignmentOptions(blocks=2, prior="independent", width=4)
-    model = Translation.of(corpus, latent=(), alignments=options, **SIZES)
+    model = Translation.of(corpus, latent=(), latents=[options], **SIZES)
     guide = Cascaded(model, condition_on="prefix")
     lh.Trainer(model, guide, corpus, out=tmp_path / "aligned", **SHORT).fit()
     run = lh.load_run(tmp_path / "aligned")
-    assert run.settings.alignments == options
+    assert run.settings.latent("alignments") == options
     assert isinstance(run.guide, Cascaded)
     assert run.guide.condition_on == "prefix"
     assert len(run.translate(["the cat sleeps"])) == 1
@@ -567,10 +567,10 @@ def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) 
 def test_the_penalty_of_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) -> None:
     gating = Gating(SIZES["heads"], ATTENTION_TYPES, l0_penalty=L0Penalty(500))
     sizes, types = Network(**SIZES), (len(corpus.source or ()), len(corpus.target))
-    model = Translation(*types, make_prior("independent"), sizes, selector=gating)
+    model = Translation(*types, make_prior("independent"), sizes, latents=[gating])
     made = lh.Trainer(model, MeanField(model), corpus, out=tmp_path / "run", **SHORT)
     assert float(gating.l0_penalty.value) == 500
-    assert made.settings.gates.penalty == 500 / corpus.train.tokens
+    assert made.settings.latent("gates").penalty == 500 / corpus.train.tokens
     noise = torch.get_rng_state()
     again = lh.Trainer.of(made.settings, corpus, out=tmp_path / "again")
     assert torch.equal(torch.get_rng_state(), noise), "it begins with its seed and leaves no trace"

@@ -24,7 +24,7 @@ def corpus() -> Any:
 def aligned(corpus: Any) -> Any:
     torch.manual_seed(0)
     options = lh.AlignmentOptions(blocks=1, width=4)
-    return Translation.of(corpus, prior="delta", alignments=options, **SIZES)
+    return Translation.of(corpus, prior="delta", latents=[options], **SIZES)
 
 
 def copies(*modules: Any) -> list[torch.Tensor]:

@@ -54,7 +54,7 @@ def run(**options: Any) -> tuple[list[Progress], list[Tensor]]:
 
 @pytest.mark.parametrize("loss", ["marginal", "sampled", "iwae", "rws"])
 def test_a_loss_of_alignments_needs_some_that_are_drawn(loss: Any) -> None:
-    with pytest.raises(ValueError, match=f"loss {loss} needs latent alignments"):
+    with pytest.raises(ValueError, match=f"loss {loss} needs a latent that is summed out"):
         make(loss=loss)
     for select_gradient in ("straight-through", "score"):
         how: Any = {"loss": loss, "select_gradient": select_gradient}
@@ -231,7 +231,7 @@ def test_the_weight_of_the_kl_is_that_of_the_last_step() -> None:
 
 def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
     selector = make_selector("group", HEADS, 2 * HEADS)
-    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), selector=selector).double()
+    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=[selector]).double()
     guide = FORMS["tied"](model).double()
     for steps, temperature in ((1, 4.0), (2, 2.0)):
         plan = Training(steps=steps, temperature=4.0, least_temperature=1.0)
@@ -241,7 +241,7 @@ def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
 
 def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:
     gates = Gating(HEADS)
-    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), selector=gates).double()
+    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=[gates]).double()
     with pytest.raises(ValueError, match=r"^gates are learned by select_gradient straight-through"):
         Engine(model, FORMS["tied"](model).double(), part(), Training(select_gradient="score"))
     with pytest.raises(ValueError, match=r"^gates need a KL of weight 1, .*: drop max_kl_weight$"):

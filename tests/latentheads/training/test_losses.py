@@ -294,7 +294,7 @@ def alignments() -> tuple[Any, Any]:
 
 def selection(selector: Any) -> tuple[Any, Any]:
     network = sizes(layers=1)
-    model = Translation(11, 13, lh.models.make_prior("delta"), network, selector=selector).double()
+    model = Translation(11, 13, lh.models.make_prior("delta"), network, latents=[selector]).double()
     return model, attach("tied", model)
 
 

@@ -233,7 +233,7 @@ def choosing(surely: float = 1.0) -> tuple[Any, Any]:
     """A network, and a guide that leaves one head of three open in every block, if surely."""
     gates = Gating(3)
     model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(heads=3), selector=gates
+        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(heads=3), latents=[gates]
     )
     model = jiggle(model, 0.4).double().eval()
     guide = Tied(model).double().eval()
@@ -299,7 +299,7 @@ def test_an_ensemble_writes_without_dropout_whatever_the_mode_of_a_network() -> 
 def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:
     law, gates = make_prior("delta"), Gating(3, ("encoder-self",))
     network = sizes(heads=3)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, selector=gates).double().eval()
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, latents=[gates]).double().eval()
     guide, batch = jiggle(Tied(model).double(), 0.3).eval(), small_batch()
     draws = HeadSamples(model, guide, members=4)
     with fixed_noise(3, CPU):

@@ -46,10 +46,11 @@ def aligned(
     prior, latent = more.pop("prior", "delta"), more.pop("latent", ())
     types = more.pop("source_types", SOURCE_TYPES), TARGET_TYPES
     law, network = make_prior(prior), sizes(**more)
+    latents = [options] if options else []
     if kind == "translation":
-        model: Any = Translation(*types, law, network, latent, alignments=options)
+        model: Any = Translation(*types, law, network, latent, latents=latents)
     else:
-        model = LanguageModel(TARGET_TYPES, law, network, latent, alignments=options)
+        model = LanguageModel(TARGET_TYPES, law, network, latent, latents=latents)
     return jiggle(model, size).double().eval()
 
 

@@ -36,7 +36,7 @@ def test_scores_of_a_whole_batch_are_never_in_memory(
     torch.set_default_dtype(torch.float32)
     cut(monkeypatch, 3 * TYPES)
     law = make_prior("delta")
-    model = Translation(SOURCE_TYPES, TYPES, law, sizes(), (), alignments=ALL[shape])
+    model = Translation(SOURCE_TYPES, TYPES, law, sizes(), (), latents=[ALL[shape]])
     guide = attach(name, jiggle(model, 0.1)).float()
     target, source = (
         torch.randint(4, types, (SENTENCES, length))

@@ -176,7 +176,7 @@ def test_token_by_token_a_window_is_the_same(shape: str) -> None:
     state = model.begin(text)
     parts = [model.step(part, state) for part in text.decoder_input.split([1, 2, 1, 1, 1], 1)]
     window = model.alignments.options.window
-    assert state.alignments._state.hidden.memory.shape[1] == 1 + window + 1 + 1
+    assert state.output_heads._state.hidden.memory.shape[1] == 1 + window + 1 + 1
     found = torch.cat(parts, 1).log_softmax(-1).gather(-1, text.target[..., None])[..., 0]
     assert torch.allclose(found, wanted, rtol=1e-12, atol=0)
 
@@ -187,10 +187,10 @@ def test_what_words_say_is_seldom_moved_while_a_text_grows() -> None:
     state, where = model.begin(text), set()
     for token in text.decoder_input.split(1, 1):
         model.step(token, state)
-        (side,) = state.alignments._state.next_token.exponentials
+        (side,) = state.output_heads._state.next_token.exponentials
         where.add(side.storage.data_ptr())
         state.select(None)
-        assert state.alignments._state.next_token.exponentials[0] is side
+        assert state.output_heads._state.next_token.exponentials[0] is side
     assert len(where) < 20
 
 

@@ -17,11 +17,11 @@ from latentheads.guide import WithSelection
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.logits.priors import Prior
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.models.priors import Prior
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.noise import fixed_noise
-from latentheads.pruning import all_heads, fold_gates, remove_heads
+from latentheads.pruning import all_heads, fold_selection, remove_heads
 from tests.tiny import FORMS, HEADS, KINDS, attach, attentions_of, jiggle, sizes
 
 CHAIN = {"translation": ATTENTION_TYPES, "language-model": ("decoder-self",)}
@@ -31,9 +31,9 @@ def gated(kind: str = "translation", prior: str = "independent", **options: Any)
     gating = Gating(HEADS, CHAIN[kind], **options)
     law = make_prior(prior)
     if kind == "translation":
-        model: Any = Translation(11, 13, law, sizes(), selector=gating)
+        model: Any = Translation(11, 13, law, sizes(), latents=[gating])
     else:
-        model = LanguageModel(13, law, sizes(), selector=gating)
+        model = LanguageModel(13, law, sizes(), latents=[gating])
     return jiggle(model, 0.1).double().eval()
 
 
@@ -117,7 +117,7 @@ def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batc
     guide = spread(model)
     small, cut = copy.deepcopy((model, guide))
     kept = {name: law.nonzero().flatten().tolist() for name, law in modes(guide).items()}
-    opened = fold_gates(small, cut)
+    opened = fold_selection(small, cut)
     assert opened.keys() == all_heads(model).keys()
     remove_heads(small, kept, cut)
     assert sum(map(len, all_heads(small).values())) < sum(map(len, all_heads(model).values()))
@@ -149,13 +149,13 @@ class OnlyAbove(Prior):
 
 def test_closed_heads_that_a_block_above_looks_at_are_computed(batch: Batch) -> None:
     model = LanguageModel(
-        13, OnlyAbove(), sizes(layers=2), selector=Gating(HEADS, CHAIN["language-model"])
+        13, OnlyAbove(), sizes(layers=2), latents=[Gating(HEADS, CHAIN["language-model"])]
     )
     model = jiggle(model, 0.3).double().eval()
     guide = spread(model)
     with torch.no_grad():
         whole = plug_in_log_likelihood(model, batch, guide)
-        fold_gates(model, guide)
+        fold_selection(model, guide)
         folded = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(whole, folded, rtol=0, atol=1e-12)
 
@@ -263,7 +263,7 @@ def test_a_target_that_is_none_is_refused() -> None:
 def test_a_number_of_heads_that_is_missed_is_noted(
     wanted: int, noted: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), selector=Gating(HEADS))
+    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=[Gating(HEADS)])
     guide = attach("tied", model)
     families = list(guide.selections.values())
     for family in families:

@@ -77,7 +77,7 @@ def test_gates_are_made_as_the_options_say() -> None:
 def test_the_controller_of_gates_is_made_as_the_options_say() -> None:
     gates = GateOptions(penalty=2.0, heads=3, rate=0.02)
     types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")
-    model = Translation(*types, law, sizes(), selector=gates.gating(sizes().heads))
+    model = Translation(*types, law, sizes(), latents=[gates.gating(sizes().heads)])
     closing = gates.make_controller(model, Tied(model), steps=7, tokens=11)
     assert closing is not None
     assert (closing.gate_heads, closing.gate_rate) == (3, 0.02)
@@ -89,7 +89,7 @@ def test_the_controller_of_gates_is_made_as_the_options_say() -> None:
 def test_the_figures_count_every_gate_that_lets_something_through() -> None:
     gates = GateOptions("decoder-self", heads=2)
     gating = gates.gating(sizes().heads, ("decoder-self",))
-    model = LanguageModel(TARGET_TYPES, make_prior("delta"), sizes(), selector=gating)
+    model = LanguageModel(TARGET_TYPES, make_prior("delta"), sizes(), latents=[gating])
     guide = Tied(model)
     start = torch.tensor([[-4.0, -0.5, 4.0]])
     for family in guide.selections.values():
@@ -123,7 +123,7 @@ def test_what_the_penalty_has_closed_is_removed_with_equal_figures(runs: Path) -
         assert point["valid"]["plug_in"] == pytest.approx(results["valid"]["plug_in"], abs=1e-5)
         assert point["test"]["bleu"] == pytest.approx(results["test"]["bleu"])
     pruned = results_of(out / "heads-2")
-    assert (pruned["gates"], pruned["selection"]) == (None, {})
+    assert (pruned["latents"], pruned["selection"]) == ({}, {})
     loaded = load(out / "heads-2")
     assert not loaded.model.selecting_blocks
     assert loaded.model.l0_penalty is None
@@ -233,8 +233,7 @@ def test_the_table_tells_of_gates_and_names_every_kl(runs: Path) -> None:
     from latentheads.experiments.cli.tables import result_table
 
     results = report_of(runs / "gated")
-    gates = results.gates
-    assert gates is not None
+    gates = results.latents["gates"]
     assert (gates["gated"], gates["open"], gates["wanted"]) == (4, 0, None)
     assert 0 <= gates["expected"] < 1
     assert gates["lambda"] == pytest.approx(5)
@@ -248,7 +247,7 @@ def test_the_table_tells_of_gates_and_names_every_kl(runs: Path) -> None:
         "decoder-cross gates",
     ]
     assert not any("+" in name for name in kl), "there is one layer"
-    wanted = result_table(replace(results, gates={**gates, "wanted": 3}))
+    wanted = result_table(replace(results, latents={"gates": {**gates, "wanted": 3}}))
     assert "wanted by --gates.heads, missed by 3" in wanted
-    reached = result_table(replace(results, gates={**gates, "wanted": 0}))
+    reached = result_table(replace(results, latents={"gates": {**gates, "wanted": 0}}))
     assert "wanted by --gates.heads  " in reached

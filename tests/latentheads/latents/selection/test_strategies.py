@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
+from latentheads.latents.active_heads import EnumerableSelection, Selection
 from latentheads.latents.selection.bernoulli import Bernoullis
-from latentheads.latents.selection.distribution import EnumerableSelection, Selection
 from latentheads.latents.selection.group import Group
 from latentheads.latents.selection.subset import Subset
 

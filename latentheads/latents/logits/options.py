@@ -1,20 +1,43 @@
-"""What of a model's heads is random: the latents by name, each with its group of options."""
+"""Options of latent attention logits."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, NoReturn, cast
 
-from latentheads.latents.alignments.options import AlignmentOptions
-from latentheads.latents.gates.options import GateOptions
-from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.latents.selection.options import SelectionOptions
+from latentheads.class_spec import ClassSpec
+from latentheads.latents.logits.priors import PRIORS, Prior
+from latentheads.latents.options import LatentOptions
 from latentheads.model import HeadModel
 from latentheads.names import name_attention_types, parse_attention_types
-from latentheads.runs.pairs import DEFAULT_PRIOR, PriorSpec
 from latentheads.values import convert_fields
 
-__all__ = ["LATENTS", "LogitsOptions"]
+__all__ = ["DEFAULT_PRIOR", "LogitsOptions", "OfGuide", "PriorSpec"]
+
+DEFAULT_PRIOR = "delta"
+"""The prior of attention logits that are not latent."""
+
+
+class OfGuide(Prior):
+    """Stands for the prior that has the guide's own form; resolved before anything is built."""
+
+    def __call__(self, block: Any) -> NoReturn:
+        """Is never built."""
+        raise TypeError("prior tied must be resolved first")
+
+
+@dataclass(frozen=True, eq=False)
+class PriorSpec(ClassSpec):
+    """A prior of logits and its options; ``tied`` stands for that of the guide's own form."""
+
+    kind: ClassVar[str] = "prior"
+    base: ClassVar[type] = Prior
+
+    @classmethod
+    def choices(cls) -> Mapping[str, type]:
+        """The priors by name."""
+        return {**PRIORS, "tied": OfGuide}
 
 
 @dataclass(frozen=True)
@@ -40,10 +63,6 @@ class LogitsOptions(LatentOptions):
         """Whether the prior has noise."""
         return not self.prior.find().deterministic
 
-    def model_arguments(self, shape: ModelShape) -> dict[str, Any]:
-        """The attention types whose logits are latent; the prior is that of the pair."""
-        return {"latent": parse_attention_types(self.blocks)}
-
     @property
     def has_guide_form(self) -> bool:
         """Whether a guide has a posterior of them."""
@@ -63,12 +82,3 @@ class LogitsOptions(LatentOptions):
         if prior.name == DEFAULT_PRIOR and blocks == "all":
             return None
         return cls(prior, blocks)
-
-
-LATENTS: dict[str, type[LatentOptions]] = {
-    "alignments": AlignmentOptions,
-    "logits": LogitsOptions,
-    "selection": SelectionOptions,
-    "gates": GateOptions,
-}
-"""The latents by name: ``--latents alignments+gates``, each with a group of its name."""

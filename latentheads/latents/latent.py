@@ -1,0 +1,133 @@
+"""The interface of a latent: what model, guide, bound, decoder and pruning ask of it.
+
+A kind of latent is a folder beside this file. Its options (:mod:`latentheads.latents.options`) make
+the latent of a model, and :mod:`latentheads.latents.registry` names it. Nothing outside its folder
+names a kind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from latentheads.batch import Batch
+    from latentheads.distributions import Tokens
+    from latentheads.latents.selector import Choice
+    from latentheads.model import HeadModel
+
+__all__ = ["AutoConditionOn", "ConditionOn", "Latent", "LatentPosterior", "Structure"]
+
+Structure = Literal["mean-field", "autoregressive", "cascaded"]
+"""Heads that a head is conditioned on in a posterior: none; lower ones of its block; those of lower
+blocks."""
+
+ConditionOn = Literal["source", "prefix", "target"]
+"""The text that a posterior is conditioned on: the source; also the target before a token; or also
+the whole target."""
+
+AutoConditionOn = Literal["auto", "source", "prefix", "target"]
+"""The guide's option: auto is the target for discrete latents, and the source for logits."""
+
+
+class LatentPosterior(nn.Module, ABC):
+    """The posterior of a latent under a guide, with parameters of its own."""
+
+    @abstractmethod
+    def posterior_of(self, prior: Any, batch: Batch) -> Any:
+        """The posterior at a site; the prior itself leaves it unchanged.
+
+        Args:
+            prior: The prior at the site, in this pass.
+            batch: The sentences that the guide is conditioned on, with their targets.
+        """
+
+
+class Latent(ABC):
+    """A kind of latent of a model, made by its options.
+
+    Attributes:
+        name: Its name in the table of latents; the model keeps its modules by this name, and a
+            guide its posterior.
+        selects_heads: Whether it decides which heads of blocks are active. A model makes it before
+            its blocks, all other latents after them.
+    """
+
+    name: ClassVar[str]
+    selects_heads: ClassVar[bool] = False
+
+    @property
+    def modules_to_save(self) -> Mapping[str, nn.Module]:
+        """Modules with parameters or buffers, by the name that the model keeps them by."""
+        return {}
+
+    @property
+    def sites(self) -> Collection[str]:
+        """The sample sites whose posterior :meth:`make_posterior` makes."""
+        return ()
+
+    @property
+    def is_summed_out(self) -> bool:
+        """Whether the distribution of the target is a :class:`SummedOut` over the latent."""
+        return False
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether its prior has a penalty in training: its KL then has weight 1, in closed form."""
+        return False
+
+    def excludes(self, other: Latent) -> bool:
+        """Whether no model has both: one alone decides which heads are active."""
+        return self.selects_heads and other.selects_heads
+
+    def select_heads(
+        self, model: HeadModel, batch: Batch, values: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Choice]:
+        """Which heads are active in this pass, by block; the default decides about none.
+
+        It is called once in a pass, before the first block and outside the plate of sentences.
+
+        Args:
+            model: The model.
+            batch: The sentences.
+            values: Sampled values by site, instead of sampling.
+        """
+        return {}
+
+    def token_distribution(
+        self, model: HeadModel, batch: Batch, choices: Mapping[str, Choice] | None
+    ) -> Tokens | None:
+        """Runs the network and returns the distribution of the scored tokens.
+
+        Of all latents of a model at most one does; None: the latent leaves it to the model.
+
+        Args:
+            model: The model.
+            batch: The sentences.
+            choices: The active heads of blocks that select; None: sampled.
+        """
+        return None
+
+    def make_posterior(
+        self, model: HeadModel, structure: Structure, condition_on: ConditionOn
+    ) -> LatentPosterior | None:
+        """Makes the posterior of a guide; None: guides keep the prior, or have a family by block.
+
+        Args:
+            model: The model.
+            structure: The guide's structure.
+            condition_on: The text that the posterior is conditioned on.
+        """
+        return None
+
+    def exact_posterior(self, prior: Any, batch: Batch) -> Any:
+        """The exact posterior at a site, for a latent that is summed out.
+
+        Args:
+            prior: The prior at the site, in this pass.
+            batch: The sentences, with their targets.
+        """
+        return prior

@@ -1,0 +1,1 @@
+"""Latent attention logits: Gaussian noise with a prior, as in the papers."""

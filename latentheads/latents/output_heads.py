@@ -1,0 +1,206 @@
+"""Latent heads above a decoder: they point at keys, and the output layer sees where.
+
+:class:`OutputHeads` is the interface between a network and such heads. The network gives them its
+states and the memory that they may point at; they return the distribution of the target tokens.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from latentheads.latents.latent import Latent
+from latentheads.layers.output import RowOutput
+
+if TYPE_CHECKING:
+    from latentheads.batch import Batch
+    from latentheads.distributions import Tokens
+    from latentheads.latents.selector import Choice
+    from latentheads.model import HeadModel
+    from latentheads.names import Block
+
+__all__ = ["EncoderDecoderStates", "OutputHeads", "OutputState", "without_memory"]
+
+
+@dataclass(frozen=True)
+class EncoderDecoderStates:
+    """The states of a network below its output layer, and the keys that heads may point at.
+
+    Attributes:
+        states: The states that predict the target tokens.
+        memory: The keys that heads may point at.
+        attn_mask: True where a token may point at a key; one row if the same for all tokens.
+        window: Number of earlier states that a token may point at, if the memory is null followed
+            by earlier states. 0: all of them, or another memory.
+        tokens: The token of each key: that of the source, or the one that followed an earlier
+            state; None: keys have none, such as frames.
+    """
+
+    states: Float[Tensor, "*batch target dim"]
+    memory: Float[Tensor, "*memory key dim"]
+    attn_mask: Bool[Tensor, "*mask #target key"]
+    window: int = 0
+    tokens: Int[Tensor, "*sentences key"] | None = None
+
+    def drop_context(self, context: int) -> EncoderDecoderStates:
+        """Drop the first target tokens, which are context and not scored."""
+        states, attn_mask = self.states[..., context:, :], self.attn_mask
+        attn_mask = attn_mask if attn_mask.shape[-2] == 1 else attn_mask[..., context:, :]
+        return EncoderDecoderStates(states, self.memory, attn_mask, self.window, self.tokens)
+
+    def window_keys(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """The keys in the windows of some tokens, and the index of every key among them.
+
+        Keys outside all windows get the index of null, which is 0.
+
+        Args:
+            start: Index of the first token.
+            stop: Index after the last.
+        """
+        keys, device = self.memory.shape[-2], self.memory.device
+        context = keys - self.states.shape[-2]
+        low, high = max(1, context + start + 1 - self.window), context + stop
+        all_keys = torch.arange(keys, device=device)
+        in_window = (all_keys >= low) & (all_keys < high)
+        return torch.cat([all_keys[:1], all_keys[low:high]]), in_window * (all_keys - low + 1)
+
+
+@runtime_checkable
+class OutputState(Protocol):
+    """The state of heads above a decoder in incremental decoding."""
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Select, repeat or reorder sentences, and the hypotheses of each."""
+
+    def scores(
+        self,
+        states: Float[Tensor, "sentence *hypothesis new dim"],
+        tokens: Int[Tensor, "sentence *hypothesis new"],
+    ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
+        """Score the vocabulary after each new token, with the heads summed out.
+
+        Args:
+            states: The decoder states that predict the next tokens.
+            tokens: The input tokens of those states.
+        """
+
+    def decompose_uncertainty(
+        self, probs: Float[Tensor, "sentence row vocab"], tokens: Int[Tensor, "sentence row"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Decompose the uncertainty about the tokens that were scored last.
+
+        Args:
+            probs: The probabilities of the next tokens: what was scored.
+            tokens: The tokens that came.
+
+        Returns:
+            For each row the expected entropy of the token given the heads, its expected
+            log-probability, and the expected KL from its marginal distribution to that given the
+            heads.
+        """
+
+
+class OutputHeads(nn.Module, Latent):
+    """Heads above a decoder, between its states and its output layer; a model has one such latent.
+
+    Attributes:
+        is_latent: Whether the heads are random; if not, they add a mean.
+        addresses: Their latent blocks, from the lowest.
+        points: Whether heads point at keys of the memory.
+        is_chained: Whether the heads of a token depend on those of the token before.
+    """
+
+    is_latent: bool
+    addresses: list[Block]
+    points: bool
+    is_chained: bool
+
+    @property
+    def modules_to_save(self) -> Mapping[str, nn.Module]:
+        """The heads."""
+        return {self.name: self}
+
+    def excludes(self, other: Latent) -> bool:
+        """Whether no model has both: one latent alone stands between states and output."""
+        return isinstance(other, OutputHeads)
+
+    @property
+    def is_summed_out(self) -> bool:
+        """Whether they are random: they are then summed out."""
+        return self.is_latent
+
+    def token_distribution(
+        self, model: HeadModel, batch: Batch, choices: Mapping[str, Choice] | None
+    ) -> Tokens:
+        """Runs the network, samples the heads, and returns the distribution of the tokens."""
+        hidden = model.hidden(batch, choices).drop_context(batch.context)
+        output = cast(RowOutput, model.output)
+        return cast("Tokens", self(hidden, batch.scored_mask, output, model.smoothing))
+
+    @abstractmethod
+    def forward(
+        self,
+        hidden: EncoderDecoderStates,
+        valid: Bool[Tensor, "*valid target"],
+        output: RowOutput,
+        smoothing: float = 0.0,
+    ) -> Tokens:
+        """Sample the heads block by block, and return the distribution of the tokens.
+
+        Args:
+            hidden: The network's states.
+            valid: True at real tokens.
+            output: The output layer.
+            smoothing: Label smoothing in training.
+        """
+
+    @abstractmethod
+    def causal_states(
+        self,
+        states: Float[Tensor, "*batch target dim"],
+        valid: Bool[Tensor, "*valid target"],
+        tokens: Int[Tensor, "*batch target"] | None = None,
+    ) -> EncoderDecoderStates:
+        """The memory of a causal network: every token may point at the states of earlier ones.
+
+        Args:
+            states: The states that predict the tokens.
+            valid: True at real tokens.
+            tokens: The tokens that the states predict.
+        """
+
+    @abstractmethod
+    def begin(self, hidden: EncoderDecoderStates, output: RowOutput) -> OutputState:
+        """Start decoding sentences whose memory is known, such as a source.
+
+        Args:
+            hidden: The memory; its states have length 0.
+            output: The output layer.
+        """
+
+    @abstractmethod
+    def begin_causal(self, output: RowOutput, texts: int) -> OutputState:
+        """Start decoding texts whose memory is their own past, which is empty.
+
+        Args:
+            output: The output layer.
+            texts: Number of texts.
+        """
+
+
+def without_memory(states: Float[Tensor, "*batch target dim"]) -> EncoderDecoderStates:
+    """States with an empty memory."""
+    empty = states[..., :0, :]
+    return EncoderDecoderStates(
+        states, empty, empty.new_ones(*empty.shape[:-2], 1, 0, dtype=torch.bool)
+    )

@@ -1,0 +1,296 @@
+"""Latents that decide which heads of a block are active: their interface, and what they choose."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import pyro
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from latentheads.latents.active_heads import Selection, SelectionFamily
+from latentheads.latents.l0_penalty import L0Penalty
+from latentheads.latents.latent import Latent
+from latentheads.names import ATTENTION_TYPES, SELECTION, check_attention_types, side_of
+
+if TYPE_CHECKING:
+    from latentheads.attention.block import HeadBlock
+    from latentheads.batch import Batch
+    from latentheads.model import HeadModel
+
+__all__ = [
+    "Choice",
+    "LatentSelector",
+    "Selector",
+    "choose_in_order",
+]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The selected heads of a block, for each sentence or shared by all sentences of a batch.
+
+    Sentences are the last dimension before slots; particles are in front of them.
+
+    Attributes:
+        weight: The factor of the output of the head in each slot: one, with the gradient of a
+            relaxation, or zero for an inactive head.
+        index: The candidate in each slot; None: every candidate has its own slot.
+        active_only: Whether only the heads of ``index`` are computed and all others output 0; such
+            a choice is shared by all sentences.
+    """
+
+    weight: Float[Tensor, "*sentences slot"]
+    index: Int[Tensor, "*sentences slot"] | None = None
+    active_only: bool = False
+
+    @property
+    def common(self) -> bool:
+        """Whether all sentences share the choice."""
+        return self.weight.ndim == 1
+
+    def of_active(self) -> Choice:
+        """The same choice, with only the active heads computed."""
+        index = self.weight.nonzero().squeeze(-1)
+        return Choice(self.weight[index], index, active_only=True)
+
+    def unsqueeze(self, hypotheses: int) -> Choice:
+        """Adds dimensions for hypotheses after those of sentences."""
+        if self.common or not hypotheses:
+            return self
+        behind = (..., *[None] * hypotheses, slice(None))
+        index = None if self.index is None else self.index[behind]
+        return Choice(self.weight[behind], index)
+
+    def select(self, sentences: Int[Tensor, " kept"]) -> Choice:
+        """Selects some of the sentences."""
+        if self.common:
+            return self
+        index = None if self.index is None else self.index.index_select(0, sentences)
+        return Choice(self.weight.index_select(0, sentences), index)
+
+
+@dataclass(frozen=True)
+class Selector(Latent):
+    """Selects the heads of a model's blocks: the interface of all selection strategies.
+
+    A latent selection is a vector over a block's candidates for each task, at the site
+    ``<block>.selection``. It is sampled once for all sentences, and every guide has its posterior.
+
+    Attributes:
+        has_candidates: Whether blocks have more heads than are active at once.
+        is_foldable: Whether the mode of its posterior is a fixed factor of each head's output, that
+            the weights can take over; heads with the factor 0 can then be removed.
+
+    Args:
+        heads: H, the heads of a block.
+        attention_types: The attention types whose blocks select.
+    """
+
+    name: ClassVar[str] = "selection"
+    selects_heads: ClassVar[bool] = True
+    has_candidates: ClassVar[bool] = False
+    is_foldable: ClassVar[bool] = False
+
+    heads: int
+    attention_types: tuple[str, ...] = ATTENTION_TYPES
+
+    def __post_init__(self) -> None:
+        check_attention_types("attention_types", self.attention_types or ("",))
+
+    @property
+    def num_slots(self) -> int:
+        """Number of heads that enter a block's output projection."""
+        return self.heads
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether the prior has an L0 penalty in training."""
+        return self.penalty is not None
+
+    @property
+    def modules_to_save(self) -> Mapping[str, nn.Module]:
+        """The L0 penalty, if there is one."""
+        return {} if self.penalty is None else {"l0_penalty": self.penalty}
+
+    @property
+    def penalty(self) -> L0Penalty | None:
+        """The L0 penalty that the prior has in training, which the model saves; None: it has none.
+
+        The KL then has weight 1 and its closed form.
+        """
+        return None
+
+    @abstractmethod
+    def for_heads(self, heads: int) -> Selector:
+        """The selector for a block with this number of heads.
+
+        Raises:
+            ValueError: Blocks with this number of heads cannot select.
+        """
+
+    @abstractmethod
+    def num_candidates(self, attention_type: str) -> int:
+        """Number of heads with weights of their own in a block of an attention type."""
+
+    @abstractmethod
+    def num_tasks(self, attention_type: str) -> int:
+        """Number of tasks that blocks of an attention type distinguish."""
+
+    @abstractmethod
+    def prior(self, attention_type: str, like: Tensor) -> Selection | None:
+        """The prior of the selection for every task; None: the selection is not latent.
+
+        Args:
+            attention_type: The attention type of the block.
+            like: A tensor of the model, for dtype and device.
+        """
+
+    @abstractmethod
+    def posterior(self, attention_type: str, like: Tensor) -> SelectionFamily | None:
+        """Makes a new posterior with its own parameters; None: the selection is not latent."""
+
+    @abstractmethod
+    def sample(
+        self, site: str, attention_type: str, like: Tensor
+    ) -> Float[Tensor, "*sample task candidate"]:
+        """Returns the selection of every task as zeros and ones: sampled at a site, or fixed."""
+
+    def select_heads(
+        self, model: HeadModel, batch: Batch, values: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Choice]:
+        """Samples the selection of every task, once for all sentences, in the plate of the tasks.
+
+        Args:
+            model: The model.
+            batch: The sentences.
+            values: Sampled values by site, instead of sampling.
+        """
+        independent = _find_independent_types(model)
+        blocks = model.selecting_blocks
+        if values is not None:
+            return {
+                m.block.name: _select_in(m, batch, independent, values.get(m.block.site(SELECTION)))
+                for m in blocks
+            }
+        choices: dict[str, Choice] = {}
+        for side in ("encoder", "decoder"):
+            on_side = [m for m in blocks if side_of(m.block.attention_type) == side]
+            if on_side:
+                tasks = self.num_tasks(on_side[0].block.attention_type)
+                with pyro.plate(f"{side}_tasks", tasks):
+                    choices |= {m.block.name: _select_in(m, batch, independent) for m in on_side}
+        return choices
+
+    def choose(
+        self,
+        value: Float[Tensor, "*sample task candidate"],
+        task: Int[Tensor, " sentence"] | None,
+        common: bool = False,
+        num_samples: int = 1,
+    ) -> Choice:
+        """Turns the selection of every task into the choice of every sentence.
+
+        Args:
+            value: Zeros and ones.
+            task: The task of every sentence; None: there is only one task.
+            common: Whether all sentences have one task.
+            num_samples: Number of samples that are stacked in ``value``, each for an equal part of
+                the sentences, whose tasks must then be given.
+
+        Raises:
+            ValueError: There are several samples, and they do not match the sentences.
+        """
+        if num_samples > 1:
+            return self.make_choice(_choices_of_samples(value, task, num_samples))
+        if value.ndim > 2 and (task is None or common):
+            # particles are in front, so that the sentence dimension must stay
+            task = value.new_zeros(1, dtype=torch.long) if task is None else task[:1]
+        elif task is None or common:
+            of_task = value[:1] if task is None else value.index_select(0, task[:1])
+            return self.make_choice(of_task[0])
+        return self.make_choice(value[..., task, :])
+
+    @abstractmethod
+    def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
+        """Puts the selected heads into the slots."""
+
+
+def _find_independent_types(model: HeadModel) -> set[str]:
+    """The attention types whose blocks do not depend on latents of lower blocks."""
+    attending = [module for module in model.head_blocks if module.has_attention_weights]
+    dependent = {m.block.attention_type for m in attending if not m.can_skip_inactive}
+    return {m.block.attention_type for m in attending} - dependent
+
+
+def _select_in(
+    module: HeadBlock,
+    batch: Batch,
+    independent: Collection[str],
+    selection: Tensor | None = None,
+) -> Choice:
+    attention_type = module.block.attention_type
+    task, alone = batch.task_of(attention_type), attention_type in independent
+    return module.choose(task, batch.one_task, selection, batch.draws, alone)
+
+
+def _choices_of_samples(
+    value: Float[Tensor, "row candidate"], task: Int[Tensor, " sentence"] | None, num_samples: int
+) -> Float[Tensor, "sentence candidate"]:
+    """The selection of each sentence by its sample and task; samples have the same size."""
+    if task is None or len(task) % num_samples or len(value) % num_samples:
+        raise ValueError(
+            f"{num_samples} samples need the task of every sentence, each {num_samples} times"
+        )
+    sample_index = torch.arange(num_samples, device=task.device).repeat_interleave(
+        len(task) // num_samples
+    )
+    return value.unflatten(0, (num_samples, -1))[sample_index, task]
+
+
+def choose_in_order(value: Float[Tensor, "*sentences candidate"], number: int) -> Choice:
+    """The selected candidates in ascending order; every row has the same number of them."""
+    index = value.detach().topk(number, -1).indices.sort(-1).values
+    return Choice(value.gather(-1, index), index)
+
+
+@dataclass(frozen=True)
+class LatentSelector(Selector):
+    """A latent selection: its distribution has logits, and its posterior learns them.
+
+    Attributes:
+        gain: Ratio of a posterior's logits and its parameters; see :class:`SelectionFamily`.
+    """
+
+    gain: ClassVar[float] = 10.0
+
+    @abstractmethod
+    def distribution(
+        self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
+    ) -> Selection:
+        """Makes the distribution with given logits; None: samples have no gradient."""
+
+    @abstractmethod
+    def initial_logits(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:
+        """The logits that a posterior is initialised with, by default also those of the prior."""
+
+    def prior(self, attention_type: str, like: Tensor) -> Selection:
+        """The prior of the selection for every task."""
+        return self.distribution(self.initial_logits(attention_type, like))
+
+    def posterior(self, attention_type: str, like: Tensor) -> SelectionFamily:
+        """Makes a new posterior with its own parameters."""
+        return SelectionFamily(
+            self.distribution, self.initial_logits(attention_type, like.detach()), self.gain
+        )
+
+    def sample(
+        self, site: str, attention_type: str, like: Tensor
+    ) -> Float[Tensor, "*sample task candidate"]:
+        """Samples the selection."""
+        value: Tensor = pyro.sample(site, self.prior(attention_type, like))
+        return value

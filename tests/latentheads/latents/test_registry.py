@@ -1,0 +1,153 @@
+"""What every latent of the table does, whatever it is: a new line in it is tested here."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pyro
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.guides import GUIDES, Guide
+from latentheads.latents.options import LatentOptions, check_latents
+from latentheads.latents.output_heads import OutputHeads
+from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
+from latentheads.model import HeadModel
+from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.runs.settings import Settings
+from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes, small_batch
+
+every_latent = pytest.mark.parametrize("name", LATENTS)
+every_kind = pytest.mark.parametrize("kind", ["translation", "language-model"])
+
+
+def build(name: str, kind: str) -> Any:
+    """A model with one latent, at its default options."""
+    options, prior = LATENTS[name](), make_prior("independent" if name == "logits" else "delta")
+    if kind == "translation":
+        model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, sizes(), latents=[options])
+    else:
+        model = LanguageModel(TARGET_TYPES, prior, sizes(), latents=[options])
+    return jiggle(model, 0.3).double().eval()
+
+
+def batch_of(kind: str) -> lh.Batch:
+    batch = small_batch()
+    return batch if kind == "translation" else lh.Batch(batch.target, index=batch.index)
+
+
+def guides_of(model: HeadModel) -> list[Any]:
+    """A guide of every structure, and the exact one where it is known."""
+    names = [name for name in GUIDES if name != "exact" or model.is_summed_out]
+    return [jiggle(GUIDES[name](model).double(), 0.3).eval() for name in names]
+
+
+@every_latent
+def test_its_options_are_read_back_as_they_are_written(name: str) -> None:
+    settings = Settings.from_options({"latents": name})
+    (options,) = settings.latents
+    assert isinstance(options, LatentOptions)
+    assert type(settings.latent(name)) is LATENTS[name]
+    again = Settings.from_options(settings.to_options())
+    assert again == settings
+    assert again.recipe == settings.recipe
+    assert options.phrase
+    assert settings.description.count(options.phrase) == 1
+
+
+@every_kind
+@every_latent
+def test_a_model_describes_it_as_it_was_made(name: str, kind: str) -> None:
+    described = LATENTS[name].describe(build(name, kind), tokens=7)
+    assert type(described) is LATENTS[name]
+    other = next(latent for latent in LATENTS if latent not in (name, "logits"))
+    assert LATENTS[other].describe(build(name, kind), tokens=7) is None
+
+
+@every_kind
+@every_latent
+def test_every_guide_has_a_bound_below_what_is_exact(name: str, kind: str) -> None:
+    model, batch = build(name, kind), batch_of(kind)
+    for guide in guides_of(model):
+        bound = lh.terms(model, guide, batch)
+        assert bound.elbo.isfinite().all()
+        assert all((kl >= 0).all() for kl in bound.kl.values())
+        if model.is_summed_out:
+            assert bound.enumeration is not None
+            exact = bound.enumeration.log_evidence
+            assert (bound.elbo <= exact + 1e-9).all()
+            gap = sum(bound.enumeration.gap().values(), torch.zeros(()))
+            torch.testing.assert_close(bound.elbo + gap, exact)
+        if guide.is_tied:
+            assert all((kl == 0).all() for kl in bound.kl.values())
+
+
+@every_kind
+@every_latent
+def test_it_learns_by_the_default_loss(name: str, kind: str) -> None:
+    model, batch = build(name, kind).train(), batch_of(kind)
+    (guide, *_) = guides_of(model)
+    with pyro.validation_enabled(False):  # as training does: Pyro's check scores every sample
+        loss = lh.Head_ELBO(analytic=True).differentiable_loss(model, guide.train(), batch)
+    loss.backward()
+    learned = [p for p in model.parameters() if p.grad is not None and (p.grad != 0).any()]
+    assert loss.isfinite()
+    assert learned
+
+
+@every_kind
+@every_latent
+@torch.no_grad()
+def test_token_by_token_it_has_the_distribution_of_whole_sentences(name: str, kind: str) -> None:
+    model, batch = build(name, kind), batch_of(kind)
+    with lh.PlugIn(), lh.guide.WithSelection(GUIDES["tied"](model)):
+        state = model.begin(batch)
+        scores = torch.cat(
+            [model.step(token, state) for token in batch.decoder_input.split(1, 1)], 1
+        )
+        distribution = model.token_distribution(batch)
+        whole = getattr(distribution, "log_evidence", distribution.log_prob)(batch.scored)
+    log_probs = torch.cat(steps, 1).log_softmax(-1).gather(-1, batch.target[..., None])[..., 0]
+    torch.testing.assert_close((log_probs * batch.target_valid).sum(-1), whole)
+
+
+@every_kind
+@every_latent
+def test_a_copy_shares_nothing_and_weights_are_loaded(name: str, kind: str) -> None:
+    model, other = build(name, kind), build(name, kind)
+    twin = copy.deepcopy(model)
+    for latent, own in zip(model.latents.values(), twin.latents.values(), strict=True):
+        assert own is not latent
+        for part, module in own.modules_to_save.items():
+            assert getattr(twin, part) is module
+    jiggle(other, 0.5)
+    other.load_state_dict(model.state_dict())
+    assert all(
+        torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True)
+    )
+
+
+def test_two_latents_of_one_role_exclude_each_other() -> None:
+    def refuse(*names: str) -> None:
+        made = [LATENTS[name]() for name in names]
+        with pytest.raises(ValueError, match=f"latents {names[0]} and {names[1]} exclude"):
+            Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), latents=made)
+
+    refuse("selection", "gates")
+    above = [n for n in LATENTS if isinstance(build(n, "translation").output_heads, OutputHeads)]
+    for first, second in zip(above, above[1:] + above[:1], strict=True):
+        refuse(first, second)
+
+
+def test_what_is_no_latent_is_refused_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^latents must be a list of options, got 'gates'$"):
+        check_latents("gates")
+    with pytest.raises(ValueError, match="^latents must be options, .*, got 3$"):
+        check_latents([3])
+
+
+def test_a_run_that_names_none_has_the_default_one() -> None:
+    assert Settings().latent_names == (DEFAULT_LATENT,)
+    assert issubclass(Settings().guide.find(), Guide)
