@@ -104,9 +104,7 @@ def test_token_by_token_it_has_the_distribution_of_whole_sentences(name: str, ki
     model, batch = build(name, kind), batch_of(kind)
     with lh.PlugIn(), lh.guide.WithSelection(GUIDES["tied"](model)):
         state = model.begin(batch)
-        scores = torch.cat(
-            [model.step(token, state) for token in batch.decoder_input.split(1, 1)], 1
-        )
+        steps = [model.step(token, state) for token in batch.decoder_input.split(1, 1)]
         distribution = model.token_distribution(batch)
         whole = getattr(distribution, "log_evidence", distribution.log_prob)(batch.scored)
     log_probs = torch.cat(steps, 1).log_softmax(-1).gather(-1, batch.target[..., None])[..., 0]
@@ -144,7 +142,7 @@ def test_two_latents_of_one_role_exclude_each_other() -> None:
 def test_what_is_no_latent_is_refused_in_one_line() -> None:
     with pytest.raises(ValueError, match=r"^latents must be a list of options, got 'gates'$"):
         check_latents("gates")
-    with pytest.raises(ValueError, match="^latents must be options, .*, got 3$"):
+    with pytest.raises(ValueError, match=r"^latents must be options, .*, got 3$"):
         check_latents([3])
 
 
