@@ -27,8 +27,8 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.sampling import sample_text
 from latentheads.guides import GUIDES, RECIPES, Cascaded
 from latentheads.inference.evaluation import evaluate
-from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.models import Translation, make_prior
 from latentheads.models.adapters import Adapters

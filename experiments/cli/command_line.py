@@ -22,7 +22,7 @@ from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data import DATA
 from latentheads.files import read_yaml
 from latentheads.guides import RECIPES
-from latentheads.latents.registry import LATENTS
+from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import CLASS, OptionError, merge, options_of
 from latentheads.runs.settings import check_version, expand_recipe, read_latents
 from latentheads.values import CommandLineText, Flag, shown
@@ -298,7 +298,7 @@ def drop_unused(
     options: dict[str, Any], sources: Sequence[tuple[str, dict[str, Any]]]
 ) -> dict[str, Any]:
     """Leaves out what files say of latents that the words have replaced by others."""
-    active = read_latents(options.get("latents", "alignments"))
+    active = read_latents(options.get("latents", DEFAULT_LATENT))
     words = sources[-1][1] if sources else {}
     unused = [name for name in LATENTS if name in options and name not in (*active, *words)]
     return {name: value for name, value in options.items() if name not in unused}

@@ -25,11 +25,11 @@ from latentheads.experiments.cli.jobs import (
 )
 from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
 from latentheads.files import parse_yaml
-from latentheads.latents.registry import LATENTS
+from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import CLASS, flatten, merge
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, Folder
-from latentheads.runs.recipes import ALIGNED, read_recipe
+from latentheads.runs.recipes import read_recipe
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings, read_latents
 from latentheads.runs.trainer import name_trusted
@@ -48,7 +48,9 @@ __all__ = [
 IN_RECIPES = {"selection.strategy": "RECIPE+STRATEGY", "logits.prior": "PRIOR+GUIDE"}
 """Options that a recipe names, and how."""
 
-RECIPES = ",".join(f"{guide}+{ALIGNED}" for guide in ("tied", "mean-field", "cascaded", "exact"))
+RECIPES = ",".join(
+    f"{guide}+{DEFAULT_LATENT}" for guide in ("tied", "mean-field", "cascaded", "exact")
+)
 
 OF_ONE_RUN = {
     **dict.fromkeys(("recipe", "guide", "latents"), "recipes"),

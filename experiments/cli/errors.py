@@ -9,7 +9,8 @@ import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import NoReturn
+from functools import cache
+from typing import Any, NoReturn
 
 from latentheads.denormals import flush_denormals
 from latentheads.errors import (
@@ -264,24 +265,32 @@ def _with_dashes(names: re.Match[str]) -> str:
     return " or ".join(f"--{name}" for name in names[0].split(" or "))
 
 
-GROUPS = "data|network|train|decode|alignments|logits|selection|gates|disagreement"
-OPTION_NAMES = rf"guide|recipe|preset|latents|adapters|start|train_only|(?:{GROUPS})(?:\.\w+)+"
-OPTION_SPELLINGS = (
-    (r"(?<!-)\boverwrite=True", "--overwrite"),
-    (r"\bchoose another out\b", "choose another --out"),
-    (r"\bsay so: trust ", "say so: --trust "),
-    (rf"\b(use|say|or|needs|and) ({OPTION_NAMES}) (?=[\w+-]+$|WIDTH|RUN|[\w+-]+[;,])", r"\1 --\2 "),
-    (rf"^(?=(?:{GROUPS})\.\w|train_only |loss [a-zA-Z_]+ |disagreement [\w,]+:)", "--"),
-    (r"^(?=(?:sentences|jobs|shard|devices|launcher_options) (?:must|are|acts))", "--"),
-    (r"(?<=did you mean )[a-z][\w. ]*\?$", _with_dashes),
-    (r"\buse translate$", "use translate.py"),
-    (r"\b(drop|give) direction\b", r"\1 --direction"),
-)
-"""Patterns of arguments in messages of the library, and their spelling as command line options."""
+OTHERS = "guide|recipe|preset|latents|adapters|start|train_only"
+"""Options that are no group and that messages of the library name."""
+
+
+@cache
+def _option_spellings() -> tuple[tuple[str, Any], ...]:
+    """Patterns of arguments in messages of the library, and their spelling as options."""
+    from latentheads.latents.registry import LATENTS  # it loads torch
+
+    groups = "|".join(["data", "network", "train", "decode", "disagreement", *LATENTS])
+    names = rf"{OTHERS}|(?:{groups})(?:\.\w+)+"
+    return (
+        (r"(?<!-)\boverwrite=True", "--overwrite"),
+        (r"\bchoose another out\b", "choose another --out"),
+        (r"\bsay so: trust ", "say so: --trust "),
+        (rf"\b(use|say|or|needs|and) ({names}) (?=[\w+-]+$|WIDTH|RUN|[\w+-]+[;,])", r"\1 --\2 "),
+        (rf"^(?=(?:{groups})\.\w|train_only |loss [a-zA-Z_]+ |disagreement [\w,]+:)", "--"),
+        (r"^(?=(?:sentences|jobs|shard|devices|launcher_options) (?:must|are|acts))", "--"),
+        (r"(?<=did you mean )[a-z][\w. ]*\?$", _with_dashes),
+        (r"\buse translate$", "use translate.py"),
+        (r"\b(drop|give) direction\b", r"\1 --direction"),
+    )
 
 
 def use_option_names(message: str) -> str:
     """Spells the arguments in a message of the library as command line options."""
-    for argument, option in OPTION_SPELLINGS:
+    for argument, option in _option_spellings():
         message = re.sub(argument, option, message)
     return message

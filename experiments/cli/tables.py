@@ -181,7 +181,7 @@ def _weights_rows(results: Results) -> list[Row]:
 
 
 PERPLEXITIES = {
-    "exact": "perplexity, exact: all alignments summed",
+    "exact": "perplexity, exact: latents summed out",
     "plug_in": "perplexity, plug-in",
     "elbo": "perplexity from the bound",
     "iwae": "perplexity from IWAE_{k}",
@@ -216,7 +216,7 @@ def _name_search(results: Results) -> str:
     if not decoding:
         return ""
     heads = f"{decoding['draws']} samples" if decoding["draws"] else "plug-in heads"
-    heads = "alignments summed" if results.test.exact is not None else heads
+    heads = "latents summed out" if results.test.exact is not None else heads
     return f"{heads}, beam {decoding['beam']}" if decoding["beam"] > 1 else f"{heads}, greedy"
 
 

@@ -98,10 +98,10 @@ class Terms:
     """The terms of one batch's bound under one sample of the latents, in nats per sentence.
 
     Attributes:
-        log_likelihood: ``log p(y | z, x)``, in expectation over alignments.
+        log_likelihood: ``log p(y | z, x)``, in expectation over summed latents.
         kl: The KL of every latent site of a sentence, in the order of the network.
         how: How each KL was computed: ``tied`` (the posterior is the prior: exactly 0), ``fixed``
-            (the same, and there is no noise), ``enumerated`` (a sum over all alignments),
+            (the same, and there is no noise), ``enumerated`` (a sum over all values),
             ``analytic`` or ``sampled``.
         log_ratio: ``log p(z) - log q(z)`` of this sample, for importance weights.
         tokens: Number of target tokens of every sentence.
@@ -109,7 +109,7 @@ class Terms:
             are tasks. It counts once for the whole corpus.
         shared_log_ratios: The log-ratio of each of those latents.
         sampled_log_likelihood: ``log p(y | z, x)`` of this sample, if ``log_likelihood`` is an
-            expectation over alignments; None: it is the same.
+            expectation over summed latents; None: it is the same.
         enumeration: All values of the latents that are summed out; None if there are none.
     """
 

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 ENTROPY_FIGURES = ("prior_entropy", "posterior_entropy", "information")
-"""Figures that are sums over all alignments."""
+"""Figures that are sums over all values of the summed latents."""
 
 LEAK_ERRORS, LEAK_NATS = 4.0, 1e-4
 """Tolerance of a mean bound above the true log p: in standard errors, and in nats per sentence."""
@@ -72,12 +72,12 @@ class Report:
         leak: Names the figure that exceeds the true log p by more than sampling error, which is
             impossible for a bound: the model then uses the target. None: there is no leak.
         sentences: Number of sentences, or of blocks of a running text.
-        exact: Log p(y | x) itself, summed over all alignments; None if other latents have noise.
-        gap: The KL from the guide's posterior of alignments to the exact one, in expectation over
-            other latents.
-        gap_by_site: The gap of every block of alignments.
-        prior_entropy: Entropy of a token's alignments, of all heads jointly.
-        posterior_entropy: Entropy of the exact posterior of a token's alignments.
+        exact: Log p(y | x) itself, if latents are summed out; None if other latents have noise.
+        gap: The KL from the guide's posterior of summed latents to the exact one, in expectation
+            over other latents.
+        gap_by_site: The gap of every site that is summed out.
+        prior_entropy: Entropy of a token's summed latents, of all heads jointly.
+        posterior_entropy: Entropy of their exact posterior.
         information: KL from the exact posterior to the prior.
     """
 
@@ -108,7 +108,7 @@ class Report:
     def perplexities(self, tokens: int | None = None) -> dict[str, float]:
         """Perplexities by name: from the bound, IWAE_K, the plug-in network, and the exact one.
 
-        The exact one exists if alignments are the only latents with noise.
+        The exact one exists if the latents with noise are all summed out.
 
         Args:
             tokens: Number of units to normalise by, such as words; default: target tokens.
@@ -163,7 +163,7 @@ def plug_in_log_likelihood(
 def plug_in_from_terms(sample: Terms, model: HeadModel, batch: Batch, guide: ModelGuide) -> Tensor:
     """Log-likelihood of every sentence under the plug-in network, without a pass if possible.
 
-    If only alignments have noise, the terms of any sample contain it.
+    If only summed latents have noise, the terms of any sample contain it.
 
     Args:
         sample: The terms of the bound of the batch.
@@ -231,7 +231,7 @@ def evaluate(
                 weights,
                 plug_in_from_terms(sampled_terms[0], model, device_batch, guide),
             )
-            sums.add_alignments(sampled_terms)
+            sums.add_enumeration(sampled_terms)
             if true_log_probs is not None:
                 batch_truth = _get_true_log_probs(true_log_probs, indices)
                 tasks_with_truth.note(batch, ~batch_truth.isnan())
@@ -261,8 +261,8 @@ def sample_terms(
 ) -> tuple[list[Terms], Importance]:
     """Sample the latents of a batch: the terms of its bound, and the weights of all samples.
 
-    A network without noise is run once. If only alignments have noise, they are resampled without a
-    pass of the network.
+    A network without noise is run once. If only summed latents have noise, they are resampled
+    without a pass of the network.
 
     Args:
         model: The model, in evaluation mode.
@@ -332,12 +332,12 @@ class _Sums:
     Attributes:
         figures: By their names in the report.
         kl: By site.
-        gaps: By block of alignments.
+        gaps: By site that is summed out.
         truth_sums: Figures of the sentences whose true log p(y | x) is known, by name, and their
             shared KL.
         excess: The excess of figures over the true log p, by the figure's title.
         squares: Sums of squares of the excess.
-        noisy_sites: The sites with noise, except enumerated alignments.
+        noisy_sites: The sites with noise, except summed ones.
     """
 
     figures: _Totals = field(default_factory=_Totals)
@@ -360,8 +360,8 @@ class _Sums:
         for site in sampled_terms[0].kl:
             self.kl.add(site, _mean(sample.kl[site] for sample in sampled_terms))
 
-    def add_alignments(self, sampled_terms: list[Terms]) -> None:
-        """Add the sums over alignments, each a mean over samples of other latents."""
+    def add_enumeration(self, sampled_terms: list[Terms]) -> None:
+        """Add the sums over summed latents, each a mean over samples of other latents."""
         enumerations = [
             sample.enumeration for sample in sampled_terms if sample.enumeration is not None
         ]
@@ -412,8 +412,8 @@ def _add_shared_terms(
     return importance.pareto_k
 
 
-def _alignment_figures(sums: _Sums) -> dict[str, Any]:
-    """The figures of alignments per token, by their names in the report."""
+def _enumeration_figures(sums: _Sums) -> dict[str, Any]:
+    """The figures of summed latents per token, by their names in the report."""
     if not sums.gaps:
         return {}
     per_token = {name: nats / sums.figures["tokens"] for name, nats in sums.figures.items()}
@@ -480,5 +480,5 @@ def _report(sums: _Sums, how: dict[str, str], tail_shapes: Tensor, samples: int)
         how=how,
         sentences=int(figures["sentences"]),
         **_true_log_prob_metrics(sums),
-        **_alignment_figures(sums),
+        **_enumeration_figures(sums),
     )

@@ -23,8 +23,7 @@ from latentheads.distributions import HeadVariable
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
 from latentheads.handlers import FromPrior
 from latentheads.inference.bound import check_sites, closed_form, traces
-from latentheads.latents.alignments.options import Objective
-from latentheads.latents.summed_out import SummedOut
+from latentheads.latents.summed_out import Objective, SummedOut
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import one_at_a_time
 

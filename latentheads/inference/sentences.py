@@ -37,9 +37,9 @@ class SentenceBounds:
         iwae: The importance-weighted bound; None if sentences share a latent, since they then have
             common weights.
         pareto_k: Shape of the tail of the weights; NaN if unknown; None like ``iwae``.
-        exact: Log p(y | x) itself; None if other latents than alignments have noise.
+        exact: Log p(y | x) itself; None if latents that are not summed out have noise.
         how: How the KL of each site was computed.
-        varies: Whether other latents than alignments have noise.
+        varies: Whether latents that are not summed out have noise.
     """
 
     tokens: Float[Tensor, " batch"]

@@ -115,6 +115,15 @@ class LatentOptions:
         """Whether its exact posterior is known, because it is summed out."""
         return False
 
+    @classmethod
+    def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
+        """What may stand for it behind a ``+`` in a recipe, with the options that this means.
+
+        Args:
+            name: Its name in the table.
+        """
+        return {name: {}}
+
     @property
     def label(self) -> str:
         """What stands for it behind a ``+`` in the name of a recipe."""

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
-__all__ = ["Enumeration", "SummedOut", "enumerate_latents"]
+__all__ = ["Enumeration", "Objective", "SummedOut", "enumerate_latents"]
+
+Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
+"""The objectives that summed latents may be trained by."""
 
 
 class Enumeration(ABC):
@@ -90,7 +93,7 @@ class SummedOut(ABC):
         Args:
             model_trace: The model's trace.
             guide_trace: The guide's trace.
-            objective: One of ``latentheads.latents.alignments.options.Objective``.
+            objective: One of ``Objective``.
             num_samples: Samples of the objectives that take several.
 
         Returns:

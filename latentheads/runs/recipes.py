@@ -2,67 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from latentheads.checks import check_known
 from latentheads.guides import GUIDES, RECIPES
-from latentheads.latents.selection.strategies import STRATEGIES
-from latentheads.models import PRIORS
+from latentheads.latents.logits.priors import PRIORS
+from latentheads.latents.options import LatentOptions
+from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 
-__all__ = ["ALIGNED", "read_recipe", "recipe_name"]
+__all__ = ["read_recipe", "recipe_name"]
 
-ALIGNED = "alignments"
-"""The ending of a recipe of alignments, as ``cascaded+alignments``."""
+SUFFIXES: dict[str, tuple[str, Mapping[str, Any]]] = {
+    label: (name, options)
+    for name, kind in LATENTS.items()
+    for label, options in kind.labels(name).items()
+}
+"""What may stand behind a + in a recipe: a latent's name, and the options that it means."""
 
-GATED = "gates"
+
+def _kind_of(suffix: str) -> type[LatentOptions]:
+    return LATENTS[SUFFIXES[suffix][0]]
 
 
 def read_recipe(name: str) -> dict[str, Any]:
     """The options that a recipe stands for, as nested values.
 
-    A recipe is one of ``RECIPES``, or ``PRIOR+GUIDE`` of logits, or ``GUIDE+alignments``; behind a
-    further ``+`` may stand a selection strategy, or gates. A strategy alone is that of a plain
-    network. ``module:Class`` stands for a prior or a guide of one's own.
+    A recipe is one of ``RECIPES``, or ``PRIOR+GUIDE`` of logits, or ``GUIDE+LATENT`` of a latent
+    that is summed out, as ``cascaded+alignments``; behind a further ``+`` may stand what selects
+    heads, a selection strategy or gates, which alone is that of a plain network. ``module:Class``
+    stands for a prior or a guide of one's own.
 
     Raises:
         ValueError: There is no recipe of that name.
     """
     first, *others = name.split("+")
-    extra = [suffix for suffix in others if suffix in STRATEGIES or suffix == GATED]
-    if first in STRATEGIES and not others:
-        first, extra = "transformer", [first]
-    if len(extra) > 1 or (extra and name != extra[0] and others[-1] != extra[0]):
+    if first in SUFFIXES and _kind_of(first).selects_heads and not others:
+        first, others = "transformer", [first]
+    suffixes = [suffix for suffix in others if suffix in SUFFIXES]
+    pair = [part for part in others if part not in SUFFIXES]
+    selecting = [suffix for suffix in suffixes if _kind_of(suffix).selects_heads]
+    if len(selecting) > 1 or others != [*pair, *suffixes]:
         raise ValueError(
             f"recipe {name!r}: one selection strategy, or gates, stands behind a recipe"
         )
-    options = _read_pair(name, first, [suffix for suffix in others if suffix not in extra])
-    for strategy in extra:
+    summed = [suffix for suffix in suffixes if _kind_of(suffix).may_be_summed_out]
+    if summed and not pair:
+        options: dict[str, Any] = {"latents": "none", "guide": first}
+    else:
+        options = _read_pair(name, first, pair)
+    for suffix in suffixes:
+        latent, meant = SUFFIXES[suffix]
         latents = [] if options["latents"] == "none" else [options["latents"]]
-        kind = GATED if strategy == GATED else "selection"
-        options["latents"] = "+".join([*latents, kind])
-        if kind == "selection":
-            options["selection"] = {"strategy": strategy}
+        options["latents"] = "+".join([*latents, latent])
+        options |= {latent: dict(meant)} if meant else {}
     return options
 
 
 def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
-    """The options of a recipe without a selection strategy."""
+    """The options of a recipe without further latents."""
     if not others:
         if first in GUIDES and first not in RECIPES:
             raise ValueError(f"{first!r} is no recipe but a guide: use guide {first}")
         if first in PRIORS and first not in RECIPES:
             raise ValueError(f"{first!r} is no recipe but a prior: use logits.prior {first}")
-        more = f", GUIDE+{ALIGNED}, or PRIOR+GUIDE"
+        more = f", GUIDE+{DEFAULT_LATENT}, or PRIOR+GUIDE"
         check_known("recipe", first, sorted(RECIPES), more=more)
         prior, guide = RECIPES[first]
-    elif others == [ALIGNED]:
-        return {"latents": ALIGNED, "guide": first}
     elif len(others) == 1:
         if first in RECIPES and first not in PRIORS:
-            check_known("selection strategy", others[0], STRATEGIES, f"recipe {name}", ", or gates")
+            check_known("latent", others[0], SUFFIXES, f"recipe {name}")
         prior, guide = first, others[0]
     else:
-        raise ValueError(f"recipe {name!r} must be RECIPE, GUIDE+{ALIGNED}, or PRIOR+GUIDE")
+        raise ValueError(f"recipe {name!r} must be RECIPE, GUIDE+{DEFAULT_LATENT}, or PRIOR+GUIDE")
     if prior == "delta":
         return {"latents": "none", "guide": guide}
     return {"latents": "logits", "logits": {"prior": prior}, "guide": guide}

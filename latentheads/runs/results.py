@@ -81,7 +81,7 @@ class Results:
         perplexity: Of a text, for each way to cut it and each part.
         decoding: How the test part was translated.
         kl_by_site: KL of every site on test.
-        gap_by_site: What every block of alignments lacks of the exact posterior there.
+        gap_by_site: The KL from the posterior at each summed site to the exact one.
         kl_how: How it was computed.
         selection: The active heads of every task.
         latents: Further facts of each latent, such as how many gates are open.

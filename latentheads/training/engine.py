@@ -20,7 +20,7 @@ from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
 from latentheads.inference.objective import Head_ELBO
-from latentheads.inference.selection_objectives import (
+from latentheads.latents.selection.objectives import (
     Alternatives,
     Enumerated_ELBO,
     ScoreFunction_ELBO,

@@ -52,7 +52,7 @@ def run(folder: Path) -> Path:
     with unpainted():
         done = inside("run.py", *words, "--out", str(out), "--decode.paper_wer", "true")
     assert done.returncode == 0, done.stderr
-    assert "decoding: alignments summed, greedy" in done.stdout
+    assert "decoding: latents summed out, greedy" in done.stdout
     assert "WER, % [95 % CI]" in done.stdout
     assert "bound (ELBO), nats per word" in done.stdout
     return out

@@ -28,8 +28,8 @@ from latentheads.latents.alignments.distribution import (
     CategoricalParameters,
     check_parameters,
 )
-from latentheads.latents.alignments.options import Objective
 from latentheads.latents.alignments.posterior import with_parameters
+from latentheads.latents.summed_out import Objective
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.latents.alignments.memory import Largest
 from tests.latentheads.latents.alignments.models import (

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
     from latentheads.model import HeadModel
 
-__all__ = ["AlignmentOptions", "Objective"]
+__all__ = ["AlignmentOptions"]
 
 Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
-Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
-"""The objectives that alignments may be trained by."""
 
 
 @dataclass(frozen=True)

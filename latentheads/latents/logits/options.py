@@ -63,6 +63,11 @@ class LogitsOptions(LatentOptions):
         """Whether the prior has noise."""
         return not self.prior.find().deterministic
 
+    @classmethod
+    def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
+        """None: a recipe names them by its pair of prior and guide."""
+        return {}
+
     @property
     def has_guide_form(self) -> bool:
         """Whether a guide has a posterior of them."""

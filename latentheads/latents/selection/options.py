@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from latentheads.checks import check_known, split_items
 from latentheads.latents.options import LatentOptions, ModelShape
@@ -57,6 +57,11 @@ class SelectionOptions(LatentOptions):
     def fixes_task_weights(self) -> bool:
         """Whether each task has heads of its own: with a static selection."""
         return self.strategy == "static"
+
+    @classmethod
+    def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
+        """The strategies."""
+        return {strategy: {"strategy": strategy} for strategy in STRATEGIES}
 
     @property
     def label(self) -> str:

@@ -164,7 +164,7 @@ def test_no_perplexity_by_word_stands_where_nobody_counted_words() -> None:
 def test_an_exact_perplexity_stands_in_the_place_of_the_plug_ins_and_of_draws() -> None:
     found = {"exact": 3.0, "elbo": 4.0, "iwae": 3.5, "plug_in": 3.0}
     rows = told(perplexity=text(found, found))
-    assert rows["perplexity, exact: all alignments summed"] == ["3.00", "3.00"]
+    assert rows["perplexity, exact: latents summed out"] == ["3.00", "3.00"]
     assert rows["perplexity from the bound"] == ["4.00", "4.00"]
     assert "perplexity, plug-in" not in rows
     assert "perplexity from IWAE_2" not in rows

@@ -31,8 +31,8 @@ from latentheads.attention.latent import LatentAttention
 from latentheads.corpora import Corpus, PartLoader
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded
-from latentheads.inference.selection_objectives import ScoreFunction_ELBO
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.objectives import ScoreFunction_ELBO
 from latentheads.latents.selection.subset import SubsetSelector
 from latentheads.models import Translation
 from latentheads.noise import NoiseStream

@@ -18,8 +18,8 @@ from latentheads import AlignmentOptions, Batch, Head_ELBO, PlugIn, fit
 from latentheads.guides import Tied
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import closed_form
-from latentheads.inference.selection_objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.selection.strategies import Strategy, make_selector
 from latentheads.models import Translation, make_prior
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, attach, jiggle, sizes
