@@ -423,7 +423,7 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
         ("--recipe coda+group+subset", "one selection strategy, or gates, stands behind a recipe"),
         (
             "--recipe coda+grup",
-            "unknown selection strategy 'grup' of recipe coda+grup:",
+            "unknown latent 'grup' of recipe coda+grup:",
         ),
     ],
 )
