@@ -234,13 +234,15 @@ def _make(kind: Any, values: Mapping[str, Any], path: str) -> Any:
 
 
 def _locate(reason: ValueError, path: str, names: Collection[str]) -> OptionError:
-    """A complaint about a group, at the path of the option that it begins with."""
+    """An error of a group, at the path of the option that its message begins with."""
     message = str(reason)
     word = message.partition(" ")[0].rstrip(":")
     first = word if word in names else word.partition(".")[0]
     if first in names:
         own = first.rpartition(".")[2]
         return OptionError(f"{path}.{own}" if path else own, message[len(first) :])
+    if path and message.startswith(f"{(last := path.rpartition('.')[2])} '"):
+        return OptionError(path, message.removeprefix(last))  # the path names the option already
     return OptionError(path, f": {message}" if path else message)
 
 

@@ -14,7 +14,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-import yaml
+
+from latentheads.files import parse_yaml
 
 __all__ = [
     "KINDS",
@@ -220,7 +221,7 @@ def _parse_text(annotation: Any, origin: Any, word: CommandLineText) -> Any:
         items = text.strip().removeprefix("[").removesuffix("]").split(",")
         return [CommandLineText(item.strip()) for item in items if item.strip()]
     if origin in (dict, Mapping):
-        return yaml.safe_load(text)
+        return parse_yaml(text)
     if annotation is bool:
         return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
     if annotation is int:

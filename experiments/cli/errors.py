@@ -261,7 +261,8 @@ class SkippedInputs:
 
 
 def _with_dashes(names: re.Match[str]) -> str:
-    return " or ".join(f"--{name}" for name in names[0].split(" or "))
+    """The names of options in a message, as the command line spells each."""
+    return re.sub(r"(?<![\w.])(?!or\b)(?=[a-z])", "--", names[0])
 
 
 GROUPS = "data|network|train|decode|alignments|logits|selection|gates|disagreement"
@@ -274,6 +275,7 @@ OPTION_SPELLINGS = (
     (rf"^(?=(?:{GROUPS})\.\w|train_only |loss [a-zA-Z_]+ |disagreement [\w,]+:)", "--"),
     (r"^(?=(?:sentences|jobs|shard|devices|launcher_options) (?:must|are|acts))", "--"),
     (r"(?<=did you mean )[a-z][\w. ]*\?$", _with_dashes),
+    (r"(?<=name one of them, as )[a-z][\w., ]*$", _with_dashes),
     (r"\buse translate$", "use translate.py"),
     (r"\b(drop|give) direction\b", r"\1 --direction"),
 )
