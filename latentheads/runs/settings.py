@@ -12,7 +12,15 @@ from typing import Any, Literal, cast
 import yaml
 
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import check_known, check_least, check_seed, split_items
+from latentheads.checks import (
+    MAX_SAMPLES,
+    MAX_WIDTH,
+    check_known,
+    check_least,
+    check_most,
+    check_seed,
+    split_items,
+)
 from latentheads.class_spec import split_path
 from latentheads.data import Data, Grammar, InMemory
 from latentheads.decoding.translate import Decoding
@@ -129,6 +137,7 @@ class Settings:
         convert_fields(self)
         check_seed(self.seed)
         check_least(vars(self), samples=1, adapters=0, ctc=0.0)
+        check_most(vars(self), samples=MAX_SAMPLES, adapters=MAX_WIDTH)
         for latent in self.latents:
             if type(latent) not in LATENTS.values():
                 kinds = ", ".join(kind.__name__ for kind in LATENTS.values())
