@@ -116,7 +116,7 @@ class ClassSpec:
         return self._find(self.name, [self.name])
 
     def check(self) -> None:
-        """Refuses a name of no class, and options that it has not.
+        """Validates the name, and that the class has the options.
 
         Raises:
             ValueError: It says which.

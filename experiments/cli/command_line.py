@@ -134,7 +134,7 @@ def read_command_line(
 
 
 def _check_texts(given: Mapping[str, Any], place: str) -> None:
-    """Refuses a group where a text is wanted.
+    """Raises an error for a group where a text is expected.
 
     Args:
         given: Nested values.

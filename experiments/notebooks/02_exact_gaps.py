@@ -219,8 +219,8 @@ lh.plot.alignments(run, sources[place], **known)
 #
 # ## Limits
 #
-# * One seed, a small network, 400 updates: the figures show what can be measured, not which guide
-#   is best. Each guide had 200 updates; what it lacks is its family's and its training's.
+# * One seed, a small network, 400 steps: the figures show what can be measured, not which guide
+#   is best. Each guide had 200 steps; what it lacks is its family's and its training's.
 # * Exact figures need one or two heads of alignments and no other noise. Three heads are refused.
 # * The grammar is easy: a translation is nearly a function of its source. On real text more of a
 #   word's alignment is open: `experiments/results/alignments`.

@@ -286,7 +286,7 @@ pd.DataFrame(
 #
 # ## Limits
 #
-# * One seed, a small network, a few hundred updates. With three seeds and 3,000 updates guides that
+# * One seed, a small network, a few hundred steps. With three seeds and 3,000 steps guides that
 #   read the source alone end at their prior too: `experiments/results/grammar-velu`.
 # * `DampedGuide` is a guide of logits. A guide of alignments is made by its options
 #   (`condition_on`, the form) or by overriding `get_posterior`; see `docs/guides.md`.

@@ -88,7 +88,7 @@ lh.plot.gates(run)
 
 # %% [markdown]
 # The L0 penalty acts on the mean number of open gates under their noise (*expected*), and after so
-# few updates that has not yet come down to what is *wanted*. At test time more are open (*open*):
+# few steps that has not yet come down to what is *wanted*. At test time more are open (*open*):
 # some by a crack. What goes and what stays is telling: the encoder's self-attention is all but
 # closed, the upper cross-attention is open. On this corpus words are translated one by one, and
 # their order changes little.
@@ -154,7 +154,7 @@ figure
 # %% [markdown]
 # Chosen by importance, the first six heads cost two tenths of a nat. Then the network falls apart,
 # since it never learned to do without them, and importance is not always ahead of chance (three
-# draws of it). The star is of the network with gates. It had more updates in which to adapt, so
+# draws of it). The star is of the network with gates. It had more steps in which to adapt, so
 # this is no comparison of criteria: it says that heads should go while the others can still learn.
 #
 # ## A choice for each language
@@ -195,7 +195,7 @@ pd.DataFrame(tasks, index=columns).T
 
 # %% [markdown]
 # The KL is small and counted once: the choice of heads is one draw for all sentences there are, so
-# it weighs less and less as the corpus grows. After so few updates the posterior has only begun to
+# it weighs less and less as the corpus grows. After so few steps the posterior has only begun to
 # leave its prior: few probabilities are near 0 or 1, the dots are the likeliest choice of something
 # that is still open, and two languages share no more in the mean than chance would give them.
 # It takes a longer training to see a language make up its mind:
@@ -203,7 +203,7 @@ pd.DataFrame(tasks, index=columns).T
 #
 # ## Limits
 #
-# * One seed, a small network, a few hundred updates. Which heads stay differs from seed to seed.
+# * One seed, a small network, a few hundred steps. Which heads stay differs from seed to seed.
 #   With more training: `experiments/results/grammar-gates`, `multi30k-gates` and
 #   `multi30k-languages`.
 # * Removal makes a network smaller and faster, but only the programs measure speed (`prune.py`).

@@ -86,7 +86,7 @@ fitted = lh.fit(
     quiet=True,
 )
 whole = fitted.report.elbo
-pd.DataFrame([{"updates": r["step"], "log p a token": r["valid"]["elbo"]} for r in fitted.history])
+pd.DataFrame([{"steps": r["step"], "log p a token": r["valid"]["elbo"]} for r in fitted.history])
 
 # %% [markdown]
 # From here on it is frozen. `lh.plain` gives the network back: it says the same by its own
@@ -229,7 +229,7 @@ pointing = lh.fit(
 print(f"log p a token: {before:.4f} at the start, {pointing.report.exact:.4f} with the head")
 
 # %% [markdown]
-# It starts where the network stands, and after so few updates it has hardly left. The network
+# It starts where the network stands, and after so few steps it has hardly left. The network
 # itself now speaks with the sum, in its own `generate` too. A cache has no states of the tokens
 # before, which the head points at.
 

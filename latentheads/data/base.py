@@ -55,7 +55,7 @@ class Data(ABC):
         self._check()
 
     def _check(self) -> None:
-        """Refuses values out of range."""
+        """Raises an error for values out of range."""
         least = {"vocab_size": 1, "min_count": 1, "max_train_samples": 0, "block": 0}
         least |= {"max_source": 0, "max_line": 0}
         values = {name: value for name, value in vars(self).items() if name in least}

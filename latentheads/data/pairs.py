@@ -50,7 +50,7 @@ class _TextPairs(Cached):
         max_source: Most subwords of a source, its end counted; the rest is cut off. 0: any. Not
             with tasks.
         max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
-            longer one is left out, in valid and test it is refused.
+            longer one is left out, in valid and test it is an error.
         max_length: Longest training sentence in words; 0: any.
         max_ratio: Training pairs whose lengths differ by more than this factor are left out, as
             the papers do with 1.5; 0: any.

@@ -41,7 +41,7 @@ class Speech(Cached):
         bins: Coefficients of a frame of audio, of which there are a hundred a second.
         top_frequency: Upper end of them in hertz: at most half the lowest sampling rate of all
             files.
-        max_seconds: Longest utterance: a longer one is left out of training, and refused in valid
+        max_seconds: Longest utterance: a longer one is left out of training, and an error in valid
             and test; 0: any.
         max_line: Most tokens of a text, and most positions of 40 ms of an utterance; 0: any.
         max_train_samples: Use the first training utterances only, this many; 0: all.

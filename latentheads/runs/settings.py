@@ -150,7 +150,7 @@ class Settings:
         _ = self.pair
 
     def _check_start(self) -> None:
-        """Refuses to train a part of a model that is given nowhere, or to start with one."""
+        """Validates the model that training starts from, and the part that is trained."""
         if self.start_with != "all" and not self.start:
             raise ValueError(f"start_with {self.start_with} needs start RUN")
         if self.train_only == "adapters" and not (self.adapters and self.start):
@@ -168,7 +168,7 @@ class Settings:
             )
 
     def _check_latents(self) -> None:
-        """Refuses latents that do not go together, and a guide that has no form for any of them."""
+        """Validates that latents go together, and that the guide has a form for one of them."""
         named = self._named_latents
         choosing = [name for name, latent in named if latent.selects_heads]
         if len(choosing) > 1:
@@ -181,7 +181,7 @@ class Settings:
         self._check_guide()
 
     def _check_guide(self) -> None:
-        """Refuses a guide that has no form for what is latent."""
+        """Validates that the guide has a form for what is latent."""
         guide, name = self.guide.find(), self.guide.name
         exact = [n for n, kind in LATENTS.items() if kind.may_be_summed_out]
         discrete = [n for n, lat in self._named_latents if lat.is_summed_out]
@@ -378,7 +378,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def check_version(options: Mapping[str, Any]) -> None:
-    """Refuses options as earlier versions wrote them, side by side.
+    """Raises an error for options as earlier versions wrote them, side by side.
 
     Raises:
         ValueError: They are such.

@@ -505,6 +505,6 @@ def _median(values: list[float]) -> float | None:
 
 
 def _check_switches(**switches: Any) -> None:
-    """Refuses what is neither true nor false: "no" would say yes, and lose a finished run."""
+    """Validates that a value is a bool: the text "no" would be true, and lose a finished run."""
     for name, value in switches.items():
         convert(name, bool, value)

@@ -208,7 +208,7 @@ class _Fitting:
     display: ProgressDisplay | None = None
 
     def check_bound_exists(self) -> None:
-        """Refuses a guide that has no bound, or none that its loss can train, before training."""
+        """Validates, before training, that a guide has a bound that its loss can train."""
         valid = self.valid
         first = next(in_batches(valid, TOKENS)) if isinstance(valid, Part) else valid[0]
         check_bound_exists(self.engine.model, self.engine.guide, first, self.seed)

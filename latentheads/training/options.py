@@ -257,7 +257,7 @@ class Training:
             )
 
     def _check_loss(self) -> None:
-        """Refuses a loss that there is not, and beside one of Pyro's the options of Head_ELBO."""
+        """Validates the loss; beside one of Pyro's, options of Head_ELBO are an error."""
         check_loss(self.loss)
         if self.loss in BY_OPTIONS:
             return
