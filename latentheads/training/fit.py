@@ -84,7 +84,7 @@ def fit(
         guide: Its guide.
         batches: All batches of an epoch, which come in another order in each; or a function that
             makes those of an epoch, by its number; or a part of a corpus. Those of a function say
-            ``corpus_size`` where gates or selections are drawn, whose KL counts once in a corpus.
+            ``corpus_size`` where gates or selections are sampled, whose KL counts once in a corpus.
         valid: What says which weights are best, and what is reported on; the batches themselves
             when not given.
         seed: Of order and noise.

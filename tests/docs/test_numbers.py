@@ -297,7 +297,7 @@ def runs_of(said: str, files: str) -> dict[int, list[float]]:
         ("## Multi30k, the first 600 steps", "multi30k-600-{}-seed*.json"),
         ("### 3,000 steps", "multi30k-3000-{}-seed*.json"),
         ("### Trained by its guide's bound", "multi30k-600-{}-seed*.json"),
-        ("### Trained by draws", "multi30k-600-{}-seed*.json"),
+        ("### Trained by samples", "multi30k-600-{}-seed*.json"),
         ("### The same bound after 3,000 steps", "multi30k-3000-{}-seed*.json"),
         ("### Two heads, or two blocks", "multi30k-600-{}-seed*.json"),
         ("### Two heads after 3,000 steps", "multi30k-3000-{}-seed*.json"),
