@@ -6,8 +6,8 @@
 
 Every row is the same network but for what stands above its decoder, and takes training steps on
 sentences of one length, guide and all; a language model's words are sampled by Zipf's law. Rows
-take turns within every round, the order rotated; a row's time is its median over rounds, its ratio the
-median of its ratios to the plain network within each round.
+take turns within every round, the order rotated; a row's time is its median over rounds, its ratio
+the median of its ratios to the plain network within each round.
 
     plain        nothing above the decoder
     soft         one head that adds the mean of what it may point at: no latent

@@ -196,10 +196,21 @@ class Run:
         return decoding
 
     def align(
-        self, sentences: Iterable[str], translations: Iterable[str], *, direction: str | None = None
+        self,
+        sentences: Iterable[str],
+        translations: Iterable[str],
+        *,
+        direction: str | None = None,
+        split_punctuation: bool = False,
     ) -> list[list[Link]]:
         """Aligns words; see :func:`latentheads.runs.alignment.align_texts`."""
-        return align_texts(self.trained_model, sentences, translations, direction=direction)
+        return align_texts(
+            self.trained_model,
+            sentences,
+            translations,
+            direction=direction,
+            split_punctuation=split_punctuation,
+        )
 
     def confidence_estimator(
         self, decoding: Decoding | None = None, task: int | None = None, seed: int = 0
