@@ -102,7 +102,8 @@ def convert_fields(group: Any) -> None:
 
 def _has_name(annotation: Any, value: Any) -> bool:
     """Whether a value's class is one of those that its annotation chooses among, if it does so."""
-    table = annotation.choices() if hasattr(annotation, "choices") else {}
+    extensible = getattr(annotation, "extensible", False)
+    table = annotation.choices() if hasattr(annotation, "choices") and not extensible else {}
     kinds = [kind for kind in table.values() if issubclass(kind, annotation)]
     return not kinds or type(value) in kinds
 

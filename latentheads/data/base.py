@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from latentheads.checks import check_least, check_most
 from latentheads.corpora.text import normalise_whitespace
@@ -40,8 +40,11 @@ class Data(ABC):
     """Where a corpus is and how it is read.
 
     A subclass is a dataclass whose fields are the options of ``--data``; what it does not change
-    of the properties below stays as it is here.
+    of the properties below stays as it is here. One of your own, at the top of its module, is named
+    as ``module:Class``.
     """
+
+    extensible: ClassVar[bool] = True
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Data]]:

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from latentheads.attention.disagreement import Disagreement
-from latentheads.class_spec import import_path
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.speech.vocabulary import bins_of
@@ -20,6 +19,7 @@ from latentheads.latents.registry import LATENTS
 from latentheads.model import Decoder
 from latentheads.models import LanguageModel, Translation
 from latentheads.names import ATTENTION_TYPES, name_attention_types
+from latentheads.own_classes import import_path
 from latentheads.runs.build import make_model
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import DisagreementOptions, Settings

@@ -21,7 +21,6 @@ from latentheads.checks import (
     check_seed,
     split_items,
 )
-from latentheads.class_spec import split_path
 from latentheads.data import Data, Grammar, InMemory
 from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
@@ -33,6 +32,7 @@ from latentheads.metrics.translation import Protocol
 from latentheads.models import Network
 from latentheads.names import parse_attention_types
 from latentheads.options import OptionError, build_fields, from_dict, merge, to_dict
+from latentheads.own_classes import split_path
 from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import read_recipe, recipe_name
 from latentheads.training.options import Training
@@ -315,7 +315,7 @@ class Settings:
 
         Args:
             path: A file of YAML, as ``config.yaml`` of a run folder.
-            trusted: Guides and priors of the reader's own that it may name, as ``module:Class``
+            trusted: Classes of the reader's own that it may name, as ``module:Class``
                 with commas between.
 
         Raises:

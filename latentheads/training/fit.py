@@ -88,7 +88,7 @@ def fit(
         valid: What says which weights are best, and what is reported on; the batches themselves
             when not given.
         seed: Of order and noise.
-        samples: Draws of each sentence in the report, K of IWAE.
+        samples: Samples of each sentence in the report, K of IWAE.
         tick: Called with the number of steps done, after each, such as a
             :class:`latentheads.latents.gates.hard_gates.GateController`. It must not wait for
             another thread that runs a model: threads take turns, and this one has the turn.
