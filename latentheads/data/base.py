@@ -45,6 +45,7 @@ class Data(ABC):
     """
 
     extensible: ClassVar[bool] = True
+    least_vocabulary: ClassVar[int] = 1
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Data]]:
@@ -59,8 +60,8 @@ class Data(ABC):
 
     def _check(self) -> None:
         """Raises an error for values out of range."""
-        least = {"vocab_size": 1, "min_count": 1, "max_train_samples": 0, "block": 0}
-        least |= {"max_source": 0, "max_line": 0}
+        least = {"vocab_size": self.least_vocabulary, "min_count": 1, "max_train_samples": 0}
+        least |= {"block": 0, "max_source": 0, "max_line": 0}
         values = {name: value for name, value in vars(self).items() if name in least}
         check_least(values, **{name: least[name] for name in values})
         if "vocab_size" in values:

@@ -20,7 +20,7 @@ from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
 from latentheads.data.base import MAX_LINE, Cached, Log, Whitespace, name_of_folder
-from latentheads.data.folder import TextFolder
+from latentheads.data.folder import FolderData
 from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
 
@@ -211,7 +211,7 @@ class _TextPairs(Cached):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(TextFolder, _TextPairs):
+class Pairs(FolderData, _TextPairs):
     """Pairs of texts from a folder with train.SOURCE and train.TARGET, valid.* and test.*.
 
     Plain UTF-8, one sentence a line, .gz accepted.

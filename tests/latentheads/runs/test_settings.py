@@ -153,7 +153,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"data": {"class": "pairs", "joint": 1}}, "data.joint must be true or false, got 1"),
         ({"data": 3}, "data must be one of grammar, grammar-text, pairs"),
         ({"data": {"folder": "F"}}, "data.folder is no option of grammar, but of pairs, running-"),
-        ({"data": {"class": "pairs"}}, "data.folder must name a folder of texts"),
+        ({"data": {"class": "pairs"}}, "data.folder must name a folder"),
         ({"train": {"steps": 0}}, "train.steps must be at least 1, got 0"),
         ({"train": {"momentum": 0.5}}, "train.momentum is no option"),
         (
