@@ -244,7 +244,7 @@ def _trusted_classes(word_options: dict[str, Any]) -> frozenset[str]:
 
 def _is_own(name: str) -> bool:
     """Whether a name is that of a class of the reader's own, ``module:Class``, and of no folder."""
-    return ":" in name and not os.path.isdir(os.path.expanduser(name))
+    return ":" in name and os.sep not in name and not os.path.isdir(name)
 
 
 def find_own_classes() -> None:

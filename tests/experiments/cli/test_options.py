@@ -120,6 +120,7 @@ def test_the_printed_options_are_read_as_they_are(
         ),
         ("--data pears", "--data must be one of grammar, grammar-text, pairs, "),
         ("--data ./nowhere", "--data must be a folder that there is, got './nowhere'"),
+        ("--data ./no:where", "--data must be a folder that there is, got './no:where'"),
         ("--data.folder F", "--data.folder is no option of grammar, but of pairs, running-text, "),
         ("--logits.prior cascaded", "--logits is not latent: say --latents alignments+logits, or "),
         ("--latents alignment", "unknown latent 'alignment': choose from alignments, logits, "),
