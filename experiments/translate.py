@@ -65,7 +65,7 @@ def make_parser() -> Parser:
     parser.sections = {
         "data": ("direction", "buffer"),
         "decoding": DECODING_OPTIONS,
-        "output": ("alignments", "confidence", "doubt"),
+        "output": ("alignments", "split_punctuation", "confidence", "doubt"),
         "the run": (*OF_RUNS, "help"),
     }
     parser.add_argument(
@@ -95,6 +95,13 @@ def make_parser() -> Parser:
         "word of the translation, counted from 0, words separated by spaces. Each token is aligned "
         "with the likeliest one under the exact posterior of each head; words are linked if any "
         "of their tokens are. It needs a run with latent alignment heads",
+    )
+    parser.add_argument(
+        "--split_punctuation",
+        type=bool,
+        default=False,
+        help="count punctuation before or after a word as a word of its own in --alignments; "
+        "otherwise words are what lies between spaces",
     )
     parser.add_argument(
         "--confidence",
@@ -132,6 +139,8 @@ def _check_files(run: Run, options: Options) -> None:
         raise ValueError(f"--alignments and --confidence are for one RUN, got {len(options.runs)}")
     if options.alignments is not None:
         check_alignments(run.trained_model)
+    elif options.split_punctuation:
+        raise ValueError("--split_punctuation is for --alignments FILE")
     if len(outputs) > len({Path(name).resolve() for name in outputs}):
         raise ValueError(f"--alignments and --confidence need a file each, both name {outputs[0]}")
     if options.doubt is None:
@@ -156,10 +165,12 @@ def _write_links(
     translations: list[str],
     task: int | None,
     skipped: SkippedInputs,
+    split_punctuation: bool,
     file: TextIO,
 ) -> None:
     """Writes the alignments of some lines; a line without alignment is empty."""
-    for links in align_lines(run.trained_model, lines, translations, task, skipped.note):
+    trained = run.trained_model
+    for links in align_lines(trained, lines, translations, task, skipped.note, split_punctuation):
         file.write(f"{write_pharaoh(links)}\n")
     file.flush()
 
@@ -217,7 +228,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     write_stdout(f"{line}\n")
                 sys.stdout.buffer.flush()
                 if alignment_file is not None:
-                    _write_links(run, lines, translations, task, skipped_alignments, alignment_file)
+                    _write_links(
+                        run,
+                        lines,
+                        translations,
+                        task,
+                        skipped_alignments,
+                        options.split_punctuation,
+                        alignment_file,
+                    )
                 if confidence_file is not None and estimator is not None:
                     _write_confidence(
                         estimator,

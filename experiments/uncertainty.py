@@ -11,7 +11,7 @@ from pathlib import Path
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import check_known, check_least, check_seed, split_items
+from latentheads.checks import MAX_SAMPLES, check_known, check_least, check_most, split_items
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.options import (
@@ -35,7 +35,7 @@ from latentheads.experiments.reliability.systems import (
 from latentheads.experiments.reliability.tables import csv_rows, to_json, write_tables
 from latentheads.experiments.reliability.texts import PERMUTED, open_texts, read_others
 from latentheads.files import write_text
-from latentheads.metrics.resampling import MIN_RESAMPLES
+from latentheads.metrics.resampling import check_resamples
 from latentheads.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
 from latentheads.uncertainty.measures import compare_systems
 
@@ -124,8 +124,8 @@ def make_parser() -> Parser:
 def _check_options(options: Options) -> list[str]:
     """Validates options; returns the kinds of systems."""
     check_least(vars(options), members=2, noise=0.0, varied=0, sentences=2, fitted=1)
-    check_least(vars(options), resamples=MIN_RESAMPLES)
-    check_seed(options.seed)
+    check_most(vars(options), members=MAX_SAMPLES, varied=MAX_SAMPLES)
+    check_resamples(options.resamples, options.seed)
     if options.varied == 1:
         raise ValueError("varied must be 0, for none, or at least 2, got 1")
     kinds: list[str] = split_items(options.systems)

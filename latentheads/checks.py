@@ -9,6 +9,8 @@ from typing import Any
 from latentheads.values import shown
 
 __all__ = [
+    "MAX_SAMPLES",
+    "MAX_WIDTH",
     "check_choice",
     "check_choices",
     "check_distinct",
@@ -23,6 +25,12 @@ __all__ = [
 ]
 
 MAX_INTEGER = 2**63
+
+MAX_SAMPLES = 100_000
+"""Most samples of one quantity: more would take days, or all memory."""
+
+MAX_WIDTH = 2**16
+"""Most units of a layer: more do not fit into memory."""
 
 
 def check_number(name: str, value: Any, whole: bool = False) -> None:
@@ -95,15 +103,15 @@ def check_most(values: Mapping[str, Any], **most: float) -> None:
     """Checks that values are at most their maximum.
 
     Args:
-        values: Options by name.
+        values: Options by name; None is accepted.
         **most: The maximum of each.
 
     Raises:
         ValueError: A value is out of range.
     """
     for name, maximum in most.items():
-        if values[name] > maximum:
-            raise ValueError(f"{name} must be at most {maximum:,}, got {values[name]:,}")
+        if (value := values[name]) is not None and value > maximum:
+            raise ValueError(f"{name} must be at most {maximum:,}, got {value:,}")
 
 
 def check_known(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,9 +12,10 @@ from torch import nn
 from latentheads.arguments import WithOptions
 from latentheads.checks import check_known
 from latentheads.options import CLASS
+from latentheads.own_classes import import_path, import_trusted, split_path
 from latentheads.values import KINDS, CommandLineText, convert, convert_fields, plain, shown
 
-__all__ = ["ClassSpec", "import_path", "name_of", "own_options", "split_path"]
+__all__ = ["ClassSpec", "name_of", "own_options"]
 
 S = TypeVar("S", bound="ClassSpec")
 
@@ -116,7 +116,7 @@ class ClassSpec:
         return self._find(self.name, [self.name])
 
     def check(self) -> None:
-        """Refuses a name of no class, and options that it has not.
+        """Validates the name, and that the class has the options.
 
         Raises:
             ValueError: It says which.
@@ -138,12 +138,9 @@ class ClassSpec:
         for component_class in table.values():
             if path == import_path(component_class):
                 return component_class
-        if path not in trusted:
-            raise ValueError(
-                f"{cls.kind} {name!r} is none of this library's, and a file may import nothing; if "
-                f"the class is yours, say so: trust {path}"
-            )
-        return _import_class(cls.kind, cls.base, path)
+        own_class = import_trusted(cls.kind, cls.base, name, trusted)
+        _check_arguments(cls.kind, own_class)
+        return own_class
 
 
 def _is_plain(value: Any) -> bool:
@@ -152,40 +149,9 @@ def _is_plain(value: Any) -> bool:
     return plain(value) is None or isinstance(plain(value), bool | int | float | str)
 
 
-def import_path(component_class: type) -> str:
-    """The name of a class as ``module:Class``."""
-    return f"{component_class.__module__}:{component_class.__qualname__}"
-
-
-def split_path(kind: str, name: str) -> str:
-    """``module:Class`` from this or from ``module.Class``.
-
-    Raises:
-        ValueError: It is none.
-    """
-    parts = str(name).replace(":", ".").split(".")
-    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
-        raise ValueError(f"{kind} {name!r}: expected module:Class, an import path without slashes")
-    return f"{'.'.join(parts[:-1])}:{parts[-1]}"
-
-
-def _import_class(kind: str, base: type, path: str) -> type:
-    """Imports a class of the reader's own, and checks that it is a guide or a prior."""
-    module, _, class_name = path.partition(":")
-    try:
-        component_class = getattr(importlib.import_module(module), class_name)
-    except Exception as reason:
-        root = module.partition(".")[0]
-        unseen = isinstance(reason, ModuleNotFoundError) and reason.name == root
-        where = f"; start in the folder of {root}.py, or name it in PYTHONPATH" if unseen else ""
-        message = " ".join(str(reason).split())
-        raise ValueError(f"{kind} {path!r} cannot be imported: {message}{where}") from reason
-    if not (isinstance(component_class, type) and issubclass(component_class, base)):
-        raise ValueError(f"{kind} {path!r} must be a subclass of {base.__module__}.{base.__name__}")
-    if inspect.isabstract(component_class):
-        missing = ", ".join(sorted(getattr(component_class, "__abstractmethods__", ())))
-        raise ValueError(f"{kind} {path!r} is abstract: it must define {missing}")
-    own = own_options(component_class)
+def _check_arguments(kind: str, component_class: type) -> None:
+    """Checks the arguments of a guide or a prior of the reader's own."""
+    path, own = import_path(component_class), own_options(component_class)
     if kind == "guide" and own and own[0] == next(iter(_parameters(component_class))):
         raise ValueError(
             f"guide {path!r}: its first argument must be called model, got {own[0].name}"
@@ -196,7 +162,6 @@ def _import_class(kind: str, base: type, path: str) -> type:
                 f"{kind} {path!r}: its option {option.name!r} needs a type or a default, as "
                 f"{option.name}: float = 1.0"
             )
-    return component_class
 
 
 def own_options(component_class: type) -> list[inspect.Parameter]:
@@ -257,4 +222,4 @@ def _is_like(like: type, value: Any) -> bool:
 def name_of(component_class: type, table: Mapping[str, type]) -> str:
     """A class's name in a table, or its import path."""
     names = (name for name, choice in table.items() if choice is component_class)
-    return next(names, f"{component_class.__module__}:{component_class.__qualname__}")
+    return next(names, import_path(component_class))

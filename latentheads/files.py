@@ -151,7 +151,7 @@ def parse_yaml(text: str) -> Any:
     """Parses YAML of plain values.
 
     Raises:
-        ValueError: It is not YAML, too long, nested too deeply, or has aliases or tags.
+        ValueError: It is not YAML, too long or too deep, or has an alias, a tag or a repeated key.
     """
     if len(text) > MAX_YAML_BYTES:
         raise ValueError(f"at most {MAX_YAML_BYTES:,} characters are accepted, got {len(text):,}")
@@ -254,9 +254,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Loads YAML without aliases and tags, up to a maximum depth."""
+    """Loads YAML without aliases, tags and repeated keys, up to a maximum depth."""
 
     depth = 0
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Makes a mapping, after checking that no key of it is repeated."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if repeated := [key for number, key in enumerate(keys) if key in keys[:number]]:
+            raise ValueError(f"key {repeated[0]!r} is repeated: name it once in a mapping")
+        return super().construct_mapping(node, deep)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Composes a node, after checking aliases, tags and depth."""

@@ -14,6 +14,7 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from latentheads.own_classes import import_path, import_trusted
 from latentheads.values import convert, plain, shown
 
 __all__ = [
@@ -92,9 +93,19 @@ def is_group(kind: Any) -> bool:
 
 
 def name_of_class(value: Any) -> str:
-    """The name of an object's class among its choices."""
-    table = choices_of(type(value)) or {}
-    return next(name for name, kind in table.items() if kind is type(value))
+    """The name of an object's class among its choices; for one of the reader's own, its path.
+
+    Raises:
+        ValueError: It has none.
+    """
+    table, own = choices_of(type(value)) or {}, type(value)
+    names = [name for name, kind in table.items() if kind is own]
+    if not names and "." in own.__qualname__:
+        raise ValueError(
+            f"{own.__qualname__} is made inside another class or a function, where no run folder "
+            "finds it: define it at the top of its module"
+        )
+    return names[0] if names else import_path(own)
 
 
 def to_dict(value: Any) -> Any:
@@ -192,15 +203,20 @@ def _build_choice(kind: Any, value: Any, trusted: Collection[str], path: str) ->
             raise
         except ValueError as reason:
             raise _locate(reason, path, [f"{kind.kind}.{option}" for option in options]) from reason
-    return build_fields(_select_class(kind, name, path), options, trusted, path)
+    return build_fields(_select_class(kind, name, trusted, path), options, trusted, path)
 
 
-def _select_class(kind: Any, name: str, path: str) -> type:
+def _select_class(kind: Any, name: str, trusted: Collection[str], path: str) -> type:
     table = choices_of(kind) or {}
     normalised = name.replace("_", "-").lower()
     for choice, option_class in table.items():
         if normalised in (choice, option_class.__name__.lower()):
             return option_class
+    if ":" in name and getattr(kind, "extensible", False):
+        try:
+            return import_trusted(path, kind, name, trusted)
+        except ValueError as reason:
+            raise OptionError(path, str(reason).removeprefix(path)) from reason
     raise OptionError(path, f" must be one of {', '.join(table)}; got {shown(name)}")
 
 
@@ -234,13 +250,15 @@ def _make(kind: Any, values: Mapping[str, Any], path: str) -> Any:
 
 
 def _locate(reason: ValueError, path: str, names: Collection[str]) -> OptionError:
-    """A complaint about a group, at the path of the option that it begins with."""
+    """An error of a group, at the path of the option that its message begins with."""
     message = str(reason)
     word = message.partition(" ")[0].rstrip(":")
     first = word if word in names else word.partition(".")[0]
     if first in names:
         own = first.rpartition(".")[2]
         return OptionError(f"{path}.{own}" if path else own, message[len(first) :])
+    if path and message.startswith(f"{(last := path.rpartition('.')[2])} '"):
+        return OptionError(path, message.removeprefix(last))  # the path names the option already
     return OptionError(path, f": {message}" if path else message)
 
 

@@ -14,7 +14,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-import yaml
+
+from latentheads.files import parse_yaml
 
 __all__ = [
     "KINDS",
@@ -101,7 +102,8 @@ def convert_fields(group: Any) -> None:
 
 def _has_name(annotation: Any, value: Any) -> bool:
     """Whether a value's class is one of those that its annotation chooses among, if it does so."""
-    table = annotation.choices() if hasattr(annotation, "choices") else {}
+    extensible = getattr(annotation, "extensible", False)
+    table = annotation.choices() if hasattr(annotation, "choices") and not extensible else {}
     kinds = [kind for kind in table.values() if issubclass(kind, annotation)]
     return not kinds or type(value) in kinds
 
@@ -220,7 +222,7 @@ def _parse_text(annotation: Any, origin: Any, word: CommandLineText) -> Any:
         items = text.strip().removeprefix("[").removesuffix("]").split(",")
         return [CommandLineText(item.strip()) for item in items if item.strip()]
     if origin in (dict, Mapping):
-        return yaml.safe_load(text)
+        return parse_yaml(text)
     if annotation is bool:
         return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
     if annotation is int:

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from latentheads.checks import check_known, split_items
-from latentheads.class_spec import split_path
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data import DATA
 from latentheads.files import read_yaml
 from latentheads.guides import RECIPES
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import CLASS, OptionError, merge, options_of
+from latentheads.own_classes import split_path
 from latentheads.runs.settings import check_version, expand_recipe, read_latents
 from latentheads.values import CommandLineText, Flag, shown
 
@@ -134,7 +134,7 @@ def read_command_line(
 
 
 def _check_texts(given: Mapping[str, Any], place: str) -> None:
-    """Refuses a group where a text is wanted.
+    """Raises an error for a group where a text is expected.
 
     Args:
         given: Nested values.
@@ -226,12 +226,12 @@ def _trusted_classes(word_options: dict[str, Any]) -> frozenset[str]:
     """The classes of the reader's own that the words name: files may name these too."""
     trust = word_options.pop("trust", None)
     names = split_items(trust) if trust is not None else []
-    for group, option in (("guide", None), ("logits", "prior")):
+    for group, option in (("guide", None), ("logits", "prior"), ("data", None)):
         value = word_options.get(group)
         if option is not None:
             value = value.get(option) if isinstance(value, Mapping) else None
         name = value.get(CLASS) if isinstance(value, Mapping) else value
-        if name is not None and (":" in name or "." in name):
+        if name is not None and (_is_own(name) or ("." in name and group != "data")):
             names.append(str(name))
     texts = (word_options.get(name) for name in ("recipe", "recipes"))
     recipes = [str(text) for text in texts if isinstance(text, str)]
@@ -240,6 +240,11 @@ def _trusted_classes(word_options: dict[str, Any]) -> frozenset[str]:
     if names:
         find_own_classes()
     return frozenset(split_path("trust", name) for name in names)
+
+
+def _is_own(name: str) -> bool:
+    """Whether a name is that of a class of the reader's own, ``module:Class``, and of no folder."""
+    return ":" in name and os.sep not in name and not os.path.isdir(name)
 
 
 def find_own_classes() -> None:
@@ -278,6 +283,8 @@ def name_data(name: str, lower: str | None = None) -> dict[str, Any]:
         *DATA,
         *(kind.__name__.lower() for kind in DATA.values()),
     ):
+        return {CLASS: name}
+    if _is_own(name):
         return {CLASS: name}
     if name in HUB:
         return {CLASS: "hub", "corpus": name}

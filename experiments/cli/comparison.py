@@ -138,7 +138,7 @@ class Plan:
         return folder.results
 
     def check_text(self, corpus: Corpus) -> None:
-        """Refuses a finished run whose text has changed since.
+        """Raises an error for a finished run whose text has changed since.
 
         Raises:
             ValueError: It names the parts that have.
@@ -189,7 +189,7 @@ def _plan(
 
 
 def _check_groups(options: Mapping[str, Any], recipes: Sequence[str]) -> None:
-    """Refuses the options of a latent that no recipe has."""
+    """Raises an error for options of a latent that no recipe has."""
     latents = {name for recipe in recipes for name in read_latents(read_recipe(recipe)["latents"])}
     for name in LATENTS:
         if name in options and name not in latents:
@@ -260,7 +260,7 @@ def _name(plan: Plan, out: Path) -> str:
 
 
 def _validate_launch_options(options: ComparisonOptions) -> None:
-    """Refuses options of where runs are trained that do not go together."""
+    """Validates the options of where runs are trained."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ValueError(
             "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
@@ -305,7 +305,7 @@ def describe_plans(plans: Sequence[Plan]) -> str:
 def take_common(
     options: Mapping[str, Any], line: CommandLine, prog: str, replaced: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The options that all runs share: those of a single run are refused, or left out of a file.
+    """The options that all runs share: those of a single run are an error, or left out of a file.
 
     Args:
         options: All options, nested.

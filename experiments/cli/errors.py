@@ -262,7 +262,8 @@ class SkippedInputs:
 
 
 def _with_dashes(names: re.Match[str]) -> str:
-    return " or ".join(f"--{name}" for name in names[0].split(" or "))
+    """The names of options in a message, as the command line spells each."""
+    return re.sub(r"(?<![\w.])(?!or\b)(?=[a-z])", "--", names[0])
 
 
 OTHERS = "guide|recipe|preset|latents|adapters|start|train_only"
@@ -284,6 +285,7 @@ def _option_spellings() -> tuple[tuple[str, Any], ...]:
         (rf"^(?=(?:{groups})\.\w|train_only |loss [a-zA-Z_]+ |disagreement [\w,]+:)", "--"),
         (r"^(?=(?:sentences|jobs|shard|devices|launcher_options) (?:must|are|acts))", "--"),
         (r"(?<=did you mean )[a-z][\w. ]*\?$", _with_dashes),
+        (r"(?<=name one of them, as )[a-z][\w., ]*$", _with_dashes),
         (r"\buse translate$", "use translate.py"),
         (r"\b(drop|give) direction\b", r"\1 --direction"),
     )

@@ -149,7 +149,7 @@ def read_run_settings(options: Mapping[str, Any], line: CommandLine, prog: str) 
 
 
 def _validate_names(line: CommandLine, kind: type[ProgramOptions], prog: str) -> None:
-    """Refuses a name that is like one of the program's, or that other programs have."""
+    """Raises an error for a name that is like one of the program's, or that others have."""
     names = [*options_of(cast(Any, kind)), *options_of(Settings), *LATENTS, "recipe"]
     for name in line.options:
         if name in (*names, *kind.replaced):

@@ -44,7 +44,7 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
 
 
 def check_texts(plans: Iterable[Plan]) -> None:
-    """Refuses runs of one corpus whose text has changed between them.
+    """Validates that runs of one corpus have the same text.
 
     Raises:
         ValueError: It names two runs and the parts.

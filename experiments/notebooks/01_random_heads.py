@@ -2,12 +2,12 @@
 # # A head is a random variable
 #
 # In a Transformer an attention head is a function: the same sentence gives the same weights. Here
-# it is a random variable. Its logits are drawn at a `pyro.sample` site, so a head has a prior, a
+# it is a random variable. Its logits are sampled at a `pyro.sample` site, so a head has a prior, a
 # posterior, a KL and an uncertainty, as everything else in a probabilistic program does.
 #
 # **You learn** how a translation model with random heads is made and trained; which sample sites it
 # has; what the bound, IWAE and the "plug-in" network are, and why only two of them bound anything;
-# what a run folder holds; how far a head's attention varies over draws; and why the KL of CODA is
+# what a run folder holds; how far a head's attention varies over samples; and why the KL of CODA is
 # exactly 0 in every sample.
 #
 # **The same from the command line:**
@@ -38,13 +38,13 @@ SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, 
 # %% [markdown]
 # ## A model in three lines
 #
-# The corpus is drawn from a grammar: English-like sentences and their translations into `velu`, an
-# invented language. The probability of every translation and its word alignment are known, which
+# The corpus is sampled from a grammar: English-like sentences and their translations into `velu`,
+# an invented language. The probability of every translation and its word alignment are known, which
 # helps to judge a model, and are not shown to it.
 #
 # `prior="cascaded"` is the prior of CODA (Zheng, Wu and Kong 2021): the logits of a block are the
-# scores Q Kᵀ/√d, plus the logits drawn one block below, plus a small network of these, plus N(0, 1)
-# noise. The guide `Tied` answers with the prior itself.
+# scores Q Kᵀ/√d, plus the logits sampled one block below, plus a small network of these, plus N(0,
+# 1) noise. The guide `Tied` answers with the prior itself.
 
 # %%
 corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
@@ -53,8 +53,8 @@ guide = Tied(model)
 corpus
 
 # %% [markdown]
-# It is a Pyro model, so Pyro's tools work. A trace shows what is drawn: a tensor of logits for each
-# block, with a place for every sentence, head, query and key, and the observed target.
+# It is a Pyro model, so Pyro's tools work. A trace shows what is sampled: a tensor of logits for
+# each block, with a place for every sentence, head, query and key, and the observed target.
 
 # %%
 (batch,) = lh.batches(corpus.test.first(8), tokens=4096)
@@ -70,7 +70,7 @@ pd.DataFrame(
 # %% [markdown]
 # ## Training
 #
-# The trainer runs stochastic variational inference: one draw of all heads a step, gradients by
+# The trainer runs stochastic variational inference: one sample of all heads a step, gradients by
 # reparameterisation. `Head_ELBO` is a `Trace_ELBO`; the next notebook but one does it by hand.
 
 # %%
@@ -81,9 +81,10 @@ trainer.fit()
 
 # %% [markdown]
 # Read the last column. The *bound* and *IWAE* lie below log p(y | x) of this model, on average over
-# their draws. The *plug-in* figure is the exact likelihood of another network, whose heads stand at
-# their prior's location without noise. Most papers on such models print it, and the perplexity made
-# of it, because it costs one pass. It bounds nothing: it may lie above log p of the model or below.
+# their samples. The *plug-in* figure is the exact likelihood of another network, whose heads stand
+# at their prior's location without noise. Most papers on such models print it, and the perplexity
+# made of it, because it costs one pass. It bounds nothing: it may lie above log p of the model or
+# below.
 #
 # `lh.terms` has the bound of a few sentences, site by site, and says how each KL was computed.
 
@@ -112,10 +113,10 @@ lh.plot.bound(run)
 # %% [markdown]
 # ## How sure is a head?
 #
-# Draw the heads of the upper cross-attention many times on one sentence. Left, the mean weight of
-# each head; in the middle, its standard deviation over the draws; right, the row that varies most,
-# as bars with a band that holds 80 % of the draws. The row of a word predicts the *next* one; its
-# true source word is framed, and grey in the row.
+# Sample the heads of the upper cross-attention many times on one sentence. Left, the mean weight of
+# each head; in the middle, its standard deviation over the samples; right, the row that varies
+# most, as bars with a band that holds 80 % of the samples. The row of a word predicts the *next*
+# one; its true source word is framed, and grey in the row.
 
 # %%
 sources = corpus.source_texts(corpus.test)
@@ -125,17 +126,17 @@ lh.plot.heads(run, sources[place], draws=DRAWS, **known)
 
 # %% [markdown]
 # The noise on the logits is the same everywhere, N(0, 1); what it does to a weight is not. Where
-# one score stands far above the others a head points at one word in every draw. Where two are close
-# the weights waver between them, often between the true word and one of the same kind.
+# one score stands far above the others a head points at one word in every sample. Where two are
+# close the weights waver between them, often between the true word and one of the same kind.
 #
 # `lh.analysis.sample_weights` has the numbers of all blocks: here the mean of the largest weight of
 # a row, and how much it varies.
 
 # %%
 pair = run.read_sentence(sources[place], known["target"])
-drawn = lh.analysis.sample_weights(run.model, run.guide, pair, draws=DRAWS)
+sampled = lh.analysis.sample_weights(run.model, run.guide, pair, draws=DRAWS)
 rows = {}
-for name, each in drawn.items():
+for name, each in sampled.items():
     best = each.mean.argmax(-1, keepdim=True)
     rows[name] = {
         "largest weight": float(each.mean.gather(-1, best).mean()),
@@ -146,16 +147,16 @@ pd.DataFrame(rows).T.round(3)
 # %% [markdown]
 # ## Does it change what is written?
 #
-# A translation can be drawn too: heads first, then the words, greedily. Each short sentence of the
-# test part is translated under several draws.
+# A translation can be sampled too: heads first, then the words, greedily. Each short sentence of
+# the test part is translated under several samples.
 
 # %%
 short = [n for n, source in enumerate(sources) if len(source.split()) < 10]
 short = short[: 2 if SMOKE else 60]
-drawn = run.translate([sources[n] for n in short], number=2 if SMOKE else 8)
-found = dict(zip(short, map(Counter, drawn)))
+sampled = run.translate([sources[n] for n in short], number=2 if SMOKE else 8)
+found = dict(zip(short, map(Counter, sampled)))
 sure = sum(len(each) == 1 for each in found.values())
-print(f"{sure} of {len(short)} sentences have the same translation in every draw; the least sure:")
+print(f"{sure} of {len(short)} sentences have one translation in all samples; the least sure:")
 unsure = max(short, key=lambda n: len(found[n]))
 print(sources[unsure])
 for translation, times in found[unsure].most_common():
@@ -166,11 +167,11 @@ for translation, times in found[unsure].most_common():
 # ## Why the KL of CODA is 0
 #
 # In every row of the table of sites the KL is 0, and was so before training. No posterior has
-# collapsed: prior and guide are one object, so log p(z) − log q(z) is 0 in each single draw, not on
-# average. What is trained is the expected likelihood under noise.
+# collapsed: prior and guide are one object, so log p(z) − log q(z) is 0 in each single sample, not
+# on average. What is trained is the expected likelihood under noise.
 #
 # A guide with a law of its own is another matter. `Cascaded` against the prior N(scores, 1) pays
-# for its cascade, and the log-ratio varies from draw to draw.
+# for its cascade, and the log-ratio varies from sample to sample.
 
 # %%
 independent = Translation.of(corpus, prior="independent", layers=2, **SIZES).eval()
@@ -189,7 +190,7 @@ pd.DataFrame(
 
 # %% [markdown]
 # The pair on the right is not trained, so read that its figures vary, not how large they are. Their
-# mean over many draws is minus the KL, which `lh.terms` has in closed form (`how` is "analytic"
+# mean over many samples is minus the KL, which `lh.terms` has in closed form (`how` is "analytic"
 # there).
 #
 # ## Limits

@@ -40,9 +40,9 @@ K = [1, 2] if SMOKE else [1, 4, 16, 64, 256]
 # %% [markdown]
 # ## A corpus whose truth is known
 #
-# The grammar draws English-like sentences and their translations into `velu`, an invented language.
-# It knows the probability of every translation and which word translates which. Neither is shown to
-# the model.
+# The grammar samples English-like sentences and their translations into `velu`, an invented
+# language. It knows the probability of every translation and which word translates which. Neither
+# is shown to the model.
 
 # %%
 corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
@@ -56,9 +56,9 @@ for source, reference in zip(sources[:3], corpus.test.references):
 # %% [markdown]
 # ## One model
 #
-# Two blocks of one head each stand above a small Transformer. Each head of a target word draws one
-# source position, and adds that word's vector to the state. All heads explain one word, so given
-# the word they depend on each other: they collide.
+# Two blocks of one head each stand above a small Transformer. Each head of a target word samples
+# one source position, and adds that word's vector to the state. All heads explain one word, so
+# given the word they depend on each other: they collide.
 #
 # The guide `Exact` is Bayes' rule. Its bound is log p(y | x), and training with it maximises that.
 
@@ -103,7 +103,7 @@ lh.compare(model, guides, corpus, train="none", samples=4)
 
 # %% [markdown]
 # `lh.compare` makes such a table in one call; without `train="none"` it trains the guides too, in
-# place, and keeps no run folder of them. More draws tell more:
+# place, and keeps no run folder of them. More samples tell more:
 
 # %%
 reports = {
@@ -116,7 +116,7 @@ columns = {
     "exact": "exact log p",
     "gap": "gap",
     "kl": "KL",
-    "effective_sample_size": f"effective draws of {K[-1]}",
+    "effective_sample_size": f"effective samples of {K[-1]}",
     "pareto_k": "k-hat > 0.7",
 }
 scores = {name: dict(found[-1].scores()) for name, found in reports.items()}
@@ -137,9 +137,9 @@ table.astype(float).round(4)
 #
 # *k-hat > 0.7* is the share of sentences whose importance weights have too heavy a tail to be
 # trusted, by ArviZ's Pareto fit. An IWAE figure can lie a hair above the exact one: it is a lower
-# bound on average over its draws, and this is one set of draws.
+# bound on average over its samples, and this is one set of samples.
 #
-# ## Draws against a better guide
+# ## Samples against a better guide
 
 # %%
 figure = lh.plot.Picture(7.5, 4.2)
@@ -154,16 +154,16 @@ axis.axhline(
 )
 axis.set_xscale("log", base=2)
 axis.set_xticks(K, K)
-axis.set_xlabel("K, draws of each sentence (dotted: the bound itself)")
+axis.set_xlabel("K, samples of each sentence (dotted: the bound itself)")
 axis.set_ylabel("nats a target token (test)")
-figure.suptitle("Draws win back what a guide lacks, a good guide needs few")
+figure.suptitle("Samples win back what a guide lacks, a good guide needs few")
 figure.legend(loc="outside lower center", ncols=2)
 figure
 
 # %% [markdown]
 # Importance weighting lifts every guide towards the same line. A guide that knows the target takes
-# fewer draws: at K = 256 the two that do not know the target are still not where `cascaded` is
-# at K = 4. Between the black lines no draw helps: that is the model's own distance to the truth.
+# fewer samples: at K = 256 the two that do not know the target are still not where `cascaded` is
+# at K = 4. Between the black lines no sample helps: that is the model's own distance to the truth.
 #
 # ## To the last digit
 #
@@ -219,8 +219,8 @@ lh.plot.alignments(run, sources[place], **known)
 #
 # ## Limits
 #
-# * One seed, a small network, 400 updates: the figures show what can be measured, not which guide
-#   is best. Each guide had 200 updates; what it lacks is its family's and its training's.
+# * One seed, a small network, 400 steps: the figures show what can be measured, not which guide
+#   is best. Each guide had 200 steps; what it lacks is its family's and its training's.
 # * Exact figures need one or two heads of alignments and no other noise. Three heads are refused.
 # * The grammar is easy: a translation is nearly a function of its source. On real text more of a
 #   word's alignment is open: `experiments/results/alignments`.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Write a guide in twenty lines
 #
-# A guide is q(heads | x, y), the posterior that training draws heads from. It never runs the
+# A guide is q(heads | x, y), the posterior that training samples heads from. It never runs the
 # network. The model runs once; at each block Pyro hands the guide the prior, which carries the
 # scores, the logits below and the mask, and takes back a distribution. So a bound costs one pass.
 #
@@ -45,7 +45,7 @@ SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 48, 
 # %% [markdown]
 # ## The guide
 #
-# Each head trusts its scores, and the logits drawn one block below to a degree that is learned. A
+# Each head trusts its scores, and the logits sampled one block below to a degree that is learned. A
 # `Family` is a conditional distribution of the heads of a block; `NormalHeads` takes a location of
 # shape *sentence, head, query, key*. `context.below` is None in the first block of a chain.
 
@@ -286,7 +286,7 @@ pd.DataFrame(
 #
 # ## Limits
 #
-# * One seed, a small network, a few hundred updates. With three seeds and 3,000 updates guides that
+# * One seed, a small network, a few hundred steps. With three seeds and 3,000 steps guides that
 #   read the source alone end at their prior too: `experiments/results/grammar-velu`.
 # * `DampedGuide` is a guide of logits. A guide of alignments is made by its options
 #   (`condition_on`, the form) or by overriding `get_posterior`; see `docs/guides.md`.

@@ -2,8 +2,8 @@
 # # Which heads speak?
 #
 # Not every head is needed, and not every language needs the same ones. Here both are random
-# variables: a gate that is open or closed, or a choice of heads for each language, each drawn once
-# for all sentences there are, with a prior, a posterior and a KL that is counted once.
+# variables: a gate that is open or closed, or a choice of heads for each language, each sampled
+# once for all sentences there are, with a prior, a posterior and a KL that is counted once.
 #
 # **You learn** how gates close heads while training; that a closed head can be removed for real,
 # with the same outputs to the last digits; how pruning by importance compares with gates; and how
@@ -88,7 +88,7 @@ lh.plot.gates(run)
 
 # %% [markdown]
 # The L0 penalty acts on the mean number of open gates under their noise (*expected*), and after so
-# few updates that has not yet come down to what is *wanted*. At test time more are open (*open*):
+# few steps that has not yet come down to what is *wanted*. At test time more are open (*open*):
 # some by a crack. What goes and what stays is telling: the encoder's self-attention is all but
 # closed, the upper cross-attention is open. On this corpus words are translated one by one, and
 # their order changes little.
@@ -154,14 +154,14 @@ figure
 # %% [markdown]
 # Chosen by importance, the first six heads cost two tenths of a nat. Then the network falls apart,
 # since it never learned to do without them, and importance is not always ahead of chance (three
-# draws of it). The star is of the network with gates. It had more updates in which to adapt, so
+# samples of it). The star is of the network with gates. It had more steps in which to adapt, so
 # this is no comparison of criteria: it says that heads should go while the others can still learn.
 #
 # ## A choice for each language
 #
 # Three target languages of different word order share one model. Every block of the decoder's
 # self-attention has twice as many heads as it uses, and each language has a posterior over the
-# subset that speaks for it: which of them are shared is learned. `subset` draws exactly so many;
+# subset that speaks for it: which of them are shared is learned. `subset` samples exactly so many;
 # its KL against the uniform prior is exact.
 
 # %%
@@ -194,18 +194,18 @@ tasks = {name: dict(scores) for name, scores in run.results.tasks.items()}
 pd.DataFrame(tasks, index=columns).T
 
 # %% [markdown]
-# The KL is small and counted once: the choice of heads is one draw for all sentences there are, so
-# it weighs less and less as the corpus grows. After so few updates the posterior has only begun to
+# The KL is small and counted once: the choice of heads is one sample for all sentences there are,
+# so it weighs less and less as the corpus grows. After so few steps the posterior has only begun to
 # leave its prior: few probabilities are near 0 or 1, the dots are the likeliest choice of something
-# that is still open, and two languages share no more in the mean than chance would give them.
-# It takes a longer training to see a language make up its mind:
+# that is still open, and two languages share no more in the mean than chance would give them. It
+# takes a longer training to see a language make up its mind:
 # `experiments/results/grammar-languages`.
 #
 # ## Limits
 #
-# * One seed, a small network, a few hundred updates. Which heads stay differs from seed to seed.
+# * One seed, a small network, a few hundred steps. Which heads stay differs from seed to seed.
 #   With more training: `experiments/results/grammar-gates`, `multi30k-gates` and
 #   `multi30k-languages`.
 # * Removal makes a network smaller and faster, but only the programs measure speed (`prune.py`).
 # * The exact equality holds for gates at their test value. Where a prior mixes heads, as a cascade
-#   does, the logits of a removed head are still drawn, and less is won.
+#   does, the logits of a removed head are still sampled, and less is won.

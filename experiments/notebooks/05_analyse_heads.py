@@ -1,14 +1,14 @@
 # %% [markdown]
 # # Analyse the heads of a model of your own text
 #
-# What does a head do? Most answers are a number without an error bar. Heads that are drawn have
-# one: every figure below can be asked for under several draws, and a role that a head plays in half
-# of them is not a role.
+# What does a head do? Most answers are a number without an error bar. Heads that are sampled have
+# one: every figure below can be asked for under several samples, and a role that a head plays in
+# half of them is not a role.
 #
 # **You learn** how to train on a folder of your own text; how to record every head of any pass; how
 # to read entropy, confidence, disagreement (JSD), importance, relevance and roles, with their
-# spread over draws; how to put two runs side by side; and how to link the words of a sentence with
-# those of its translation.
+# spread over samples; how to put two runs side by side; and how to link the words of a sentence
+# with those of its translation.
 #
 # **The same from the command line:**
 #
@@ -63,8 +63,8 @@ corpus
 # %% [markdown]
 # ## Two runs
 #
-# One model draws the logits of all its attention heads (`coda-cs`: scores plus noise). The other
-# has heads without noise, and one latent alignment head above the decoder that is drawn.
+# One model samples the logits of all its attention heads (`coda-cs`: scores plus noise). The other
+# has heads without noise, and one latent alignment head above the decoder that is sampled.
 
 # %%
 plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}
@@ -89,7 +89,7 @@ run = runs["coda-cs"]
 # ## Recording
 #
 # A `Recording` keeps what every block computes while it is open, in any pass: training, evaluation,
-# decoding. Inside a guide that is a draw from the posterior.
+# decoding. Inside a guide that is a sample from the posterior.
 
 # %%
 (batch,) = lh.batches(part.take([0]), tokens=4096)
@@ -102,7 +102,7 @@ for block in heads.blocks:
 # ## Entropy and confidence, with their spread
 #
 # `lh.analysis.measure` reads whole parts of a corpus. Without a guide, heads stand at their prior's
-# location; with one they are drawn, from a seed. So a loop over seeds gives an error bar.
+# location; with one they are sampled, from a seed. So a loop over seeds gives an error bar.
 
 
 # %%
@@ -111,15 +111,15 @@ def parts() -> list[lh.Batch]:
 
 
 plain = lh.analysis.measure(run.model, parts())
-drawn = [lh.analysis.measure(run.model, parts(), run.guide, seed=seed) for seed in range(DRAWS)]
+sampled = [lh.analysis.measure(run.model, parts(), run.guide, seed=seed) for seed in range(DRAWS)]
 rows = {}
 for name, entropy in plain.entropy.items():
-    over_draws = torch.stack([each.entropy[name] for each in drawn])
+    over_samples = torch.stack([each.entropy[name] for each in sampled])
     for head in range(len(entropy)):
         rows[name, head] = {
             "plug-in": float(entropy[head]),
-            "mean of draws": float(over_draws[:, head].mean()),
-            "deviation": float(over_draws[:, head].std()),
+            "mean of samples": float(over_samples[:, head].mean()),
+            "deviation": float(over_samples[:, head].std()),
         }
 entropies = pd.DataFrame(rows).T
 figure = lh.plot.Picture(7.5, 3.6)
@@ -127,10 +127,10 @@ axis = figure.subplots()
 places = range(len(entropies))
 axis.errorbar(
     places,
-    entropies["mean of draws"],
+    entropies["mean of samples"],
     2 * entropies["deviation"],
     fmt="o",
-    label=f"drawn: mean and two standard deviations over {DRAWS} draws",
+    label=f"sampled: mean and two standard deviations over {DRAWS} samples",
 )
 axis.plot(places, entropies["plug-in"], "x", color="C1", label="plug-in: no noise")
 axis.set_xticks(places, [f"{name} {head}" for name, head in entropies.index], rotation=90)
@@ -142,7 +142,7 @@ figure
 # %% [markdown]
 # The bars are hardly seen: over a hundred sentences the noise of single rows averages out, so two
 # heads whose points differ do differ, in this network and on these sentences. The crosses lie above
-# the points where a head is spread: noise makes one key win by chance, and a drawn row is sharper
+# the points where a head is spread: noise makes one key win by chance, and a sampled row is sharper
 # than the row of the mean scores. Whoever reads the plug-in network alone takes these heads for
 # more spread than they are.
 #
@@ -210,8 +210,8 @@ table.sort_values("importance", ascending=False).head(8).round(3)
 # ## Roles, and how sure they are
 #
 # A head is *positional* if it points to one relative position at least 90 % of the time (Voita et
-# al. 2019). Under draws that share has an error bar, and a head may be positional in some draws and
-# not in others.
+# al. 2019). Under samples that share has an error bar, and a head may be positional in some samples
+# and not in others.
 
 # %%
 rows = []
@@ -231,7 +231,7 @@ for chain in ("encoder-self", "decoder-self", "decoder-cross"):
                     "points to": f"{offset:+d}",
                     "how often": float(shares[:, head].mean()),
                     "deviation": float(shares[:, head].std()),
-                    "positional in": f"{(shares[:, head] >= 0.9).sum()} of {DRAWS} draws",
+                    "positional in": f"{(shares[:, head] >= 0.9).sum()} of {DRAWS} samples",
                 }
             )
 roles = pd.DataFrame(rows).sort_values("how often", ascending=False)
@@ -239,7 +239,7 @@ roles.head(6).round(3).reset_index(drop=True)
 
 # %% [markdown]
 # No head of this network is positional: the best points to one place in about half of the
-# cases, and by the deviation no other draw would have changed that. Where a head stands near the
+# cases, and by the deviation no other sample would have changed that. Where a head stands near the
 # threshold the last column tells how sure the role is.
 #
 # ## Which word translates which?
@@ -268,7 +268,7 @@ lh.plot.alignments(runs["aligned"], texts[0], target=translations[0])
 # ## One page to look at
 #
 # `lh.report` puts all of this on one page of HTML that needs nothing but a browser: bounds, curves,
-# every head under its draws with a slider, alignments, disagreement. It is written to a file, and
+# every head under its samples with a slider, alignments, disagreement. It is written to a file, and
 # as the last expression of a cell it shows itself in a frame. (GitHub shows no frames; a notebook
 # that is opened, and the site of the documentation, do.)
 
@@ -283,7 +283,7 @@ page
 #
 # * One seed of each recipe: whatever differs between the two runs may be the seed. `compare.py`
 #   trains several and gives intervals; `experiments/results/multi30k-heads` has one such reading.
-# * An error bar over draws says how much the noise moves a figure. It says nothing of other seeds,
-#   other text, or of whether attention explains anything.
+# * An error bar over samples says how much the noise moves a figure. It says nothing of other
+#   seeds, other text, or of whether attention explains anything.
 # * Syntactic roles need parses: the grammar's own (`lh.analysis.SyntacticDetector` with
 #   `grammar_arcs`), or a CoNLL-U file (`analyse.py --conllu`).

@@ -71,7 +71,7 @@ def train(guide: lh.ModelGuide, steps: int, seed: int, rate: float = 8e-3) -> No
 # ## The study
 #
 # For every seed: a new model with two blocks of one alignment head, trained on log p(y | x) itself.
-# Then it is frozen, and two guides are trained for equally many updates, on the same batches. A
+# Then it is frozen, and two guides are trained for equally many steps, on the same batches. A
 # guide is judged twice. Its *gap* is what its bound lacks of log p(y | x), in nats a target token.
 # Its *AER* is the error rate of its links, each word's likeliest source words, against the
 # grammar's alignment.
@@ -159,7 +159,7 @@ figure
 # ## Limits
 #
 # * Three seeds, one corpus, small models that are far from trained to the end.
-# * What a guide lacks is its family's *and* its training's. Twice as many updates would tell the
+# * What a guide lacks is its family's *and* its training's. Twice as many steps would tell the
 #   two apart: change `GUIDE_STEPS`.
 # * Links are judged by the likeliest word alone. A guide can have perfect links and a gap, and the
 #   other way round.

@@ -86,7 +86,7 @@ fitted = lh.fit(
     quiet=True,
 )
 whole = fitted.report.elbo
-pd.DataFrame([{"updates": r["step"], "log p a token": r["valid"]["elbo"]} for r in fitted.history])
+pd.DataFrame([{"steps": r["step"], "log p a token": r["valid"]["elbo"]} for r in fitted.history])
 
 # %% [markdown]
 # From here on it is frozen. `lh.plain` gives the network back: it says the same by its own
@@ -186,7 +186,7 @@ for name, ranking in rankings.items():
 pd.DataFrame(curves).set_index("heads").round(3)
 
 # %% [markdown]
-# Both rankings lose less than the three draws of chance, and as much as each other. That need not
+# Both rankings lose less than the three random ones, and as much as each other. That need not
 # be so: noise asks whether it matters *where* a head looks, and a head that may look anywhere can
 # still add what all others lack. In MiniLM the two do not agree: `experiments/results/minilm`.
 #
@@ -229,7 +229,7 @@ pointing = lh.fit(
 print(f"log p a token: {before:.4f} at the start, {pointing.report.exact:.4f} with the head")
 
 # %% [markdown]
-# It starts where the network stands, and after so few updates it has hardly left. The network
+# It starts where the network stands, and after so few steps it has hardly left. The network
 # itself now speaks with the sum, in its own `generate` too. A cache has no states of the tokens
 # before, which the head points at.
 
@@ -245,7 +245,7 @@ for each in (network, lh.plain(aligned)):
 #
 # * One seed, and a network of a minute. On a real one, MiniLM with its 72 heads, three seeds:
 #   `experiments/results/minilm`.
-# * Twelve heads are few to rank, three draws of chance are few to beat, and 100 sentences tell
+# * Twelve heads are few to rank, three random rankings are few to beat, and 100 sentences tell
 #   apart no differences of a few thousandths of a nat.
 # * The head that points back shows how it is done, not what it is worth: that takes a longer
 #   training, of the network too. `docs/alignments.md`.

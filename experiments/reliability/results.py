@@ -13,7 +13,7 @@ __all__ = ["SCORE_TITLES", "EvaluationResults"]
 
 SCORE_TITLES = {
     "log_prob": "log p",
-    "mean_log": "members",
+    "mean_log": "mean log p",
     "total": "entropy",
     "data": "data",
     "knowledge": "knowledge",

@@ -5,9 +5,9 @@
         --cutoffs 2000,10000 --vocabulary 33278 --tokens 4096 --threads 1 --precision bf16
 
 Every row is the same network but for what stands above its decoder, and takes training steps on
-sentences of one length, guide and all; a language model's words are drawn by Zipf's law. Rows take
-turns within every round, the order rotated; a row's time is its median over rounds, its ratio the
-median of its ratios to the plain network within each round.
+sentences of one length, guide and all; a language model's words are sampled by Zipf's law. Rows
+take turns within every round, the order rotated; a row's time is its median over rounds, its ratio
+the median of its ratios to the plain network within each round.
 
     plain        nothing above the decoder
     soft         one head that adds the mean of what it may point at: no latent
@@ -105,8 +105,8 @@ def make_text(size: Size, setting: Setting) -> Batch:
     """Random blocks of a text; the types stand in the order of how often they occur."""
     generator = torch.Generator().manual_seed(setting.seed)
     ranks = torch.arange(1, size.vocabulary - len(SPECIALS) + 1)
-    drawn = torch.multinomial(1 / ranks, size.batch * size.length, True, generator=generator)
-    return Batch((drawn + len(SPECIALS)).view(size.batch, size.length)).to(setting.device)
+    sampled = torch.multinomial(1 / ranks, size.batch * size.length, True, generator=generator)
+    return Batch((sampled + len(SPECIALS)).view(size.batch, size.length)).to(setting.device)
 
 
 def _make_step(name: str, size: Size, network: Network, setting: Setting, batch: Batch) -> Made:
@@ -121,9 +121,9 @@ def _make_step(name: str, size: Size, network: Network, setting: Setting, batch:
         model = LanguageModel(types, prior, network, latents=latents)
     else:
         model = Translation(types, types, prior, network, latents=latents)
-    drawn = options is not None and options.is_latent
+    sampled = options is not None and options.is_latent
     guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
-    objective = Head_ELBO(analytic=True, objective="marginal" if drawn else "bound")
+    objective = Head_ELBO(analytic=True, objective="marginal" if sampled else "bound")
     return under(objective, model, guide.to(setting.device), batch)
 
 
@@ -167,7 +167,7 @@ def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
     cutoffs = tuple(parse_integers("cutoffs", options.cutoffs)) if options.cutoffs else ()
     if cutoffs and options.task != "language-model":
         raise ValueError("--cutoffs act on nothing here: they need --task language-model")
-    AdaptiveTable(growth.size.vocabulary, growth.size.width, cutoffs, FACTOR)  # refuses them
+    AdaptiveTable(growth.size.vocabulary, growth.size.width, cutoffs, FACTOR)  # validates them
     return cutoffs
 
 

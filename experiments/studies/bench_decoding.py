@@ -134,7 +134,7 @@ class Recomputing:
     """A translation model that runs its decoder on all tokens so far for every further one.
 
     Args:
-        model: The model; heads that are drawn would be drawn anew for every token.
+        model: The model; heads that are sampled would be sampled anew for every token.
     """
 
     def __init__(self, model: Translation) -> None:

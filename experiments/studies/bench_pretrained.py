@@ -9,8 +9,8 @@ over rounds.
     eager        the network's own attention, in plain products
     sdpa         the network's own attention, in the kernel that it takes by itself
     delta        latent heads without noise
-    tied         latent heads, drawn from the prior
-    cascaded     latent heads, drawn from a posterior that reads the logits below
+    tied         latent heads, sampled from the prior
+    cascaded     latent heads, sampled from a posterior given the logits below
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def make_parser() -> OneLineErrorParser:
 def refuse_empty(
     parser: OneLineErrorParser, options: argparse.Namespace, planned: Sequence[str]
 ) -> None:
-    """Refuses a part that was named and has no jobs."""
+    """Raises an error for a part that was named and has no jobs."""
     for name in options.parts or []:
         if name not in planned:
             left_out = "--smoke leaves it out"

@@ -140,7 +140,7 @@ class Study:
         return Task(self.encoder, pairs, answers, self.options.questions, self.options.seed)
 
     def _check_network(self, keep: Sequence[int]) -> None:
-        """Refuses a network that encodes nothing, and to keep heads that it has not."""
+        """Validates that the network is an encoder, and that it has the heads to keep."""
         blocks = [address.block for address in find_heads(self.encoder.network)]
         if chains := {block.attention_type for block in blocks} - {"encoder-self"}:
             raise ValueError(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import unicodedata
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from latentheads.checks import check_choice
@@ -15,10 +17,13 @@ __all__ = [
     "PARTS",
     "SentencePair",
     "find_file",
+    "is_punctuation",
     "iterate_lines",
     "normalise_whitespace",
     "read_lines",
     "read_pairs",
+    "split_punctuation",
+    "split_word",
 ]
 
 SentencePair = tuple[str, str]
@@ -72,6 +77,30 @@ def normalise_whitespace(line: str) -> str:
     Other white space, such as U+00A0 or U+3000, stays as it is.
     """
     return BLANKS.sub(" ", line).strip(" ")
+
+
+def split_punctuation(line: str) -> list[str]:
+    """Splits a line at spaces, and punctuation off the beginning and the end of its words.
+
+    Punctuation within a word stays, such as that of "don't" or "well-known"; adjacent punctuation
+    is one word.
+
+    >>> split_punctuation('He said: "Wait...", well-known.')
+    ['He', 'said', ':', '"', 'Wait', '...",', 'well-known', '.']
+    """
+    return [part for word in line.split() for part in split_word(word)]
+
+
+def split_word(word: str) -> list[str]:
+    """The punctuation before a word without spaces, the word, and the punctuation after it."""
+    start = len(list(takewhile(is_punctuation, word)))
+    end = len(word) - len(list(takewhile(is_punctuation, reversed(word[start:]))))
+    return [part for part in (word[:start], word[start:end], word[end:]) if part]
+
+
+def is_punctuation(character: str) -> bool:
+    """Whether a character is punctuation or a symbol, by its category in Unicode."""
+    return unicodedata.category(character)[0] in "PS"
 
 
 def _decode(line: bytes, path: Path, number: int) -> str:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from latentheads.checks import check_least, check_most
 from latentheads.corpora.text import normalise_whitespace
@@ -40,8 +40,12 @@ class Data(ABC):
     """Where a corpus is and how it is read.
 
     A subclass is a dataclass whose fields are the options of ``--data``; what it does not change
-    of the properties below stays as it is here.
+    of the properties below stays as it is here. One of your own, at the top of its module, is named
+    as ``module:Class``.
     """
+
+    extensible: ClassVar[bool] = True
+    least_vocabulary: ClassVar[int] = 1
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Data]]:
@@ -55,9 +59,9 @@ class Data(ABC):
         self._check()
 
     def _check(self) -> None:
-        """Refuses values out of range."""
-        least = {"vocab_size": 1, "min_count": 1, "max_train_samples": 0, "block": 0}
-        least |= {"max_source": 0, "max_line": 0}
+        """Raises an error for values out of range."""
+        least = {"vocab_size": self.least_vocabulary, "min_count": 1, "max_train_samples": 0}
+        least |= {"block": 0, "max_source": 0, "max_line": 0}
         values = {name: value for name, value in vars(self).items() if name in least}
         check_least(values, **{name: least[name] for name in values})
         if "vocab_size" in values:

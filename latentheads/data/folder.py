@@ -1,8 +1,7 @@
-"""What all text from a folder has in common: where the files of its parts are."""
+"""What all data from a folder has in common: where the files of its parts are."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +11,12 @@ from latentheads.data.base import Cached, Log
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
-__all__ = ["TextFolder", "check_folder"]
+__all__ = ["FolderData"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextFolder(Cached):
-    """Text from a folder; the base stands before that of the kind of text.
+class FolderData(Cached):
+    """Data from a folder; the base stands before that of the kind of data.
 
     Attributes:
         folder: Where the files are.
@@ -34,7 +33,7 @@ class TextFolder(Cached):
     def _check(self) -> None:
         super()._check()
         if not self.folder:
-            raise ValueError("folder must name a folder of texts")
+            raise ValueError("folder must name a folder")
 
     @property
     def path(self) -> Path:
@@ -46,15 +45,10 @@ class TextFolder(Cached):
         return super()._make(log, keep)
 
     def _check_files(self) -> None:
-        """Raises a ValueError where the folder cannot hold such text."""
-        check_folder(self.folder)
+        """Raises a ValueError where the folder cannot hold such data."""
+        if not self.path.is_dir():
+            raise ValueError(f"data must be a folder that there is, got {self.folder!r}")
 
     def _stem(self, part: str) -> str | None:
         """The name of a part's files before the dot; None: the usual ones."""
         return getattr(self, f"{part}_name") or None
-
-
-def check_folder(folder: str) -> None:
-    """Raises a ValueError where there is no such folder."""
-    if not os.path.isdir(os.path.expanduser(folder)):
-        raise ValueError(f"data must be a folder that there is, got {folder!r}")

@@ -20,7 +20,7 @@ from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
 from latentheads.data.base import MAX_LINE, Cached, Log, Whitespace, name_of_folder
-from latentheads.data.folder import TextFolder
+from latentheads.data.folder import FolderData
 from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
 
@@ -50,7 +50,7 @@ class _TextPairs(Cached):
         max_source: Most subwords of a source, its end counted; the rest is cut off. 0: any. Not
             with tasks.
         max_line: Most tokens of a line on either side, its end counted; 0: any. In training a
-            longer one is left out, in valid and test it is refused.
+            longer one is left out, in valid and test it is an error.
         max_length: Longest training sentence in words; 0: any.
         max_ratio: Training pairs whose lengths differ by more than this factor are left out, as
             the papers do with 1.5; 0: any.
@@ -211,7 +211,7 @@ class _TextPairs(Cached):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(TextFolder, _TextPairs):
+class Pairs(FolderData, _TextPairs):
     """Pairs of texts from a folder with train.SOURCE and train.TARGET, valid.* and test.*.
 
     Plain UTF-8, one sentence a line, .gz accepted.

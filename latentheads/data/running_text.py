@@ -17,7 +17,7 @@ from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.vocabulary import Unit
 from latentheads.data.base import MAX_LINE, Cached, Log, Whitespace, name_of_folder
-from latentheads.data.folder import TextFolder
+from latentheads.data.folder import FolderData
 from latentheads.data.pairs import local_files
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class _RawText(_Text):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunningText(TextFolder, _RawText):
+class RunningText(FolderData, _RawText):
     """Text of one language from a folder with train.txt, valid.txt and test.txt."""
 
     @property

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from latentheads.checks import check_least
 from latentheads.corpora.speech.audio import AudioOptions
 from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.table import find_utterances, read_utterances, text_files
 from latentheads.corpora.text import PARTS
-from latentheads.data.base import MAX_LINE, Cached, Log, name_of_folder
-from latentheads.data.folder import check_folder
+from latentheads.data.base import MAX_LINE, Log, name_of_folder
+from latentheads.data.folder import FolderData
 from latentheads.data.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ __all__ = ["Speech"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speech(Cached):
+class Speech(FolderData):
     """Speech from a folder with train.tsv, valid.tsv and test.tsv, or folders of these names.
 
     A table names in its first line the columns id, audio and tgt_text, tabs between; audio is
@@ -32,7 +31,6 @@ class Speech(Cached):
     ``speech``.
 
     Attributes:
-        folder: Where the tables, or the folders of the parts, are.
         task: recognition writes what is spoken, scored by WER and CER; translation its translation,
             scored by BLEU and chrF.
         tasks: Several languages, domains or speakers in place of one.
@@ -41,16 +39,12 @@ class Speech(Cached):
         bins: Coefficients of a frame of audio, of which there are a hundred a second.
         top_frequency: Upper end of them in hertz: at most half the lowest sampling rate of all
             files.
-        max_seconds: Longest utterance: a longer one is left out of training, and refused in valid
+        max_seconds: Longest utterance: a longer one is left out of training, and an error in valid
             and test; 0: any.
         max_line: Most tokens of a text, and most positions of 40 ms of an utterance; 0: any.
         max_train_samples: Use the first training utterances only, this many; 0: all.
-        train_name: Name of the table of training before the dot.
-        valid_name: The same for validation; empty: valid, val or dev.
-        test_name: The same for test.
     """
 
-    folder: str = field(default="", kw_only=False)
     task: Literal["recognition", "translation"] = "recognition"
     tasks: Tasks | None = None
     vocab_size: int = 10_000
@@ -60,16 +54,10 @@ class Speech(Cached):
     max_seconds: float = AudioOptions.max_seconds
     max_line: int = MAX_LINE
     max_train_samples: int = 0
-    train_name: str = "train"
-    valid_name: str = ""
-    test_name: str = "test"
+    least_vocabulary: ClassVar[int] = 0
 
     def _check(self) -> None:
-        if self.vocab_size:
-            super()._check()
-        check_least(vars(self), max_train_samples=0, max_line=0, vocab_size=0)
-        if not self.folder:
-            raise ValueError("folder must name a folder of speech")
+        super()._check()
         _ = self.audio_options, self.mixture
 
     @property
@@ -100,14 +88,9 @@ class Speech(Cached):
         """How audio files are read."""
         return AudioOptions(Filterbank(self.bins, self.top_frequency), self.max_seconds)
 
-    def _make(self, log: Log | None, keep: bool) -> Corpus:
-        check_folder(self.folder)
-        return super()._make(log, keep)
-
     def _table(self, part: str) -> Path:
         """The table of a part, or its folder."""
-        folder = Path(self.folder).expanduser()
-        return find_utterances(folder, part, getattr(self, f"{part}_name", "") or None)
+        return find_utterances(self.path, part, self._stem(part))
 
     def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
         from latentheads.corpora.speech.corpus import speech

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from sacrebleu.significance import estimate_ci
 
+from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
 from latentheads.metrics.protocol import Protocol
 
 __all__ = [
@@ -201,18 +202,17 @@ def resample_indices(number: int, resamples: int, seed: int) -> Resamples:
         seed: Seed of the resampling.
 
     Raises:
-        ValueError: There are too few resamples for an interval, or the seed is negative.
+        ValueError: There are too few resamples for an interval, or too many, or the seed is none.
     """
     check_resamples(resamples, seed)
     return np.random.default_rng(seed).choice(number, (resamples, number))
 
 
 def check_resamples(resamples: int, seed: int) -> None:
-    """Checks that there are enough resamples for an interval, and that the seed is not negative."""
-    if resamples < MIN_RESAMPLES:
-        raise ValueError(f"resamples must be at least {MIN_RESAMPLES}, got {resamples}")
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, got {seed}")
+    """Checks that there are enough resamples for an interval, and that the seed can be one."""
+    check_least({"resamples": resamples}, resamples=MIN_RESAMPLES)
+    check_most({"resamples": resamples}, resamples=MAX_SAMPLES)
+    check_seed(seed)
 
 
 def estimate_systems(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from latentheads.checks import check_choice, check_least, check_seed
+from latentheads.checks import MAX_SAMPLES, check_choice, check_least, check_most, check_seed
 from latentheads.corpora import Corpus, Part
 from latentheads.corpora.batches import batches
 from latentheads.corpora.text import PARTS
@@ -40,7 +40,7 @@ __all__ = ["ReportPage", "report"]
 MAX_BYTES = 2_500_000
 """Maximum size of a page, unless its smallest form is larger: it can be mailed."""
 
-MAX_SAMPLES = 8
+SHOWN_SAMPLES = 8
 """Maximum number of single samples in the page, if they fit."""
 
 BATCH_TOKENS = 512
@@ -145,6 +145,7 @@ def report(
     """
     counts = {"sentences": sentences, "shown": shown, "draws": draws}
     check_least(counts, sentences=1, shown=1, draws=2)
+    check_most(counts, draws=MAX_SAMPLES)
     check_seed(seed)
     check_choice("part", part, PARTS)
     opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
@@ -214,7 +215,7 @@ def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sent
         links = [part.links[index] if part.links else frozenset() for index in indices]
         tokens = [gather_map_tokens(run, batch, row, gold) for row, gold in enumerate(links)]
         samples = draws if bounds.varies else 2
-        maps = gather_maps(run, batch, tokens, samples, MAX_SAMPLES, seed)
+        maps = gather_maps(run, batch, tokens, samples, SHOWN_SAMPLES, seed)
         alignments = gather_alignments(run, batch, tokens)
         for row, index in enumerate(indices):
             by_index[index] = _Sentence(texts[row], tokens[row], maps[row], alignments[row])
@@ -223,7 +224,7 @@ def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sent
 
 def _fit_page(contents: Sequence[_RunContent], requested: int, draws: int) -> str:
     """Makes the page with as many samples, and then as many sentences, as fit."""
-    samples, count = min(MAX_SAMPLES, draws), requested
+    samples, count = min(SHOWN_SAMPLES, draws), requested
     while True:
         runs = [content.to_json(count, samples) for content in contents]
         header = {"made": get_revision(), "scores": list_scores(), "asked": requested}

@@ -56,7 +56,7 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "corpus": results.corpus if results else settings.data.name,
         "text": _read_text_digest(run),
         "seed": settings.seed,
-        "updates": _describe_steps(run),
+        "steps": _describe_steps(run),
         "other": _describe_reported_step(run),
         "parameters": results.parameters if results else None,
         "versions": dict(results.versions) if results else {},

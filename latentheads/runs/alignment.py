@@ -12,10 +12,12 @@ from latentheads.analysis.alignments import (
     samples_alignments,
 )
 from latentheads.batch import Batch
+from latentheads.corpora import Vocabulary
 from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
-from latentheads.runs.generation import encode_pairs, raise_on_skip, select_task
+from latentheads.runs.generation import encode_pairs, list_texts, raise_on_skip, select_task
 from latentheads.runs.trained_model import TrainedModel
+from latentheads.runs.words import split_word_ids
 
 __all__ = ["align_lines", "align_texts", "check_alignments"]
 
@@ -40,12 +42,14 @@ def align_lines(
     translations: Iterable[str],
     task: int | None = None,
     on_skip: OnSkip | None = None,
+    split_punctuation: bool = False,
 ) -> list[Links]:
     """Aligns the words of lines with those of their translations.
 
     In each head, a target token is aligned with the likeliest source token under the exact
     posterior; EOS is not aligned. Two words, as split by ``str.split``, are linked if any of their
     tokens are aligned in any head. A source token that is a space belongs to the word after it.
+    Punctuation glued to a word is part of it, unless it is split off.
 
     Args:
         trained: A model with latent alignments.
@@ -53,6 +57,8 @@ def align_lines(
         translations: A translation of each.
         task: Index of the lines' task, if the model has tasks.
         on_skip: Called for a line that is too long for the model or memory; None raises an error.
+        split_punctuation: Words are those of :func:`latentheads.corpora.text.split_punctuation`:
+            punctuation before or after a word is a word of its own.
 
     Returns:
         The links of each line, as pairs of word indices; empty for an empty line.
@@ -63,8 +69,12 @@ def align_lines(
     """
     check_alignments(trained)
     on_skip = on_skip or raise_on_skip
-    encoded = encode_pairs(trained, sentences, translations, task, on_skip)
-    return encoded.map_batches(partial(_link_batch, trained), frozenset(), on_skip)
+    sources = list_texts("sentences", sentences)
+    targets = list_texts("translations", translations)
+    encoded = encode_pairs(trained, sources, targets, task, on_skip)
+    pairs = [(sources[index], targets[index]) for index in encoded.indices]
+    work = partial(_link_batch, trained, pairs if split_punctuation else None)
+    return encoded.map_batches(work, frozenset(), on_skip)
 
 
 def align_texts(
@@ -73,6 +83,7 @@ def align_texts(
     translations: Iterable[str],
     *,
     direction: str | None = None,
+    split_punctuation: bool = False,
 ) -> list[list[Link]]:
     """Aligns the words of sentences with those of their translations; see :func:`align_lines`.
 
@@ -81,6 +92,7 @@ def align_texts(
         sentences: Texts.
         translations: A translation of each: the model's own, or any other.
         direction: The task of a model with several tasks, as en-de, de or bible:en-de.
+        split_punctuation: Punctuation before or after a word is a word of its own.
 
     Returns:
         The sorted links of each sentence, as pairs of word indices.
@@ -92,21 +104,36 @@ def align_texts(
     """
     check_alignments(trained)
     task = select_task(trained, direction)
-    return [sorted(links) for links in align_lines(trained, sentences, translations, task)]
+    links = align_lines(trained, sentences, translations, task, split_punctuation=split_punctuation)
+    return [sorted(links_of_line) for links_of_line in links]
 
 
-def _link_batch(trained: TrainedModel, batch: Batch) -> list[Links]:
-    """The word links of every sentence of a batch."""
+def _link_batch(
+    trained: TrainedModel, pairs: Sequence[tuple[str, str]] | None, batch: Batch
+) -> list[Links]:
+    """The word links of every sentence of a batch.
+
+    Args:
+        trained: The model.
+        pairs: The lines and their translations, where punctuation is split off; otherwise None.
+        batch: The sentences.
+    """
     assert trained.source is not None
     assert batch.source is not None
     has_tags = trained.data.mixture is not None and bool(trained.data.mixture.tags)
     posterior = alignment_distributions(trained.model, trained.guide, batch).posterior
     links: list[Links] = []
     for index, heads in enumerate(likeliest_links(posterior, batch, has_tags)):
-        source = _name_spaces(trained.source.word_ids(batch.source[index].tolist()))
-        target = trained.target.word_ids(batch.target[index].tolist())
-        links.append(_join_words(frozenset().union(*heads), source, target))
+        lines = (None, None) if pairs is None else pairs[int(batch.sentences[index])]
+        source = _word_ids(trained.source, batch.source[index].tolist(), lines[0])
+        target = _word_ids(trained.target, batch.target[index].tolist(), lines[1])
+        links.append(_join_words(frozenset().union(*heads), _name_spaces(source), target))
     return links
+
+
+def _word_ids(vocabulary: Vocabulary, ids: list[int], line: str | None) -> list[int | None]:
+    """The word of each token; with its line, punctuation is split off the words."""
+    return vocabulary.word_ids(ids) if line is None else split_word_ids(vocabulary, ids, line)
 
 
 def _name_spaces(word_ids: Sequence[int | None]) -> list[int | None]:

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from latentheads.attention.disagreement import Disagreement
-from latentheads.class_spec import import_path
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.speech.vocabulary import bins_of
@@ -20,6 +19,7 @@ from latentheads.latents.registry import LATENTS
 from latentheads.model import Decoder
 from latentheads.models import LanguageModel, Translation
 from latentheads.names import ATTENTION_TYPES, name_attention_types
+from latentheads.own_classes import import_path
 from latentheads.runs.build import make_model
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import DisagreementOptions, Settings
@@ -99,7 +99,7 @@ def _name_task(
 
 
 def check_rebuilt(settings: Settings, model: Decoder, guide: ModelGuide, corpus: Corpus) -> None:
-    """Refuses objects that the settings would not make again, so that each run can be opened.
+    """Validates that the settings make the objects again, so that each run can be opened.
 
     Raises:
         ValueError: It names the first part that is missing, or of another shape or class.
@@ -134,7 +134,7 @@ def _make_again(settings: Settings, corpus: Corpus) -> tuple[Decoder, ModelGuide
 def _raise_on_difference(
     kind: str, aspect: str, actual: Mapping[str, Any], rebuilt: Mapping[str, Any]
 ) -> None:
-    """Refuses what differs from what the settings make, and names the first part that does."""
+    """Raises an error that names the first part that differs from what the settings make."""
     for name in sorted(actual.keys() | rebuilt.keys()):
         if actual.get(name) != rebuilt.get(name):
             raise ValueError(

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from latentheads.files import (
     remove_partial,
     write_text,
 )
-from latentheads.options import flatten
+from latentheads.options import CLASS, flatten
 from latentheads.runs.results import EarlierVersionError, Results
 from latentheads.runs.settings import check_version, complete_options
 
@@ -75,6 +75,9 @@ LOG_SUFFIXES = (".log", ".out", ".err")
 
 SAFETENSORS_PARTIAL = ".tmp" + "[0-9A-Za-z]" * 6
 """Pattern of the temporary files of safetensors."""
+
+MAX_CHANGES = 3
+"""Most options of another run that an error lists."""
 
 MAX_METRICS_BYTES = 2**30
 """Most bytes of ``metrics.jsonl``: selection of many heads makes long records."""
@@ -215,14 +218,9 @@ class Folder:
         if only_more_steps and os.path.lexists(self.last):
             self.previous_steps = steps
         elif changed:
-            differences = [
-                f"{name} {_format_value(old.get(name))} there, {_format_value(new.get(name))} here"
-                for name in changed[:3]
-            ]
-            more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
             raise ValueError(
-                f"{self.path} holds a run with other options ({'; '.join([*differences, *more])}): "
-                "choose another out or overwrite=True"
+                f"{self.path} holds a run with other options "
+                f"({_describe_changes(changed, old, new)}): choose another out or overwrite=True"
             )
 
     def _check_results(self) -> None:
@@ -443,6 +441,19 @@ def _is_same_value(name: str, first: Any, second: Any) -> bool:
     with suppress(OSError, TypeError, ValueError):
         return os.path.samefile(first, second)
     return False
+
+
+def _describe_changes(changed: list[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Describes some of the options that differ: classes first, and options of one side last."""
+    order = sorted(
+        changed, key=lambda name: (not name.endswith(CLASS), name not in new, name not in old)
+    )
+    differences = [
+        f"{name} {_format_value(old.get(name))} there, {_format_value(new.get(name))} here"
+        for name in order[:MAX_CHANGES]
+    ]
+    hidden = len(changed) - MAX_CHANGES
+    return "; ".join([*differences, *([f"{hidden} more"] if hidden > 0 else [])])
 
 
 def _format_value(value: Any) -> str:

@@ -384,8 +384,8 @@ class Sampling:
         context: Tokens of running text that the next window starts with when the model's block is
             full; None: the model's own context, or half a block.
         unknown: Allow the unknown token UNK.
-        drawn: Sample the heads from their prior too; otherwise they are set to its location. The
-            selection of active heads is the likeliest in either case.
+        sample_heads: Sample the heads from their prior too; otherwise they are set to its location.
+            The selection of active heads is the likeliest in either case.
     """
 
     length: int = 100
@@ -393,7 +393,7 @@ class Sampling:
     top_k: int = 0
     context: int | None = None
     unknown: bool = False
-    drawn: bool = False
+    sample_heads: bool = False
 
     def sample(self, trained: TrainedModel, prompts: list[list[int]]) -> list[list[int]]:
         """Samples continuations of prompts.
@@ -415,7 +415,7 @@ class Sampling:
                 top_k=self.top_k,
                 block=block,
                 context=(context or block // 2) if self.context is None else self.context,
-                sample_heads=self.drawn,
+                sample_heads=self.sample_heads,
                 stop_at_eos=not block,
                 start_token=EOS if block else BOS,
                 unknown=self.unknown,
@@ -490,8 +490,8 @@ def generate_texts(
         raise ValueError(f"prompt must be one text, got {prompt!r}")
     check_least({"number": number}, number=0)
     check_seed(seed)
-    if sampling.drawn:
-        check_is_stochastic([trained], "drawn")
+    if sampling.sample_heads:
+        check_is_stochastic([trained], "sample_heads")
     with fixed_noise(seed, trained.model.device):
         return list(continue_text(trained, sampling, prompt, number))
 

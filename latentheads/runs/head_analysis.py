@@ -31,7 +31,7 @@ from latentheads.analysis.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.analysis.head_report import HeadReport
 from latentheads.analysis.tokens import Exclude
 from latentheads.batch import Batch
-from latentheads.checks import check_choices, check_least, check_seed
+from latentheads.checks import MAX_SAMPLES, check_choices, check_least, check_most, check_seed
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
@@ -74,6 +74,7 @@ class AnalysisOptions:
 
     def __post_init__(self) -> None:
         check_least(vars(self), sentences=1, relevance=0, draws=0, margin=0.0, top=0)
+        check_most(vars(self), draws=MAX_SAMPLES)
         check_seed(self.seed)
         check_choices(vars(self), exclude=EXCLUDE)
         for name in ("positional", "rare"):

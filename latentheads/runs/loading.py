@@ -36,7 +36,7 @@ def load_run(
         checkpoint: ``best``, ``last``, ``average``, ``step-NNNNNNN``, or ``reported``, the weights
             of the run's report.
         device: cpu, cuda, or auto.
-        trusted: User-defined guides and priors that it may use, as ``module:Class`` separated by
+        trusted: User-defined classes that it may use, as ``module:Class`` separated by
             commas; all other classes outside the library are rejected.
         corpus: Its corpus; needed if that was user-supplied. By default the folder's settings make
             it on first access.

@@ -23,7 +23,7 @@ class EarlierVersionError(ValueError):
 
 
 def check_scores(scores: Any) -> None:
-    """Refuses scores of an earlier version, which were no rows.
+    """Raises an error for scores of an earlier version, which were no rows.
 
     Raises:
         EarlierVersionError: They are such.

@@ -196,10 +196,21 @@ class Run:
         return decoding
 
     def align(
-        self, sentences: Iterable[str], translations: Iterable[str], *, direction: str | None = None
+        self,
+        sentences: Iterable[str],
+        translations: Iterable[str],
+        *,
+        direction: str | None = None,
+        split_punctuation: bool = False,
     ) -> list[list[Link]]:
         """Aligns words; see :func:`latentheads.runs.alignment.align_texts`."""
-        return align_texts(self.trained_model, sentences, translations, direction=direction)
+        return align_texts(
+            self.trained_model,
+            sentences,
+            translations,
+            direction=direction,
+            split_punctuation=split_punctuation,
+        )
 
     def confidence_estimator(
         self, decoding: Decoding | None = None, task: int | None = None, seed: int = 0
@@ -299,7 +310,7 @@ def has_same_vocabulary(run: Run, corpus: Corpus) -> bool:
 
 
 def check_vocabulary(run: Run, corpus: Corpus) -> None:
-    """Refuses a corpus whose text has changed since the run was trained on it."""
+    """Validates that a corpus has the text on which the run was trained."""
     if not has_same_vocabulary(run, corpus):
         raise ValueError(
             f"{run.path} was trained with another vocabulary than its corpus gives now: "
@@ -308,7 +319,7 @@ def check_vocabulary(run: Run, corpus: Corpus) -> None:
 
 
 def check_own_corpus(run: Run, corpus: Corpus) -> None:
-    """Refuses a corpus of other text than the run was trained, watched and reported on.
+    """Validates that a corpus has the text on which the run was trained, validated and tested.
 
     A folder that has lost the file of its texts knows the vocabulary alone.
     """

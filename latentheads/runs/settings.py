@@ -12,8 +12,15 @@ from typing import Any, Literal, cast
 import yaml
 
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import check_known, check_least, check_seed, split_items
-from latentheads.class_spec import split_path
+from latentheads.checks import (
+    MAX_SAMPLES,
+    MAX_WIDTH,
+    check_known,
+    check_least,
+    check_most,
+    check_seed,
+    split_items,
+)
 from latentheads.data import Data, Grammar, InMemory
 from latentheads.decoding.translate import Decoding
 from latentheads.files import read_yaml
@@ -25,6 +32,7 @@ from latentheads.metrics.translation import Protocol
 from latentheads.models import Network
 from latentheads.names import parse_attention_types
 from latentheads.options import OptionError, build_fields, from_dict, merge, to_dict
+from latentheads.own_classes import split_path
 from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import read_recipe, recipe_name
 from latentheads.training.options import Training
@@ -129,6 +137,7 @@ class Settings:
         convert_fields(self)
         check_seed(self.seed)
         check_least(vars(self), samples=1, adapters=0, ctc=0.0)
+        check_most(vars(self), samples=MAX_SAMPLES, adapters=MAX_WIDTH)
         for latent in self.latents:
             if type(latent) not in LATENTS.values():
                 kinds = ", ".join(kind.__name__ for kind in LATENTS.values())
@@ -141,7 +150,7 @@ class Settings:
         _ = self.pair
 
     def _check_start(self) -> None:
-        """Refuses to train a part of a model that is given nowhere, or to start with one."""
+        """Validates the model that training starts from, and the part that is trained."""
         if self.start_with != "all" and not self.start:
             raise ValueError(f"start_with {self.start_with} needs start RUN")
         if self.train_only == "adapters" and not (self.adapters and self.start):
@@ -159,7 +168,7 @@ class Settings:
             )
 
     def _check_latents(self) -> None:
-        """Refuses latents that do not go together, and a guide that has no form for any of them."""
+        """Validates that latents go together, and that the guide has a form for one of them."""
         named = self._named_latents
         choosing = [name for name, latent in named if latent.selects_heads]
         if len(choosing) > 1:
@@ -172,7 +181,7 @@ class Settings:
         self._check_guide()
 
     def _check_guide(self) -> None:
-        """Refuses a guide that has no form for what is latent."""
+        """Validates that the guide has a form for what is latent."""
         guide, name = self.guide.find(), self.guide.name
         exact = [n for n, kind in LATENTS.items() if kind.may_be_summed_out]
         discrete = [n for n, lat in self._named_latents if lat.is_summed_out]
@@ -306,7 +315,7 @@ class Settings:
 
         Args:
             path: A file of YAML, as ``config.yaml`` of a run folder.
-            trusted: Guides and priors of the reader's own that it may name, as ``module:Class``
+            trusted: Classes of the reader's own that it may name, as ``module:Class``
                 with commas between.
 
         Raises:
@@ -369,7 +378,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def check_version(options: Mapping[str, Any]) -> None:
-    """Refuses options as earlier versions wrote them, side by side.
+    """Raises an error for options as earlier versions wrote them, side by side.
 
     Raises:
         ValueError: They are such.

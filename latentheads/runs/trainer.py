@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from pyro.infer import ELBO
 
-from latentheads.class_spec import import_path
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import check_corpus
@@ -28,6 +27,7 @@ from latentheads.handlers import isolated_param_store
 from latentheads.latents.options import Controller
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
+from latentheads.own_classes import import_path
 from latentheads.runs.build import (
     apply_pruning,
     changed_parts,
@@ -151,7 +151,7 @@ class Trainer:
             device: The same.
             overwrite: The same.
             tensorboard: The same.
-            trusted: Guides and priors of the reader's own that the run of ``start`` may be made of,
+            trusted: Classes of the reader's own that the run of ``start`` may be made of,
                 as ``module:Class`` with commas between.
             quiet: Show no progress.
             loss: The loss that the settings name, where it is of a class of your own.
@@ -494,9 +494,7 @@ class Trainer:
 def name_trusted(settings: Settings, trusted: str | None) -> str:
     """The trusted user-defined classes, including those of the run."""
     pair = settings.pair
-    used = [
-        import_path(component_class) for component_class in (pair.prior_class, pair.guide_class)
-    ]
+    used = map(import_path, (pair.prior_class, pair.guide_class, type(settings.data)))
     return ",".join([*([trusted] if trusted else []), *used])
 
 
@@ -505,6 +503,6 @@ def _median(values: list[float]) -> float | None:
 
 
 def _check_switches(**switches: Any) -> None:
-    """Refuses what is neither true nor false: "no" would say yes, and lose a finished run."""
+    """Validates that a value is a bool: the text "no" would be true, and lose a finished run."""
     for name, value in switches.items():
         convert(name, bool, value)

@@ -84,11 +84,11 @@ def fit(
         guide: Its guide.
         batches: All batches of an epoch, which come in another order in each; or a function that
             makes those of an epoch, by its number; or a part of a corpus. Those of a function say
-            ``corpus_size`` where gates or selections are drawn, whose KL counts once in a corpus.
+            ``corpus_size`` where gates or selections are sampled, whose KL counts once in a corpus.
         valid: What says which weights are best, and what is reported on; the batches themselves
             when not given.
         seed: Of order and noise.
-        samples: Draws of each sentence in the report, K of IWAE.
+        samples: Samples of each sentence in the report, K of IWAE.
         tick: Called with the number of steps done, after each, such as a
             :class:`latentheads.latents.gates.hard_gates.GateController`. It must not wait for
             another thread that runs a model: threads take turns, and this one has the turn.
@@ -208,7 +208,7 @@ class _Fitting:
     display: ProgressDisplay | None = None
 
     def check_bound_exists(self) -> None:
-        """Refuses a guide that has no bound, or none that its loss can train, before training."""
+        """Validates, before training, that a guide has a bound that its loss can train."""
         valid = self.valid
         first = next(in_batches(valid, TOKENS)) if isinstance(valid, Part) else valid[0]
         check_bound_exists(self.engine.model, self.engine.guide, first, self.seed)

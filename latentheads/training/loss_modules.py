@@ -106,7 +106,7 @@ def make_loss_module(loss: ELBO, model: HeadModel, guide: ModelGuide) -> ELBOMod
 
 
 def validate_loss(module: ELBOModule, batch: Batch) -> None:
-    """Refuses a pair that a loss cannot train, under Pyro's validation.
+    """Validates that a loss can train a pair, under Pyro's validation.
 
     Args:
         module: The loss with its pair.
@@ -131,7 +131,7 @@ def validate_loss(module: ELBOModule, batch: Batch) -> None:
 
 @contextmanager
 def _named(loss: ELBO) -> Iterator[None]:
-    """Puts the name of a loss before the reason for which it refuses a pair."""
+    """Puts the name of a loss before the reason for which it cannot train a pair."""
     try:
         yield
     except (AssertionError, NotImplementedError, ValueError) as reason:
@@ -141,7 +141,7 @@ def _named(loss: ELBO) -> Iterator[None]:
 
 
 def _check_enumeration(loss: ELBO, sites: Sequence[dict[str, Any]]) -> None:
-    """Refuses to enumerate nothing: all would be sampled."""
+    """Validates that a site is enumerated: otherwise all would be sampled."""
     marked = any(site["infer"].get("enumerate") for site in sites)
     if isinstance(loss, TraceEnum_ELBO) and not marked:
         raise ValueError(
@@ -151,7 +151,7 @@ def _check_enumeration(loss: ELBO, sites: Sequence[dict[str, Any]]) -> None:
 
 
 def _check_weights(loss: ELBO, sites: Sequence[dict[str, Any]]) -> None:
-    """Refuses sites whose importance weights are none of a sentence, or teach the guide nothing."""
+    """Validates that importance weights are those of a sentence, and that they train the guide."""
     if not isinstance(loss, RenyiELBO):
         return
     for site in sites:

@@ -42,7 +42,7 @@ UNNAMED = ("max_plate_nesting", "max_iarange_nesting")
 
 
 def check_loss(loss: str) -> None:
-    """Refuses a text that names no loss.
+    """Validates the name of a loss.
 
     Raises:
         ValueError: It lists the names, or says which argument is wrong.
@@ -72,7 +72,7 @@ def make_named_loss(loss: str) -> ELBO:
 
 
 def _check_arguments(kind: type[ELBO], arguments: Mapping[str, Any]) -> None:
-    """Refuses arguments that the class takes, and that break at the first step."""
+    """Validates arguments that the class takes, and that fail at the first step."""
     defaults: dict[str, Any] = {**dict.fromkeys(UNNAMED, 1), **_arguments(kind)}
     for name, value in arguments.items():
         default = defaults.get(name)

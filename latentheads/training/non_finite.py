@@ -67,7 +67,7 @@ def _describe_non_finite_site(prior: Any, posterior: Any, site: dict[str, Any]) 
         if scale is not None and not (scale > 0).all():
             return f"{owner} scale is not positive"
     if not (site["is_observed"] or value.isfinite().all()):
-        return "a drawn value is not finite"
+        return "a sampled value is not finite"
     for owner, distribution in distributions.items():
         if not distribution.log_prob(value).isfinite().all():
             return f"{owner} log-density is not finite"

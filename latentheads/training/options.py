@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from latentheads.checks import check_least
+from latentheads.checks import MAX_SAMPLES, check_least, check_most
 from latentheads.options import from_dict
 from latentheads.training.losses import BY_OPTIONS, check_loss
 from latentheads.values import convert_fields, make_group
@@ -238,6 +238,7 @@ class Training:
         self._check_loss()
         options = vars(self)
         check_least(options, steps=1, tokens=1, accumulate=1, loss_samples=2)
+        check_most(options, loss_samples=MAX_SAMPLES)
         check_least(
             {"report_every": self.report_interval, "warmup_steps": self.warmup},
             report_every=1,
@@ -256,7 +257,7 @@ class Training:
             )
 
     def _check_loss(self) -> None:
-        """Refuses a loss that there is not, and beside one of Pyro's the options of Head_ELBO."""
+        """Validates the loss; beside one of Pyro's, options of Head_ELBO are an error."""
         check_loss(self.loss)
         if self.loss in BY_OPTIONS:
             return

@@ -206,14 +206,14 @@ TWICE_AS_LONG = {
         (f"exact-smoothed-long-seed{seed}", f"exact-smoothed-seed{seed}") for seed in (0, 1, 2)
     ],
 }
-"""Runs of 20,000 updates, and those of 10,000 with the same seed."""
+"""Runs of 20,000 steps, and those of 10,000 with the same seed."""
 
 
-def test_what_twice_the_updates_gain_is_in_its_rows() -> None:
+def test_what_twice_the_steps_gain_is_in_its_rows() -> None:
     said = section("multi30k-end", "Trained twice as long")
     course = course_of(RESULTS / "multi30k-end" / "transformer-long-seed0.csv")
     steps = re.findall(
-        r"(-\d\.\d+) after ([\d,]+0)(?: updates)?[ ,:]", said.partition("Validation")[2]
+        r"(-\d\.\d+) after ([\d,]+0)(?: steps)?[ ,:]", said.partition("Validation")[2]
     )
     assert len(steps) == 3
     for figure, updates in steps:
@@ -294,15 +294,15 @@ def runs_of(said: str, files: str) -> dict[int, list[float]]:
 @pytest.mark.parametrize(
     ("heading", "files"),
     [
-        ("## Multi30k, the first 600 updates", "multi30k-600-{}-seed*.json"),
-        ("### 3,000 updates", "multi30k-3000-{}-seed*.json"),
+        ("## Multi30k, the first 600 steps", "multi30k-600-{}-seed*.json"),
+        ("### 3,000 steps", "multi30k-3000-{}-seed*.json"),
         ("### Trained by its guide's bound", "multi30k-600-{}-seed*.json"),
-        ("### Trained by draws", "multi30k-600-{}-seed*.json"),
-        ("### The same bound after 3,000 updates", "multi30k-3000-{}-seed*.json"),
+        ("### Trained by samples", "multi30k-600-{}-seed*.json"),
+        ("### The same bound after 3,000 steps", "multi30k-3000-{}-seed*.json"),
         ("### Two heads, or two blocks", "multi30k-600-{}-seed*.json"),
-        ("### Two heads after 3,000 updates", "multi30k-3000-{}-seed*.json"),
+        ("### Two heads after 3,000 steps", "multi30k-3000-{}-seed*.json"),
         ("### A mixture that points at nothing", "multi30k-600-{}-seed*.json"),
-        ("## Multi30k, the first 300 updates", "multi30k-{}.json"),
+        ("## Multi30k, the first 300 steps", "multi30k-{}.json"),
     ],
 )
 def test_figures_of_alignments_are_those_of_their_runs(heading: str, files: str) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from latentheads import load_run
 from latentheads.analysis import score_alignments, score_best_attention
-from latentheads.metrics.alignment import read_pharaoh
+from latentheads.metrics.alignment import read_pharaoh, write_pharaoh
 from tests.experiments.programs import assert_one_line, inside, results_of
 
 SMALL = (
@@ -195,6 +195,20 @@ def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_p
     assert not found[1]
     run = load_run(base)
     assert [sorted(read_pharaoh(line)) for line in found] == run.align(lines, written)
+
+
+def test_links_of_words_without_punctuation_are_written_on_request(
+    base: Path, tmp_path: Path
+) -> None:
+    line, file = "the cat, sleeps", tmp_path / "links"
+    words = "--beam=2", "--max_tokens=6", "--split_punctuation"
+    done = inside("translate.py", str(base), f"--alignments={file}", *words, text=f"{line}\n")
+    assert done.returncode == 0, done.stderr
+    (links,) = load_run(base).align([line], done.stdout.splitlines(), split_punctuation=True)
+    assert file.read_text() == f"{write_pharaoh(links)}\n"
+    done = inside("translate.py", str(base), *words, text="the cat\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "translate.py: error: --split_punctuation is for --alignments FILE\n"
 
 
 @pytest.fixture(scope="module")

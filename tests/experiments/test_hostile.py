@@ -85,7 +85,7 @@ def test_no_program_imports_what_a_folder_names(
 
 TRUSTED = {"class": "planted.Sharper", "start": 0.7}
 CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
-    ({"guide": "planted:Sharper"}, "guide: guide 'planted:Sharper' is none of this library's"),
+    ({"guide": "planted:Sharper"}, "guide 'planted:Sharper' is none of this library's"),
     ({"guide": "planted:Sharper+group"}, "guide 'planted:Sharper+group': expected module:Class"),
     ({"guide": "os:system"}, "guide 'os:system' is none of this library's"),
     ({"latents": "alignments+logits", "logits": {"prior": "planted:Sharper"}}, "is none of this"),
@@ -104,6 +104,7 @@ CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
     ({"preset": "grammar"}, "preset is no option"),
     ({"network": {"width": {"class": "planted.Sharper"}}}, "network.width must be a whole number"),
     ({"data": {"class": "planted.Sharper"}}, "data must be one of grammar, "),
+    ({"data": {"class": "planted:Sharper"}}, "data 'planted:Sharper' is none of this library's"),
     ({"train": {"optimizer": "planted.Sharper"}}, "train.optimizer must be one of muon, adamw"),
     ({"network": {"width": 10**6}}, "belongs to another model: it holds"),
     ({"network": {"layers": 10**2}}, "best.safetensors belongs to another model: it lacks"),

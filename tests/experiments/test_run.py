@@ -163,6 +163,40 @@ def test_a_guide_of_ones_own_is_found_by_import_path(
     assert translated.stdout.count("\n") == 1
 
 
+DATA = """
+from dataclasses import dataclass
+from latentheads.corpora.parallel import parallel
+from latentheads.data import Data
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(Data):
+    most: int = 30
+
+    @property
+    def name(self):
+        return "counting"
+
+    def _make(self, log, keep):
+        pairs = [(f"one {number}", f"eins {number}") for number in range(self.most)]
+        return parallel(self.name, pairs, pairs[:3], pairs[:3], log=log)
+"""
+
+
+def test_so_is_a_data_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_counting.py").write_text(DATA)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("latentheads.experiments.cli.command_line.HERE", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    words = ["--data", "my_counting:Counting", "--data.most", "7", "--out", "run"]
+    short = [word for word in (*TINY, *SHORT) if not word.startswith("--data")]
+    done = inside("run.py", *words, *short, "--latents=none")
+    assert done.returncode == 0, done.stderr
+    assert results_of(tmp_path / "run")["corpus"] == "counting"
+    other = inside("run.py", "--data", "my_counting:Other")
+    assert (other.returncode, other.stdout) == (2, "")
+    assert other.stderr.startswith("run.py: error: --data 'my_counting:Other' cannot be imported: ")
+
+
 MISTAKEN = """
 from latentheads.guides import Guide
 from latentheads.distributions import DeltaHeads, NormalHeads

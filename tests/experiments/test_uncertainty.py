@@ -78,6 +78,8 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
         (["--members=1"], "members must be at least 2, got 1"),
         (["--varied=1"], "varied must be 0, for none, or at least 2, got 1"),
         (["--resamples=9"], "resamples must be at least 40, got 9"),
+        (["--resamples=100000000"], "resamples must be at most 100,000, got 100,000,000"),
+        (["--members=100000000"], "members must be at most 100,000, got 100,000,000"),
         (["--systems=alone,guess"], "unknown system 'guess': choose from alone, dropout"),
         (
             ["--systems=alone", "--noise=1"],

@@ -32,6 +32,7 @@ DEEP = "at most 32 lists and mappings may stand one in the other"
             "python/object:os.system': only plain",
         ),
         ("a: !!python/object/apply:os.system [ls]", "only plain values are accepted"),
+        ("a: 1\nb: {c: 1, d: 2, c: 3}", "key 'c' is repeated: name it once in a mapping"),
         ("!!bool x", "tag 'tag:yaml.org,2002:bool': only plain values"),
         ("a: " + "9" * 5000, "Exceeds the limit"),
         ("a: 2026-99-99", "month must be in 1..12"),

@@ -145,7 +145,7 @@ def test_a_mistake_begins_with_the_path_of_its_option(values: dict[str, Any], me
         ({"momentum": 0.9}, "momentum is no option: did you mean train.optimizer.momentum?"),
         ({"candidates": 9}, "candidates is no option: did you mean selection.candidates?"),
         ({"guide": {"class": "cascaded", "hidden": "x"}}, "guide.hidden must be a whole number"),
-        ({"guide": {"hiden": 3}}, "guide: guide 'cascaded' has no option 'hiden'; it has hidden"),
+        ({"guide": {"hiden": 3}}, "guide 'cascaded' has no option 'hiden'; it has hidden"),
         ({"guide": "coda"}, "guide: 'coda' is no guide but a recipe: use recipe coda"),
         ({"selection": {"strategy": "group"}}, "selection is not latent: say latents alignments+s"),
         ({"latents": "none", "logits": {"blocks": "all"}}, "logits is not latent: say latents log"),

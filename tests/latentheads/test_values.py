@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from latentheads.values import convert, convert_fields, finite, shown
+from latentheads.values import CommandLineText, convert, convert_fields, finite, shown
 
 
 def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -> None:
@@ -64,6 +64,8 @@ def test_options_are_converted_as_their_annotations_want_them() -> None:
         ({"share": "x"}, "share must be a number, got 'x'"),
         ({"heads": [3]}, "heads must be a text or a whole number, got [3]"),
         ({"told": 3}, "told must be a mapping, got 3"),
+        ({"told": CommandLineText("{a")}, "told must be a mapping, got '{a'"),
+        ({"told": CommandLineText("{a: 1, a: 2}")}, "told must be a mapping, got '{a: 1, a: 2}'"),
         ({"loud": 1}, "loud must be true or false, got 1"),
         ({"out": nn.Linear(2, 3)}, "out must be a path, got Linear(in_features=2, out_features=3"),
         ({"out": nn.Sequential(nn.Tanh())}, "out must be a path, got Sequential"),

@@ -167,7 +167,7 @@ class Forward(Runner):
 
 
 class Replayed(nn.Module):
-    """The usual Pyro guide: runs the network itself, each head drawn from its posterior.
+    """The usual Pyro guide: runs the network itself, each head sampled from its posterior.
 
     Args:
         model: The model; its weights are shared.
@@ -183,7 +183,7 @@ class Replayed(nn.Module):
                     module.prior = cast(Family, guide.families[module.block.key])
 
     def forward(self, batch: Batch) -> None:
-        """Draws every head."""
+        """Samples every head."""
         with pyro.plate(SENTENCES, size=batch.size, subsample=batch.sentences):
             self.network.states(batch)
 

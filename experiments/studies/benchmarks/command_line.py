@@ -77,7 +77,7 @@ def bench_parser(
 
 
 def check_size(size: Size) -> None:
-    """Refuses a size that no network has, or no batch.
+    """Validates the sizes of the network and of the batch.
 
     Raises:
         ValueError: It cannot be run.
@@ -101,7 +101,7 @@ def begin(
     Args:
         parser: The program's.
         arguments: The command line; that of the process if None.
-        make_plan: Makes the plan of options; what cannot be run it refuses with a ValueError.
+        make_plan: Makes the plan of options; raises a ValueError for what cannot be run.
     """
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():

@@ -256,7 +256,7 @@ def begin(
         parser: The program's.
         arguments: The command line; that of the process if None.
         full: What is run where nothing else is asked for.
-        check: Refuses options of the program's own with a ValueError.
+        check: Raises a ValueError for invalid options of the program's own.
     """
 
     def plan(options: argparse.Namespace) -> Growth:

@@ -52,8 +52,8 @@ class PlainTransformer:
         recipe: One of those above.
         heads: Heads of every block.
         dropout: Dropout of embeddings and residual steps.
-        analytic: Closed-form KL; otherwise the log-ratio of the draw.
-        noise: Draws standard normal noise shaped like a tensor.
+        analytic: Closed-form KL; otherwise the log-ratio of the sample.
+        noise: Samples standard normal noise shaped like a tensor.
     """
 
     weights: Weights
@@ -133,7 +133,7 @@ class PlainTransformer:
             mixed, logits = F.scaled_dot_product_attention(q, k, v, pairs.bias), None
         else:
             scores = _wide((q * q.shape[-1] ** -0.5) @ k.mT)
-            logits = self.draw(w, scores, below, pairs)
+            logits = self.sample(w, scores, below, pairs)
             mixed = (logits + pairs.bias).softmax(-1).to(v.dtype) @ v
         joined = mixed.transpose(1, 2).flatten(2)
         return F.linear(joined, w["attention.out.weight"], w["attention.out.bias"]), logits
@@ -153,23 +153,23 @@ class PlainTransformer:
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         return q, k, v
 
-    def draw(self, w: Weights, scores: Tensor, below: Tensor | None, pairs: Pairs) -> Tensor:
-        """Draws a block's logits and adds its KL."""
+    def sample(self, w: Weights, scores: Tensor, below: Tensor | None, pairs: Pairs) -> Tensor:
+        """Samples a block's logits and adds its KL."""
         noise = self.noise(scores)
         if self.recipe == "coda":
-            drawn = scores + noise
-            return drawn if below is None else drawn + below + _fusion(w, below)
+            sampled = scores + noise
+            return sampled if below is None else sampled + below + _fusion(w, below)
         log_scale = w["guide.scale.log"]
         scale = log_scale.exp()
         shift = None if below is None else _fusion(w, below)
         self.kl = self.kl + self.divergence(shift, log_scale, scale, noise, pairs)
-        drawn = torch.addcmul(scores, scale, noise)
-        return drawn if shift is None else drawn + shift
+        sampled = torch.addcmul(scores, scale, noise)
+        return sampled if shift is None else sampled + shift
 
     def divergence(
         self, shift: Tensor | None, log_scale: Tensor, scale: Tensor, noise: Tensor, pairs: Pairs
     ) -> Tensor:
-        """KL of N(c + shift, s^2) from N(c, 1) over the latent pairs: exact, or of this draw."""
+        """KL of N(c + shift, s^2) from N(c, 1) over the latent pairs: exact, or of this sample."""
         if not self.analytic:
             residual = scale * noise if shift is None else torch.addcmul(shift, scale, noise)
             ratio = 0.5 * (residual.square() - noise.square()).sum(1)

@@ -1,6 +1,6 @@
 """Agreement: the bound of every recipe on a device in each precision, against the CPU's in float64.
 
-Values of all latents are drawn once, on the CPU, and set everywhere: what differs is rounding.
+Values of all latents are sampled once, on the CPU, and set everywhere: what differs is rounding.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def measure(recipe: str, device: str, size: Size) -> list[Agreement]:
         module.double()
     with eval_no_grad(*exact):
         values = exact[1](batch).items()
-        drawn = {name: value for name, value in values if name != SENTENCES}
-        with SharedSamples(drawn):
+        sampled = {name: value for name, value in values if name != SENTENCES}
+        with SharedSamples(sampled):
             wanted = terms(*exact, batch)
     found = []
     for where in dict.fromkeys(("cpu", device)):
         for module in pair:
             module.to(where)
-        narrow = {name: _narrowed(value).to(where) for name, value in drawn.items()}
+        narrow = {name: _narrowed(value).to(where) for name, value in sampled.items()}
         for precision, kind in KINDS.items():
             if where == "cpu" and kind is torch.float16:
                 continue

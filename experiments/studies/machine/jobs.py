@@ -227,7 +227,7 @@ class Journal:
         return found is not None and found.state == "done" and found.words == self.words(job)
 
     def refuse_others(self, jobs: Iterable[Job]) -> None:
-        """Refuses a folder with figures of other jobs of the same names.
+        """Raises an error for a folder with figures of other jobs of the same names.
 
         Raises:
             ValueError: A job is done, and had other words.

@@ -152,5 +152,5 @@ def _plan_parts(speakers: Sequence[str]) -> dict[str, list[_Plan]]:
 
 
 def _draw(random: Random, number: int) -> int:
-    """Draws a place below a number, the same in every version of Python."""
+    """Samples an index below a number, the same in every version of Python."""
     return int(random.random() * number)

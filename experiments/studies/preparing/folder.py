@@ -81,7 +81,7 @@ class Origin:
             yield folders
 
     def check(self, files: Mapping[str, Path | bytes], given: Sequence[Path]) -> None:
-        """Refuses other files than those that the corpus is made of.
+        """Validates that the files are those that the corpus is made of.
 
         Args:
             files: The files, or what is in them, by their names.

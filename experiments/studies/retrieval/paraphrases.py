@@ -70,7 +70,7 @@ def read_pairs(english: str | Path, german: str | Path, seed: int = 0) -> Pairs:
 def find_pairs(english: Sequence[str], german: Sequence[str], seed: int = 0) -> Pairs:
     """At most one pair of each cluster of English sentences that share translations.
 
-    It is the first sentence that is drawn, and the first other one in other words; a cluster in
+    It is the first sentence that is sampled, and the first other one in other words; a cluster in
     which that one has none is left out.
 
     Args:

@@ -30,7 +30,7 @@ class Task:
         pairs: Questions and answers.
         answers: The vectors of the answers, by the network without noise.
         size: Questions at a time.
-        seed: Of their order, and of what is drawn.
+        seed: Of their order, and of what is sampled.
     """
 
     encoder: Encoder

@@ -113,7 +113,7 @@ function drawHeader(run) {
     recipe: run.recipe,
     corpus: run.corpus,
     seed: run.seed,
-    steps: run.updates,
+    steps: run.steps,
     parameters: count(run.parameters),
     torch: run.versions.torch,
   };

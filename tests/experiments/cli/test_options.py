@@ -108,9 +108,19 @@ def test_the_printed_options_are_read_as_they_are(
         ("--config", "--config must be a text, got no value"),
         ("--a-b 3", "unrecognized argument '--a-b': did you mean --a_b?"),
         ("--train.steps", "--train.steps must be a whole number, got no value"),
-        ("--train guide", "--train is a group of options: name one of them, as train.steps, "),
+        (
+            "--train guide",
+            "--train is a group of options: name one of them, as --train.steps, --train.tokens, "
+            "--train.accumulate",
+        ),
+        ("--guide nowhere:Mine", "--guide 'nowhere:Mine' cannot be imported: No module named "),
+        (
+            "--latents logits --logits.prior os:path",
+            "--logits.prior 'os:path' must be a subclass of ",
+        ),
         ("--data pears", "--data must be one of grammar, grammar-text, pairs, "),
         ("--data ./nowhere", "--data must be a folder that there is, got './nowhere'"),
+        ("--data ./no:where", "--data must be a folder that there is, got './no:where'"),
         ("--data.folder F", "--data.folder is no option of grammar, but of pairs, running-text, "),
         ("--logits.prior cascaded", "--logits is not latent: say --latents alignments+logits, or "),
         ("--latents alignment", "unknown latent 'alignment': choose from alignments, logits, "),

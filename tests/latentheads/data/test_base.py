@@ -48,7 +48,7 @@ def test_every_option_has_a_line_of_its_own_in_the_help(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"class": "pairs"}, r"^data.folder must name a folder of texts$"),
+        ({"class": "pairs"}, r"^data.folder must name a folder$"),
         ({"class": "paris", "folder": "x"}, r"^data must be one of grammar, .*; got 'paris'$"),
         ({"class": "grammar", "folder": "x"}, r"^data.folder is no option of grammar, but of pai"),
         ({"class": "grammar", "language": "latin"}, r"^data: unknown language 'latin': choose fr"),

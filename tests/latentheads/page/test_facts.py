@@ -22,7 +22,7 @@ def test_a_page_says_which_weights_it_shows_and_which_were_reported(tmp_path: Pa
         done = {"steps": 1234, "reported_step": reported} if reported else {}
         run = make_run(tmp_path / name, small_corpus(text=True), **done)
         facts = gather_facts(run, name)
-        told[name] = facts["updates"], facts["other"]
+        told[name] = facts["steps"], facts["other"]
     other = "reported of step 1,000; heads and sentences are of step 7"
     assert told == {
         "same": ("1,234 trained; weights of step 7", None),
@@ -54,7 +54,7 @@ def test_a_run_that_is_not_finished_has_nothing_reported(tmp_path: Path) -> None
     facts = gather_facts(run, "run")
     assert not facts["finished"]
     assert facts["figures"] == {}
-    assert facts["updates"] == "weights of step 7"
+    assert facts["steps"] == "weights of step 7"
 
 
 def test_all_pages_of_a_process_are_of_one_revision(

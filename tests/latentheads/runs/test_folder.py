@@ -111,11 +111,11 @@ def test_a_stranger_is_refused(tmp_path: Path, name: str, overwrite: bool) -> No
 def test_another_run_is_refused_with_what_differs(run: Path) -> None:
     said = refused(run, OPTIONS.replace("8", "16") + "a: 1\nb: x\nc: [1]\nd: 2\n")
     assert said == (
-        f"{run} holds a run with other options (a None there, 1 here; b None there, x here; "
-        "c None there, [1] here; 2 more): choose another out or overwrite=True"
+        f"{run} holds a run with other options (width 8 there, 16 here; "
+        "a None there, 1 here; b None there, x here; 2 more): choose another out or overwrite=True"
     )
-    said = refused(run, OPTIONS.replace("cascaded", "other"))
-    assert "(guide.class cascaded there, other here)" in said
+    said = refused(run, OPTIONS.replace("cascaded", "other") + "a: 1\n")
+    assert "(guide.class cascaded there, other here; a None there, 1 here)" in said
 
 
 def test_text_may_be_named_in_two_ways(tmp_path: Path) -> None:

@@ -77,9 +77,9 @@ def test_heads_that_are_not_drawn_draw_no_text(tmp_path: Path) -> None:
     plain = make_run(tmp_path / "plain", small_corpus(text=True), "delta")
     assert plain.generate("a", length=3)
     with pytest.raises(
-        ValueError, match=r"^drawn acts on nothing here: it needs a run that samples"
+        ValueError, match=r"^sample_heads acts on nothing here: it needs a run that samples"
     ):
-        plain.generate("a", length=3, drawn=True)
+        plain.generate("a", length=3, sample_heads=True)
 
 
 def test_a_sentence_is_a_text(run: Run) -> None:
@@ -159,10 +159,10 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_texts_with_drawn_heads_differ_by_them(text: Run) -> None:
     likeliest = {"length": 8, "temperature": 0}
-    drawn = text.generate("a", 9, drawn=True, **likeliest)
+    drawn = text.generate("a", 9, sample_heads=True, **likeliest)
     assert len(set(drawn)) > 1
-    assert drawn == text.generate("a", 9, drawn=True, **likeliest)
-    assert drawn != text.generate("a", 9, drawn=True, **likeliest, seed=1)
+    assert drawn == text.generate("a", 9, sample_heads=True, **likeliest)
+    assert drawn != text.generate("a", 9, sample_heads=True, **likeliest, seed=1)
     assert text.generate("a", 2, **likeliest) == 2 * [text.generate("a", **likeliest, seed=1)]
 
 

@@ -153,7 +153,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"data": {"class": "pairs", "joint": 1}}, "data.joint must be true or false, got 1"),
         ({"data": 3}, "data must be one of grammar, grammar-text, pairs"),
         ({"data": {"folder": "F"}}, "data.folder is no option of grammar, but of pairs, running-"),
-        ({"data": {"class": "pairs"}}, "data.folder must name a folder of texts"),
+        ({"data": {"class": "pairs"}}, "data.folder must name a folder"),
         ({"train": {"steps": 0}}, "train.steps must be at least 1, got 0"),
         ({"train": {"momentum": 0.5}}, "train.momentum is no option"),
         (
@@ -164,6 +164,8 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"train_only": "adapters"}, "train_only adapters needs adapters WIDTH and start RUN"),
         ({"seed": -1}, "seed must lie between 0 and 2^63, got -1"),
         ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"samples": 10**8}, "samples must be at most 100,000, got 100,000,000"),
+        ({"adapters": 10**8}, "adapters must be at most 65,536, got 100,000,000"),
         ({"latents": "noise"}, "unknown latent 'noise': choose from alignments, logits"),
         ({"latents": "gates+gates"}, "latents must differ from each other, got gates+gates"),
         ({"logits": {"prior": "tied"}}, "logits is not latent: say latents alignments+logits"),

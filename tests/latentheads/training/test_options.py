@@ -65,6 +65,7 @@ def test_the_weight_of_the_kl_grows_linearly_between_its_ends() -> None:
     [
         ({"steps": -1}, "steps must be at least 1, got -1"),
         ({"tokens": 0}, "tokens must be at least 1, got 0"),
+        ({"loss_samples": 10**8}, "loss_samples must be at most 100,000, got 100,000,000"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"learning_rate": math.inf}, "learning_rate must be positive and finite, got inf"),
         ({"temperature": math.inf}, "temperature must be positive and finite, got inf"),

@@ -1,0 +1,88 @@
+"""A data class of one's own: named by its path, trained on, and opened where it is trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import latentheads as lh
+from latentheads.corpora import Corpus
+from latentheads.corpora.parallel import parallel
+from latentheads.data import Data
+from latentheads.data.base import Log
+from latentheads.guides import Tied
+from latentheads.models import Translation
+
+PATH = "tests.latentheads.data.test_own:Counting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(Data):
+    """Sentences that count.
+
+    Attributes:
+        most: Number of sentences.
+    """
+
+    most: int = 30
+
+    @property
+    def name(self) -> str:
+        """Its title."""
+        return "counting"
+
+    def _make(self, log: Log | None, keep: bool) -> Corpus:
+        pairs = [(f"one {number}", f"eins {number}") for number in range(self.most)]
+        return parallel(self.name, pairs, pairs[:3], pairs[:3], log=log)
+
+
+def options(path: str) -> dict[str, object]:
+    return {"data": {"class": path, "most": 7}}
+
+
+def test_it_is_trained_on_and_opened_where_it_is_trusted(tmp_path: Path) -> None:
+    corpus = Counting(most=7).load()
+    model = Translation.of(corpus, prior="delta", width=4, layers=1, heads=1, feed_forward=2)
+    lh.Trainer(model, Tied(model), corpus, steps=1, out=tmp_path, quiet=True).fit()
+    with pytest.raises(ValueError, match=f"'{PATH}' is none of this library's, .*: trust {PATH}"):
+        lh.load_run(tmp_path)
+    run = lh.load_run(tmp_path, trusted=PATH)
+    assert run.settings.data == Counting(most=7)
+    assert len(run.corpus.train) == 7
+
+
+def test_its_options_are_read_and_written() -> None:
+    settings = lh.Settings.from_options(options(PATH), PATH)
+    assert settings.data == Counting(most=7)
+    assert settings.to_options()["data"] == {"class": PATH, "most": 7}
+
+
+@pytest.mark.parametrize(
+    ("path", "trusted", "message"),
+    [
+        (PATH, "", "data 'tests.latentheads.data.test_own:Counting' is none of this library's"),
+        ("os:path", "os:path", "data 'os:path' must be a subclass of latentheads.data.base.Data"),
+        ("nowhere:A", "nowhere:A", "data 'nowhere:A' cannot be imported: No module named"),
+        (
+            "latentheads.data.base:Cached",
+            "latentheads.data.base:Cached",
+            "data 'latentheads.data.base:Cached' is abstract: it must define _files, _read, name",
+        ),
+        ("no path:A", "", "data 'no path:A': expected module:Class"),
+    ],
+)
+def test_others_are_refused_in_one_line(path: str, trusted: str, message: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        lh.Settings.from_options(options(path), trusted)
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+def test_one_that_no_folder_can_name_is_refused() -> None:
+    class Nested(Counting):
+        """Is made within a function."""
+
+    with pytest.raises(ValueError, match="is made inside another class or a function"):
+        lh.Settings(data=Nested()).to_options()
