@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from latentheads.inference.objective import Head_ELBO as Head_ELBO
     from latentheads.inference.shuffled import shuffled_target as shuffled_target
     from latentheads.latents.alignments.options import AlignmentOptions as AlignmentOptions
+    from latentheads.latents.gates.options import GateOptions as GateOptions
+    from latentheads.latents.selection.options import SelectionOptions as SelectionOptions
     from latentheads.model import Decoder as Decoder
     from latentheads.model import HeadModel as HeadModel
     from latentheads.names import Block as Block
@@ -62,6 +64,7 @@ PLACES = {
     "Decoder": "model",
     "Decoding": "decoding.translate",
     "Fitted": "training.fit",
+    "GateOptions": "latents.gates.options",
     "Guide": "guide",
     "HeadContext": "distributions",
     "HeadVariable": "distributions",
@@ -74,6 +77,7 @@ PLACES = {
     "ReportPage": "page.assembly",
     "Results": "runs.results",
     "Run": "runs.run",
+    "SelectionOptions": "latents.selection.options",
     "Settings": "runs.settings",
     "Trainer": "runs.trainer",
     "WithSelection": "guide",
