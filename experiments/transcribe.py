@@ -96,11 +96,7 @@ def make_parser() -> Parser:
 
 
 class _SkippedFiles(SkippedInputs):
-    """Skipped files, reported by name.
-
-    Args:
-        files: All files.
-    """
+    """Skipped files, reported by name."""
 
     def __init__(self, files: Sequence[str]) -> None:
         super().__init__("transcribe.py", "file")

@@ -36,11 +36,6 @@ MAX_WIDTH = 2**16
 def check_number(name: str, value: Any, whole: bool = False) -> None:
     """Checks that a value is a number, or a whole number.
 
-    Args:
-        name: The option.
-        value: Its value.
-        whole: Whether it must be a whole number.
-
     Raises:
         ValueError: It is not.
     """
@@ -73,11 +68,6 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Checks that the value of an option is one of its choices.
 
-    Args:
-        name: The option.
-        value: Its value.
-        choices: The accepted values.
-
     Raises:
         ValueError: It is not.
     """
@@ -88,10 +78,6 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
 def check_choices(values: Mapping[str, Any], **choices: Collection[str]) -> None:
     """Checks that values are among their choices; see :func:`check_choice`.
 
-    Args:
-        values: Options by name.
-        **choices: The accepted values of each option.
-
     Raises:
         ValueError: A value is not.
     """
@@ -101,10 +87,6 @@ def check_choices(values: Mapping[str, Any], **choices: Collection[str]) -> None
 
 def check_most(values: Mapping[str, Any], **most: float) -> None:
     """Checks that values are at most their maximum.
-
-    Args:
-        values: Options by name; None is accepted.
-        **most: The maximum of each.
 
     Raises:
         ValueError: A value is out of range.

@@ -56,22 +56,12 @@ def _allocation_size(message: str) -> str:
 
 
 def printable(text: str, allowed: str = "\n\t") -> str:
-    """Escapes control characters, so that none of a file's name reaches a terminal.
-
-    Args:
-        text: The text.
-        allowed: Control characters that are not escaped.
-    """
+    """Escapes control characters, so that none of a file's name reaches a terminal."""
     return "".join(c if c.isprintable() or c in allowed else repr(c)[1:-1] for c in text)
 
 
 def print_message(line: str, file: Any) -> None:
-    """Prints a line; if the stream is closed, the line is dropped and the work goes on.
-
-    Args:
-        line: The line.
-        file: Standard output or standard error, or a substitute; None if it is closed.
-    """
+    """Prints a line; if the stream is closed, the line is dropped and the work goes on."""
     if file is None:
         return
     try:

@@ -106,11 +106,6 @@ def last_line(log: Path) -> str:
 def read_text(path: Path, max_bytes: int = MAX_BYTES, errors: str = "strict") -> str:
     """Reads a UTF-8 text file.
 
-    Args:
-        path: The file.
-        max_bytes: Most bytes that it may have.
-        errors: How invalid UTF-8 is treated, as for ``bytes.decode``.
-
     Raises:
         OSError: It cannot be read.
         ValueError: It is not a regular file, too large, or not UTF-8.
@@ -221,12 +216,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_partial(folder: Path, patterns: Iterable[str]) -> None:
-    """Removes temporary files of a process that was killed; requires the lock of the folder.
-
-    Args:
-        folder: The folder of the files.
-        patterns: Patterns of their names, as for ``Path.glob``.
-    """
+    """Removes temporary files of a process that was killed; requires the lock of the folder."""
     for path in [path for pattern in patterns for path in folder.glob(pattern)]:
         if path.is_file() or path.is_symlink():
             path.unlink(missing_ok=True)
@@ -234,10 +224,6 @@ def remove_partial(folder: Path, patterns: Iterable[str]) -> None:
 
 def check_no_links(folder: Path, names: Iterable[str]) -> None:
     """Checks that files of a folder are not symbolic links.
-
-    Args:
-        folder: The folder, which may itself be a link.
-        names: The names to check.
 
     Raises:
         ValueError: One is a link.

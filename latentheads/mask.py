@@ -83,9 +83,6 @@ class AttentionMask:
         """The mask of latent head outputs: every coordinate at a latent query carries a latent.
 
         Its columns are coordinates instead of keys, and none is masked.
-
-        Args:
-            size: Width of a head's output.
         """
         latent = (
             self.latent_queries.to(self.dtype)

@@ -83,11 +83,6 @@ def check_attention_types(
 ) -> None:
     """Check a list of attention types.
 
-    Args:
-        name: The argument's name, for the error.
-        attention_types: The attention types.
-        choices: All attention types of the network.
-
     Raises:
         ValueError: It is a string, or contains an unknown attention type.
     """

@@ -12,12 +12,7 @@ __all__ = ["NoiseStream", "fixed_noise"]
 
 
 class NoiseStream:
-    """A random number stream of its own, which continues where it stopped.
-
-    Args:
-        device: A device to sample on, besides the CPU.
-        seed: The seed.
-    """
+    """A random number stream of its own, which continues where it stopped."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
         self._devices = {"cpu": torch.device("cpu")}
@@ -68,10 +63,6 @@ def fixed_noise(seed: int, device: torch.device) -> Iterator[None]:
     """Context with a seed of its own, which leaves all outer random number generators unchanged.
 
     ``torch.manual_seed`` would reseed those of all devices.
-
-    Args:
-        seed: The seed.
-        device: A device to sample on, besides the CPU.
     """
     with NoiseStream(device, seed).active():
         yield

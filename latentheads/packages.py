@@ -25,10 +25,7 @@ class MissingPackageError(ImportError, ValueError):
 
 
 def import_optional(name: str) -> ModuleType:
-    """Imports an optional package.
-
-    Args:
-        name: One of ``EXTRAS``.
+    """Imports an optional package, one of ``EXTRAS``.
 
     Raises:
         MissingPackageError: It is not installed; the message says how to install it.

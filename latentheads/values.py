@@ -86,9 +86,6 @@ def convert(name: str, annotation: Any, value: Any) -> Any:
 def convert_fields(group: Any) -> None:
     """Converts the fields of a dataclass of options to the types of their annotations.
 
-    Args:
-        group: The options, frozen or not; changed in place.
-
     Raises:
         ValueError: A field cannot be converted.
     """
@@ -157,12 +154,7 @@ def finite(value: Any) -> Any:
 
 
 def validate_option_names(names: Collection[str], choices: Collection[str]) -> None:
-    """Raises an error for the first unknown name, with a suggestion.
-
-    Args:
-        names: The names.
-        choices: The valid names.
-    """
+    """Raises an error for the first unknown name, with a suggestion."""
     for name in names:
         if name not in choices:
             close = get_close_matches(str(name), choices)

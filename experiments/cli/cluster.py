@@ -44,12 +44,7 @@ WEEK_MINUTES = 7 * 24 * 60
 
 
 class ClusterRun:
-    """A run as it is started on a node of the cluster.
-
-    Args:
-        job: The run.
-        program: The command that starts a run.
-    """
+    """A run as it is started on a node of the cluster."""
 
     def __init__(self, job: RunJob, program: Sequence[str] = RUN_COMMAND) -> None:
         self.job, self.program = job, program

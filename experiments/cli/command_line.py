@@ -105,11 +105,6 @@ def read_command_line(
 ) -> CommandLine:
     """Reads the words and the files that they name.
 
-    Args:
-        words: The words after the program's name.
-        replaced: Options that the program has not, and its own in their place; those of a file are
-            left out.
-
     Raises:
         ValueError: A word is no option, or a file cannot be read.
     """
@@ -134,12 +129,7 @@ def read_command_line(
 
 
 def _check_texts(given: Mapping[str, Any], place: str) -> None:
-    """Raises an error for a group where a text is expected.
-
-    Args:
-        given: Nested values.
-        place: What stands before the name of an option, in a message.
-    """
+    """Raises an error for a group where a text is expected."""
     for name in TEXT_OPTIONS:
         value = given.get(name, "")
         if isinstance(value, Flag) or not isinstance(value, str | None):
@@ -254,12 +244,7 @@ def find_own_classes() -> None:
 
 
 def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with what a recipe, or a corpus by its name or folder, stands for.
-
-    Args:
-        values: Nested values.
-        below: Those over which they are laid.
-    """
+    """Values with what a recipe, or a corpus by its name or folder, stands for."""
     if (recipe := values.get("recipe")) in presets() and recipe not in RECIPES:
         raise OptionError("recipe", f" {recipe!r} is none but a preset: use preset {recipe}")
     expanded = expand_recipe(values)

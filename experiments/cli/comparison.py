@@ -153,15 +153,7 @@ class Plan:
 def plan_all(
     options: Mapping[str, Any], line: CommandLine, program: ComparisonOptions, out: Path, prog: str
 ) -> list[Plan]:
-    """Every recipe with every seed.
-
-    Args:
-        options: Those of the runs, nested.
-        line: The command line that they are read from.
-        program: The comparison's own.
-        out: The folder of all runs.
-        prog: The program's name.
-    """
+    """Every recipe with every seed."""
     _check_groups(line.words, program.recipes)
     return [
         _plan(options, line, program, recipe, seed, out, prog)
@@ -202,11 +194,6 @@ def _check_groups(options: Mapping[str, Any], recipes: Sequence[str]) -> None:
 
 def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> bool:
     """Trains what is not finished, beside each other or one after the other.
-
-    Args:
-        plans: The runs.
-        options: Those of the comparison.
-        out: Its folder.
 
     Returns:
         Whether all of them were its work: a shard has some alone.
@@ -306,12 +293,6 @@ def take_common(
     options: Mapping[str, Any], line: CommandLine, prog: str, replaced: Mapping[str, str]
 ) -> dict[str, Any]:
     """The options that all runs share: those of a single run are an error, or left out of a file.
-
-    Args:
-        options: All options, nested.
-        line: The command line that they are read from.
-        prog: The program's name.
-        replaced: Options of a single run, and the program's own in their place.
 
     Raises:
         ValueError: One of a single run stands on the command line.

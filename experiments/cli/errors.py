@@ -69,12 +69,7 @@ def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
 
 
 def suggest_option(message: str, options: Collection[str]) -> str:
-    """Adds a suggestion to a parser's message about an unknown option.
-
-    Args:
-        message: The message.
-        options: The options of the parser.
-    """
+    """Adds a suggestion to a parser's message about an unknown option."""
     match = re.fullmatch(r"unrecognized arguments: (--?\w[^\s=]*).*", message)
     if match is None:
         return message
@@ -197,9 +192,6 @@ def streaming(program: str) -> Iterator[None]:
     """Exits if a program cannot write to standard output; user errors have status 1.
 
     After a broken pipe it exits silently, as shell tools do.
-
-    Args:
-        program: The name of the program.
     """
     try:
         yield
@@ -224,12 +216,7 @@ def _discard_stdout() -> None:
 
 
 def print_result(program: str, text: str) -> None:
-    """Prints the result of a program; after a broken pipe it exits silently.
-
-    Args:
-        program: The name of the program.
-        text: The result.
-    """
+    """Prints the result of a program; after a broken pipe it exits silently."""
     with streaming(program):
         print(printable(text), flush=True)
 

@@ -19,12 +19,7 @@ OF_RUNS = ("checkpoint", "trust", "device", "seed")
 
 
 def arrange_options(parser: argparse.ArgumentParser, groups: Groups) -> None:
-    """Shows the options of a parser in groups; one that stands in none stays where it is.
-
-    Args:
-        parser: The parser; only its help is changed.
-        groups: The names of the options of each group, by its title.
-    """
+    """Shows the options of a parser in groups; one that stands in none stays where it is."""
     actions = {action.dest: action for action in parser._actions}
     named = {name for names in groups.values() for name in names}
     for group in parser._action_groups:

@@ -90,12 +90,7 @@ def _kind_at(path: str, program: type) -> Any:
 
 
 def help_page(program: type, everything: bool = False) -> str:
-    """The options of a program, and its groups or all that is in them.
-
-    Args:
-        program: The dataclass of its own options.
-        everything: Whether to show the options of every group.
-    """
+    """The options of a program, and its groups or all that is in them."""
     replaced = getattr(program, "replaced", {})
     settings = {n: o for n, o in options_of(Settings).items() if n not in ("latents", *replaced)}
     plain = {n: o for n, o in settings.items() if not _is_group(o.kind)}

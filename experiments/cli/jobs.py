@@ -138,11 +138,6 @@ def run_jobs(
 ) -> None:
     """Runs all jobs in parallel; a failure does not stop the others.
 
-    Args:
-        jobs: The runs.
-        slots: The slots of parallel runs.
-        program: The command that starts a run.
-
     Raises:
         UnfinishedError: Some runs failed; the message has the last log line of each.
         KeyboardInterrupt: After all runs have ended.
@@ -190,11 +185,7 @@ def _start(job: RunJob, slot: Slot, program: Sequence[str]) -> _Running:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Makes Linux end this process when its parent ends, even by SIGKILL.
-
-    Args:
-        parent: The process id of the parent.
-    """
+    """Makes Linux end this process when its parent ends, even by SIGKILL."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it has ended already
@@ -203,12 +194,7 @@ def _end_with_parent(parent: int) -> None:
 
 @contextmanager
 def open_command(job: RunJob, program: Sequence[str]) -> Iterator[tuple[list[str], IO[bytes]]]:
-    """Yields the command of a run, and its open log file.
-
-    Args:
-        job: The run.
-        program: The command that starts a run.
-    """
+    """Yields the command of a run, and its open log file."""
     job.folder.mkdir(parents=True, exist_ok=True)
     configuration = job.folder / OPTIONS_FILE
     write_text(configuration, job.configuration)
@@ -282,13 +268,7 @@ def _wait_for(running: Sequence[_Running], seconds: float) -> None:
 
 
 class ProgressTable:
-    """Shows the progress of all runs: live at a terminal, otherwise at intervals.
-
-    Args:
-        total: Number of runs.
-        file: The output; standard output by default.
-        clock: Returns seconds.
-    """
+    """Shows the progress of all runs: live at a terminal, otherwise at intervals."""
 
     def __init__(
         self,

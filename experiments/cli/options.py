@@ -91,13 +91,7 @@ class RunOptions(ProgramOptions):
 def read_settings(
     words: Sequence[str], prog: str, description: str
 ) -> tuple[Settings, RunOptions, CommandLine]:
-    """Reads the command line of one run; a mistake is one line and status 2.
-
-    Args:
-        words: The words after the program's name.
-        prog: The program's name.
-        description: What ``--help`` says it does.
-    """
+    """Reads the command line of one run; a mistake is one line and status 2."""
     options, line, program = read_program(words, prog, description, RunOptions)
     return read_run_settings(options, line, prog), program, line
 
@@ -105,14 +99,7 @@ def read_settings(
 def read_program(
     words: Sequence[str], prog: str, description: str, kind: type[P]
 ) -> tuple[dict[str, Any], CommandLine, P]:
-    """Reads a command line: the options of its runs as nested values, and the program's own.
-
-    Args:
-        words: The words after the program's name.
-        prog: The program's name.
-        description: What ``--help`` says it does.
-        kind: The dataclass of the program's own options.
-    """
+    """Reads a command line: the options of its runs as nested values, and the program's own."""
     printing = False
     try:
         word_options = split_words([word for word in words if word != "-h"])
@@ -277,24 +264,13 @@ def _read_bool(text: str) -> bool:
 
 
 def add_run_options(parser: argparse.ArgumentParser, seed: str) -> None:
-    """Adds the options of a program that reads finished runs.
-
-    Args:
-        parser: The program's.
-        seed: What its seed is of.
-    """
+    """Adds the options of a program that reads finished runs; ``seed`` says what its seed is of."""
     parser.add_argument("--seed", type=int, default=0, help=seed)
     add_loading_options(parser)
 
 
 def make_reader(prog: str, description: str, sections: Mapping[str, Sequence[str]]) -> Parser:
-    """Makes the parser of a program that reads several finished runs.
-
-    Args:
-        prog: The program's name.
-        description: What ``--help`` says it does.
-        sections: The groups in which its help shows its own options.
-    """
+    """Makes the parser of a program that reads several finished runs."""
     parser = Parser(prog=prog, usage=f"{prog} [options] RUN [RUN ...]", description=description)
     parser.sections = {**sections, "the runs": (*OF_RUNS, "help")}
     parser.add_argument("runs", type=str, nargs="+", help="folders that run.py wrote")

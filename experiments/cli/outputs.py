@@ -23,10 +23,6 @@ __all__ = ["check_output_file", "make_output_folder", "open_output"]
 def check_output_file(out: Path, option: str = "out") -> Path:
     """Checks that an output file can be written; nothing is changed.
 
-    Args:
-        out: The file.
-        option: The option that names it.
-
     Returns:
         The real path, with links resolved.
 
@@ -47,11 +43,7 @@ def check_output_file(out: Path, option: str = "out") -> Path:
 
 
 def make_output_folder(out: Path, first: str) -> Path:
-    """Creates the output folder.
-
-    Args:
-        out: The folder.
-        first: A file that will be written into it; it is not changed.
+    """Creates the output folder; ``first``, a file that will be written into it, is not changed.
 
     Raises:
         ValueError: It cannot be written.
@@ -72,10 +64,6 @@ class _Output(io.FileIO):
     """A file whose errors name it, so that they differ from those of standard output.
 
     Its old content is kept until something is written.
-
-    Args:
-        option: The option that names it.
-        name: The file.
 
     Raises:
         ValueError: It cannot be written, now or later.
@@ -125,10 +113,6 @@ def open_output(option: str, name: str | None) -> Iterator[TextIO | None]:
     """Opens an optional output file besides standard output.
 
     If the work fails before anything is written, the file is unchanged.
-
-    Args:
-        option: The option that names it.
-        name: The file; None for no file.
 
     Raises:
         ValueError: It cannot be written; also if writing or flushing fails later.

@@ -22,13 +22,7 @@ __all__ = ["print_and_write", "warn_unread", "write_page"]
 
 
 def write_page(plans: Sequence[tuple[Path, Settings]], options: ProgramOptions, out: Path) -> str:
-    """Writes the page of finished runs; returns a message with its path.
-
-    Args:
-        plans: The folder of each run, and its settings, whose user-defined classes are trusted.
-        options: The options of the program.
-        out: The folder of the page.
-    """
+    """Writes the page of finished runs; returns a message with its path."""
     from latentheads.page import report  # slow to import
 
     trusted = [(folder, name_trusted(settings, options.trust)) for folder, settings in plans]
@@ -42,12 +36,7 @@ def write_page(plans: Sequence[tuple[Path, Settings]], options: ProgramOptions, 
 
 
 def warn_unread(program: str, page: ReportPage) -> None:
-    """Warns of runs for which a page shows no sentence.
-
-    Args:
-        program: The program's name.
-        page: The page.
-    """
+    """Warns of runs for which a page shows no sentence."""
     for name, reason in page.unread.items():
         print_message(f"{program}: note: no sentence of {name} could be read: {reason}", sys.stderr)
 
@@ -62,13 +51,6 @@ def print_and_write(
     """Prints the result of a program, and writes its page if requested.
 
     The page is written even if standard output is closed.
-
-    Args:
-        program: The name of the program.
-        text: The result.
-        plans: As for `write_page`.
-        options: As for `write_page`.
-        out: As for `write_page`.
     """
     try:
         print_result(program, text)

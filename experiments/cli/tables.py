@@ -57,12 +57,7 @@ def aligned(rows: list[Row]) -> str:
 
 
 def packed(rows: Sequence[Sequence[str]], names: int) -> str:
-    """Aligned tables below each other, none wider than a terminal.
-
-    Args:
-        rows: The rows of one wide table, its titles first.
-        names: The first columns, which every one of the tables begins with.
-    """
+    """Aligned tables of at most ``COLUMNS``, each beginning with the first ``names`` columns."""
     columns = list(zip(*rows, strict=True))
     shared, parts = columns[:names], [columns[names : names + 1]]
     for column in columns[names + 1 :]:

@@ -33,17 +33,7 @@ def rank_heads(
     normalise: bool = True,
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """Computes the importance of every head of a run, by block.
-
-    Args:
-        run: The run.
-        part: The sentences for the gradients.
-        by: The kind of importance; see ``prune.py``.
-        gate_distributions: The distributions of the gates, as
-            :func:`latentheads.pruning.fold_selection` returns them.
-        normalise: Divide importance by its norm over the heads of a block.
-        seed: Seed of random importance.
-    """
+    """Computes the importance of every head of a run, by block."""
     blocks = all_heads(run.model)
     if by == "gates":
         importance = {name: torch.ones(len(heads)) for name, heads in blocks.items()}
@@ -104,17 +94,7 @@ def prune_to(
     attention_types: Sequence[str] = ATTENTION_TYPES,
     by: By = "gradient",
 ) -> Iterator[Pruned]:
-    """Prunes the network to each number of heads; writes a run folder with a report for each.
-
-    Args:
-        run: The run; it is not changed.
-        corpus: The corpus for the report.
-        importance: The importance of every head.
-        stops: Numbers of remaining heads.
-        out: The folder of the run folders.
-        attention_types: The attention types to prune.
-        by: The kind of importance, for the record.
-    """
+    """Prunes the network to each number of heads; writes a run folder with a report for each."""
     for heads in stops:
         network = make_pruned(run, most_important(importance, heads, attention_types))
         write_run(network, run, corpus, pruned_folder(out, heads), by)

@@ -108,13 +108,6 @@ def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> 
 
     The bound is estimated with a single sample per sentence, since a curve has many networks.
 
-    Args:
-        network: The network; its ``results`` are set.
-        run: The original run.
-        corpus: The corpus for the report.
-        out: The folder.
-        by: The kind of importance.
-
     Raises:
         UnfinishedError: A section of the report failed.
     """
@@ -193,13 +186,7 @@ def _seconds(network: Pruned, run: Run, all_batches: Sequence[Batch]) -> float:
 
 
 def curve_point(network: Pruned, whole: Pruned, tokens: int) -> dict[str, Any]:
-    """A point of the curve.
-
-    Args:
-        network: The network.
-        whole: The unpruned network.
-        tokens: Number of decoded tokens.
-    """
+    """A point of the curve."""
     ratios = [a / b for a, b in zip(whole.seconds, network.seconds, strict=True)]
     valid, test = network.results.valid, network.results.test
     scores = {name: test.get(name) for name in METRICS}

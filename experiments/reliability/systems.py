@@ -122,12 +122,6 @@ def make_systems(
 ) -> list[System]:
     """Makes the systems that the runs allow.
 
-    Args:
-        groups: The runs.
-        kinds: The requested ``KINDS``.
-        members: Number of samples of each ensemble that samples.
-        noise: Standard deviation of the control's noise; 0: no control.
-
     Raises:
         ValueError: No run allows a kind.
     """

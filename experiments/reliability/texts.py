@@ -41,13 +41,6 @@ def open_texts(
 ) -> tuple[Texts, list[str]]:
     """Returns the texts for the evaluation of all runs, and notes about them.
 
-    Args:
-        runs: Runs on one corpus.
-        others: Files of out-of-domain sources, by name.
-        sentences: Number of sentences of each text, the first ones.
-        fitted: Number of sentences of validation, the first ones.
-        seed: Seed of the permutations.
-
     Raises:
         ValueError: The runs have different corpora, do not translate text, or have several tasks.
     """

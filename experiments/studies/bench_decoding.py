@@ -155,12 +155,7 @@ class Recomputing:
 
 
 class Lasting:
-    """A decoder whose sentences cannot end before the limit.
-
-    Args:
-        model: Any that the search accepts.
-        limit: Tokens of a sentence.
-    """
+    """A decoder whose sentences cannot end before the limit."""
 
     def __init__(self, model: Any, limit: int) -> None:
         self.model, self.limit, self.left = model, limit, limit
@@ -231,10 +226,6 @@ def measure(recipe: str, beam: int, plan: Plan, setting: Setting, bar: Any) -> l
 
 def ties(searchers: Sequence[Searcher], model: Translation) -> int:
     """Counts the sentences that the rows found the same in float64 only.
-
-    Args:
-        searchers: Both rows, after a search.
-        model: Their network.
 
     Raises:
         DisagreementError: They differ in float64, too.

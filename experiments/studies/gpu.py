@@ -92,12 +92,7 @@ def refuse_empty(
 
 
 def main(arguments: Sequence[str] | None = None, launch: Launch = Process) -> int:
-    """Runs the plan and returns the exit status: 1 where a job has failed.
-
-    Args:
-        arguments: The command line; that of the process if not given.
-        launch: Starts a job.
-    """
+    """Runs the plan and returns the exit status: 1 where a job has failed."""
     deadline = time.monotonic() - MARGIN
     parser = make_parser()
     options = parser.parse_args(arguments)

@@ -97,13 +97,7 @@ def _read_prices(text: str) -> list[float]:
 
 
 class Study:
-    """Everything that is measured of one network.
-
-    Args:
-        folder: That of the network.
-        pairs: Questions and answers; the first are those of the test.
-        options: Those of the command line.
-    """
+    """Everything that is measured of one network; the first of the pairs are those of the test."""
 
     def __init__(self, folder: str, pairs: Pairs, options: Any) -> None:
         self.folder, self.options = folder, options

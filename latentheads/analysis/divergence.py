@@ -41,12 +41,7 @@ MAX_ELEMENTS = 2**25
 def head_divergence(
     weights: Float[Tensor, "*batch head query key"], queries: Bool[Tensor, "*batch query"]
 ) -> Float[Tensor, "*batch head head"]:
-    """Computes the JSD between all pairs of heads, summed over valid queries, in nats.
-
-    Args:
-        weights: Attention weights of every head.
-        queries: True at valid queries.
-    """
+    """Computes the JSD between all pairs of heads, summed over valid queries, in nats."""
     elements_per_query = weights[..., :1, :].numel() * weights.shape[-3]
     chunk_size = max(1, MAX_ELEMENTS // max(1, elements_per_query))
     chunks = zip(weights.split(chunk_size, -2), queries.split(chunk_size, -1), strict=True)

@@ -37,12 +37,7 @@ __all__ = ["Measures", "head_confidence", "head_cosine", "head_entropy", "measur
 def head_entropy(
     weights: Float[Tensor, "*batch head query key"], queries: Bool[Tensor, "*batch query"]
 ) -> Float[Tensor, "*batch head"]:
-    """Entropy of every head's weights, summed over the counted queries, in nats.
-
-    Args:
-        weights: Attention weights of every head.
-        queries: True at queries that count.
-    """
+    """Entropy of every head's weights, summed over the counted queries, in nats."""
     entropies = -torch.special.xlogy(weights, weights).sum(-1)
     return (entropies * queries.unsqueeze(-2)).sum(-1)
 
@@ -52,13 +47,7 @@ def head_confidence(
     queries: Bool[Tensor, "*batch query"],
     keys: Bool[Tensor, "*batch key"],
 ) -> Float[Tensor, "*batch head"]:
-    """The largest weight on a counted key, summed over the counted queries.
-
-    Args:
-        weights: Attention weights of every head.
-        queries: True at queries that count.
-        keys: True at keys that count.
-    """
+    """The largest weight on a counted key, summed over the counted queries."""
     confidences = (weights * keys[..., None, None, :]).amax(-1)
     return (confidences * queries.unsqueeze(-2)).sum(-1)
 
@@ -69,10 +58,6 @@ def head_cosine(
     """Cosine between the outputs of all pairs of heads, summed over the counted queries.
 
     The cosine with an output of zeros, such as that of an n-gram head with all units off, is 0.
-
-    Args:
-        outputs: The output of every head at each query.
-        queries: True at queries that count.
     """
     unit = F.normalize(outputs, dim=-1) * queries[..., None, :, None]
     return torch.einsum("...iqd,...jqd->...ij", unit, unit)

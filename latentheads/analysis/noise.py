@@ -45,9 +45,6 @@ MIN_SCALE = 1e-6
 class NoisyHeads(Guide):
     """Adds Gaussian noise to the network's own logits, with one learned scale per head.
 
-    Args:
-        model: A model with latent logits.
-
     Raises:
         ValueError: The model has no latent logits.
     """
@@ -71,11 +68,7 @@ class NoisyHeads(Guide):
 
     @torch.no_grad()
     def set_scales(self, scales: Mapping[str, Float[Tensor, " head"]]) -> None:
-        """Sets the scale of every head.
-
-        Args:
-            scales: By block.
-        """
+        """Sets the scale of every head."""
         for name, log_scale in self._scales().items():
             log_scale.copy_(scales[name].log()[:, None, None])
 

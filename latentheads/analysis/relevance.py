@@ -273,12 +273,7 @@ class _Constants(Messenger):
 
 
 class _RelevanceRules(TorchFunctionMode):
-    """Leaves the values of a network unchanged and replaces its gradients by the rules above.
-
-    Args:
-        biases: Rule for biases.
-        stabiliser: Keeps denominators away from 0.
-    """
+    """Leaves the values of a network unchanged and replaces its gradients by the rules above."""
 
     def __init__(self, biases: str, stabiliser: float) -> None:
         super().__init__()

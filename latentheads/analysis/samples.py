@@ -60,13 +60,6 @@ def sample_weights(
     All samples are held in memory, so use only a few sentences. Selections of heads are set to
     their mode.
 
-    Args:
-        model: The model.
-        guide: The guide from which heads are sampled.
-        batch: The sentences.
-        draws: Number of samples; at least 2.
-        seed: Seed of the noise.
-
     Returns:
         Statistics of the weights by name of the block.
     """
@@ -88,13 +81,6 @@ def record_prior_heads(
 
     The noise equals that of :func:`record_heads` with the same seed: if the guide equals the prior,
     both sample the same heads.
-
-    Args:
-        model: The model.
-        guide: Selects the heads of a model with a latent selection.
-        batch: The sentences.
-        draws: Number of samples.
-        seed: Seed of the noise.
     """
     device = model.device
     device_batch = batch.to(device)

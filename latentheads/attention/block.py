@@ -228,12 +228,7 @@ class HeadBlock(nn.Module, ABC):
         heads: Shaped[Tensor, "*batch computed query any"],
         choice: Choice | None,
     ) -> Bool[Tensor, "*out head"]:
-        """True at active heads: selected, or with an open gate, and with nonzero output weights.
-
-        Args:
-            heads: A tensor over the queries of the heads that were computed.
-            choice: The heads in the slots.
-        """
+        """True at active heads: selected, or with an open gate, and with nonzero output weights."""
         active = heads.new_ones(heads.shape[:-2], dtype=torch.bool)
         if choice is not None:
             active = active & (choice.weight != 0)

@@ -158,14 +158,7 @@ class MultiHeadAttention(nn.Module):
         mask: PairMask,
         choice: Choice | None = None,
     ) -> Float[Tensor, "*out query width"]:
-        """Computes softmax, weighted sum of values, the factors of a choice, output projection.
-
-        Args:
-            logits: The logits of the heads that the output projection uses.
-            v: Their values.
-            mask: Validity of the pairs.
-            choice: The heads in the slots.
-        """
+        """Computes softmax, weighted sum of values, the factors of a choice, output projection."""
         weights = softmax(logits + mask.bias)
         heads = self.sum_values(weights, v)
         if choice is not None:

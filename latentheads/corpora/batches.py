@@ -52,10 +52,6 @@ def batches(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) ->
 def iterate_batches(parts: Any, name: str) -> Iterator[Batch]:
     """Iterates over the batches of a part, or over the given ones; there is at least one.
 
-    Args:
-        parts: A part of a corpus, or batches.
-        name: Name of the argument, for the error message.
-
     Raises:
         ValueError: ``parts`` is neither, or there is no batch.
     """
@@ -103,13 +99,7 @@ def batch_indices(
 
 
 def padding_fraction(part: Part, tokens: int, seed: int | None = None) -> float:
-    """The fraction of an epoch's batches, both sides, that is padding.
-
-    Args:
-        part: The sentences.
-        tokens: As in :func:`batches`.
-        seed: As in :func:`batches`.
-    """
+    """The fraction of an epoch's batches, both sides, that is padding."""
     num_tokens = num_padded = 0
     for group in batch_indices(part, tokens, seed):
         for side in part.sides:

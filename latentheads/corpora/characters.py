@@ -15,12 +15,7 @@ __all__ = ["Characters"]
 
 
 class Characters(Vocabulary):
-    """The characters of a text in normal form NFC, spaces included.
-
-    Args:
-        characters: The vocabulary, without the special tokens.
-        lowercase: Whether lines are lower-cased first.
-    """
+    """The characters of a text in normal form NFC, spaces included."""
 
     kind = "characters"
 
@@ -76,10 +71,6 @@ class Characters(Vocabulary):
     @classmethod
     def from_json(cls, value: dict[str, Any], characters: Sequence[str]) -> Characters:
         """Restores the vocabulary.
-
-        Args:
-            value: The value of `to_json`.
-            characters: Its characters, checked to be strings.
 
         Raises:
             ValueError: The value is malformed.

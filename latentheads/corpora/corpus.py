@@ -189,9 +189,6 @@ class Corpus:
     def source_texts(self, part: Part) -> list[str]:
         """The source sentences of a part as text; their translations are its ``references``.
 
-        Args:
-            part: One of the corpus.
-
         Raises:
             ValueError: The corpus is for a language model and has no source.
         """

@@ -29,12 +29,6 @@ def limit_lengths(
 ) -> Corpus:
     """Drops the training lines that have too many tokens.
 
-    Args:
-        corpus: The corpus.
-        max_line: Maximum number of tokens of a line on either side, EOS included.
-        locate: Describes the position of the first line that is too long.
-        log: Called with a line about the training sentences that are dropped.
-
     Raises:
         ValueError: A line of valid or test is too long, or nothing is left to train on.
     """
@@ -59,12 +53,6 @@ def validate_lengths(
     name: str, lengths: NDArray[np.int64], max_line: int, locate: LineLocator
 ) -> None:
     """Raises an error if a line of valid or test is too long.
-
-    Args:
-        name: The part.
-        lengths: Number of tokens of every sentence, one row for each side.
-        max_line: Maximum number of tokens of a line on either side, EOS included.
-        locate: Describes the position of the first line that is too long.
 
     Raises:
         ValueError: A line is too long.

@@ -47,11 +47,7 @@ class Step:
 
 
 class StepLoader(ABC):
-    """An endless iterator over optimiser steps, epoch after epoch.
-
-    Args:
-        accumulate: Number of batches of a step (gradient accumulation).
-    """
+    """An endless iterator over optimiser steps, epoch after epoch."""
 
     def __init__(self, accumulate: int = 1) -> None:
         if accumulate < 1:

@@ -161,9 +161,5 @@ def _encode(
 
 
 def split_references(line: str) -> list[str]:
-    """Splits a line into its references, which are separated by tabs; empty ones are dropped.
-
-    Args:
-        line: The line. Without any text it is one empty reference.
-    """
+    """Splits a line into its references, at tabs; a line without text is one empty reference."""
     return [cell for cell in line.split("\t") if cell.strip()] or [""]

@@ -168,13 +168,6 @@ def read_pairs(
 ) -> list[SentencePair]:
     """Reads the two files of a part of a parallel corpus.
 
-    Args:
-        folder: The folder of the corpus.
-        part: One of ``train``, ``valid``, ``test``.
-        source: Source language.
-        target: Target language.
-        stem: As in `find_file`.
-
     Raises:
         ValueError: A file is missing or broken, or the files differ in the number of lines.
     """

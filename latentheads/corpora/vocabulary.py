@@ -68,10 +68,6 @@ class Words(Vocabulary):
     """Words separated by spaces.
 
     The text ``<unk>`` is encoded as UNK; the texts of other special tokens are ordinary words.
-
-    Args:
-        words: The vocabulary, without the special tokens.
-        lowercase: Whether lines are lower-cased first.
     """
 
     kind = "words"
@@ -139,12 +135,7 @@ class Words(Vocabulary):
 
 
 class Tagged(Vocabulary):
-    """A vocabulary with additional tags: tokens that are not text.
-
-    Args:
-        plain: The vocabulary of the text; the tags' ids follow its own.
-        tags: Names of the tags, such as target languages.
-    """
+    """A vocabulary with additional tags, such as target languages: tokens that are not text."""
 
     kind = "tagged"
 

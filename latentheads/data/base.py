@@ -201,12 +201,7 @@ class Cached(Data):
 
     @abstractmethod
     def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
-        """Reads the corpus.
-
-        Args:
-            log: As for :meth:`load`.
-            scratch: Where large files may wait for the cache; None: where the system puts such.
-        """
+        """Reads the corpus; large files may wait for the cache in the folder ``scratch``."""
 
     @abstractmethod
     def _files(self) -> Iterable[Path]:

@@ -52,11 +52,7 @@ class Tasks:
             raise ValueError(f"temperature must be positive, got {self.temperature}")
 
     def mixture(self, source: str | None) -> Mixture:
-        """The tasks and how they are mixed.
-
-        Args:
-            source: As for :meth:`latentheads.corpora.tasks.Task.parse`.
-        """
+        """The tasks and how they are mixed."""
         tasks = tuple(Task.parse(name, source) for name in self.names)
         return Mixture(tasks, self.distinguish_by, self.temperature, self.one_task)
 

@@ -45,11 +45,6 @@ class CholeskyHeads(HeadVariable):
 
     Equal in distribution to :math:`z_h \mid z_{<h}` with a mean linear in :math:`z_{<h}`; the
     covariance over heads is :math:`L L^\top`, at every pair the same.
-
-    Args:
-        location: The mean logits.
-        context: The context that the heads are conditioned on.
-        factor: L, lower triangular with a positive diagonal.
     """
 
     def __init__(

@@ -53,10 +53,6 @@ class Family(nn.Module, ABC):
 def check_family(maker: str, family: Any) -> Family:
     """Checks that a value is a family.
 
-    Args:
-        maker: What made the value, with its verb, for the message.
-        family: The value.
-
     Raises:
         ValueError: The value is not a module.
     """
@@ -70,11 +66,6 @@ def check_family(maker: str, family: Any) -> Family:
 
 def check_head_distribution(site: str, distribution: Any, shape: Sequence[int]) -> None:
     """Checks that a value is a distribution of a block's heads.
-
-    Args:
-        site: The name of the sample site, for the message.
-        distribution: What a family returned.
-        shape: The shape of a sample: ``*batch head query key``.
 
     Raises:
         ValueError: The value is not a distribution, or has another shape.

@@ -106,12 +106,7 @@ class WordScores(nn.Module):
 
 
 class TargetConditioned(Family):
-    """A family around scores that are shifted by the target.
-
-    Args:
-        family: The family of the shifted scores.
-        scores: Computes the shift.
-    """
+    """A family around scores that are shifted by the target."""
 
     def __init__(self, family: Family, scores: WordScores) -> None:
         super().__init__()

@@ -21,13 +21,7 @@ __all__ = ["CTC"]
 
 
 class CTC(nn.Module):
-    """Predicts a token or blank at each position of an encoder. PAD is the blank.
-
-    Args:
-        width: Width of the encoder's states.
-        vocab_size: Size of the target vocabulary.
-        weight: Weight of the CTC loss in training.
-    """
+    """Predicts a token or blank at each position of an encoder. PAD is the blank."""
 
     def __init__(self, width: int, vocab_size: int, weight: float) -> None:
         super().__init__()
@@ -43,11 +37,6 @@ class CTC(nn.Module):
         """Computes the CTC loss of each text without EOS, in nats; 0 if it has too few positions.
 
         A text needs a position for each token, and one more between two equal tokens.
-
-        Args:
-            memory: The encoder's states.
-            valid: True at positions that are not padding.
-            target: The texts, each ended by EOS, padded.
         """
         is_word = (target != PAD) & (target != EOS)
         target = target.masked_fill(~is_word, PAD)

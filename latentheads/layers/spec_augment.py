@@ -55,11 +55,6 @@ def apply_spec_augment(
 
     A time mask lies within its utterance. The width of frequency masks is scaled to the number of
     bins. Noise comes from torch's global generator.
-
-    Args:
-        frames: Normalised frames.
-        lengths: Frames of each utterance.
-        policy: Number and size of the masks.
     """
     bins = frames.shape[-1]
     widest = torch.full_like(lengths, policy.max_bins * bins // BINS)
@@ -73,11 +68,7 @@ def apply_spec_augment(
 
 
 class SpecAugment(nn.Module):
-    """Masks utterances in training mode only; see :func:`apply_spec_augment`.
-
-    Args:
-        policy: The name of a policy.
-    """
+    """Masks utterances in training mode only; see :func:`apply_spec_augment`."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()

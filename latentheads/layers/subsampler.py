@@ -51,12 +51,7 @@ class Subsampler(nn.Module):
     def forward(
         self, frames: Float[Tensor, "*batch frame bin"], lengths: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch position dim"]:
-        """Subsamples; states past the end of an utterance are undefined.
-
-        Args:
-            frames: Right-padded frames.
-            lengths: Frames of each utterance.
-        """
+        """Subsamples; states past the end of an utterance are undefined."""
         x = frames.to(self.first.weight.dtype).transpose(-1, -2)
         for convolution in (self.first, self.second):
             valid = torch.arange(x.shape[-1], device=x.device) < lengths.unsqueeze(-1)

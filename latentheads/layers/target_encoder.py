@@ -14,12 +14,7 @@ __all__ = ["TargetEncoder"]
 
 
 class TargetEncoder(nn.Module):
-    """A bidirectional Transformer encoder of the target, of two layers.
-
-    Args:
-        width: Width of the token embeddings.
-        size: Width of the encoder, an even number.
-    """
+    """A bidirectional Transformer encoder of the target, of two layers."""
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()

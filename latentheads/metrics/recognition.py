@@ -66,13 +66,7 @@ def _case(references: References) -> str:
 
 
 def count_errors(transcripts: Sequence[str], references: Sequence[str], unit: Unit) -> ErrorCounts:
-    """Counts the errors of every utterance in its minimum edit distance alignment.
-
-    Args:
-        transcripts: The transcript of each utterance.
-        references: The reference transcripts.
-        unit: Whether to count words or characters.
-    """
+    """Counts the errors of every utterance in its minimum edit distance alignment."""
     check_choice("unit", unit, get_args(Unit))
     package = import_optional("jiwer")
     align = package.process_words if unit == "words" else package.process_characters
@@ -128,11 +122,7 @@ def _normalise_all(
 
 
 def make_normaliser(lowercase: bool) -> Callable[[str], str]:
-    """Makes a function that normalises a line: NFC, one space between words.
-
-    Args:
-        lowercase: Whether it lower-cases the line too.
-    """
+    """Makes a function that normalises a line: NFC, one space between words."""
 
     def normalise(line: str) -> str:
         composed = unicodedata.normalize("NFC", line)

@@ -107,13 +107,7 @@ class Metric:
 
 
 def resample_counts(counts: Counts, combine: Combine, indices: Resamples) -> Resampled:
-    """Computes a metric of all sentences and of every resample; NaN for a single sentence.
-
-    Args:
-        counts: The counts of each sentence.
-        combine: Computes the metric from their sums.
-        indices: The resamples.
-    """
+    """Computes a metric of all sentences and of every resample; NaN for a single sentence."""
     whole = combine(counts.sum(0))
     if len(counts) == 1:
         return whole, np.full(len(indices), np.nan)
@@ -155,13 +149,6 @@ def compare_lines(
 ) -> list[dict[str, Estimate]]:
     """Compares systems with the first one by paired bootstrap over sentences.
 
-    Args:
-        systems: The output of each system, one line per sentence.
-        references: The references.
-        metrics: The metrics by name.
-        resamples: Number of resamples; the smallest p-value is 1 / (resamples + 1).
-        seed: Seed of the resampling.
-
     Returns:
         The estimates of every system, by the name of the metric.
 
@@ -196,11 +183,6 @@ def check_lines(outputs: Sequence[str], references: Sequence[str]) -> None:
 def resample_indices(number: int, resamples: int, seed: int) -> Resamples:
     """Samples the sentence indices of every resample, with replacement.
 
-    Args:
-        number: Number of sentences.
-        resamples: Number of resamples.
-        seed: Seed of the resampling.
-
     Raises:
         ValueError: There are too few resamples for an interval, or too many, or the seed is none.
     """
@@ -229,12 +211,6 @@ def estimate_systems(
 
     which is two-sided. sacreBLEU's own paired bootstrap takes ``|d_b|`` before the mean is
     subtracted, so that its p-value is about half as large.
-
-    Args:
-        scores: The score of every system, on all sentences and on the same resamples.
-        signature: How it was computed.
-        minimum: Minimum of the score.
-        maximum: Maximum of the score.
     """
     (baseline, resampled_baseline), *_ = scores
     estimates = []

@@ -41,10 +41,6 @@ def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Roug
     letter of 200 in the references is another, words are of letters, marks and numbers of any
     script, without stemming; a text without spaces between words is not segmented.
 
-    Args:
-        summaries: One text each.
-        references: The references of each.
-
     Raises:
         ValueError: A summary has no reference, or references are not lists of texts.
     """
@@ -77,11 +73,7 @@ class _UnicodeWordTokenizer:
     """A tokenizer for rouge-score: lower-cased words of any script."""
 
     def tokenize(self, text: str) -> list[str]:
-        """Splits a text into words.
-
-        Args:
-            text: The text.
-        """
+        """Splits a text into words."""
         composed = unicodedata.normalize("NFC", text.lower())
         words = (c if unicodedata.category(c)[0] in "LMN" else " " for c in composed)
         return "".join(words).split()

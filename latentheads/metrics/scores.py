@@ -91,9 +91,6 @@ class Scores(Mapping[str, float | None]):
     """The scores of a part of a corpus: rows, and a mapping from their names to their values.
 
     A score of ``SCORES`` is an attribute, too: None if the part has no such row.
-
-    Args:
-        rows: One for each name.
     """
 
     def __init__(self, rows: Iterable[Score] = ()) -> None:
@@ -370,10 +367,6 @@ def primary_score(scores: Mapping[str, object]) -> str | None:
 
 def score_lines(outputs: Sequence[str], references: References) -> Scores:
     """Scores the output of one system.
-
-    Args:
-        outputs: The output of each sentence.
-        references: The references, and how outputs are compared with them.
 
     Raises:
         ValueError: All references are empty, or numbers of lines differ.

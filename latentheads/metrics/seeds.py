@@ -46,9 +46,6 @@ def spread(values: Iterable[float]) -> Spread:
     Two recipes of one seed share its data order and its noise. So what tells them apart is the
     spread of their differences, taken seed by seed.
 
-    Args:
-        values: The figure, or the difference, of each seed.
-
     Example:
         >>> plain, aligned = [-1.70, -1.68, -1.69], [-1.56, -1.55, -1.54]
         >>> [round(end, 3) for end in spread([b - a for a, b in zip(plain, aligned)])]
@@ -135,14 +132,10 @@ def _of_tasks(results: Results) -> dict[str, Any]:
 
 
 def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]]:
-    """One row a recipe: mean and interval of each figure, differences paired by seed.
+    """One row a recipe: mean and interval of each figure, differences to the first paired by seed.
 
     A figure has a difference where all runs have the figure; it is that to the first recipe, over
     the seeds that both have.
-
-    Args:
-        runs: A row a run, as :func:`tabulate` gives them.
-        recipes: In which order; the first is what others are compared with.
 
     Raises:
         ValueError: There is no run of a recipe, or there are two of a recipe and seed.

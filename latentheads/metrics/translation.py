@@ -41,12 +41,7 @@ def split_compounds(line: str) -> str:
 
 
 class PaperBLEU(BLEU):
-    """BLEU of tokens with compounds split.
-
-    Args:
-        tokenizer: The tokenizer of sacreBLEU; ``none`` if lines are tokenised already.
-        lowercase: Whether case is ignored.
-    """
+    """BLEU of tokens with compounds split."""
 
     def __init__(self, tokenizer: str, lowercase: bool) -> None:
         super().__init__(lowercase=lowercase, tokenize=tokenizer, force=True)

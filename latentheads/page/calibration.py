@@ -18,10 +18,6 @@ def gather_calibration(run: Run, part: Part) -> dict[str, Any]:
 
     Heads are set to their prior's location, and alignments are summed over.
 
-    Args:
-        run: The run.
-        part: The sentences.
-
     Returns:
         ``bins`` with ``tokens``, their number, ``said``, the mean probability, and ``right``, the
         accuracy; ``error`` and ``excess``. Empty for a language model.

@@ -16,10 +16,7 @@ Record = Mapping[str, Any]
 
 
 def gather_curves(records: Sequence[Record]) -> dict[str, Any]:
-    """Gathers the bound and related metrics, the KL per attention type, and expected active heads.
-
-    Args:
-        records: Those of ``metrics.jsonl``.
+    """Gathers bound, metrics, KL per attention type and expected active heads of ``metrics.jsonl``.
 
     Returns:
         ``steps``, and curves of the same length by name; empty without records.

@@ -37,12 +37,7 @@ def list_scores() -> dict[str, dict[str, Any]]:
 
 
 def gather_facts(run: Run, name: str) -> dict[str, Any]:
-    """The facts of a run: its options and its metrics.
-
-    Args:
-        run: The run.
-        name: Its name on the page.
-    """
+    """The facts of a run: its options and its metrics."""
     settings, results = run.settings, run.results
     options, plain = settings.to_options(), Settings().to_options()
     return {

@@ -49,11 +49,6 @@ def gather_grid(run: Run, part: Part, divergences: Divergence) -> dict[str, Any]
 
     Heads are set to their prior's location, and are those that the guide selects. KL and gap are
     read from the report of the whole test part, under the run's guide.
-
-    Args:
-        run: The run.
-        part: The sentences for the measures of heads.
-        divergences: The divergence of heads on them.
     """
     blocks, model = list_blocks(run), run.model
     attention_names = {block.name for block in blocks if block.attention_type == ALIGNMENT}

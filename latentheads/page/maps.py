@@ -82,14 +82,7 @@ def _pool_names(names: Sequence[str], stride: int) -> list[str]:
 def gather_map_tokens(
     run: Run, batch: Batch, index: int, links: Links = frozenset()
 ) -> dict[str, MapTokens]:
-    """Labels the rows and columns of the maps of each attention type.
-
-    Args:
-        run: The run.
-        batch: Its sentences.
-        index: Index of the sentence.
-        links: Gold links between source and target tokens.
-    """
+    """Labels the rows and columns of the maps of each attention type."""
     token_ids = batch.target[index][batch.target_valid[index]].tolist()
     target = name_tokens(run.target, token_ids)
     gold_links = [(word, key) for key, word in links]
@@ -149,14 +142,6 @@ def gather_maps(
 
     Selections of heads are set to their mode.
 
-    Args:
-        run: The run.
-        batch: Its sentences.
-        tokens: The tokens of each sentence, by attention type.
-        draws: Number of samples.
-        kept: Number of samples that are kept one by one.
-        seed: Seed of the noise.
-
     Returns:
         For each sentence, the maps of each attention block.
     """
@@ -212,11 +197,6 @@ def gather_alignments(
     run: Run, batch: Batch, tokens: Sequence[dict[str, MapTokens]]
 ) -> list[list[HeadMaps]]:
     """Computes prior, guide and exact posterior of the alignment of each sentence.
-
-    Args:
-        run: The run.
-        batch: Its sentences.
-        tokens: The tokens of each sentence, by attention type.
 
     Returns:
         The maps of each sentence; empty for a run without latent alignments.

@@ -31,13 +31,7 @@ def choose_sentences(part: Part, number: int) -> Part:
 
 
 def gather_texts(run: Run, part: Part, bounds: SentenceBounds) -> list[dict[str, Any]]:
-    """Gathers each sentence with the run's own translation and its bounds.
-
-    Args:
-        run: The run.
-        part: The sentences.
-        bounds: Their bounds.
-    """
+    """Gathers each sentence with the run's own translation and its bounds."""
     translations = _translate(run, part)
     return [
         {

@@ -32,11 +32,7 @@ DIGITS = 6
 
 
 def fill_page(data: Mapping[str, Any]) -> str:
-    """Makes a self-contained page.
-
-    Args:
-        data: Its data; null stands for numbers that are not finite.
-    """
+    """Makes a self-contained page of its data; null stands for numbers that are not finite."""
     names = ", ".join(run["name"] for run in data["runs"])
     encoded = json.dumps(_round(finite(dict(data))), ensure_ascii=False, separators=(",", ":"))
     parts = {

@@ -141,12 +141,7 @@ def largest_value(values: Iterable[Tensor]) -> float:
 
 
 def check_not_empty(name: str, values: Collection[Any]) -> None:
-    """Raises a ValueError if there is nothing to draw.
-
-    Args:
-        name: Name of the argument, for the message.
-        values: What is drawn.
-    """
+    """Raises a ValueError if there is nothing to draw."""
     if not len(values):
         raise ValueError(f"{name} must be at least one, got none")
 
@@ -162,13 +157,7 @@ def escape(name: str) -> str:
 
 
 def draw_map(axis: Any, values: Any, **options: Any) -> Any:
-    """Draws an array as an image within a frame; NaN is white.
-
-    Args:
-        axis: The axes.
-        values: The array.
-        **options: Options of ``imshow``.
-    """
+    """Draws an array as an image within a frame; NaN is white."""
     for side in axis.spines.values():
         side.set_visible(True)
     axis.tick_params(length=2)
@@ -204,12 +193,7 @@ def frame_links(axis: Any, links: Collection[Link]) -> None:
 
 
 def values_with_intervals(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]:
-    """Returns a value of every row, and its distances to the ends of its interval.
-
-    Args:
-        rows: Each may have ``NAME``, ``NAME_low`` and ``NAME_high``.
-        name: The name.
-    """
+    """Returns a value of every row, and its distances to the ends of its interval."""
     columns = (name, f"{name}_low", f"{name}_high")
     values, low, high = (
         np.array([row.get(column, np.nan) for row in rows], dtype=float) for column in columns

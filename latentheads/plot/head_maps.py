@@ -296,15 +296,7 @@ def _draw_roles(axis: Any, head_report: HeadReport, attention_type: str, width: 
 
 
 def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -> None:
-    """Draws one band for each kind of role of a head.
-
-    Args:
-        axis: The axes.
-        head: The cell's column.
-        row: The cell's row.
-        roles: The roles of the head.
-        width: Width of the cell in inches, which determines the font size.
-    """
+    """Draws one band for each kind of role of a head."""
     kinds = [kind for kind in KINDS if any(role.role == kind for role in roles)]
     for index, kind in enumerate(kinds):
         height = 1 / len(kinds)
@@ -322,14 +314,7 @@ def _draw_offset(axis: Any, head: int, row: int, label: str) -> None:
 
 
 def _describe_offset(head_report: HeadReport, block: Block, head: int, width: float) -> str:
-    """The most frequent offset of a head and, in a wide cell, its share; of inactive heads nothing.
-
-    Args:
-        head_report: The analysis of the heads.
-        block: The block.
-        head: Index of the head.
-        width: Width of the cell in inches.
-    """
+    """The most frequent offset of an active head and, in a wide cell, its share."""
     offset, share = (
         float(values[block.name][head])
         for values in (head_report.positional.offset, head_report.positional.share)
@@ -340,12 +325,7 @@ def _describe_offset(head_report: HeadReport, block: Block, head: int, width: fl
 
 
 def _label(roles: Sequence[Role], with_count: bool) -> str:
-    """A short label of roles; of several relations the one furthest above its baseline.
-
-    Args:
-        roles: Roles of one kind.
-        with_count: Append the number of further roles.
-    """
+    """A short label of roles; of several relations the one furthest above its baseline."""
     best = max(roles, key=lambda role: role.score - (role.baseline or 0))
     if best.role == "positional":
         return best.detail

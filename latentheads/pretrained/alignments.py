@@ -36,9 +36,6 @@ NEAR = 1e-3
 class NetworkOutput(LinearOutput):
     """The output layer of a network, including its bias; it has no weights of its own.
 
-    Args:
-        network: The network.
-
     Raises:
         ValueError: The network has no linear output layer.
     """
@@ -118,11 +115,6 @@ class AlignedDecoder:
     Inside :meth:`recording` it stores the states for the alignment blocks. In any other call of the
     network, such as a step of ``generate``, it replaces the scores by log-probabilities that are
     marginalised over all alignments.
-
-    Args:
-        network: The network.
-        heads: The heads above the decoder.
-        output: Its output layer.
     """
 
     def __init__(self, network: Any, heads: OutputHeads, output: NetworkOutput) -> None:
@@ -314,11 +306,6 @@ def make_output_heads(
     label_likelihood: Likelihood | None,
 ) -> tuple[OutputHeads, NetworkOutput] | None:
     """Makes the heads above the decoder of a network; None without such a latent.
-
-    Args:
-        network: The network.
-        latents: All latents of the model, or their options.
-        label_likelihood: The likelihood of its labels.
 
     Raises:
         ValueError: The network cannot have heads above its decoder.

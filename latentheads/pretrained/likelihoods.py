@@ -215,10 +215,6 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood | None:
     """Makes the likelihood of a network from a name, a function, or the network's class.
 
-    Args:
-        network: A ``PreTrainedModel``.
-        likelihood: A name, a function, or None.
-
     Returns:
         The likelihood; None if the class has none: the network can be run, but has no bound.
     """
@@ -234,10 +230,6 @@ def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood
 
 def check_labels(labels: Int[Tensor, "*position"], scores: Sequence[int]) -> None:
     """Checks the shape of labels and, on a CPU only, that every label has a score.
-
-    Args:
-        labels: The labels, 0 where nothing is predicted.
-        scores: The shape of the scores: sentences, positions, labels.
 
     Raises:
         ValueError: The shapes differ, or a label is out of range.

@@ -543,12 +543,7 @@ def _attention_implementation(part: Any) -> str:
 
 
 def _copy_configurations(network: Any, config_class: type) -> None:
-    """Copies the configurations of a network, which other networks may share.
-
-    Args:
-        network: The network.
-        config_class: The class of configurations.
-    """
+    """Copies the configurations of a network, which other networks may share."""
     copies: dict[int, Any] = {}
     for module in network.modules():
         configurations = {

@@ -47,10 +47,6 @@ BIASES = ("use_relative_position_bias", "use_shared_relative_position_bias")
 def check_prunable(address: Address, kept: Sequence[int]) -> None:
     """Raises an error if the heads of a module cannot be pruned so; changes nothing.
 
-    Args:
-        address: The attention module.
-        kept: Indices of the heads that stay.
-
     Raises:
         ValueError: The layout of the module is unknown, its heads share parameters that cannot be
             pruned, or groups of heads that share a key would have several sizes.
@@ -80,12 +76,7 @@ def check_prunable(address: Address, kept: Sequence[int]) -> None:
 
 @torch.no_grad()
 def prune_weights(address: Address, kept: Sequence[int]) -> None:
-    """Removes the weights of all other heads; if none stays, one is kept with output weights of 0.
-
-    Args:
-        address: The attention module.
-        kept: Indices of the heads that stay.
-    """
+    """Removes the weights of all other heads; if none stays, one with output weights of 0."""
     module, heads = address.attention, address.block.heads
     groups, kept_heads = _count_groups(module, heads), list(kept) or [0]
     shared = _kept_groups("", heads, groups, kept_heads)
@@ -116,14 +107,7 @@ def prune_weights(address: Address, kept: Sequence[int]) -> None:
 
 
 def record_kept_heads(config: Any, name: str, heads: int, kept: Sequence[int]) -> None:
-    """Records in a configuration which of the original heads of a block remain.
-
-    Args:
-        config: The network's configuration.
-        name: The name of the block.
-        heads: Number of heads before pruning.
-        kept: Indices of the heads that stay.
-    """
+    """Records in a configuration which of the original heads of a block remain."""
     kept_by_block = dict(getattr(config, KEPT, None) or {})
     previous = kept_by_block.get(name, list(range(heads)))
     kept_by_block[name] = [previous[head] for head in kept]

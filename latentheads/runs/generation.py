@@ -126,13 +126,7 @@ def translate_lines(
 
     A newline that the model generates becomes a space.
 
-    Args:
-        trained: The model with its guide and vocabularies.
-        lines: The lines.
-        decoding: Options of the beam search.
-        task: Index of the lines' task, if the model has tasks.
-        on_skip: Called for a line that is too long for the model or memory; None raises an error.
-        others: Further members of an ensemble; see :func:`check_ensemble`.
+    ``on_skip`` is called for a line that is too long for the model or memory; None raises an error.
 
     Raises:
         UnfinishedError: A line cannot be translated.
@@ -188,12 +182,7 @@ def translate_texts(
 
 
 def sample_repeatedly(generate: Callable[[], list[str]], number: int) -> list[list[str]]:
-    """Generates several texts for each input, each time with new samples.
-
-    Args:
-        generate: Generates one text for each input.
-        number: Number of texts for each input.
-    """
+    """Generates several texts for each input, each time with new samples."""
     return [list(texts) for texts in zip(*(generate() for _ in range(number)), strict=True)]
 
 
@@ -257,11 +246,7 @@ def encode_sources(
 ) -> EncodedInputs:
     """Encodes the lines that are not empty, with placeholders for targets.
 
-    Args:
-        trained: The model with its guide and vocabularies.
-        lines: The lines.
-        task: Index of the lines' task, if the model has tasks.
-        on_skip: Called for a line that is too long for the model.
+    ``on_skip`` is called for a line that is too long for the model.
     """
     indices, lines = [], [trained.data.normalise(line) for line in lines]
     for index, line in enumerate(lines):
@@ -279,10 +264,6 @@ def encode_sources(
 
 def list_texts(name: str, texts: Any) -> list[str]:
     """Makes a list of texts.
-
-    Args:
-        name: The name of the argument, for the error.
-        texts: The texts.
 
     Raises:
         ValueError: It is a single text, or an item is not a text.
@@ -307,12 +288,7 @@ def encode_pairs(
 ) -> EncodedInputs:
     """Encodes pairs of lines and translations of which neither is empty.
 
-    Args:
-        trained: The model with its guide and vocabularies.
-        sentences: Lines in the source language.
-        translations: A translation of each.
-        task: Index of the lines' task, if the model has tasks.
-        on_skip: Called for a line that is too long for the model.
+    ``on_skip`` is called for a line that is too long for the model.
 
     Raises:
         ValueError: The numbers of lines and translations differ, or one is not a list of texts.
@@ -504,16 +480,7 @@ def continue_or_skip(
     on_skip: OnSkip,
     warn_unknown: Callable[[list[str]], object],
 ) -> Iterator[str]:
-    """Continues a prompt as :func:`continue_text`; yields empty texts if it is skipped.
-
-    Args:
-        trained: The model with its guide and vocabularies.
-        sampling: Options of sampling.
-        prompt: The prompt.
-        number: Number of continuations.
-        on_skip: Called if the prompt is too long for the model or for memory.
-        warn_unknown: Called with the words of the prompt that are not in the vocabulary.
-    """
+    """Continues a prompt as :func:`continue_text`; yields empty texts if it is skipped."""
     count, reason = 0, _is_too_long(trained, prompt)
     if not reason and (unknown := unknown_words(trained.target, prompt)):
         warn_unknown(unknown)

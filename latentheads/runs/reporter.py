@@ -44,15 +44,7 @@ DIVERGENCE_BLOCKS = 64
 
 
 class Reporter:
-    """Makes the sections of a run's report.
-
-    Args:
-        settings: Everything that says what the run is.
-        model: The model, with the weights to report on.
-        guide: Its guide.
-        corpus: The corpus.
-        folder: Where translations and pictures go.
-    """
+    """Makes the sections of a run's report."""
 
     def __init__(
         self, settings: Settings, model: Decoder, guide: ModelGuide, corpus: Corpus, folder: Folder
@@ -63,11 +55,7 @@ class Reporter:
         self._written: list[str] | None = None
 
     def sections(self, results: dict[str, Any]) -> dict[str, Section]:
-        """All sections by their names, in their order.
-
-        Args:
-            results: What the sections before have found, for the pictures.
-        """
+        """All sections by their names, in their order."""
         text = self.corpus.source is None
         return {
             "valid": lambda: {"valid": self._reported("valid").scores().to_json()},
@@ -101,11 +89,7 @@ class Reporter:
         return scores | self._rouge(written) | speed | ctc_scores
 
     def by_task(self, written: Sequence[str]) -> dict[str, Scores]:
-        """Reports on and scores the test sentences of each task alone.
-
-        Args:
-            written: The translations of the test part.
-        """
+        """Reports on and scores the test sentences of each task alone."""
         part = self.corpus.test
         scores_by_task: dict[str, Scores] = {}
         names = [""] * len(part)

@@ -27,11 +27,6 @@ def check_is_stochastic(
 ) -> None:
     """Checks that an option that samples has an effect in at least one model.
 
-    Args:
-        models: The models.
-        option: The name of the option, for the error.
-        parts: The parts that the option samples.
-
     Raises:
         ValueError: None of the parts is stochastic in any model.
     """

@@ -26,11 +26,7 @@ def score_ctc(settings: Settings, model: HeadModel, guide: ModelGuide, corpus: C
 
     CTC is an auxiliary loss of training: its scores are of the encoder, not of the run's output.
 
-    Args:
-        settings: The settings of the run.
-        model: Its model; heads are set to their prior's location.
-        guide: Its guide; its likeliest selection of heads is used.
-        corpus: Its corpus.
+    Heads are set to their prior's location, and the guide's likeliest selection is used.
     """
     if not (isinstance(model, Translation) and model.ctc and settings.data.is_recognition):
         return Scores()
@@ -46,13 +42,7 @@ def score_ctc(settings: Settings, model: HeadModel, guide: ModelGuide, corpus: C
 
 
 def score_outputs(settings: Settings, outputs: Sequence[str], references: Sequence[str]) -> Scores:
-    """Scores the output of a run.
-
-    Args:
-        settings: The settings of the run.
-        outputs: The output lines.
-        references: The references.
-    """
+    """Scores the output of a run."""
     return score_lines(outputs, _references(settings, references))
 
 
@@ -73,13 +63,7 @@ def _references(settings: Settings, lines: Sequence[str]) -> References:
 def score_summaries(
     outputs: Sequence[str], leads: Sequence[str], references: Sequence[Sequence[str]]
 ) -> Scores:
-    """Computes the ROUGE of summaries, and of the first sentence of every source: the baseline.
-
-    Args:
-        outputs: The summaries.
-        leads: The first sentences.
-        references: The references of each.
-    """
+    """Computes the ROUGE of summaries, and of the first sentence of every source: the baseline."""
     rows = []
     for prefix, lines in (("", outputs), ("lead_", leads)):
         scores = asdict(rouge(lines, references))

@@ -108,12 +108,8 @@ def load_audio_files(
 ) -> AudioInput:
     """Computes the features of audio files.
 
-    Args:
-        trained: A speech model.
-        files: Wav, FLAC, Ogg, Opus, MP3, ...
-        on_skip: Called for a file that cannot be used, such as a silent one, or that does not fit
-            into memory; None raises an error.
-        task: Index of the files' task, if the model has tasks.
+    ``on_skip`` is called for a file that is silent, cannot be read or does not fit into memory;
+    None raises an error.
 
     Raises:
         ValueError: The model's input is text, or files are not a list of names.
@@ -151,12 +147,6 @@ def transcribe_audio(
     """Transcribes or translates each file; texts of skipped files are empty.
 
     Whitespace around a text is stripped, since a character model may generate it.
-
-    Args:
-        trained: A speech model.
-        audio: The result of :func:`load_audio_files`.
-        decoding: Options of the beam search.
-        on_skip: Called for a file that does not fit into memory; None raises an error.
     """
     texts = audio.translate(
         trained, decoding, on_skip or partial(_raise_on_skipped_file, audio.files)
@@ -205,14 +195,7 @@ def transcribe_files(
 def time_words(
     trained: TrainedModel, audio: AudioInput, texts: Sequence[str], on_skip: OnSkip | None = None
 ) -> list[list[TimedWord]]:
-    """Computes the time of each word from the exact posterior of the alignments.
-
-    Args:
-        trained: A speech model with latent alignments.
-        audio: The result of :func:`load_audio_files`.
-        texts: The transcript of each file.
-        on_skip: As for :func:`transcribe_audio`.
-    """
+    """Computes the time of each word from the exact posterior of the alignments."""
     on_skip = on_skip or partial(_raise_on_skipped_file, audio.files)
     targets = trained.target.encode_all(texts[index] for index in audio.indices)
     with_targets = replace(audio, part=replace(audio.part, targets=targets))

@@ -56,10 +56,6 @@ SHARED_PREFIXES = ("model.", "guide.selections.")
 def load_initial_run(settings: Settings, trusted: str | None = None) -> Run | None:
     """Loads the run that training starts from, on the CPU; None if it starts from scratch.
 
-    Args:
-        settings: The settings of the new run.
-        trusted: User-defined classes that the initial run may use.
-
     Raises:
         ValueError: It is not a finished run, or its network differs from these settings.
     """
@@ -89,13 +85,6 @@ def initialise_from(
     Weights that the initial run lacks keep their initialisation. So do those of a guide of another
     kind or with other options, and of any guide with ``start_with model``, except for its selection
     of heads. With an encoder its selection is copied for each source language that both runs have.
-
-    Args:
-        initial_run: The initial run, from :func:`load_initial_run`.
-        settings: The settings of the new run.
-        corpus: The corpus of the new run.
-        model: The new model, pruned as the initial run's.
-        guide: The new guide.
 
     Raises:
         ValueError: The initial run has another vocabulary, or a network of another shape.
@@ -207,12 +196,7 @@ def _format_value(value: Any) -> str:
 
 
 def _fixed_options(initial_run: Run, encoder: bool = False) -> list[str]:
-    """The options that must be equal, even if the weights would fit.
-
-    Args:
-        initial_run: The run whose weights are copied.
-        encoder: Whether its encoder alone is copied.
-    """
+    """The options that must be equal, even if the weights would fit."""
     settings = initial_run.settings
     names = [name for name in _architecture(settings) if _is_of(name, "network")]
     names += ["adapters"] if settings.adapters else []

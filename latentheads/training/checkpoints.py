@@ -43,11 +43,6 @@ KINDS = {torch.float64, torch.float32, torch.float16, torch.bfloat16} | {
 def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Writes a checkpoint.
 
-    Args:
-        path: The file; an older one there is replaced at the very end.
-        tensors: What to keep, by name.
-        facts: What else to know, as JSON.
-
     Raises:
         OSError: It cannot be written; an older file is still whole.
         FloatingPointError: A tensor is not finite; an older file is still whole.
@@ -141,10 +136,6 @@ def _one_line(reason: Exception) -> str:
 def read_step(path: Path, facts: Mapping[str, Any]) -> int:
     """The steps that the weights of a checkpoint have seen.
 
-    Args:
-        path: Where the facts come from, for the message.
-        facts: Those of a checkpoint.
-
     Raises:
         ValueError: They do not say it.
     """
@@ -153,10 +144,6 @@ def read_step(path: Path, facts: Mapping[str, Any]) -> int:
 
 def read_averaged(path: Path, facts: Mapping[str, Any]) -> int:
     """How many checkpoints the weights of a checkpoint are the average of; 0: they are its own.
-
-    Args:
-        path: Where the facts come from, for the message.
-        facts: Those of a checkpoint.
 
     Raises:
         ValueError: They say something else.
@@ -184,11 +171,6 @@ def weights(**modules: nn.Module) -> dict[str, Tensor]:
 def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> None:
     """Copies tensors into modules; nothing is changed if one is missing or of another kind.
 
-    Args:
-        path: Where the tensors come from, for the message.
-        tensors: Those of a checkpoint.
-        **modules: As for :func:`weights`.
-
     Raises:
         ValueError: They are not the modules' own.
     """
@@ -208,12 +190,7 @@ def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> 
 
 
 def widen(tensors: Mapping[str, Tensor], **modules: nn.Module) -> None:
-    """Puts modules in float32 into float64 where a checkpoint holds them in it.
-
-    Args:
-        tensors: Those of a checkpoint.
-        **modules: As for :func:`weights`.
-    """
+    """Puts modules in float32 into float64 where a checkpoint holds them in it."""
     for prefix, module in modules.items():
         own = weights(**{prefix: module})
         kinds = {(own[name].dtype, tensors[name].dtype) for name in own.keys() & tensors.keys()}

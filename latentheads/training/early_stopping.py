@@ -72,10 +72,8 @@ class Best:
     def is_improved_by(self, result: ValidationResult, model: HeadModel) -> bool:
         """Counts a validation; returns whether its weights replace the best ones.
 
-        Args:
-            result: The result of the validation.
-            model: The model. With an L0 penalty the latest weights are always kept, since the
-                number of open gates falls during training.
+        With an L0 penalty the latest weights are always kept: the number of open gates falls in
+        training.
         """
         self.stale += 1
         is_better = result.value > self.value or model.l0_penalty is not None
@@ -118,14 +116,6 @@ def validate(
     seed: int,
 ) -> ValidationResult:
     """Evaluates model and guide with one sample of the latents per sentence.
-
-    Args:
-        model: The model.
-        guide: Its guide.
-        valid: The validation part, or its batches.
-        progress: The training progress.
-        metric: The metric by which the best weights are selected: elbo or plug-in.
-        seed: Seed of the noise, the same for every validation.
 
     Raises:
         FloatingPointError: The metric is not finite.

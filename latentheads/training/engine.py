@@ -274,9 +274,6 @@ class Engine:
 
         ``Head_ELBO`` is checked in the first step instead.
 
-        Args:
-            batch: A batch for model and guide.
-
         Raises:
             ValueError: The loss cannot train them; the message names it and the reason.
         """
@@ -401,10 +398,6 @@ class Engine:
 
     def check(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Raises an error for a state that does not fit this training.
-
-        Args:
-            tensors: The tensors that :meth:`state` returns.
-            facts: The facts that it returns.
 
         Raises:
             ValueError: The state is invalid; the message names the first error.

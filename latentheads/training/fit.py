@@ -129,11 +129,7 @@ def fit(
 
 
 def read_options(options: Mapping[str, Any], cuts: bool) -> Training:
-    """How to train, without what only a folder can do.
-
-    Args:
-        options: The options by name.
-        cuts: Whether batches are cut here, so that ``tokens`` acts.
+    """How to train, without what only a folder can do; ``tokens`` acts where batches are cut here.
 
     Raises:
         ValueError: One is of a folder, or unknown, or out of range.

@@ -108,10 +108,6 @@ def make_loss_module(loss: ELBO, model: HeadModel, guide: ModelGuide) -> ELBOMod
 def validate_loss(module: ELBOModule, batch: Batch) -> None:
     """Validates that a loss can train a pair, under Pyro's validation.
 
-    Args:
-        module: The loss with its pair.
-        batch: What they are run on.
-
     Raises:
         ValueError: It names the loss and the reason.
     """

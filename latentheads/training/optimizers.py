@@ -155,11 +155,7 @@ def orthogonalise(
 
 
 def hidden_matrices(module: nn.Module) -> Iterator[nn.Parameter]:
-    """The matrices of linear layers and of attention, but for tables of embeddings and the output.
-
-    Args:
-        module: A network, a guide, or both in one module.
-    """
+    """The matrices of linear layers and attention, but for tables of embeddings and the output."""
     tables: set[int] = set()
     for part in module.modules():
         if isinstance(part, nn.Embedding | Output):
@@ -176,12 +172,7 @@ def hidden_matrices(module: nn.Module) -> Iterator[nn.Parameter]:
 
 
 def make_optimizers(module: nn.Module, training: Training) -> Optimizers:
-    """Makes the optimizers of all parameters; their learning rate is set anew at every step.
-
-    Args:
-        module: What is trained.
-        training: How.
-    """
+    """Makes the optimizers of all parameters; their learning rate is set anew at every step."""
     rate, optimizer = training.learning_rate, training.optimizer
     decay = optimizer.weight_decay
     parameters = list(module.parameters())

@@ -141,11 +141,7 @@ def note_long_warmup(training: Training) -> None:
 
 
 class _NotebookLine:
-    """One output of a cell, which changes.
-
-    Args:
-        display: What shows an output: ``IPython.display.display``.
-    """
+    """One output of a cell, which changes."""
 
     def __init__(self, display: Callable[..., Any]) -> None:
         self._display, self._handle = display, None

@@ -25,13 +25,7 @@ def check_moments(
     parameters: Mapping[str, Tensor],
     optimizers: Iterable[torch.optim.Optimizer],
 ) -> None:
-    """Raises an error if the optimizer moments do not fit the optimizers and their parameters.
-
-    Args:
-        tensors: The tensors of the checkpoint.
-        parameters: All trained parameters, by name.
-        optimizers: Their optimizers.
-    """
+    """Raises an error if the optimizer moments do not fit the optimizers and their parameters."""
     names = {
         parameter: state_names(optimizer)
         for optimizer in optimizers

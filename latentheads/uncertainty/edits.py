@@ -32,12 +32,7 @@ class _IndexedToken(str):
 
 
 def label_tokens(hypothesis: Sequence[int], reference: Sequence[int]) -> Bool[ndarray, " token"]:
-    """Labels every token of a hypothesis as correct or not, after undoing shifts.
-
-    Args:
-        hypothesis: Token ids of the hypothesis.
-        reference: Token ids of the reference.
-    """
+    """Labels every token of a hypothesis as correct or not, after undoing shifts."""
     correct = np.zeros(len(hypothesis), dtype=bool)
     if not len(hypothesis) or not len(reference):
         return correct

@@ -93,11 +93,7 @@ def dropout_enabled(model: Decoder) -> Iterator[None]:
 
 
 class _AddedNoise(Messenger):
-    """Adds Gaussian noise to heads that have none.
-
-    Args:
-        scale: Standard deviation of the noise.
-    """
+    """Adds Gaussian noise to heads that have none."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -117,12 +113,7 @@ def _log_probs(model: Decoder, batch: Batch) -> tuple[Tensor, Any]:
 
 
 class SingleModel(Ensemble):
-    """One network with heads at their prior's location and heads above the decoder summed out.
-
-    Args:
-        model: The network.
-        guide: Its likeliest selection of heads is used.
-    """
+    """One network with heads at their prior's location and heads above the decoder summed out."""
 
     members = 1
 
@@ -157,13 +148,7 @@ class SingleModel(Ensemble):
 
 
 class SampledEnsemble(Ensemble):
-    """Several stochastic passes of one network, computed as one batch.
-
-    Args:
-        model: The network.
-        guide: Its selection of heads is used.
-        members: Number of samples.
-    """
+    """Several stochastic passes of one network, computed as one batch."""
 
     sentence_level = False
 
@@ -260,13 +245,7 @@ class MCDropout(SampledEnsemble):
 
 
 def has_dropout(model: Decoder, batch: Batch, guide: ModelGuide | None = None) -> bool:
-    """Whether two passes with dropout enabled differ, heads at their location.
-
-    Args:
-        model: The network.
-        batch: Sentences for the test.
-        guide: Its selection of heads is used.
-    """
+    """Whether two passes with dropout enabled differ, heads at their location."""
     passes = MCDropout(model, guide, members=1)
     with fixed_noise(0, passes.device):
         first, second = (passes.predict(batch).log_probs for _ in range(2))
@@ -274,14 +253,7 @@ def has_dropout(model: Decoder, batch: Batch, guide: ModelGuide | None = None) -
 
 
 class NoisyEnsemble(SampledEnsemble):
-    """A network trained with deterministic heads, with Gaussian noise added to them.
-
-    Args:
-        model: The network.
-        guide: Its selection of heads is used.
-        members: Number of samples.
-        scale: Standard deviation of the noise.
-    """
+    """A network trained with deterministic heads, with Gaussian noise added to them."""
 
     sentence_level = True
 
@@ -309,12 +281,7 @@ class NoisyEnsemble(SampledEnsemble):
 
 
 class DeepEnsemble(Ensemble):
-    """Independently trained networks of one vocabulary, heads at their prior's location.
-
-    Args:
-        models: The networks.
-        guides: The guide of each; its likeliest selection of heads is used.
-    """
+    """Independently trained networks of one vocabulary, heads at their prior's location."""
 
     def __init__(
         self, models: Sequence[Decoder], guides: Sequence[ModelGuide | None] | None = None

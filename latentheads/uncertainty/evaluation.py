@@ -93,15 +93,7 @@ class Output:
     def of(
         cls, ensemble: Ensemble, part: Part, vocab_size: int, tokens: list[list[int]], seed: int
     ) -> Output:
-        """Scores translations of a part, and compares them with its targets.
-
-        Args:
-            ensemble: The ensemble that scores them.
-            part: The sentences with their references.
-            vocab_size: Size of the target vocabulary.
-            tokens: The translations.
-            seed: Seed of sampling.
-        """
+        """Scores translations of a part, and compares them with its targets."""
         scores = score_tokens(ensemble, with_targets(part, tokens), vocab_size, seed=seed)
         labels = [
             label_tokens(_cut_end(hypothesis), _cut_end(reference.tolist()))
@@ -219,13 +211,7 @@ def evaluate_ensemble(
 def sentence_chrf(
     lines: Sequence[str], references: Sequence[str], lowercase: bool = False
 ) -> list[float]:
-    """Computes sentence chrF; 100 if translation and reference are equal, even if empty.
-
-    Args:
-        lines: The translations.
-        references: The references.
-        lowercase: Whether case is ignored, as for a model whose vocabulary is lower-case.
-    """
+    """Computes sentence chrF; 100 if translation and reference are equal, even if empty."""
     metric = CHRF(lowercase=lowercase)
     pairs = zip(lines, references, strict=True)
     return [

@@ -60,12 +60,7 @@ class Prediction:
         log_probs: Float[Tensor, "sentence token vocab"],
         targets: Int[Tensor, "sentence token"],
     ) -> Prediction:
-        """The prediction of a single member.
-
-        Args:
-            log_probs: Its log-probabilities.
-            targets: The targets.
-        """
+        """The prediction of a single member."""
         zeros = torch.zeros_like(log_probs[..., 0])
         return cls(log_probs, log_prob_of(log_probs, targets), entropy(log_probs), zeros)
 

@@ -23,12 +23,7 @@ __all__ = ["correlation", "rejection_curve", "rejection_ratio", "roc_auc"]
 def rejection_curve(
     uncertainty: Float[ndarray, " sentence"], error: Float[ndarray, " sentence"]
 ) -> Float[ndarray, " replaced"]:
-    """The mean error that remains when the 0, 1, 2 ... most uncertain sentences are perfect.
-
-    Args:
-        uncertainty: The uncertainty of every sentence.
-        error: The error of every sentence; 0 is perfect.
-    """
+    """The mean error that remains when the 0, 1, 2 ... most uncertain sentences are perfect."""
     _check_pairs(uncertainty, error)
     _, group = np.unique(-uncertainty, return_inverse=True)
     means = np.bincount(group, error) / np.bincount(group)
@@ -41,12 +36,7 @@ def rejection_curve(
 def rejection_ratio(
     uncertainty: Float[ndarray, " sentence"], error: Float[ndarray, " sentence"]
 ) -> float:
-    """The prediction rejection ratio, at most 100; NaN if all sentences have the same error.
-
-    Args:
-        uncertainty: The uncertainty of every sentence.
-        error: The error of every sentence; 0 is perfect.
-    """
+    """The prediction rejection ratio, at most 100; NaN if all sentences have the same error."""
     random = error.mean() / 2
     area, oracle = (_area(rejection_curve(order, error)) for order in (uncertainty, error))
     if random - oracle <= 1e-12 * max(random, 1e-300):  # equal up to rounding
@@ -60,12 +50,7 @@ def _area(curve: Float[ndarray, " replaced"]) -> float:
 
 
 def roc_auc(inside: Float[ndarray, " one"], outside: Float[ndarray, " other"]) -> float:
-    """The probability that an out-of-domain sentence is more uncertain; a tie counts half.
-
-    Args:
-        inside: Uncertainties of in-domain sentences.
-        outside: Uncertainties of out-of-domain sentences.
-    """
+    """The probability that an out-of-domain sentence is more uncertain; a tie counts half."""
     if not len(inside) or not len(outside):
         raise ValueError("inside and outside must each be at least one sentence")
     ordered = np.sort(inside)

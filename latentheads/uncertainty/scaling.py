@@ -46,12 +46,7 @@ class TemperatureFit:
         self.slopes = torch.zeros_like(INVERSE_TEMPERATURES)
 
     def add(self, log_probs: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"]) -> None:
-        """Adds a batch.
-
-        Args:
-            log_probs: Log-probabilities of all tokens at each position.
-            targets: The targets.
-        """
+        """Adds a batch."""
         target_log_prob = log_probs.gather(-1, targets[:, None])[:, 0].double().sum()
         for index, inverse in enumerate(INVERSE_TEMPERATURES.tolist()):
             probs = (log_probs * inverse).softmax(-1)
@@ -88,11 +83,7 @@ class PlattScaling:
     offset: float
 
     def __call__(self, log_prob: Float[ndarray, " token"]) -> Float[ndarray, " token"]:
-        """The calibrated probability that each token is correct.
-
-        Args:
-            log_prob: The log-probability of each token.
-        """
+        """The calibrated probability that each token is correct."""
         return _sigmoid(self.slope * _log_odds(log_prob) + self.offset)
 
 
@@ -106,10 +97,6 @@ def fit_platt_scaling(
 
     Outcomes are smoothed away from 0 and 1, as Platt does, so that the solution is finite for
     separable data.
-
-    Args:
-        log_prob: The log-probability of each token.
-        correct: Whether it is correct.
     """
     if not len(log_prob):
         raise ValueError("log_prob must be of at least one token")

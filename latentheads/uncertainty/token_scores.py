@@ -72,12 +72,7 @@ class TokenEvaluation:
     def of(
         cls, log_probs: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"]
     ) -> TokenEvaluation:
-        """Evaluates distributions.
-
-        Args:
-            log_probs: Log-probabilities of all tokens at each position.
-            targets: The targets.
-        """
+        """Evaluates distributions."""
         log_prob = log_probs.gather(-1, targets[:, None])[:, 0]
         # at most 15 probabilities can exceed 1/15: all others fall into the first bin
         top, tokens = log_probs.topk(min(BINS, log_probs.shape[-1]), -1)
@@ -140,11 +135,7 @@ class TokenScores:
 
 
 def score_sentences(scores: TokenScores) -> dict[str, Float[ndarray, " sentence"]]:
-    """Computes the ``UNCERTAINTIES`` of every sentence, in nats per token.
-
-    Args:
-        scores: The scores of its tokens, evaluated at temperature 1.
-    """
+    """Computes the ``UNCERTAINTIES`` of every sentence, in nats per token."""
     log_prob = scores.by_temperature[1.0].log_prob
     knowledge = np.maximum(scores.total_uncertainty - scores.data_uncertainty, 0)
     uncertainties = {
@@ -251,14 +242,7 @@ def scaled(log_probs: Float[Tensor, "token vocab"], temperature: float) -> Tenso
 
 
 def fit_temperature(ensemble: Ensemble, part: Part, vocab_size: int, seed: int = 0) -> float:
-    """Fits the temperature of an ensemble by maximum likelihood.
-
-    Args:
-        ensemble: The ensemble, whose mean distribution is scaled.
-        part: Held-out sentences, with targets.
-        vocab_size: Size of the target vocabulary.
-        seed: Seed of sampling.
-    """
+    """Fits the temperature of an ensemble by maximum likelihood."""
     fit = TemperatureFit()
     for batch, prediction in _predictions(ensemble, part, vocab_size, seed, _Clock()):
         valid = batch.target_valid
@@ -269,24 +253,12 @@ def fit_temperature(ensemble: Ensemble, part: Part, vocab_size: int, seed: int =
 def translate_with_ensemble(
     ensemble: Ensemble, part: Part, decoding: Decoding, seed: int = 0
 ) -> list[list[int]]:
-    """Translates every sentence of a part into tokens.
-
-    Args:
-        ensemble: The ensemble.
-        part: Sentences; their targets are ignored.
-        decoding: Options of the beam search.
-        seed: Seed of sampling.
-    """
+    """Translates every sentence of a part into tokens."""
     with fixed_noise(seed, ensemble.device):
         return map_batches(part, lambda batch: ensemble.translate(batch, decoding), [EOS])
 
 
 def with_targets(part: Part, targets: Rows | Sequence[Sequence[int]]) -> Part:
-    """Replaces the targets of a part.
-
-    Args:
-        part: The sentences.
-        targets: Token ids, ended by EOS.
-    """
+    """Replaces the targets of a part."""
     rows = targets if isinstance(targets, Rows) else Rows.of(targets)
     return Part(rows, part.sources, task=part.task, mixture=part.mixture)

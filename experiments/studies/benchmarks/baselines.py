@@ -167,12 +167,7 @@ class Forward(Runner):
 
 
 class Replayed(nn.Module):
-    """The usual Pyro guide: runs the network itself, each head sampled from its posterior.
-
-    Args:
-        model: The model; its weights are shared.
-        guide: Says the posteriors.
-    """
+    """The usual Pyro guide: runs the network itself, each head sampled from its posterior."""
 
     def __init__(self, model: Translation, guide: nn.Module) -> None:
         super().__init__()

@@ -39,12 +39,7 @@ class Plan:
     warmup: int
 
     def take(self, options: argparse.Namespace, numbers: Sequence[str]) -> Self:
-        """The plan with the numbers that were asked for.
-
-        Args:
-            options: Those of the command line.
-            numbers: The names of what may be asked for, of the plan and of its size.
-        """
+        """The plan with the numbers that were asked for."""
         asked = {name: getattr(options, name) for name in numbers if getattr(options, name)}
         size = {name: asked.pop(name) for name in SIZES if name in asked}
         return replace(self, size=replace(self.size, **size), **asked)
@@ -56,14 +51,7 @@ AnyPlan = TypeVar("AnyPlan", bound=Plan)
 def bench_parser(
     name: str, description: str | None, full: Plan, numbers: Sequence[str]
 ) -> OneLineErrorParser:
-    """Builds the options that all benchmarks share.
-
-    Args:
-        name: Of the program.
-        description: What ``--help`` says it does.
-        full: Its plan where nothing else is asked for.
-        numbers: The names of what may be asked for, of the plan and of its size.
-    """
+    """Builds the options that all benchmarks share."""
     parser = OneLineErrorParser(name, description, BENCH_GROUPS)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument("--json", type=writable, metavar="FILE", help="write rows and metadata")
@@ -96,13 +84,7 @@ def begin(
     arguments: Sequence[str] | None,
     make_plan: Callable[[argparse.Namespace], AnyPlan],
 ) -> tuple[argparse.Namespace, AnyPlan, Setting, dict[str, Any]]:
-    """Reads the command line, sets up the machine, and gathers the facts that figures depend on.
-
-    Args:
-        parser: The program's.
-        arguments: The command line; that of the process if None.
-        make_plan: Makes the plan of options; raises a ValueError for what cannot be run.
-    """
+    """Reads the command line, sets up the machine, and gathers the facts that figures depend on."""
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: PyTorch sees no CUDA device here")
@@ -122,13 +104,7 @@ def where(facts: dict[str, Any]) -> str:
 
 
 def write(path: Path | None, facts: dict[str, Any], **measured: Any) -> None:
-    """Writes the measured figures and the facts that they depend on, where a file is asked for.
-
-    Args:
-        path: The file.
-        facts: The facts.
-        **measured: By the name of its part, dataclasses.
-    """
+    """Writes the measured figures and the facts that they depend on, where a file is asked for."""
     if path is not None:
         written = {"metadata": facts, **measured}
         path.write_text(json.dumps(written, indent=1, default=asdict) + "\n")

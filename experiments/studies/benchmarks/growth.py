@@ -207,14 +207,7 @@ def draw_rows(
 def growth_parser(
     name: str, description: str | None, full: Growth = FULL, figure: bool = True
 ) -> OneLineErrorParser:
-    """Builds the options that the benchmarks of growth share.
-
-    Args:
-        name: Of the program.
-        description: What ``--help`` says it does.
-        full: What is run where nothing else is asked for.
-        figure: Whether it may draw.
-    """
+    """Builds the options that the benchmarks of growth share."""
     parser = bench_parser(name, description, full, NUMBERS)
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="default: fp32")
     parser.add_argument(
@@ -250,14 +243,7 @@ def begin(
     full: Growth = FULL,
     check: Callable[[argparse.Namespace, Growth], object] | None = None,
 ) -> tuple[argparse.Namespace, Growth, Setting, dict[str, Any]]:
-    """Reads the command line, sets up the machine, and gathers the facts that figures depend on.
-
-    Args:
-        parser: The program's.
-        arguments: The command line; that of the process if None.
-        full: What is run where nothing else is asked for.
-        check: Raises a ValueError for invalid options of the program's own.
-    """
+    """Reads the command line, sets up the machine; ``check`` raises a ValueError for options."""
 
     def plan(options: argparse.Namespace) -> Growth:
         growth = make_growth(options, full)

@@ -69,13 +69,7 @@ def make_recipe(name: str, size: Size) -> tuple[Translation, ModelGuide]:
 
 
 def measure(recipe: str, device: str, size: Size) -> list[Agreement]:
-    """Computes the bound of a recipe on the CPU and on a device, at the same values of all latents.
-
-    Args:
-        recipe: Its name.
-        device: The device.
-        size: Of the network and of the batch.
-    """
+    """Computes the bound of a recipe on the CPU and on a device at the same latent values."""
     pair = make_recipe(recipe, size)
     batch = make_batch(size, Setting("cpu"))
     exact = copy.deepcopy(pair)

@@ -263,14 +263,6 @@ def carry_out(
     """Does all jobs that are not done yet, part after part, until the time is over.
 
     A job that fails is reported, and the others go on.
-
-    Args:
-        parts: What to do.
-        journal: What has been done.
-        deadline: When to stop, by :func:`time.monotonic`.
-        launch: Starts a job.
-        tell: Called with what begins and ends.
-        after: Called after every job.
     """
     for part in parts:
         waiting = [job for job in part.jobs if not journal.is_done(job)]

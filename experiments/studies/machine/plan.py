@@ -123,11 +123,7 @@ def _large(order: Order) -> Part:
 
 
 def largest_corpus(data: Path) -> Path | None:
-    """The folder with the most English and German text beside Multi30k's; None where none has.
-
-    Args:
-        data: A folder of corpora.
-    """
+    """The folder with the most English and German text beside Multi30k's; None where none has."""
     sides = [(each / "train.en", each / "train.de") for each in sorted(data.iterdir())]
     sizes = {
         english.parent: english.stat().st_size + german.stat().st_size

@@ -41,13 +41,7 @@ TRAINING_FIGURES = ("elbo", "kl", "iwae", "exact", "gap", "plug_in", "bleu", "ch
 
 
 def write_report(journal: Journal, device: str, asked: Sequence[str] = ()) -> Path:
-    """Writes all that is known into ``report.md``.
-
-    Args:
-        journal: What has been done, and where.
-        device: Where it was computed.
-        asked: The jobs that are to be done, by name.
-    """
+    """Writes all that is known into ``report.md``."""
     sections = [
         _head(device),
         _jobs(journal, asked),

@@ -80,11 +80,7 @@ class Speed:
 
 
 class FusedTransformer(nn.Module):
-    """PyTorch's own encoder and decoder, of the size of ours, one table for target and output.
-
-    Args:
-        size: The size.
-    """
+    """PyTorch's own encoder and decoder, of the size of ours, one table for target and output."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -149,12 +145,6 @@ def measure(
     and compared with a compiled ``nn.Transformer``.
     PyTorch 2.13 compiles no step that goes through Pyro's handlers: it says why, and the same
     network by hand tells what there would be to gain.
-
-    Args:
-        sizes: The sizes, by name.
-        setting: Where.
-        rounds: Timed rounds.
-        compiled: Whether to compile them.
     """
     rows = make_rows()
     groups = [[row] for row in rows] if compiled else [[*rows]]

@@ -73,11 +73,7 @@ def prepare_digits(
     No string of digits of valid or test is one of training. The same recordings give the same
     utterances everywhere.
 
-    Args:
-        source: The folder of the data set, or a tar file of it; None to fetch it.
-        out: Where the corpus goes.
-        tell: Called with lines about what is done.
-        digest: That of the recordings.
+    Without a source the recordings are fetched.
 
     Returns:
         Where the corpus is.

@@ -27,11 +27,6 @@ PIECE = 2**20
 def fetch_files(urls: Sequence[str], folder: Path, tell: Log | None = None) -> Path:
     """Fetches files into a new folder.
 
-    Args:
-        urls: Where they are, each behind another name.
-        folder: Where they go.
-        tell: Called with a line about each.
-
     Returns:
         The folder.
 

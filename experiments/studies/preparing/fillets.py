@@ -56,11 +56,7 @@ Dialogue = tuple[str, str]
 
 
 def find_fillets(folders: Sequence[Path]) -> Found:
-    """The dialogues, and the sound in the languages that are spoken.
-
-    Args:
-        folders: Where to look.
-    """
+    """The dialogues, and the sound in the languages that are spoken."""
     files: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.rglob("*dialogs_*.lua")):

@@ -49,11 +49,7 @@ class Origin:
         return " ".join(map(str, given or self.urls))
 
     def fetch(self, beside: Path, tell: Log | None = None) -> Path:
-        """Fetches the files, and gives the folder that they are in.
-
-        Args:
-            beside: A folder that is written, beside which there is room for them.
-            tell: Called with a line about each.
+        """Fetches the files into a folder beside one that is written, and gives that folder.
 
         Raises:
             OSError: One cannot be fetched.
@@ -66,12 +62,6 @@ class Origin:
     ) -> Iterator[list[Path]]:
         """The folders of what is given, or else fetched; those of packed files while it is open.
 
-        Args:
-            given: Folders, tar files and packages; none to fetch them.
-            endings: What the names of the files that are needed end in.
-            beside: A folder that is written, beside which there is room for what is fetched.
-            tell: Called with a line about each file that is fetched.
-
         Raises:
             ValueError: One is not there or cannot be read.
             OSError: One cannot be fetched.
@@ -81,11 +71,7 @@ class Origin:
             yield folders
 
     def check(self, files: Mapping[str, Path | bytes], given: Sequence[Path]) -> None:
-        """Validates that the files are those that the corpus is made of.
-
-        Args:
-            files: The files, or what is in them, by their names.
-            given: Where they come from, for the error; none where they were fetched.
+        """Validates that the files are those of the corpus; ``given`` is where they come from.
 
         Raises:
             ValueError: They are others.
@@ -120,12 +106,6 @@ def prepare_once(
 
     It is written beside its place and moved there when it is whole: a process that is killed leaves
     nothing there, and two that do the same do not disturb each other.
-
-    Args:
-        origin: What it is made of.
-        out: Where the corpus goes.
-        write: Writes it into a new folder and says what is in it.
-        tell: Called with a line about what was done.
 
     Returns:
         Where the corpus is.

@@ -48,10 +48,7 @@ checked one by one."""
 def prepare_inflection(source: Path | None, out: Path, tell: Log | None = None) -> Path:
     """Writes a folder of parallel text for each language; does nothing where that is done.
 
-    Args:
-        source: The folder of the data set, or a tar file of it; None to fetch it.
-        out: Where the corpus goes.
-        tell: Called with lines about what is done.
+    Without a source the files are fetched.
 
     Returns:
         Where the corpus is.
@@ -124,10 +121,6 @@ def write_pair(line: str, where: str = "the line") -> tuple[str, str]:
 
     >>> write_pair("ausmachen\tmachten aus\tV;IND;PST;3;PL")
     ('<V> <IND> <PST> <3> <PL> a u s m a c h e n', 'm a c h t e n ▁ a u s')
-
-    Args:
-        line: Lemma, form and features, tabs between.
-        where: What a mistake is said of.
 
     Raises:
         ValueError: It has not three columns.

@@ -29,10 +29,6 @@ DAMAGES = (tarfile.TarError, lzma.LZMAError, zlib.error, OSError, EOFError, KeyE
 def opened(sources: Sequence[Path], endings: Sequence[str]) -> Iterator[list[Path]]:
     """The folders of what a corpus is distributed in; those of packed files while it is open.
 
-    Args:
-        sources: Folders, tar files, packages of Debian, and files that are needed themselves.
-        endings: What the names of the files that are needed end in; others stay packed.
-
     Raises:
         ValueError: One is not there or cannot be read.
     """

@@ -23,10 +23,6 @@ def split_by_text(
 
     What shares a text, in whatever language and but for case and punctuation, is a group, and so is
     what shares one with a member of it. A group is in the part that a hash of its first text says.
-
-    Args:
-        items: What has texts, one or several.
-        texts_of: The texts of an item.
     """
     items = list(items)
     folded = [[fold_text(text) for text in texts_of(item)] for item in items]

@@ -145,11 +145,7 @@ def prepare_recordings(
 
     Does nothing where that is done.
 
-    Args:
-        corpus: What is prepared, such as ``STAMPS``.
-        sources: Its packages, or folders that they are unpacked in; none to fetch them.
-        out: Where the corpus goes.
-        tell: Called with lines about what was done.
+    Without sources its packages are fetched.
 
     Returns:
         Where the corpus is.
@@ -201,10 +197,6 @@ def said_in(text: str) -> str:
 def keep_usable(recordings: Iterable[Recording], lowest_rate: int = LOWEST_RATE) -> Kept:
     """Leaves out recordings that cannot be learned from, and counts them.
 
-    Args:
-        recordings: All of them.
-        lowest_rate: Samples a second that one has at least.
-
     Raises:
         ValueError: A file cannot be read as sound; it is named.
     """
@@ -240,12 +232,7 @@ def _find_fault(each: Recording, seconds: float, rate: int, lowest_rate: int) ->
 
 
 def write_recordings(folder: Path, parts: Mapping[str, Sequence[Recording]]) -> None:
-    """Writes a table for each part, a line for each text of a recording, and copies the sound.
-
-    Args:
-        folder: Where they go.
-        parts: The recordings of each.
-    """
+    """Writes a table for each part, a line for each text of a recording, and copies the sound."""
     for part, recordings in parts.items():
         rows: list[tuple[str, ...]] = []
         for each in recordings:

@@ -67,9 +67,6 @@ ORIGIN = Origin(
 def find_russian(folders: Sequence[Path]) -> Found:
     """The sentences that are read, the stamps, and the prompts of a telephone.
 
-    Args:
-        folders: Where to look.
-
     Raises:
         ValueError: There is no list of prompts beside their sound.
     """

@@ -43,12 +43,7 @@ ORIGIN = Origin(
 
 
 def find_stamps(folders: Sequence[Path], languages: Sequence[str] = LANGUAGES) -> Found:
-    """The sound of some languages, and the texts beside it.
-
-    Args:
-        folders: Where to look.
-        languages: Which languages.
-    """
+    """The sound of some languages, and the texts beside it."""
     name = re.compile(rf"(.+)_desc_({'|'.join(languages)})\.ogg")
     files: dict[str, Path] = {}
     sounds: list[tuple[str, str, Path]] = []

@@ -27,10 +27,7 @@ UNBOUNDED = 1 << 20
 
 
 class Encoder:
-    """A network with its tokenizer.
-
-    Args:
-        folder: What ``save_pretrained`` wrote of both.
+    """A network with its tokenizer, of a folder that ``save_pretrained`` wrote.
 
     Attributes:
         network: An encoder of ``transformers``, frozen.
@@ -79,11 +76,7 @@ def embed(outputs: Any, real: Tensor) -> Float[Tensor, "sentence dim"]:
 
 
 class AnswerScores:
-    """Scores which of many sentences is the paraphrase: what a network's likelihood is made of.
-
-    Args:
-        answers: The unit vectors of all of them, by the network as it is.
-    """
+    """Scores which of many sentences is the paraphrase: what a network's likelihood is made of."""
 
     def __init__(self, answers: Float[Tensor, "answer dim"]) -> None:
         self.answers = answers

@@ -52,13 +52,7 @@ def learn_noise(task: Task, price: float, prior: float, steps: int) -> Heads:
 
 
 def under_noise(task: Task, scales: Mapping[str, Tensor], prior: float) -> dict[str, float]:
-    """The bound and its terms under some noise, and how often the answer is found.
-
-    Args:
-        task: What is asked.
-        scales: The noise of every head.
-        prior: The scale of the prior's noise.
-    """
+    """The bound and its terms under some noise, and how often the answer is found."""
     sums = dict.fromkeys(("log_likelihood", "kl", "hits"), 0.0)
     with task.latent_under(Independent(prior)) as model:
         guide = analysis.NoisyHeads(model)
@@ -75,12 +69,7 @@ def under_noise(task: Task, scales: Mapping[str, Tensor], prior: float) -> dict[
 
 
 def bear_alone(task: Task, scale: float) -> Heads:
-    """What the log-probability of the answer loses where one head alone has noise.
-
-    Args:
-        task: What is asked; the noise is the same for every head.
-        scale: Of the noise.
-    """
+    """What the log-probability of the answer loses where one head alone has noise."""
     with task.latent_under(Independent(scale)) as model:
         return analysis.noise_cost(model, task.batches(model), scale, task.seed)
 
@@ -122,14 +111,7 @@ def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:
 def removal_curve(
     folder: Any, pairs: Pairs, importance: Mapping[str, Tensor], numbers: Sequence[int]
 ) -> list[dict[str, float]]:
-    """How often the smaller network finds the answer, both sides encoded by itself.
-
-    Args:
-        folder: That of the network, opened anew for each number.
-        pairs: Questions and answers.
-        importance: Of every head; the least go.
-        numbers: Heads that stay.
-    """
+    """How often the smaller network finds the answer, both sides encoded by itself."""
     found = []
     for number in numbers:
         encoder = remove_least(folder, importance, number)
@@ -142,13 +124,7 @@ def removal_curve(
 def time_networks(
     networks: Mapping[str, Any], words: Mapping[str, Tensor], rounds: int
 ) -> dict[str, float]:
-    """The median seconds of a pass, networks in turn within every round.
-
-    Args:
-        networks: By name.
-        words: What they are run on.
-        rounds: Passes of each.
-    """
+    """The median seconds of a pass, networks in turn within every round."""
     times: dict[str, list[float]] = {name: [] for name in networks}
     with torch.no_grad():
         for _ in range(rounds + 1):
@@ -160,13 +136,7 @@ def time_networks(
 
 
 def remove_least(folder: Any, importance: Mapping[str, Tensor], number: int) -> Encoder:
-    """The encoder of a folder, with a number of its heads.
-
-    Args:
-        folder: That of the network.
-        importance: Of every head; the least go.
-        number: Heads that stay.
-    """
+    """The encoder of a folder, with a number of its heads."""
     encoder = Encoder(folder)
     model = latent(encoder.network, "delta")
     remove_heads(model, most_important(importance, number))
@@ -175,12 +145,7 @@ def remove_least(folder: Any, importance: Mapping[str, Tensor], number: int) -> 
 
 
 def same_noise(scales: Mapping[str, Tensor], prior: float) -> Heads:
-    """One scale for all heads, at which they cost as many nats as at the given ones.
-
-    Args:
-        scales: Of every head; every block has as many pairs.
-        prior: The scale of the prior's noise.
-    """
+    """One scale for all heads, at which they cost as many nats as at the given ones."""
 
     def price(scale: Tensor) -> float:
         ratio = scale.double() / prior

@@ -52,11 +52,6 @@ class Pairs:
 def read_pairs(english: str | Path, german: str | Path, seed: int = 0) -> Pairs:
     """The pairs of two files of translations, line by line, in an order of chance.
 
-    Args:
-        english: The file whose sentences are paired.
-        german: The file of their translations.
-        seed: Of the order, and of which two sentences of a cluster are taken.
-
     Raises:
         ValueError: A file cannot be read, or they have different numbers of lines.
     """
@@ -72,11 +67,6 @@ def find_pairs(english: Sequence[str], german: Sequence[str], seed: int = 0) -> 
 
     It is the first sentence that is sampled, and the first other one in other words; a cluster in
     which that one has none is left out.
-
-    Args:
-        english: Sentences.
-        german: The translation of each, in the same place.
-        seed: Of the order, and of which two sentences of a cluster are taken.
     """
     chance = random.Random(seed)
     found = []

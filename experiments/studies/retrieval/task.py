@@ -43,12 +43,7 @@ class Task:
     def latent_under(
         self, prior: str | Callable[[Block], Family], gates: Gating | None = None
     ) -> Iterator[Pretrained]:
-        """The model of the network's heads, in evaluation mode; the network is plain again after.
-
-        Args:
-            prior: Of the heads.
-            gates: Of the heads; None: all speak.
-        """
+        """The model of the network's heads in evaluation mode; the network is plain after."""
         scores = AnswerScores(self.answers)
         model = latent(
             self.encoder.network, prior, likelihood=scores, latents=[gates] if gates else []

@@ -54,11 +54,6 @@ def sample(size: int, *, language: str = "velu", seed: int = 0) -> list[Sentence
     A smaller sample is a prefix of a larger one. The sources and domains do not depend on the
     language, so that samples in several languages are parallel.
 
-    Args:
-        size: Number of sentences.
-        language: One of `LANGUAGES`.
-        seed: Seed of the sources and of the translations.
-
     Raises:
         ValueError: An argument is not accepted.
     """

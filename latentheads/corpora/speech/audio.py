@@ -42,10 +42,6 @@ class AudioOptions:
 def validate_header(path: Path, audio_options: AudioOptions) -> None:
     """Validates an audio file by its header; the samples are not read.
 
-    Args:
-        path: The file.
-        audio_options: How it is to be read.
-
     Raises:
         ValueError: It cannot be read, is too long, or its sampling rate is not supported.
     """
@@ -63,12 +59,6 @@ def load_features(
     path: Path, audio_options: AudioOptions, min_frames: int = 1, allow_silence: bool = True
 ) -> NDArray[np.float16]:
     """Computes the filterbank frames of an audio file.
-
-    Args:
-        path: The file.
-        audio_options: How it is read.
-        min_frames: Minimum number of frames.
-        allow_silence: Whether it may be silent; its frames are then all 0.
 
     Raises:
         ValueError: It cannot be read, is too short or too long, or is silent though it must not be.
@@ -89,11 +79,6 @@ def load_features_for_run(
 ) -> NDArray[np.float16]:
     """Computes the frames of an audio file with the filterbank that a run was trained with.
 
-    Args:
-        path: The file.
-        filterbank: The run's filterbank.
-        max_seconds: Maximum duration; 0: no limit.
-
     Raises:
         ValueError: As for `load_features`, or it is silent, or its sampling rate is too low.
     """
@@ -110,9 +95,6 @@ class AudioReader:
     """Loads the frames of audio files and caches those of the last one.
 
     A file comes several times in a row if it has texts in several languages.
-
-    Args:
-        audio_options: How files are read.
     """
 
     def __init__(self, audio_options: AudioOptions) -> None:

@@ -109,11 +109,7 @@ def speech(
 
 
 class _TaskAssigner:
-    """Assigns utterances to tasks.
-
-    Args:
-        mixture: The tasks; None: no tasks.
-    """
+    """Assigns utterances to tasks."""
 
     def __init__(self, mixture: Mixture | None) -> None:
         self.mixture = mixture
@@ -198,9 +194,6 @@ def _matches(task: Task, source: str, target: str, domain: str) -> bool:
 
 class _TrainingFilter:
     """Drops and counts training utterances that cannot be used.
-
-    Args:
-        audio_options: How files are read.
 
     Attributes:
         utterances: The utterances that are kept.

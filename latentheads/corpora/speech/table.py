@@ -84,12 +84,7 @@ def text_files(path: Path) -> list[Path]:
 
 
 def write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
-    """Writes a table that `read_utterances` reads.
-
-    Args:
-        path: The table.
-        rows: The cells of each line, for the first of `COLUMNS`.
-    """
+    """Writes a table that `read_utterances` reads."""
     names = COLUMNS[: max(map(len, rows), default=len(COLUMNS))]
     lines = ("\t".join(row) + "\n" for row in (names, *rows))
     path.write_text("".join(lines), encoding="utf-8")

@@ -30,9 +30,6 @@ class Positions(Vocabulary):
     """The positions of subsampled frames, each the same token.
 
     So speech is batched, padded, masked and aligned like a text.
-
-    Args:
-        filterbank: The filterbank that computes the frames.
     """
 
     kind = "positions"
