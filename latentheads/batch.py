@@ -151,9 +151,6 @@ class Batch:
 
         Args:
             **sizes: The vocabulary sizes of ``source`` and ``target``.
-
-        Raises:
-            ValueError: An id is out of range.
         """
         for name, size in sizes.items():
             ids = getattr(self, name)
@@ -291,11 +288,7 @@ class Batch:
 
 
 def with_indices(batches: Any) -> Iterator[tuple[Batch, Int[Tensor, batch]]]:
-    """Yield each batch with its sentences' indices in the corpus; default: a running count.
-
-    Raises:
-        ValueError: An item is no batch.
-    """
+    """Yield each batch with its sentences' indices in the corpus; default: a running count."""
     seen = 0
     for batch in batches:
         check_batch(batch, "batches")

@@ -34,11 +34,7 @@ MAX_WIDTH = 2**16
 
 
 def check_number(name: str, value: Any, whole: bool = False) -> None:
-    """Checks that a value is a number, or a whole number.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Checks that a value is a number, or a whole number."""
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         kind = "a whole number" if whole else "a number"
         raise ValueError(f"{name} must be {kind}, got {value!r}")
@@ -50,9 +46,6 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
     Args:
         values: Options by name; None is accepted.
         **least: The minimum of each: an int if the value must be a whole number, otherwise a float.
-
-    Raises:
-        ValueError: A value is out of range.
     """
     for name, minimum in least.items():
         value = values[name]
@@ -66,31 +59,19 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
-    """Checks that the value of an option is one of its choices.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Checks that the value of an option is one of its choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {shown(value)}")
 
 
 def check_choices(values: Mapping[str, Any], **choices: Collection[str]) -> None:
-    """Checks that values are among their choices; see :func:`check_choice`.
-
-    Raises:
-        ValueError: A value is not.
-    """
+    """Checks that values are among their choices; see :func:`check_choice`."""
     for name, accepted in choices.items():
         check_choice(name, values[name], accepted)
 
 
 def check_most(values: Mapping[str, Any], **most: float) -> None:
-    """Checks that values are at most their maximum.
-
-    Raises:
-        ValueError: A value is out of range.
-    """
+    """Checks that values are at most their maximum."""
     for name, maximum in most.items():
         if (value := values[name]) is not None and value > maximum:
             raise ValueError(f"{name} must be at most {maximum:,}, got {value:,}")
@@ -107,9 +88,6 @@ def check_known(
         choices: All names.
         whose: Where the name was given, for the message.
         more: What else is accepted, appended to the message.
-
-    Raises:
-        ValueError: Nothing has this name.
     """
     if name not in choices:
         of_whom = f" of {whose}" if whose else ""

@@ -79,11 +79,7 @@ def _lock(descriptor: int) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Locks a folder within the context, without a lock file.
-
-    Raises:
-        OSError: Another process has locked it.
-    """
+    """Locks a folder within the context, without a lock file."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _lock(lock)
@@ -223,11 +219,7 @@ def remove_partial(folder: Path, patterns: Iterable[str]) -> None:
 
 
 def check_no_links(folder: Path, names: Iterable[str]) -> None:
-    """Checks that files of a folder are not symbolic links.
-
-    Raises:
-        ValueError: One is a link.
-    """
+    """Checks that files of a folder are not symbolic links."""
     for name in names:
         if os.path.islink(folder / name):  # False for a name that is too long
             raise ValueError(f"{folder / name} is a link: a run folder holds its own files")

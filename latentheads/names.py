@@ -81,11 +81,7 @@ def name_attention_types(
 def check_attention_types(
     name: str, attention_types: Collection[str], choices: Collection[str] = ATTENTION_TYPES
 ) -> None:
-    """Check a list of attention types.
-
-    Raises:
-        ValueError: It is a string, or contains an unknown attention type.
-    """
+    """Check a list of attention types."""
     if isinstance(attention_types, str):
         raise ValueError(
             f"{name} must be a list of attention types, got a string: [{attention_types!r}]"

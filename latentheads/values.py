@@ -73,9 +73,6 @@ def convert(name: str, annotation: Any, value: Any) -> Any:
         name: Its name, for the message.
         annotation: A number, a text, a Path, an Enum, a Literal, a list of these, or a union.
         value: The value from a file or a caller.
-
-    Raises:
-        ValueError: It cannot be converted.
     """
     try:
         return _convert(annotation, value)
@@ -84,11 +81,7 @@ def convert(name: str, annotation: Any, value: Any) -> Any:
 
 
 def convert_fields(group: Any) -> None:
-    """Converts the fields of a dataclass of options to the types of their annotations.
-
-    Raises:
-        ValueError: A field cannot be converted.
-    """
+    """Converts the fields of a dataclass of options to the types of their annotations."""
     for name, annotation in _hints_of(type(group)).items():  # type: ignore[arg-type]
         value = getattr(group, name)
         if not is_dataclass(annotation):

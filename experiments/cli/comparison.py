@@ -138,11 +138,7 @@ class Plan:
         return folder.results
 
     def check_text(self, corpus: Corpus) -> None:
-        """Raises an error for a finished run whose text has changed since.
-
-        Raises:
-            ValueError: It names the parts that have.
-        """
+        """Raises an error for a finished run whose text has changed since."""
         if changed := changed_parts(self.folder / TEXTS, corpus):
             raise ValueError(
                 f"{self.folder} is of another text: that of {', '.join(changed)} has changed "
@@ -292,11 +288,7 @@ def describe_plans(plans: Sequence[Plan]) -> str:
 def take_common(
     options: Mapping[str, Any], line: CommandLine, prog: str, replaced: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The options that all runs share: those of a single run are an error, or left out of a file.
-
-    Raises:
-        ValueError: One of a single run stands on the command line.
-    """
+    """The options that all runs share: those of a single run are an error, or left out of a file."""
     flat, words, left_out = flatten(options), flatten(line.word_options), [*line.left_out]
     for name, instead in replaced.items():
         if any(word == name or word.startswith(f"{name}.") for word in words):

@@ -39,11 +39,7 @@ LAST = {
 
 
 def select_help_page(word_options: dict[str, Any], program: type) -> str | None:
-    """The page that ``--help``, ``--help all`` or ``--GROUP.help`` asks for; None where none does.
-
-    Raises:
-        ValueError: There is no such group or class.
-    """
+    """The page that ``--help``, ``--help all`` or ``--GROUP.help`` asks for; None where none does."""
     for path, name in _requested_help(word_options):
         if not path:
             return help_page(program, everything=name == "all")

@@ -96,11 +96,7 @@ class _Running:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Parses a shard ``I/N``: its number, and the number of shards.
-
-    Raises:
-        ValueError: It is not a shard.
-    """
+    """Parses a shard ``I/N``: its number, and the number of shards."""
     part, _, parts = text.partition("/")
     if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
         raise ValueError(f"shard must be I/N with I from 1 to N, as 1/4, got {text!r}")
@@ -113,9 +109,6 @@ def make_slots(jobs: int, devices: str) -> list[Slot]:
     Args:
         jobs: Number of parallel runs. CPU threads are divided evenly.
         devices: Numbers of GPUs, separated by commas. Empty: the default device.
-
-    Raises:
-        ValueError: An argument is invalid.
     """
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
@@ -162,11 +155,7 @@ def run_jobs(
 
 
 def raise_failures(failures: Sequence[str], total: int) -> None:
-    """Raises an error if some runs have failed.
-
-    Raises:
-        UnfinishedError: Some have.
-    """
+    """Raises an error if some runs have failed."""
     if failures:
         raise UnfinishedError(f"{len(failures)} of {total} runs failed: {'; '.join(failures)}")
 

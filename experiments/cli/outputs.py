@@ -25,9 +25,6 @@ def check_output_file(out: Path, option: str = "out") -> Path:
 
     Returns:
         The real path, with links resolved.
-
-    Raises:
-        ValueError: It cannot be written.
     """
     path = Path(os.path.realpath(out))
     if not path.parent.is_dir():
@@ -43,11 +40,7 @@ def check_output_file(out: Path, option: str = "out") -> Path:
 
 
 def make_output_folder(out: Path, first: str) -> Path:
-    """Creates the output folder; ``first``, a file that will be written into it, is not changed.
-
-    Raises:
-        ValueError: It cannot be written.
-    """
+    """Creates the output folder; ``first``, a file that will be written into it, is not changed."""
     path = out / first
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -44,11 +44,7 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
 
 
 def check_texts(plans: Iterable[Plan]) -> None:
-    """Validates that runs of one corpus have the same text.
-
-    Raises:
-        ValueError: It names two runs and the parts.
-    """
+    """Raises an error for runs of one corpus whose text has changed between them."""
     first_runs: dict[Data, tuple[Path, Any]] = {}
     for plan in plans:
         if not (path := plan.folder / TEXTS).exists():

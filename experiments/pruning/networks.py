@@ -83,11 +83,7 @@ def pruned_folder(out: Path, heads: int) -> Path:
 
 
 def pruned_networks(out: Path) -> list[Path]:
-    """The run folders of existing pruned networks.
-
-    Raises:
-        ValueError: Something else has such a name.
-    """
+    """The run folders of existing pruned networks."""
     folders = sorted(path for path in out.glob("heads-*") if path.name[6:].isdecimal())
     for path in folders:
         results = read_results(path)
@@ -107,9 +103,6 @@ def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> 
     """Writes a pruned network as a run folder with a report.
 
     The bound is estimated with a single sample per sentence, since a curve has many networks.
-
-    Raises:
-        UnfinishedError: A section of the report failed.
     """
     latents = [latent for latent in run.settings.latents if not latent.is_foldable]
     settings = replace(run.settings, latents=tuple(latents))  # gates are folded into the weights

@@ -120,11 +120,7 @@ def _strip_seeds(runs: Mapping[str, Run]) -> str:
 def make_systems(
     groups: Sequence[Group], kinds: Sequence[str], members: int, noise: float
 ) -> list[System]:
-    """Makes the systems that the runs allow.
-
-    Raises:
-        ValueError: No run allows a kind.
-    """
+    """Makes the systems that the runs allow."""
     systems: list[System] = []
     for group in groups:
         systems += _systems_of(group, kinds, members, noise)

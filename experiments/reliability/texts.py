@@ -20,11 +20,7 @@ PERMUTED = "permuted"
 
 
 def read_others(arguments: Sequence[str]) -> dict[str, Path]:
-    """Parses names and files, given as NAME=PATH.
-
-    Raises:
-        ValueError: An argument is not NAME=PATH, or a name is taken.
-    """
+    """Parses names and files, given as NAME=PATH."""
     paths: dict[str, Path] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")

@@ -159,11 +159,7 @@ def make_parser() -> OneLineErrorParser:
 
 
 def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
-    """Where the bands of an adaptive softmax begin.
-
-    Raises:
-        ValueError: No network has them.
-    """
+    """Where the bands of an adaptive softmax begin."""
     cutoffs = tuple(parse_integers("cutoffs", options.cutoffs)) if options.cutoffs else ()
     if cutoffs and options.task != "language-model":
         raise ValueError("--cutoffs act on nothing here: they need --task language-model")

@@ -225,11 +225,7 @@ def measure(recipe: str, beam: int, plan: Plan, setting: Setting, bar: Any) -> l
 
 
 def ties(searchers: Sequence[Searcher], model: Translation) -> int:
-    """Counts the sentences that the rows found the same in float64 only.
-
-    Raises:
-        DisagreementError: They differ in float64, too.
-    """
+    """Counts the sentences that the rows found the same in float64 only."""
     kept, again = searchers
     places = differing(kept.found, again.found)
     if places:

@@ -43,11 +43,7 @@ MIN_SCALE = 1e-6
 
 
 class NoisyHeads(Guide):
-    """Adds Gaussian noise to the network's own logits, with one learned scale per head.
-
-    Raises:
-        ValueError: The model has no latent logits.
-    """
+    """Adds Gaussian noise to the network's own logits, with one learned scale per head."""
 
     def finish(self) -> None:
         """Builds the families and checks that there is at least one."""

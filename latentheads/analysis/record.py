@@ -131,9 +131,6 @@ class Recording:
         model: The model.
         blocks: Names of the blocks to record; None for all, latent or not.
         keep_gradients: Keep the autograd graph; otherwise tensors are detached.
-
-    Raises:
-        ValueError: The model has no such block.
     """
 
     def __init__(

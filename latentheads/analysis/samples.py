@@ -59,9 +59,6 @@ def sample_weights(
 
     All samples are held in memory, so use only a few sentences. Selections of heads are set to
     their mode.
-
-    Returns:
-        Statistics of the weights by name of the block.
     """
     check_least({"draws": draws}, draws=2)
     weights_of_blocks: dict[str, list[Tensor]] = {}

@@ -246,11 +246,7 @@ class NGram(HeadBlock):
         return NGramCache(self.band.before)
 
     def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
-        """Raises an error if a remaining head depends on a removed one.
-
-        Raises:
-            ValueError: A remaining head depends on a removed one.
-        """
+        """Raises an error if a remaining head depends on a removed one."""
         if len(computed) > len(active):
             raise ValueError(
                 f"block {self.block.name!r}: in the prior or guide a head depends on others, and "

@@ -52,9 +52,6 @@ def cached(folder: str | Path, key: str, make: Callable[[], Corpus], write: bool
         key: Everything that the corpus depends on, the state of its files included.
         make: Makes the corpus.
         write: Whether to store it.
-
-    Raises:
-        ValueError: The folder cannot be written.
     """
     path = Path(folder) / hashlib.sha256(key.encode()).hexdigest()[:16]
     stored = _load(path, key)

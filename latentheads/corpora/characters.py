@@ -70,11 +70,7 @@ class Characters(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any], characters: Sequence[str]) -> Characters:
-        """Restores the vocabulary.
-
-        Raises:
-            ValueError: The value is malformed.
-        """
+        """Restores the vocabulary."""
         lowercase = value.get("lowercase")
         if not isinstance(lowercase, bool) or any(len(character) != 1 for character in characters):
             raise ValueError(

@@ -187,11 +187,7 @@ class Corpus:
         return () if self.train.mixture is None else self.train.mixture.tasks
 
     def source_texts(self, part: Part) -> list[str]:
-        """The source sentences of a part as text; their translations are its ``references``.
-
-        Raises:
-            ValueError: The corpus is for a language model and has no source.
-        """
+        """The source sentences of a part as text; their translations are its ``references``."""
         if self.source is None or part.sources is None:
             raise ValueError(f"corpus {self.name!r} has no source: its texts are the references")
         return [self.source.decode(row.tolist()) for row in part.sources]

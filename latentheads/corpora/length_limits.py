@@ -52,11 +52,7 @@ def limit_lengths(
 def validate_lengths(
     name: str, lengths: NDArray[np.int64], max_line: int, locate: LineLocator
 ) -> None:
-    """Raises an error if a line of valid or test is too long.
-
-    Raises:
-        ValueError: A line is too long.
-    """
+    """Raises an error if a line of valid or test is too long."""
     if num_too_long := int((lengths.max(0) > max_line).sum()):
         suffix = f", the first of {num_too_long:,} such lines" if num_too_long > 1 else ""
         first_too_long = _describe_first(name, lengths, max_line, locate)

@@ -103,11 +103,7 @@ def parallel(
 def clean_training_pairs(
     name: str, pairs: Iterable[SentencePair], cleaning: Cleaning, log: Log | None, task: str = ""
 ) -> list[SentencePair]:
-    """Cleans the training pairs, of one task if there are several, and logs how many are kept.
-
-    Raises:
-        ValueError: No pair is kept.
-    """
+    """Cleans the training pairs, of one task if there are several, and logs how many are kept."""
     kept, counts = clean(pairs, cleaning)
     if not kept:
         raise ValueError(f"{name} has nothing to train on{task and f' in {task}'}: {counts}")

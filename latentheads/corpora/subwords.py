@@ -173,11 +173,7 @@ class Subwords(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Subwords:
-        """Restores a vocabulary from the value of `to_json`.
-
-        Raises:
-            ValueError: The value is malformed.
-        """
+        """Restores a vocabulary from the value of `to_json`."""
         lowercase, tokenised = value.get("lowercase"), value.get("tokenised")
         config = value.get("tokenizer")
         if not (isinstance(lowercase, bool) and isinstance(tokenised, bool)):
@@ -266,11 +262,7 @@ def _bytes_of(token: str, tokenised: bool) -> bytes:
 
 
 def vocabulary_from_json(value: object) -> Vocabulary:
-    """Restores a vocabulary of any kind from the value of its `to_json`; executes no code.
-
-    Raises:
-        ValueError: The value is malformed.
-    """
+    """Restores a vocabulary of any kind from the value of its `to_json`; executes no code."""
     if not isinstance(value, dict):
         raise ValueError(f"a vocabulary is a JSON object, got {type(value).__name__}")
     kind = value.get("kind")

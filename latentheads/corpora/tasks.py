@@ -144,11 +144,7 @@ class Mixture:
         return [(task.source, task.target)[side] for task in self.tasks]
 
     def index_of(self, text: str, source: str | None) -> int:
-        """The index of a task, given its name; see `Task.parse`.
-
-        Raises:
-            ValueError: The task is not in the mixture.
-        """
+        """The index of a task, given its name; see `Task.parse`."""
         task = Task.parse(text, source)
         if task not in self.tasks:
             raise ValueError(f"unknown task {text!r}: choose from {', '.join(self.names)}")

@@ -51,11 +51,7 @@ class Family(nn.Module, ABC):
 
 
 def check_family(maker: str, family: Any) -> Family:
-    """Checks that a value is a family.
-
-    Raises:
-        ValueError: The value is not a module.
-    """
+    """Checks that a value is a family."""
     if not isinstance(family, nn.Module):
         raise ValueError(
             f"{maker} a Family, such as Gaussian(Identity(), HeadScale(block.heads, 0.5, "

@@ -113,11 +113,7 @@ def write_pharaoh(links: Iterable[Link]) -> str:
 
 
 def read_pharaoh(line: str) -> frozenset[Link]:
-    """Parses a line in the Pharaoh format; see :func:`write_pharaoh`.
-
-    Raises:
-        ValueError: A word of the line is not a link.
-    """
+    """Parses a line in the Pharaoh format; see :func:`write_pharaoh`."""
     return frozenset(map(_read_link, line.split()))
 
 

@@ -103,11 +103,7 @@ class Scores(Mapping[str, float | None]):
 
     @classmethod
     def read(cls, rows: Any) -> Scores:
-        """Reads what :meth:`to_json` returns.
-
-        Raises:
-            ValueError: It is not a list of rows.
-        """
+        """Reads what :meth:`to_json` returns."""
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError("scores must be a list of rows")
         return cls(convert("a score", Score, row) for row in rows)

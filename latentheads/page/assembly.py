@@ -96,11 +96,7 @@ class ReportPage:
     unread: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
-        """Writes the page atomically.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Writes the page atomically."""
         write_text(Path(path), self.html)
 
     def __repr__(self) -> str:

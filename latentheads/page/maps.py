@@ -141,9 +141,6 @@ def gather_maps(
     """Samples the attention weights of every block from the guide and from the prior.
 
     Selections of heads are set to their mode.
-
-    Returns:
-        For each sentence, the maps of each attention block.
     """
     model, guide = run.model, run.guide
     with WithSelection(guide):

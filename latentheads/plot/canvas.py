@@ -116,11 +116,7 @@ def _collect_missing_glyphs() -> Iterator[list[str]]:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Saves a figure atomically; the file extension determines the format.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Saves a figure atomically; the file extension determines the format."""
     path = Path(path)
     with atomic_write(path) as partial, styled():  # it may be a figure of another library
         figure.savefig(partial, format=path.suffix[1:] or "png")
@@ -174,11 +170,7 @@ def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
 
 
 def frame_links(axis: Any, links: Collection[Link]) -> None:
-    """Frames the cells of gold links, with keys on the x axis and queries on the y axis.
-
-    Raises:
-        ValueError: A link lies outside the map.
-    """
+    """Frames the cells of gold links, with keys on the x axis and queries on the y axis."""
     queries, keys = axis.images[-1].get_array().shape[:2]
     for link in links:
         if not (isinstance(link, tuple | list) and len(link) == 2):

@@ -231,11 +231,7 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
 
 
 def _list_reports(head_reports: HeadReport | Sequence[HeadReport]) -> Sequence[HeadReport]:
-    """Makes a list of one report or several.
-
-    Raises:
-        ValueError: The list is empty.
-    """
+    """Makes a list of one report or several."""
     reports = [head_reports] if isinstance(head_reports, HeadReport) else head_reports
     if not isinstance(reports, Sequence) or not all(isinstance(r, HeadReport) for r in reports):
         raise ValueError(f"head_reports must be those of run.read_heads(), got {shown(reports)}")

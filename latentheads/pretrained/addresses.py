@@ -86,9 +86,6 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
 
     Returns:
         The chosen blocks, each with the first chosen layer of its attention type.
-
-    Raises:
-        ValueError: An item names no block.
     """
     chosen: set[str] = set()
     for item in split_items(blocks):

@@ -34,11 +34,7 @@ NEAR = 1e-3
 
 
 class NetworkOutput(LinearOutput):
-    """The output layer of a network, including its bias; it has no weights of its own.
-
-    Raises:
-        ValueError: The network has no linear output layer.
-    """
+    """The output layer of a network, including its bias; it has no weights of its own."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -305,11 +301,7 @@ def make_output_heads(
     latents: Sequence[Latent | LatentOptions],
     label_likelihood: Likelihood | None,
 ) -> tuple[OutputHeads, NetworkOutput] | None:
-    """Makes the heads above the decoder of a network; None without such a latent.
-
-    Raises:
-        ValueError: The network cannot have heads above its decoder.
-    """
+    """Makes the heads above the decoder of a network; None without such a latent."""
     options = [latent for latent in latents if not latent.selects_heads]
     if not options:
         return None

@@ -229,11 +229,7 @@ def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood
 
 
 def check_labels(labels: Int[Tensor, "*position"], scores: Sequence[int]) -> None:
-    """Checks the shape of labels and, on a CPU only, that every label has a score.
-
-    Raises:
-        ValueError: The shapes differ, or a label is out of range.
-    """
+    """Checks the shape of labels and, on a CPU only, that every label has a score."""
     _check_shapes(labels.shape, scores[:-1])
     if labels.device.type != "cpu":
         return  # reading values would synchronise with the device in every pass

@@ -98,11 +98,7 @@ class CheckpointManager:
         self.saved = self.engine.step
 
     def check(self) -> None:
-        """Checks that training can resume from the last state.
-
-        Raises:
-            ValueError: It cannot.
-        """
+        """Checks that training can resume from the last state."""
         self._read_state()
 
     def resume(self) -> None:
@@ -123,11 +119,7 @@ class CheckpointManager:
             self._reset_missing_best()
 
     def _read_state(self) -> tuple[dict[str, Any], dict[str, Any], Best]:
-        """Reads the last state, and the best metric so far.
-
-        Raises:
-            ValueError: Training cannot resume from it.
-        """
+        """Reads the last state, and the best metric so far."""
         tensors, metadata = checkpoints.load(self.folder.last)
         try:
             self.engine.check(tensors, metadata)

@@ -38,11 +38,7 @@ class ConfidenceScores:
 
 
 def check_has_text(trained: TrainedModel) -> None:
-    """Checks that the input of a model is text.
-
-    Raises:
-        ValueError: It is speech.
-    """
+    """Checks that the input of a model is text."""
     if isinstance(trained.source, Positions):
         raise ValueError(f"{trained.name} has speech input: confidence is for translations of text")
 

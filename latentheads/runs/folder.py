@@ -253,9 +253,6 @@ class Folder:
 
         Args:
             last_step: Metrics of later steps are dropped, since they will be computed again.
-
-        Raises:
-            OSError: The folder cannot be written.
         """
         try:
             self._begin(last_step)
@@ -335,11 +332,7 @@ class Folder:
 
 
 def check_links(folder: Path) -> None:
-    """Checks that no file of a run folder is a symbolic link, which could point anywhere.
-
-    Raises:
-        ValueError: There is a link.
-    """
+    """Checks that no file of a run folder is a symbolic link, which could point anywhere."""
     check_no_links(folder, [*RUN_FILES, TENSORBOARD, "checkpoints"])
     checkpoints = folder / "checkpoints"
     if os.path.isdir(checkpoints):

@@ -127,9 +127,6 @@ def translate_lines(
     A newline that the model generates becomes a space.
 
     ``on_skip`` is called for a line that is too long for the model or memory; None raises an error.
-
-    Raises:
-        UnfinishedError: A line cannot be translated.
     """
     on_skip = on_skip or raise_on_skip
     return encode_sources(trained, lines, task, on_skip).translate(
@@ -205,9 +202,6 @@ def check_outputs_vary(
         decoding: Options of the beam search.
         number: Name of the option for the number of outputs, for the error.
         draws: Name of the option ``decoding.draws``, for the error.
-
-    Raises:
-        ValueError: Nothing is sampled.
     """
     if not decoding.draws:
         raise ValueError(f"{number} acts on nothing here: it needs {draws} 1 or more, got 0")
@@ -217,11 +211,7 @@ def check_outputs_vary(
 def check_ensemble(
     trained: TrainedModel, others: Sequence[TrainedModel], decoding: Decoding
 ) -> None:
-    """Checks that models can be an ensemble: same tokens, same tasks, no samples.
-
-    Raises:
-        ValueError: They cannot.
-    """
+    """Checks that models can be an ensemble: same tokens, same tasks, no samples."""
     if others and decoding.draws:
         raise ValueError(
             f"draws must be 0 for an ensemble of runs, got {decoding.draws}: their heads are set "
@@ -263,11 +253,7 @@ def encode_sources(
 
 
 def list_texts(name: str, texts: Any) -> list[str]:
-    """Makes a list of texts.
-
-    Raises:
-        ValueError: It is a single text, or an item is not a text.
-    """
+    """Makes a list of texts."""
     if isinstance(texts, str):  # would iterate over its letters
         raise ValueError(f"{name} must be a list of texts, got one text: [{texts!r}]")
     if not isinstance(texts, Iterable):

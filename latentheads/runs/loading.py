@@ -130,11 +130,7 @@ def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: str
 
 
 def open_run(run: Run | str | Path) -> Run:
-    """Returns a run as it is, or loads the run of a folder; see :func:`load_run`.
-
-    Raises:
-        ValueError: It is neither a run nor a run folder.
-    """
+    """Returns a run as it is, or loads the run of a folder; see :func:`load_run`."""
     if isinstance(run, Run):
         return run
     if isinstance(run, str | Path):

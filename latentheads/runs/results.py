@@ -23,11 +23,7 @@ class EarlierVersionError(ValueError):
 
 
 def check_scores(scores: Any) -> None:
-    """Raises an error for scores of an earlier version, which were no rows.
-
-    Raises:
-        EarlierVersionError: They are such.
-    """
+    """Raises an error for scores of an earlier version, which were no rows."""
     if isinstance(scores, dict):
         raise EarlierVersionError(
             "results are of an earlier version of latentheads: train the run anew"

@@ -272,9 +272,6 @@ class Run:
         Args:
             part: The part.
             samples: Samples of the latents for each sentence; by default the run's own number.
-
-        Raises:
-            ValueError: There is no such part.
         """
         check_choice("part", part, PARTS)
         number = self.settings.samples if samples is None else samples

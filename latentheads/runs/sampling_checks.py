@@ -25,11 +25,7 @@ _STOCHASTIC_PARTS: dict[StochasticPart, tuple[str, Callable[[TrainedModel], bool
 def check_is_stochastic(
     models: Iterable[TrainedModel], option: str, parts: Iterable[StochasticPart] = ("heads",)
 ) -> None:
-    """Checks that an option that samples has an effect in at least one model.
-
-    Raises:
-        ValueError: None of the parts is stochastic in any model.
-    """
+    """Checks that an option that samples has an effect in at least one model."""
     names, tests = zip(*(_STOCHASTIC_PARTS[kind] for kind in parts), strict=True)
     if not any(is_sampled(trained) for trained in models for is_sampled in tests):
         raise ValueError(

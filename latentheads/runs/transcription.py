@@ -71,11 +71,7 @@ class TimedWord:
 
 
 def check_is_speech(trained: TrainedModel) -> Positions:
-    """Checks that a model's input is speech; returns its source.
-
-    Raises:
-        ValueError: Its input is text.
-    """
+    """Checks that a model's input is speech; returns its source."""
     if trained.source is None:
         raise ValueError(f"{trained.name} is a language model: it has no speech input")
     if not isinstance(trained.source, Positions):
@@ -84,11 +80,7 @@ def check_is_speech(trained: TrainedModel) -> Positions:
 
 
 def _list_files(files: Any) -> list[str | Path]:
-    """Makes a list of file names.
-
-    Raises:
-        ValueError: It is a single file, or an item is not a file name.
-    """
+    """Makes a list of file names."""
     if isinstance(files, str | Path):
         raise ValueError(f"files must be a list of files, got one: [{str(files)!r}]")
     if not isinstance(files, Iterable):

@@ -134,20 +134,12 @@ def _one_line(reason: Exception) -> str:
 
 
 def read_step(path: Path, facts: Mapping[str, Any]) -> int:
-    """The steps that the weights of a checkpoint have seen.
-
-    Raises:
-        ValueError: They do not say it.
-    """
+    """The steps that the weights of a checkpoint have seen."""
     return _read_count(path, "step", facts.get("step"))
 
 
 def read_averaged(path: Path, facts: Mapping[str, Any]) -> int:
-    """How many checkpoints the weights of a checkpoint are the average of; 0: they are its own.
-
-    Raises:
-        ValueError: They say something else.
-    """
+    """How many checkpoints the weights of a checkpoint are the average of; 0: they are its own."""
     return _read_count(path, "averaged", facts.get("averaged", 0))
 
 
@@ -169,11 +161,7 @@ def weights(**modules: nn.Module) -> dict[str, Tensor]:
 
 
 def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> None:
-    """Copies tensors into modules; nothing is changed if one is missing or of another kind.
-
-    Raises:
-        ValueError: They are not the modules' own.
-    """
+    """Copies tensors into modules; nothing is changed if one is missing or of another kind."""
     wanted = weights(**modules)
     for name, tensor in wanted.items():
         if name not in tensors:

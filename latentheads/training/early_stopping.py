@@ -115,11 +115,7 @@ def validate(
     metric: str,
     seed: int,
 ) -> ValidationResult:
-    """Evaluates model and guide with one sample of the latents per sentence.
-
-    Raises:
-        FloatingPointError: The metric is not finite.
-    """
+    """Evaluates model and guide with one sample of the latents per sentence."""
     report = evaluate(model, guide, valid, 1, seed)
     value = getattr(report, metric.replace("-", "_"))
     if not math.isfinite(value):

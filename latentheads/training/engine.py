@@ -273,9 +273,6 @@ class Engine:
         """Raises an error if the loss cannot train the pair, before anything is written or trained.
 
         ``Head_ELBO`` is checked in the first step instead.
-
-        Raises:
-            ValueError: The loss cannot train them; the message names it and the reason.
         """
         if not (self.is_fixed or isinstance(self.elbo, Head_ELBO)):
             self._set_temperature()
@@ -397,11 +394,7 @@ class Engine:
         return {name: state[None] for name, state in states.items()}
 
     def check(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Raises an error for a state that does not fit this training.
-
-        Raises:
-            ValueError: The state is invalid; the message names the first error.
-        """
+        """Raises an error for a state that does not fit this training."""
         check_facts(facts, self.training.steps)
         if facts["scaler"].keys() != self.scaler.state_dict().keys():
             raise ValueError("its scaler is of another precision")
@@ -446,11 +439,7 @@ class Engine:
 
 
 def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
-    """Raises an error if training options are incompatible with the model, the loss or the device.
-
-    Raises:
-        ValueError: An option is incompatible; the message names it.
-    """
+    """Raises an error if training options are incompatible with the model, the loss or the device."""
     parameters = list(model.parameters())
     if training.precision == "fp16" and parameters[0].device.type == "cpu":
         raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
@@ -490,11 +479,7 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
 
 
 def check_sizes(step_batches: Step) -> None:
-    """Raises an error for batches without ``corpus_size``, which scales the KL of shared latents.
-
-    Raises:
-        ValueError: A batch has no ``corpus_size``.
-    """
+    """Raises an error for batches without ``corpus_size``, which scales the KL of shared latents."""
     if not all(batch.corpus_size for batch, _ in step_batches.micro_batches):
         raise ValueError(
             "batches of a function must say corpus_size, the sentences of their corpus, where "
@@ -503,11 +488,7 @@ def check_sizes(step_batches: Step) -> None:
 
 
 def make_loss(training: Training) -> ELBO:
-    """Makes the loss that the training options name.
-
-    Raises:
-        ValueError: It is a user-defined class.
-    """
+    """Makes the loss that the training options name."""
     if training.loss not in BY_OPTIONS:
         return make_named_loss(training.loss)
     kinds = {
@@ -524,11 +505,7 @@ def make_loss(training: Training) -> ELBO:
 
 
 def check_noise_warmup(module: nn.Module) -> None:
-    """Raises an error for families whose noise scale cannot be warmed up.
-
-    Raises:
-        ValueError: A family has no ``HeadScale``; the message names it.
-    """
+    """Raises an error for families whose noise scale cannot be warmed up."""
     for family in module.modules():
         noisy = isinstance(family, Family) and not isinstance(family, Point)
         if noisy and not any(isinstance(part, HeadScale) for part in family.modules()):

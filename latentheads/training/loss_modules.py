@@ -106,11 +106,7 @@ def make_loss_module(loss: ELBO, model: HeadModel, guide: ModelGuide) -> ELBOMod
 
 
 def validate_loss(module: ELBOModule, batch: Batch) -> None:
-    """Validates that a loss can train a pair, under Pyro's validation.
-
-    Raises:
-        ValueError: It names the loss and the reason.
-    """
+    """Validates that a loss can train a pair, under Pyro's validation."""
     loss, model, guide = module.elbo, module.model, module.guide
     if isinstance(loss, Head_ELBO):
         with torch.no_grad():

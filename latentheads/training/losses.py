@@ -42,11 +42,7 @@ UNNAMED = ("max_plate_nesting", "max_iarange_nesting")
 
 
 def check_loss(loss: str) -> None:
-    """Validates the name of a loss.
-
-    Raises:
-        ValueError: It lists the names, or says which argument is wrong.
-    """
+    """Validates the name of a loss."""
     if loss not in LOSSES and not _is_own(loss):
         make_named_loss(loss)
 
@@ -86,11 +82,7 @@ def _check_arguments(kind: type[ELBO], arguments: Mapping[str, Any]) -> None:
 
 
 def name_loss(loss: object) -> str:
-    """The text that makes a loss; that of a class of the reader's own names it alone.
-
-    Raises:
-        ValueError: It is neither a text nor a loss.
-    """
+    """The text that makes a loss; that of a class of the reader's own names it alone."""
     if isinstance(loss, str):
         return loss
     if not isinstance(loss, ELBO):

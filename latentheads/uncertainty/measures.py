@@ -254,9 +254,6 @@ def compare_systems(
         seed: Seed of the resampling.
         paired: Texts that have the test part's own sentences in the same order, such as permuted
             sources: they share its resamples. Every other text is resampled independently.
-
-    Returns:
-        The measures of each system by name.
     """
     resampled = {
         name: resample_indices(number, resamples, seed + index)

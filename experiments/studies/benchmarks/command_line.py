@@ -65,11 +65,7 @@ def bench_parser(
 
 
 def check_size(size: Size) -> None:
-    """Validates the sizes of the network and of the batch.
-
-    Raises:
-        ValueError: It cannot be run.
-    """
+    """Validates the sizes of the network and of the batch."""
     if size.vocabulary <= len(SPECIALS):
         raise ValueError(
             f"--vocabulary must exceed the {len(SPECIALS)} special tokens, got {size.vocabulary}"

@@ -223,11 +223,7 @@ def growth_parser(
 
 
 def make_growth(options: argparse.Namespace, full: Growth) -> Growth:
-    """Reads the plan from the options.
-
-    Raises:
-        ValueError: It cannot be run.
-    """
+    """Reads the plan from the options."""
     lengths = tuple(sorted(set(options.length or full.lengths)))
     growth = replace(full.take(options, NUMBERS), lengths=lengths)
     if lengths[-1] > growth.tokens:

@@ -161,11 +161,7 @@ class Process:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Keeps a folder for this process; the system frees it when the process ends.
-
-    Raises:
-        OSError: It cannot be written, or another process holds it.
-    """
+    """Keeps a folder for this process; the system frees it when the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock = lock_folder(folder)
@@ -194,11 +190,7 @@ class Journal:
 
     @classmethod
     def open(cls, folder: Path) -> Journal:
-        """Reads what an earlier session wrote.
-
-        Raises:
-            ValueError: It is none of ours.
-        """
+        """Reads what an earlier session wrote."""
         self = cls(folder)
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         if self.file.exists():
@@ -227,11 +219,7 @@ class Journal:
         return found is not None and found.state == "done" and found.words == self.words(job)
 
     def refuse_others(self, jobs: Iterable[Job]) -> None:
-        """Raises an error for a folder with figures of other jobs of the same names.
-
-        Raises:
-            ValueError: A job is done, and had other words.
-        """
+        """Raises an error for a folder with figures of other jobs of the same names."""
         for job in jobs:
             found = self.found.get(job.name)
             if found is not None and found.state == "done" and not self.is_done(job):

@@ -74,13 +74,6 @@ def prepare_digits(
     utterances everywhere.
 
     Without a source the recordings are fetched.
-
-    Returns:
-        Where the corpus is.
-
-    Raises:
-        ValueError: These are not the recordings, or the place holds something else.
-        OSError: They cannot be fetched.
     """
     origin, given = replace(ORIGIN, digest=digest), [source] if source else []
 

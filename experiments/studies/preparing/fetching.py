@@ -25,14 +25,7 @@ PIECE = 2**20
 
 
 def fetch_files(urls: Sequence[str], folder: Path, tell: Log | None = None) -> Path:
-    """Fetches files into a new folder.
-
-    Returns:
-        The folder.
-
-    Raises:
-        OSError: One cannot be fetched.
-    """
+    """Fetches files into a new folder."""
     folder.mkdir()
     for url in urls:
         _fetch_file(url, folder, tell or str)

@@ -49,33 +49,20 @@ class Origin:
         return " ".join(map(str, given or self.urls))
 
     def fetch(self, beside: Path, tell: Log | None = None) -> Path:
-        """Fetches the files into a folder beside one that is written, and gives that folder.
-
-        Raises:
-            OSError: One cannot be fetched.
-        """
+        """Fetches the files into a folder beside one that is written, and gives that folder."""
         return fetch_files(self.urls, beside.with_name("fetched"), tell)
 
     @contextmanager
     def opened(
         self, given: Sequence[Path], endings: Sequence[str], beside: Path, tell: Log | None = None
     ) -> Iterator[list[Path]]:
-        """The folders of what is given, or else fetched; those of packed files while it is open.
-
-        Raises:
-            ValueError: One is not there or cannot be read.
-            OSError: One cannot be fetched.
-        """
+        """The folders of what is given, or else fetched; those of packed files while it is open."""
         sources = given or self.fetch(beside, tell).iterdir()
         with opened(list(sources), endings) as folders:
             yield folders
 
     def check(self, files: Mapping[str, Path | bytes], given: Sequence[Path]) -> None:
-        """Validates that the files are those of the corpus; ``given`` is where they come from.
-
-        Raises:
-            ValueError: They are others.
-        """
+        """Validates that the files are those of the corpus; ``given`` is where they come from."""
         source = self.name_sources(given)
         if not files:
             raise ValueError(f"{source} holds no such {self.unit} as {self.holds}")
@@ -106,9 +93,6 @@ def prepare_once(
 
     It is written beside its place and moved there when it is whole: a process that is killed leaves
     nothing there, and two that do the same do not disturb each other.
-
-    Returns:
-        Where the corpus is.
 
     Raises:
         ValueError: The place holds something else.

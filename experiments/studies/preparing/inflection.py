@@ -49,13 +49,6 @@ def prepare_inflection(source: Path | None, out: Path, tell: Log | None = None) 
     """Writes a folder of parallel text for each language; does nothing where that is done.
 
     Without a source the files are fetched.
-
-    Returns:
-        Where the corpus is.
-
-    Raises:
-        ValueError: These are not the files of the task, or the place holds something else.
-        OSError: They cannot be fetched.
     """
     given = [source] if source else []
 
@@ -121,9 +114,6 @@ def write_pair(line: str, where: str = "the line") -> tuple[str, str]:
 
     >>> write_pair("ausmachen\tmachten aus\tV;IND;PST;3;PL")
     ('<V> <IND> <PST> <3> <PL> a u s m a c h e n', 'm a c h t e n ▁ a u s')
-
-    Raises:
-        ValueError: It has not three columns.
     """
     columns = line.split("\t")
     if len(columns) != 3 or not all(columns):

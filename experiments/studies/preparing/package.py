@@ -27,11 +27,7 @@ DAMAGES = (tarfile.TarError, lzma.LZMAError, zlib.error, OSError, EOFError, KeyE
 
 @contextmanager
 def opened(sources: Sequence[Path], endings: Sequence[str]) -> Iterator[list[Path]]:
-    """The folders of what a corpus is distributed in; those of packed files while it is open.
-
-    Raises:
-        ValueError: One is not there or cannot be read.
-    """
+    """The folders of what a corpus is distributed in; those of packed files while it is open."""
     with ExitStack() as stack:
         yield [stack.enter_context(_opened(source, endings)) for source in sources]
 

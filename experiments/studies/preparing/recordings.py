@@ -146,13 +146,6 @@ def prepare_recordings(
     Does nothing where that is done.
 
     Without sources its packages are fetched.
-
-    Returns:
-        Where the corpus is.
-
-    Raises:
-        ValueError: These are other files, one is damaged, or the place holds something else.
-        OSError: A file cannot be fetched.
     """
     counts: list[str] = []
 

@@ -144,9 +144,6 @@ def prepare_spoken_multi30k(
         digest: SHA-256 of the captions.
         sentences: How many of the first captions of training are spoken.
 
-    Returns:
-        Where the corpus is.
-
     Raises:
         ValueError: These are not the captions, espeak-ng is not there, or the place holds something
             else.

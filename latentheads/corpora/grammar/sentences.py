@@ -53,9 +53,6 @@ def sample(size: int, *, language: str = "velu", seed: int = 0) -> list[Sentence
 
     A smaller sample is a prefix of a larger one. The sources and domains do not depend on the
     language, so that samples in several languages are parallel.
-
-    Raises:
-        ValueError: An argument is not accepted.
     """
     if size < 1:
         raise ValueError(f"size must be a positive number of sentences; got {size!r}")

@@ -173,11 +173,7 @@ def parses(source: Sequence[str]) -> list[tuple[Node, list[float]]]:
 
 
 def parse(source: Sequence[str]) -> tuple[Node, list[float]]:
-    """The tree of a source sentence and log p(x | d) for every domain d.
-
-    Raises:
-        ValueError: The grammar does not generate the sentence.
-    """
+    """The tree of a source sentence and log p(x | d) for every domain d."""
     trees = parses(source)
     if len(trees) != 1:
         text = " ".join(source)

@@ -65,11 +65,7 @@ class Filterbank:
             )
 
     def frames(self, waveform: Waveform) -> NDArray[np.float16]:
-        """Computes the normalised frames of a waveform.
-
-        Raises:
-            ValueError: The sampling rate is not supported; see `check`.
-        """
+        """Computes the normalised frames of a waveform."""
         self.check(waveform.sample_rate)
         return normalise(log_mel(waveform, self.bins, self.high_freq)).astype(np.float16)
 

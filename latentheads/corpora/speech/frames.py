@@ -85,9 +85,6 @@ def pack_frames(
         utterances: The frames of each utterance.
         bins: Number of mel bins.
         folder: Folder of the temporary file; None: the system's.
-
-    Raises:
-        OSError: The disk is full.
     """
     lengths: list[int] = []
     with tempfile.TemporaryFile(dir=folder) as file:

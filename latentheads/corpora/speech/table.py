@@ -54,11 +54,7 @@ class Utterance:
 
 
 def find_utterances(folder: Path, part: str, stem: str | None = None) -> Path:
-    """The table of a part, such as ``train.tsv``, or the folder of that name.
-
-    Raises:
-        ValueError: Neither exists.
-    """
+    """The table of a part, such as ``train.tsv``, or the folder of that name."""
     names = [stem] if stem else [part, *(("val", "dev") if part == "valid" else ())]
     for name in names:
         if not (folder / f"{name}.tsv").exists() and (folder / name).is_dir():

@@ -44,11 +44,7 @@ class Positions(Vocabulary):
         return f"Positions({self.filterbank.bins} bins up to {self.filterbank.high_freq:,} Hz)"
 
     def encode(self, line: str) -> list[int]:
-        """Not supported: speech is no text.
-
-        Raises:
-            ValueError: Always.
-        """
+        """Not supported: speech is no text."""
         raise ValueError("the source of this run is speech, not text: give it files to transcribe")
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
@@ -79,11 +75,7 @@ class Positions(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Positions:
-        """Restores the vocabulary from the value of `to_json`.
-
-        Raises:
-            ValueError: The value is malformed.
-        """
+        """Restores the vocabulary from the value of `to_json`."""
         bins, high_freq = value.get("bins"), value.get("top")
         if type(bins) is not int or type(high_freq) is not int:
             raise ValueError("a vocabulary of positions has bins and top, integers")

@@ -61,22 +61,14 @@ def read_waveform(path: str | Path) -> Waveform:
 
 
 def read_duration(path: str | Path) -> float:
-    """Reads the duration of an audio file in seconds from its header.
-
-    Raises:
-        ValueError: The file cannot be read.
-    """
+    """Reads the duration of an audio file in seconds from its header."""
     with _open_audio(path) as file:
         duration: float = file.frames / file.samplerate
     return duration
 
 
 def read_sample_rate(path: str | Path) -> int:
-    """Reads the sampling rate of an audio file from its header.
-
-    Raises:
-        ValueError: The file cannot be read.
-    """
+    """Reads the sampling rate of an audio file from its header."""
     with _open_audio(path) as file:
         sample_rate: int = file.samplerate
     return sample_rate
