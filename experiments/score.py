@@ -133,9 +133,9 @@ def _cells(estimate: Estimate) -> tuple[str, str]:
 def record(systems: Sequence[System], rows: Sequence[Mapping[str, Estimate]]) -> dict[str, Any]:
     """All results, as written to a file."""
     return {
-        "sentences": len(systems[0].references),
-        "tokenised": systems[0].tokenised,
-        "lowercase": systems[0].lowercase,
+        "sentences": len(systems[0].references.lines),
+        "tokenised": systems[0].references.tokenised,
+        "lowercase": systems[0].references.lowercase,
         "systems": [
             {"run": system.name, **{name: asdict(estimate) for name, estimate in row.items()}}
             for system, row in zip(systems, rows, strict=True)

@@ -39,7 +39,7 @@ LAST = {
 
 
 def select_help_page(word_options: dict[str, Any], program: type) -> str | None:
-    """The page that ``--help``, ``--help all`` or ``--GROUP.help`` asks for; None where none does."""
+    """The page that ``--help``, ``--help all`` or ``--GROUP.help`` asks for, if one does."""
     for path, name in _requested_help(word_options):
         if not path:
             return help_page(program, everything=name == "all")

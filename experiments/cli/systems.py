@@ -22,29 +22,19 @@ class System:
     Attributes:
         name: The name as given on the command line.
         translations: The translation of each sentence.
-        references: The reference of each sentence.
-        tokenised: Whether lines are tokenised, with spaces between tokens.
-        lowercase: Whether case is ignored.
-        recognised: Whether the lines are transcripts of speech.
-        accuracy: Whether exact-match accuracy is computed.
-        paper_wer: Whether the papers' WER is computed too.
+        references: The references, and how translations are compared with them.
     """
 
     name: str
     translations: list[str]
-    references: list[str]
-    tokenised: bool
-    lowercase: bool
-    recognised: bool = False
-    accuracy: bool = False
-    paper_wer: bool = False
+    references: References
 
     @property
     def kind(self) -> str:
         """A description of its lines."""
-        text = "tokens" if self.tokenised else "raw text"
-        text = "transcripts" if self.recognised else text
-        return f"{text} without case" if self.lowercase else text
+        text = "tokens" if self.references.tokenised else "raw text"
+        text = "transcripts" if self.references.is_speech else text
+        return f"{text} without case" if self.references.lowercase else text
 
 
 def read_lines(path: Path) -> list[str]:
@@ -80,16 +70,15 @@ def read_run(folder: Path) -> System:
             raise ValueError(
                 f"{folder} has no {name}: run.py writes it where the task is translation"
             )
-    return System(
-        str(folder),
-        read_lines(folder / "test.translations.txt"),
+    references = References(
         read_lines(folder / "test.references.txt"),
-        "tok:none" in signatures[0].split("|"),
-        "case:lc" in signatures[0].split("|"),
-        "wer" in test,
-        "accuracy" in test,
-        "paper_wer" in test,
+        tokenised="tok:none" in signatures[0].split("|"),
+        lowercase="case:lc" in signatures[0].split("|"),
+        is_speech="wer" in test,
+        accuracy="accuracy" in test,
+        paper_wer="paper_wer" in test,
     )
+    return System(str(folder), read_lines(folder / "test.translations.txt"), references)
 
 
 def _select_task(folder: Path, system: System, task: str) -> System:
@@ -99,12 +88,14 @@ def _select_task(folder: Path, system: System, task: str) -> System:
         raise ValueError(f"{folder} has a single direction: drop --direction")
     tasks = read_lines(path)
     task = _match_task(folder, task, list(dict.fromkeys(tasks)))
-    if not len(tasks) == len(system.translations) == len(system.references):
+    if not len(tasks) == len(system.translations) == len(system.references.lines):
         raise ValueError(f"{path} must name the task of each line of test.translations.txt")
     indices = [index for index, name in enumerate(tasks) if name == task]
-    lines = (system.translations, system.references)
-    translations, references = ([side[index] for index in indices] for side in lines)
-    return replace(system, translations=translations, references=references)
+    sides = (system.translations, system.references.lines)
+    translations, lines = ([side[index] for index in indices] for side in sides)
+    return replace(
+        system, translations=translations, references=replace(system.references, lines=lines)
+    )
 
 
 def _match_task(folder: Path, task: str, names: Sequence[str]) -> str:
@@ -140,11 +131,10 @@ def read_systems(
             "--references, --tokenised, --lowercase and --recognised are for text files, but all "
             "of these are runs"
         )
-    reference_lines = [] if references is None else read_lines(references)
+    lines = [] if references is None else read_lines(references)
+    given = References(lines, tokenised, lowercase, recognised)
     systems = [
-        System(name, read_lines(Path(name)), reference_lines, tokenised, lowercase, recognised)
-        if name in files
-        else read_run(Path(name))
+        System(name, read_lines(Path(name)), given) if name in files else read_run(Path(name))
         for name in names
     ]
     if task is not None:
@@ -158,12 +148,12 @@ def read_systems(
 
 def _check(system: System, first: System) -> None:
     """Checks that a system can be scored and compared with the baseline."""
-    if len(system.translations) != len(system.references):
+    if len(system.translations) != len(system.references.lines):
         raise ValueError(
             f"{system.name} has {len(system.translations)} translations of "
-            f"{len(system.references)} references: one line each is needed"
+            f"{len(system.references.lines)} references: one line each is needed"
         )
-    if system.references != first.references:
+    if system.references.lines != first.references.lines:
         raise ValueError(
             f"{system.name} and {first.name} have different references: "
             "runs on one test part are needed"
@@ -184,17 +174,10 @@ def compare(
 ) -> list[dict[str, Estimate]]:
     """Scores every system and tests it against the first."""
     first = systems[0]
-    if first.recognised:
+    if first.references.is_speech:
         for name, is_given in (("--paper", paper is not None), ("--accuracy", accuracy)):
             if is_given:
                 raise ValueError(f"{name} is for translations: {first.name} holds transcripts")
-    references = References(
-        first.references,
-        first.tokenised,
-        first.lowercase,
-        first.recognised,
-        paper,
-        accuracy or first.accuracy,
-        first.paper_wer,
-    )
+    accuracy = accuracy or first.references.accuracy
+    references = replace(first.references, protocol=paper, accuracy=accuracy)
     return compare_systems([system.translations for system in systems], references, resamples, seed)

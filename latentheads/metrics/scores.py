@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
@@ -150,8 +151,8 @@ class ScoreInfo:
         title: The title of its row, without the unit; ``{k}`` is the number of samples of IWAE.
         meaning: Its explanation in one line.
         kind: What it is.
-        unit: The unit of its values.
         column: A shorter title for the head of a column.
+        unit: The unit of its values.
         metric: Makes the metric for given references; it returns None if they have no such metric.
         compared: Whether tables give its mean over seeds and tasks.
         indented: Whether it is part of the row above.
@@ -162,8 +163,8 @@ class ScoreInfo:
     title: str
     meaning: str = ""
     kind: Kind = "metric"
-    unit: str = ""
     column: str = ""
+    unit: str = ""
     metric: Callable[[References], Metric | None] | None = None
     compared: bool = False
     indented: bool = False
@@ -182,20 +183,8 @@ class ScoreInfo:
         return f"{title} of {part}{comma}{unit}"
 
 
-def _nats(
-    title: str,
-    meaning: str,
-    kind: Kind,
-    column: str = "",
-    *,
-    compared: bool = False,
-    indented: bool = False,
-    estimates: str = "",
-) -> ScoreInfo:
-    """Describes a score in nats per token."""
-    return ScoreInfo(
-        title, meaning, kind, NATS, column, None, compared, indented, estimates=estimates
-    )
+_nats = partial(ScoreInfo, unit=NATS)
+"""Describes a score in nats per token."""
 
 
 def _metric(
@@ -210,7 +199,7 @@ def _metric(
 
 def _weights(title: str, meaning: str, unit: str) -> ScoreInfo:
     """Describes a diagnostic of the importance weights of IWAE."""
-    return ScoreInfo(title, meaning, "bound", unit, indented=True, estimates="exact")
+    return ScoreInfo(title, meaning, "bound", unit=unit, indented=True, estimates="exact")
 
 
 def _first_sentence(title: str) -> ScoreInfo:
@@ -220,7 +209,7 @@ def _first_sentence(title: str) -> ScoreInfo:
 
 def _count(title: str, unit: str, indented: bool = False, shown: bool = True) -> ScoreInfo:
     """Describes a count."""
-    return ScoreInfo(title, "", "count", unit, indented=indented, shown=shown)
+    return ScoreInfo(title, "", "count", unit=unit, indented=indented, shown=shown)
 
 
 FEWER = "fewer are better"

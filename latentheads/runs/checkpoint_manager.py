@@ -192,8 +192,7 @@ class CheckpointManager:
         path = self._reported_path
         tensors, metadata = checkpoints.load(path)
         self._restore(path, tensors)
-        self.reported = checkpoints.read_step(path, metadata)
-        self.averaged = checkpoints.read_averaged(path, metadata)
+        self.reported, self.averaged = checkpoints.read_counts(path, metadata)
 
     def select_reported(self) -> None:
         """Restores the weights to report on.

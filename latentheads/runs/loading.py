@@ -73,8 +73,7 @@ def load_run(
     apply_pruning(path, heads, model, guide)
     checkpoints.widen(tensors, model=model, guide=guide)
     checkpoints.restore(weights, tensors, model=model, guide=guide)
-    step = checkpoints.read_step(weights, metadata)
-    averaged = checkpoints.read_averaged(weights, metadata)
+    step, averaged = checkpoints.read_counts(weights, metadata)
     pair = model.eval(), guide.eval()
     run = Run(path, settings, target, source, *pair, step, heads, corpus, averaged)
     if corpus is not None:

@@ -24,8 +24,7 @@ from latentheads.files import atomic_write, parse_json
 __all__ = [
     "average",
     "load",
-    "read_averaged",
-    "read_step",
+    "read_counts",
     "restore",
     "save",
     "weights",
@@ -133,22 +132,15 @@ def _one_line(reason: Exception) -> str:
     return " ".join(str(reason).split())
 
 
-def read_step(path: Path, facts: Mapping[str, Any]) -> int:
-    """The steps that the weights of a checkpoint have seen."""
-    return _read_count(path, "step", facts.get("step"))
-
-
-def read_averaged(path: Path, facts: Mapping[str, Any]) -> int:
-    """How many checkpoints the weights of a checkpoint are the average of; 0: they are its own."""
-    return _read_count(path, "averaged", facts.get("averaged", 0))
-
-
-def _read_count(path: Path, name: str, value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(
-            f"{path} cannot be used: {name} must be a whole number from 0, got {value!r}"
-        )
-    return value
+def read_counts(path: Path, facts: Mapping[str, Any]) -> tuple[int, int]:
+    """The steps that the weights have seen, and how many checkpoints they average; 0: none."""
+    step, averaged = facts.get("step"), facts.get("averaged", 0)
+    for name, value in (("step", step), ("averaged", averaged)):
+        if type(value) is not int or value < 0:
+            raise ValueError(
+                f"{path} cannot be used: {name} must be a whole number from 0, got {value!r}"
+            )
+    return step, averaged  # type: ignore[return-value]
 
 
 def weights(**modules: nn.Module) -> dict[str, Tensor]:

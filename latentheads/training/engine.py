@@ -439,7 +439,7 @@ class Engine:
 
 
 def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
-    """Raises an error if training options are incompatible with the model, the loss or the device."""
+    """Raises an error if training options are incompatible with model, loss or device."""
     parameters = list(model.parameters())
     if training.precision == "fp16" and parameters[0].device.type == "cpu":
         raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
@@ -479,7 +479,7 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
 
 
 def check_sizes(step_batches: Step) -> None:
-    """Raises an error for batches without ``corpus_size``, which scales the KL of shared latents."""
+    """Raises an error for batches without ``corpus_size``: it scales the KL of shared latents."""
     if not all(batch.corpus_size for batch, _ in step_batches.micro_batches):
         raise ValueError(
             "batches of a function must say corpus_size, the sentences of their corpus, where "

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from latentheads.checks import MAX_SAMPLES, check_least, check_most
 from latentheads.options import from_dict
@@ -64,7 +64,9 @@ class NAGOptimizer(Optimizer):
 
 @dataclass(frozen=True)
 class Schedule(ABC):
-    """How the learning rate falls after the warm-up."""
+    """How the learning rate falls after the warm-up; ``description`` says it in words."""
+
+    description: ClassVar[str]
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Schedule]]:
@@ -80,39 +82,28 @@ class Schedule(ABC):
     def factor(self, step: int, training: Training) -> float:
         """The factor of the learning rate at a step behind the warm-up, counted from 0."""
 
-    @property
-    @abstractmethod
-    def description(self) -> str:
-        """How it falls, in words."""
-
 
 @dataclass(frozen=True)
 class LinearSchedule(Schedule):
     """To 0 at the last step."""
+
+    description = "linearly to 0"
 
     def factor(self, step: int, training: Training) -> float:
         """A straight line."""
         rest = max(1, training.steps - training.warmup)
         return max(0.0, (training.steps - step) / rest)
 
-    @property
-    def description(self) -> str:
-        """How it falls, in words."""
-        return "linearly to 0"
-
 
 @dataclass(frozen=True)
 class InverseSqrtSchedule(Schedule):
     """By the inverse square root of the step."""
 
+    description = "by the inverse square root of the step"
+
     def factor(self, step: int, training: Training) -> float:
         """1 at the end of the warm-up."""
         return math.sqrt(max(1, training.warmup) / (step + 1))
-
-    @property
-    def description(self) -> str:
-        """How it falls, in words."""
-        return "by the inverse square root of the step"
 
 
 @dataclass(frozen=True)
@@ -126,6 +117,7 @@ class CosineSchedule(Schedule):
         min_rate: The learning rate at the end of the first cycle.
     """
 
+    description = "along the cosine"
     period: int = 0
     growth: float = 1.0
     shrink: float = 1.0
@@ -146,11 +138,6 @@ class CosineSchedule(Schedule):
             length *= self.growth
         low = self.min_rate / training.learning_rate
         return scale * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length)))
-
-    @property
-    def description(self) -> str:
-        """How it falls, in words."""
-        return "along the cosine"
 
 
 OF_HEAD_ELBO = (

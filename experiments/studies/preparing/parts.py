@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from latentheads.experiments.studies.preparing.disjoint_sets import Groups
+from scipy.cluster.hierarchy import DisjointSet
 
 __all__ = ["PERCENT", "fold_text", "sample_position", "split_by_text"]
 
@@ -26,12 +26,15 @@ def split_by_text(
     """
     items = list(items)
     folded = [[fold_text(text) for text in texts_of(item)] for item in items]
-    groups = Groups[str]()
-    for texts in folded:
-        groups.join(*texts)
+    groups = DisjointSet()
+    for first, *others in folded:
+        groups.add(first)
+        for text in others:
+            groups.add(text)
+            groups.merge(first, text)
     parts: dict[str, list[Item]] = {"train": [], "valid": [], "test": []}
     for item, texts in zip(items, folded, strict=True):
-        parts[_choose_part(groups.find(texts[0]))].append(item)
+        parts[_choose_part(min(groups.subset(texts[0])))].append(item)
     return parts
 
 

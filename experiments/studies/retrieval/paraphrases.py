@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scipy.cluster.hierarchy import DisjointSet
+
 from latentheads.corpora.text import read_lines
-from latentheads.experiments.studies.preparing.disjoint_sets import Groups
 
 __all__ = ["Pairs", "find_pairs", "read_pairs"]
 
@@ -84,14 +85,17 @@ def find_pairs(english: Sequence[str], german: Sequence[str], seed: int = 0) -> 
 
 def _join(english: Sequence[str], german: Sequence[str]) -> Iterable[list[str]]:
     """Clusters of sentences that translations join, in the order of their first sentences."""
-    groups = Groups[tuple[str, str]]()
+    groups = DisjointSet()
     for one, other in zip(english, german, strict=True):
         if one.strip() and other.strip():
-            groups.join(("en", one.strip()), ("de", other.strip()))
+            pair = ("en", one.strip()), ("de", other.strip())
+            groups.add(pair[0])
+            groups.add(pair[1])
+            groups.merge(*pair)
     clusters: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in dict.fromkeys(each.strip() for each in english):
         if ("en", one) in groups:
-            clusters[groups.find(("en", one))].append(one)
+            clusters[groups[("en", one)]].append(one)
     return clusters.values()
 
 

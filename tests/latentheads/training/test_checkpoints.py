@@ -219,9 +219,9 @@ def test_facts_are_an_object(tmp_path: Path, facts: str) -> None:
 
 @pytest.mark.parametrize("step", [None, True, -1, 1.5, "7"])
 def test_a_step_is_a_number(tmp_path: Path, step: object) -> None:
-    assert checkpoints.read_step(tmp_path, {"step": 7}) == 7
+    assert checkpoints.read_counts(tmp_path, {"step": 7}) == (7, 0)
     with pytest.raises(ValueError, match="step must be a whole number from 0, got "):
-        checkpoints.read_step(tmp_path, {"step": step})
+        checkpoints.read_counts(tmp_path, {"step": step})
 
 
 @pytest.mark.parametrize(
@@ -285,8 +285,7 @@ def test_a_file_replaced_while_it_is_read_is_read_whole(
 
 
 def test_weights_say_how_many_they_are_the_average_of(tmp_path: Path) -> None:
-    assert checkpoints.read_averaged(tmp_path, {}) == 0
-    assert checkpoints.read_averaged(tmp_path, {"averaged": 5}) == 5
+    assert checkpoints.read_counts(tmp_path, {"step": 9, "averaged": 5}) == (9, 5)
     for wrong in (-1, "5", None, True):
         with pytest.raises(ValueError, match="averaged must be a whole number from 0, got"):
-            checkpoints.read_averaged(tmp_path, {"averaged": wrong})
+            checkpoints.read_counts(tmp_path, {"step": 9, "averaged": wrong})
