@@ -305,12 +305,7 @@ def check_batch(batch: object, name: str = "") -> None:
 
 @dataclass(frozen=True)
 class SentenceTasks:
-    """The task of every sentence on one side.
-
-    Attributes:
-        ids: Task ids, from 0.
-        common: Whether all sentences have the same.
-    """
+    """The task of every sentence on one side."""
 
     ids: Int[Tensor, " sentence"]
     common: bool = False

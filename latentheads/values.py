@@ -278,3 +278,9 @@ def shown(value: Any) -> str:
     if len(text.splitlines()) > 1:
         return type(value).__name__
     return text if len(text) <= 100 else f"{text[:100]} ..."
+
+
+def describe_change(name: str, there: Any, here: Any) -> str:
+    """A value of an option in a folder, and the one that is wanted; an empty text is quoted."""
+    old, new = (repr(value) if value == "" else value for value in (there, here))
+    return f"{name} {old} there, {new} here"

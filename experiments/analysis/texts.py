@@ -27,15 +27,7 @@ SHOWN_TOKENS = 12
 
 @dataclass(frozen=True)
 class Text:
-    """A run and the text of its analysis.
-
-    Attributes:
-        name: The name of the run in figures and tables.
-        run: The run.
-        corpus: Its corpus.
-        part: The sentences.
-        parses: Parsed sentences, if there are any.
-    """
+    """A run and the text of its analysis."""
 
     name: str
     run: Run

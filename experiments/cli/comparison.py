@@ -103,13 +103,7 @@ class ComparisonOptions(ProgramOptions):
 
 @dataclass(frozen=True)
 class Plan:
-    """A run of a comparison.
-
-    Attributes:
-        recipe: Its recipe, as the comparison names it.
-        settings: Its settings.
-        options: How it is run, and where it is written.
-    """
+    """A run of a comparison."""
 
     recipe: str
     settings: Settings
@@ -288,7 +282,7 @@ def describe_plans(plans: Sequence[Plan]) -> str:
 def take_common(
     options: Mapping[str, Any], line: CommandLine, prog: str, replaced: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The options that all runs share: those of a single run are an error, or left out of a file."""
+    """The options that all runs share; those of one run are an error, or left out of a file."""
     flat, words, left_out = flatten(options), flatten(line.word_options), [*line.left_out]
     for name, instead in replaced.items():
         if any(word == name or word.startswith(f"{name}.") for word in words):

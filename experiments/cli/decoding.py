@@ -17,13 +17,7 @@ DECODING_OPTIONS = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens
 
 
 def add_decoding_options(parser: Parser, unit: str, longest: str) -> None:
-    """Adds the options; their defaults are the run's own.
-
-    Args:
-        parser: The parser of the program.
-        unit: What is decoded: a sentence, or a text.
-        longest: Description of the most tokens for 0.
-    """
+    """Adds the options, with the defaults of the run; ``longest`` says what 0 tokens mean."""
     parser.add_argument("--beam", type=int, help=f"beam size of a {unit} (default: the run's)")
     parser.add_argument(
         "--length_penalty",

@@ -224,10 +224,6 @@ def print_result(program: str, text: str) -> None:
 class SkippedInputs:
     """Counts skipped inputs, and prints each on standard error.
 
-    Args:
-        program: The name of the program.
-        unit: The kind of input, such as a line.
-
     Attributes:
         number: Number of skipped inputs.
         before: Number of inputs before the current chunk, in which indices are counted.

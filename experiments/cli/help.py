@@ -16,7 +16,15 @@ from typing import Any, Literal, get_args, get_origin
 from latentheads.class_spec import ClassSpec, own_options
 from latentheads.experiments.cli.command_line import presets
 from latentheads.latents.registry import LATENTS
-from latentheads.options import Option, OptionError, choices_of, inner_kind, options_of, to_dict
+from latentheads.options import (
+    Option,
+    OptionError,
+    choices_of,
+    inner_kind,
+    is_group,
+    options_of,
+    to_dict,
+)
 from latentheads.runs.settings import Settings
 
 __all__ = ["TITLE", "class_page", "fill_paragraphs", "help_page", "select_help_page", "texts_of"]
@@ -80,7 +88,7 @@ def _kind_at(path: str, program: type) -> Any:
         if part not in options:
             raise OptionError(path, " is no group of options")
         kind = options[part]
-    if not (is_dataclass(inner_kind(kind)) or choices_of(kind) is not None):
+    if not is_group(kind):
         raise OptionError(path, " is no group of options")
     return kind
 
@@ -89,8 +97,8 @@ def help_page(program: type, everything: bool = False) -> str:
     """The options of a program, and its groups or all that is in them."""
     replaced = getattr(program, "replaced", {})
     settings = {n: o for n, o in options_of(Settings).items() if n not in ("latents", *replaced)}
-    plain = {n: o for n, o in settings.items() if not _is_group(o.kind)}
-    groups: dict[str, Any] = {n: o.kind for n, o in settings.items() if _is_group(o.kind)}
+    plain = {n: o for n, o in settings.items() if not is_group(o.kind)}
+    groups: dict[str, Any] = {n: o.kind for n, o in settings.items() if is_group(o.kind)}
     texts = {**texts_of(Settings), **texts_of(program)}
     if not everything:
         texts = {name: re.split(r"[;.:](?= |$)", text)[0] + "." for name, text in texts.items()}
@@ -125,7 +133,7 @@ def _all_of_group(name: str, kind: Any, shown: set[str]) -> Iterator[str]:
             yield f"  --{name} {choice}:"
         yield from _option_lines(option_class, name)
         for option, inner in _options(option_class).items():
-            if _is_group(inner.kind) and (path := f"{name}.{option}") not in shown:
+            if is_group(inner.kind) and (path := f"{name}.{option}") not in shown:
                 shown.add(path)
                 yield from _all_of_group(path, inner.kind, shown)
 
@@ -160,10 +168,6 @@ def _options(option_class: type) -> dict[str, Option]:
         )
         for parameter in own_options(option_class)
     }
-
-
-def _is_group(kind: Any) -> bool:
-    return is_dataclass(inner_kind(kind)) or choices_of(kind) is not None
 
 
 def _first_line(option_class: type) -> str:

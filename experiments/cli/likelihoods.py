@@ -130,7 +130,8 @@ def format_table(
     lines: list[Row] = [("run", "log p", title, "difference to the first [95 %]", "p")]
     for run, comparison in zip(likelihoods, comparisons, strict=True):
         difference = comparison.difference
-        cells = ("", "") if difference is None else (_cell(difference), _p(difference))
+        p = "" if difference is None or difference.p is None else f"{difference.p:.4f}"
+        cells = "" if difference is None else _cell(difference), p
         lines.append((run.name, run.kind, _cell(comparison.nats), *cells))
     sentences = f"{len(likelihoods[0].nats):,} {likelihoods[0].pieces}"
     notes = [f"{sentences} of test, {comparisons[0].nats.signature}"]
@@ -145,10 +146,6 @@ def format_table(
 def _cell(estimate: Estimate) -> str:
     ends = "" if np.isnan(estimate.low) else f" [{estimate.low:.4f}, {estimate.high:.4f}]"
     return f"{estimate.score:.4f}{ends}"
-
-
-def _p(estimate: Estimate) -> str:
-    return "" if estimate.p is None else f"{estimate.p:.4f}"
 
 
 def to_record(

@@ -260,9 +260,8 @@ def task_table(results: Results) -> str:
     names = {name for scores in tasks.values() for name, x in scores.items() if x is not None}
     shown = [n for n in OF_TASKS if n in names and SCORES[n].estimates not in names]
     titles = (SCORES[name].heading for name in shown)
-    rows = [(task, *(_task_cell(scores, name) for name in shown)) for task, scores in tasks.items()]
+    rows = [
+        (task, *(format_value(scores.get(name), SCORES[name].unit) for name in shown))
+        for task, scores in tasks.items()
+    ]
     return aligned([("test part by task", *titles), *rows]) if results.tasks else ""
-
-
-def _task_cell(scores: Scores, name: str) -> str:
-    return format_value(scores.get(name), SCORES[name].unit)

@@ -52,12 +52,7 @@ DROPOUT_TEST_SENTENCES = 4
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in their seed.
-
-    Attributes:
-        name: The name of the group.
-        runs: One for each seed.
-    """
+    """Runs that differ only in their seed."""
 
     name: str
     runs: list[Run]

@@ -177,17 +177,7 @@ class Lasting:
 
 @dataclass
 class Searcher:
-    """One row: a search that is run again and again.
-
-    Attributes:
-        name: Of the row.
-        model: What is searched.
-        batch: The sources.
-        beam: Hypotheses of a sentence.
-        setting: Where it runs.
-        seconds: Of each timed round.
-        found: What the last search found.
-    """
+    """One row: a search that is run again and again."""
 
     name: str
     model: Lasting

@@ -17,12 +17,7 @@ HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Overlap(NamedTuple):
-    """How many held-out sentences, with their sources, also occur in training, token by token.
-
-    Attributes:
-        valid: Number in the validation part.
-        test: Number in the test part.
-    """
+    """How many held-out sentences, with their sources, also occur in training, token by token."""
 
     valid: int
     test: int

@@ -134,7 +134,8 @@ def find_file(folder: str | Path, part: str, language: str, stem: str | None = N
         ValueError: There is no such file, or it is a folder.
     """
     folder = Path(folder)
-    names = [name for prefix in _stems(part, stem) for name in _file_names(prefix, language)]
+    suffixes = (language, f"{language}.gz")
+    names = [f"{prefix}.{suffix}" for prefix in _stems(part, stem) for suffix in suffixes]
     for name in names:
         if (folder / name).is_file():
             return folder / name
@@ -151,10 +152,6 @@ def _stems(part: str, stem: str | None) -> Sequence[str]:
         return [stem]
     check_choice("part", part, PARTS)
     return PARTS[part]
-
-
-def _file_names(stem: str, language: str) -> list[str]:
-    return [f"{stem}.{language}", f"{stem}.{language}.gz"]
 
 
 def _list_files(folder: Path) -> str:

@@ -89,12 +89,6 @@ class SmoothedTokens(Tokens):
     r"""Label smoothing, a surrogate of the likelihood in training; not a density.
 
     .. math:: (1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)
-
-    Args:
-        states: The state that predicts each token.
-        valid: True at real tokens.
-        output: The output layer.
-        smoothing: :math:`\epsilon`.
     """
 
     def __init__(

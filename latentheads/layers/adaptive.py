@@ -99,10 +99,6 @@ class AdaptiveOutput(RowOutput):
     """Softmax over the first band and one class for each tail, and a softmax within each tail.
 
     Bands and projections are those of the input; only the classes have weights of their own.
-
-    Args:
-        table: The input's embeddings.
-        dropout_rate: Dropout of the states that are projected to a tail.
     """
 
     def __init__(self, table: AdaptiveTable, dropout_rate: float = 0.0) -> None:

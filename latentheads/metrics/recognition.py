@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -103,22 +102,18 @@ def _make_metric(
         return None
 
     def count(lines: Sequence[str]) -> Counts:
-        lines_and_references = _normalise_all(lines, references.lines, normalise)
-        return count_errors(*lines_and_references, unit).astype(np.float64)
+        sides = ([normalise(line) for line in side] for side in (lines, references.lines))
+        return count_errors(*sides, unit).astype(np.float64)
 
-    signature = partial(_make_signature, details)
+    def signature() -> str:
+        return f"jiwer:{version('jiwer')}|{details}"
+
     return Metric(count, _rate, signature, has_interval=True, counts=counts)
 
 
 def _rate(total: Float[np.ndarray, " 4"]) -> float:
     """Errors per 100 units; a resample of empty references counts as one unit."""
     return float(100 * total[:3].sum() / max(int(total[3]), 1))
-
-
-def _normalise_all(
-    transcripts: Sequence[str], references: Sequence[str], normalise: Callable[[str], str]
-) -> tuple[list[str], list[str]]:
-    return [normalise(line) for line in transcripts], [normalise(line) for line in references]
 
 
 def make_normaliser(lowercase: bool) -> Callable[[str], str]:
@@ -139,7 +134,3 @@ def _normalise_as_papers(line: str) -> str:
 
 def _is_punctuation(token: str) -> bool:
     return all(unicodedata.category(character).startswith("P") for character in token)
-
-
-def _make_signature(details: str) -> str:
-    return f"jiwer:{version('jiwer')}|{details}"

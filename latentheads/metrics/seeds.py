@@ -27,13 +27,7 @@ DIFFERENCES = {"difference": "elbo"} | {f"difference_{name}": name for name in (
 
 
 class Spread(NamedTuple):
-    """A mean over seeds, and its 95 % interval of Student's t.
-
-    Attributes:
-        mean: Of the values.
-        low: Lower end of the interval; NaN of a single value.
-        high: Its upper end.
-    """
+    """A mean over seeds, and its 95 % interval of Student's t."""
 
     mean: float
     low: float
@@ -68,9 +62,6 @@ def tabulate(runs: Iterable[tuple[str, Results]]) -> pd.DataFrame:
 
     Beside runs whose log p(y | x) is summed over alignments, that of a network without latents
     stands too: it is the bound.
-
-    Args:
-        runs: The recipe of each run, and its results, such as ``run.results``.
     """
     import pandas as pd  # slow to import
 

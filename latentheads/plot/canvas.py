@@ -59,10 +59,6 @@ class Picture(Figure):
 
     A notebook displays it. To use the style for what you draw on it, call
     ``matplotlib.style.use(lh.plot.STYLE)``.
-
-    Args:
-        width: In inches.
-        height: In inches.
     """
 
     def __init__(self, width: float, height: float) -> None:

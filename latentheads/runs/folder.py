@@ -27,6 +27,7 @@ from latentheads.files import (
 from latentheads.options import CLASS, flatten
 from latentheads.runs.results import EarlierVersionError, Results
 from latentheads.runs.settings import check_version, complete_options
+from latentheads.values import describe_change
 
 __all__ = [
     "HEADS",
@@ -435,14 +436,6 @@ def _describe_changes(changed: list[str], old: Mapping[str, Any], new: Mapping[s
     order = sorted(
         changed, key=lambda name: (not name.endswith(CLASS), name not in new, name not in old)
     )
-    differences = [
-        f"{name} {_format_value(old.get(name))} there, {_format_value(new.get(name))} here"
-        for name in order[:MAX_CHANGES]
-    ]
+    differences = [describe_change(n, old.get(n), new.get(n)) for n in order[:MAX_CHANGES]]
     hidden = len(changed) - MAX_CHANGES
     return "; ".join([*differences, *([f"{hidden} more"] if hidden > 0 else [])])
-
-
-def _format_value(value: Any) -> str:
-    """Formats a value for a message; an empty string is quoted."""
-    return repr(value) if value == "" else str(value)

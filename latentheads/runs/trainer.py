@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -484,7 +485,7 @@ class Trainer:
             reported_step=self.reported,
             averaged=self.averaged,
             parameters=sum(self.parameters().values()),
-            tokens_per_second=_median(speeds),
+            tokens_per_second=median_high(speeds) if speeds else None,
             decoding=asdict(settings.decode),
             latents=self._latent_facts(),
             versions={"torch": torch.__version__, "device": self.device.type},
@@ -496,10 +497,6 @@ def name_trusted(settings: Settings, trusted: str | None) -> str:
     pair = settings.pair
     used = map(import_path, (pair.prior_class, pair.guide_class, type(settings.data)))
     return ",".join([*([trusted] if trusted else []), *used])
-
-
-def _median(values: list[float]) -> float | None:
-    return sorted(values)[len(values) // 2] if values else None
 
 
 def _check_switches(**switches: Any) -> None:

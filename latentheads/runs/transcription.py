@@ -48,11 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AudioInput(EncodedInputs):
-    """Audio files as a part of a corpus, with placeholders for targets.
-
-    Attributes:
-        files: All files.
-    """
+    """Audio files as a part of a corpus, with placeholders for targets."""
 
     files: Sequence[str | Path]
 

@@ -18,6 +18,7 @@ from latentheads.runs.loading import load_finished
 from latentheads.runs.run import Run, has_same_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
+from latentheads.values import describe_change
 
 __all__ = ["describe_initialisation", "initialise_from", "load_initial_run"]
 
@@ -188,11 +189,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tup
     for name in [*old, *(name for name in new if name not in old)]:
         before, now = old.get(name), new.get(name)
         if before != now:
-            yield name, f"{name} {_format_value(before)} there, {_format_value(now)} here"
-
-
-def _format_value(value: Any) -> str:
-    return repr(value) if value == "" else str(value)
+            yield name, describe_change(name, before, now)
 
 
 def _fixed_options(initial_run: Run, encoder: bool = False) -> list[str]:

@@ -72,12 +72,7 @@ class TemperatureFit:
 
 @dataclass(frozen=True)
 class PlattScaling:
-    """Platt scaling: an affine function of the log-odds.
-
-    Attributes:
-        slope: Factor of the log-odds.
-        offset: Offset of the log-odds.
-    """
+    """Platt scaling: an affine function of the log-odds."""
 
     slope: float
     offset: float

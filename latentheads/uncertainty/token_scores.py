@@ -157,15 +157,7 @@ def score_tokens(
     temperatures: Sequence[float] = (1.0,),
     seed: int = 0,
 ) -> TokenScores:
-    """Scores every target token of a part.
-
-    Args:
-        ensemble: The ensemble.
-        part: Sentences, with targets.
-        vocab_size: Size of the target vocabulary.
-        temperatures: Temperatures at which the mean distribution is evaluated.
-        seed: Seed of sampling.
-    """
+    """Scores every target token of a part."""
     columns: list[list[ndarray]] = []
     batch_evaluations: list[list[TokenEvaluation]] = []
     clock = _Clock()

@@ -90,15 +90,7 @@ class Setting:
 
 @dataclass
 class Runner:
-    """One row: a network that takes steps.
-
-    Attributes:
-        name: Of the row.
-        loss: Runs the network forward.
-        parameters: What receives gradients.
-        setting: Where it runs.
-        precision: One of ``PRECISIONS``.
-    """
+    """One row: a network that takes steps."""
 
     name: str
     loss: Callable[[], Tensor]

@@ -49,12 +49,7 @@ KEPT = ", fusion kept"
 
 @dataclass(frozen=True)
 class Growth(Plan):
-    """The plan of a benchmark of growth; length and batch change from point to point.
-
-    Attributes:
-        lengths: Tokens a block.
-        tokens: Tokens a batch.
-    """
+    """The plan of a benchmark of growth; length and batch change from point to point."""
 
     lengths: tuple[int, ...]
     tokens: int
@@ -103,16 +98,7 @@ def race_at_all(
     precision: str,
     point: Callable[[Runner, list[Runner], Size], Any] | None = None,
 ) -> list[Any]:
-    """Times the rows that a function makes against each other at every length.
-
-    Args:
-        make: Makes the rows of a size.
-        growth: What is run.
-        setting: Where.
-        precision: One of ``PRECISIONS``.
-        point: Makes the point of a row, beside all that have run with it; a :class:`Point` where
-            none is given.
-    """
+    """Times the rows that a function makes against each other at every length."""
     points = []
     for size in growth.sizes:
         runners = make(size, setting, precision)

@@ -52,13 +52,7 @@ ORIGIN = Origin(
 
 @dataclass(frozen=True)
 class _Plan:
-    """An utterance before it is made.
-
-    Attributes:
-        speaker: Who speaks.
-        digits: What is said.
-        takes: Which recording of each.
-    """
+    """An utterance before it is made."""
 
     speaker: str
     digits: tuple[int, ...]

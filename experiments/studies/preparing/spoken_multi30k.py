@@ -102,13 +102,7 @@ ORIGIN = Origin(
 
 @dataclass(frozen=True)
 class _Caption:
-    """A caption before it is spoken.
-
-    Attributes:
-        name: What it is called.
-        english: What is spoken.
-        german: Its translation.
-    """
+    """A caption before it is spoken."""
 
     name: str
     english: str

@@ -29,12 +29,7 @@ MOST_SHARED = 0.7
 
 @dataclass(frozen=True)
 class Pairs:
-    """Sentences to ask with, and the paraphrase of each.
-
-    Attributes:
-        questions: Sentences.
-        answers: A paraphrase of each, in the same place.
-    """
+    """Sentences to ask with, and the paraphrase of each."""
 
     questions: list[str]
     answers: list[str]

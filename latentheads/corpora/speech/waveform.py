@@ -24,12 +24,7 @@ MAX_AMPLITUDE = 1e9
 
 @dataclass(frozen=True)
 class Waveform:
-    """One channel of audio.
-
-    Attributes:
-        samples: Samples, usually in [-1, 1].
-        sample_rate: Samples per second.
-    """
+    """One channel of audio."""
 
     samples: Float[np.ndarray, " sample"]
     sample_rate: int
