@@ -6,8 +6,6 @@ from abc import ABCMeta
 from inspect import Signature, signature
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["WithOptions"]
-
 Made = TypeVar("Made", bound="WithOptions")
 
 

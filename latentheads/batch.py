@@ -14,19 +14,6 @@ from torch import Tensor
 from latentheads.checks import check_number
 from latentheads.names import side_of
 
-__all__ = [
-    "BOS",
-    "EOS",
-    "PAD",
-    "SPECIALS",
-    "UNK",
-    "Batch",
-    "SentenceTasks",
-    "check_batch",
-    "pad",
-    "with_indices",
-]
-
 PAD, BOS, EOS, UNK = range(4)
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 

@@ -8,22 +8,6 @@ from typing import Any
 
 from latentheads.values import shown
 
-__all__ = [
-    "MAX_SAMPLES",
-    "MAX_WIDTH",
-    "check_choice",
-    "check_choices",
-    "check_distinct",
-    "check_items",
-    "check_known",
-    "check_least",
-    "check_most",
-    "check_number",
-    "check_seed",
-    "parse_integers",
-    "split_items",
-]
-
 MAX_INTEGER = 2**63
 
 MAX_SAMPLES = 100_000

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["flush_denormals"]
-
 SMALLEST_NORMAL = 2.0**-1022
 
 

@@ -9,8 +9,6 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["UnfinishedError", "is_out_of_memory", "one_line_message", "print_message", "printable"]
-
 OUT_OF_MEMORY_TEXTS = (
     "out of memory",
     "can't allocate memory",

@@ -17,24 +17,6 @@ from typing import Any
 
 import yaml
 
-__all__ = [
-    "LOCK",
-    "atomic_write",
-    "check_no_links",
-    "last_line",
-    "lock_folder",
-    "locked_folder",
-    "naming_file",
-    "parse_json",
-    "parse_yaml",
-    "read_json",
-    "read_text",
-    "read_yaml",
-    "remove_partial",
-    "sync_folder",
-    "write_text",
-]
-
 MAX_BYTES = 2**26
 """Most bytes of a JSON file: a vocabulary of a million words has half as many."""
 

@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["AttentionMask", "PairMask", "causal"]
-
 
 @dataclass(frozen=True, slots=True)
 class PairMask:

@@ -7,23 +7,6 @@ from dataclasses import dataclass
 
 from latentheads.checks import check_known, split_items
 
-__all__ = [
-    "ALIGNED_POSITION",
-    "ALIGNMENT",
-    "ATTENTION_TYPES",
-    "SELECTION",
-    "SENTENCES",
-    "TARGET",
-    "Block",
-    "attention_type_of",
-    "block_of",
-    "latent_of",
-    "layer_of",
-    "name_attention_types",
-    "parse_attention_types",
-    "side_of",
-]
-
 SENTENCES = "sentences"
 TARGET = "target"
 ATTENTION_TYPES = ("encoder-self", "decoder-self", "decoder-cross")

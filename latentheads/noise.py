@@ -8,8 +8,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["NoiseStream", "fixed_noise"]
-
 
 class NoiseStream:
     """A random number stream of its own, which continues where it stopped."""

@@ -17,19 +17,6 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from latentheads.own_classes import import_path, import_trusted
 from latentheads.values import convert, plain, shown
 
-__all__ = [
-    "CLASS",
-    "OptionError",
-    "choices_of",
-    "flatten",
-    "from_dict",
-    "inner_kind",
-    "merge",
-    "name_of_class",
-    "options_of",
-    "to_dict",
-]
-
 T = TypeVar("T")
 
 CLASS = "class"

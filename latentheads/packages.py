@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["MissingPackageError", "import_optional"]
-
 SPEECH = ("speech", "speech")
 
 EXTRAS = {

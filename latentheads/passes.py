@@ -13,8 +13,6 @@ from threading import RLock
 
 from latentheads.denormals import flush_denormals
 
-__all__ = ["one_at_a_time", "passes"]
-
 
 class _Lock:
     """A lock that is held by the thread that runs a model; a forked process gets a free one."""

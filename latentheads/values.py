@@ -17,20 +17,6 @@ import numpy as np
 
 from latentheads.files import parse_yaml
 
-__all__ = [
-    "KINDS",
-    "CommandLineText",
-    "Flag",
-    "convert",
-    "convert_fields",
-    "finite",
-    "make_group",
-    "plain",
-    "shown",
-    "take_group",
-    "validate_option_names",
-]
-
 T = TypeVar("T")
 LISTS = (list, tuple, Sequence)
 

@@ -18,8 +18,6 @@ from latentheads.experiments.cli.options import Options
 from latentheads.names import Block
 from latentheads.values import finite
 
-__all__ = ["to_json"]
-
 
 def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options) -> str:
     """All results of all runs, with options and versions; NaN becomes null."""

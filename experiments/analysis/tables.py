@@ -22,18 +22,6 @@ from latentheads.names import ATTENTION_TYPES, Block
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "caption",
-    "gaps",
-    "head_figures",
-    "head_table",
-    "link_rows",
-    "link_table",
-    "notes",
-    "summary",
-    "table",
-]
-
 
 def summary(text: Text, head_report: HeadReport) -> dict[str, Any]:
     """The row of a run in the table."""

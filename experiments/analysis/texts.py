@@ -18,9 +18,6 @@ from latentheads.runs.folder import distinct_names
 from latentheads.runs.parses import Parses, grammar_parses, parsed_part
 from latentheads.runs.run import Run, check_own_corpus
 
-__all__ = ["Text", "texts"]
-
-
 SHOWN_TOKENS = 12
 """Preferred number of tokens of a sentence in a figure."""
 

@@ -27,9 +27,6 @@ from latentheads.experiments.cli.jobs import (
 )
 from latentheads.packages import import_optional
 
-__all__ = ["ClusterRun", "run_on_cluster"]
-
-
 MAX_TIMEOUTS = 100
 """How often a run is requeued after a timeout."""
 

@@ -27,15 +27,6 @@ from latentheads.own_classes import split_path
 from latentheads.runs.settings import check_version, expand_recipe, read_latents
 from latentheads.values import CommandLineText, Flag, shown
 
-__all__ = [
-    "CommandLine",
-    "drop_unused",
-    "find_own_classes",
-    "presets",
-    "read_command_line",
-    "split_words",
-]
-
 HERE = os.getcwd()
 """Where the program was started."""
 

@@ -34,17 +34,6 @@ from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings, read_latents
 from latentheads.runs.trainer import name_trusted
 
-__all__ = [
-    "OF_ONE_RUN",
-    "ComparisonOptions",
-    "Plan",
-    "describe_plans",
-    "plan_all",
-    "run_folder",
-    "take_common",
-    "train_all",
-]
-
 IN_RECIPES = {"selection.strategy": "RECIPE+STRATEGY", "logits.prior": "PRIOR+GUIDE"}
 """Options that a recipe names, and how."""
 

@@ -10,8 +10,6 @@ from latentheads.runs.generation import check_outputs_vary
 from latentheads.runs.run import Run
 from latentheads.runs.sampling_checks import check_is_stochastic
 
-__all__ = ["DECODING_OPTIONS", "add_decoding_options", "choose_decoding"]
-
 DECODING_OPTIONS = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
 """The options, in the order of the help."""
 

@@ -21,23 +21,6 @@ from latentheads.errors import (
     printable,
 )
 
-__all__ = [
-    "OPTION_ALIASES",
-    "STREAMS",
-    "SkippedInputs",
-    "check_streams",
-    "collecting_errors",
-    "error_handling",
-    "exit_with_error",
-    "print_result",
-    "rerun_command",
-    "streaming",
-    "suggest_option",
-    "use_option_names",
-    "warn_unknown",
-    "write_stdout",
-]
-
 MAX_UNKNOWN_WORDS = 10
 """Most unknown words in a warning."""
 

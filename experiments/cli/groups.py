@@ -6,12 +6,6 @@ import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "OF_RUNS",
-    "Paragraphs",
-    "arrange_options",
-]
-
 Groups = Mapping[str, Sequence[str]]
 
 OF_RUNS = ("checkpoint", "trust", "device", "seed")

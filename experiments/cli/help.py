@@ -27,8 +27,6 @@ from latentheads.options import (
 )
 from latentheads.runs.settings import Settings
 
-__all__ = ["TITLE", "class_page", "fill_paragraphs", "help_page", "select_help_page", "texts_of"]
-
 WIDTH = 99
 
 TITLE = "the run:"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator
 
-__all__ = ["read_chunks"]
-
 
 def read_chunks(lines: Iterable[bytes], size: int) -> Iterator[list[str]]:
     """Yields chunks of lines, split as `latentheads.corpora.text.read_lines` splits a file.

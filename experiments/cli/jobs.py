@@ -26,21 +26,6 @@ from latentheads.checks import split_items
 from latentheads.errors import UnfinishedError, print_message
 from latentheads.files import last_line, write_text
 
-__all__ = [
-    "LOG_FILE",
-    "POLL_SECONDS",
-    "RUN_COMMAND",
-    "ProgressTable",
-    "RunJob",
-    "describe_failure",
-    "interrupted_by_signals",
-    "make_slots",
-    "open_command",
-    "parse_shard",
-    "raise_failures",
-    "run_jobs",
-]
-
 LOG_FILE = "log.txt"
 """The file with the output of a run, in its folder."""
 

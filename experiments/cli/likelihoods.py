@@ -21,14 +21,6 @@ from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
 from latentheads.metrics.resampling import Estimate
 from latentheads.runs.run import Run, check_own_corpus
 
-__all__ = [
-    "SentenceLikelihoods",
-    "compare_runs",
-    "compute_likelihoods",
-    "format_table",
-    "to_record",
-]
-
 
 @dataclass(frozen=True)
 class SentenceLikelihoods:

@@ -9,8 +9,6 @@ from importlib import import_module
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-__all__ = ["PROGRAMS", "main"]
-
 PROGRAMS = {
     "run": "train a model/guide pair and report its ELBO",
     "compare": "train several recipes with several seeds and compare their ELBOs",

@@ -39,18 +39,6 @@ from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import Trainer
 
-__all__ = [
-    "Parser",
-    "ProgramOptions",
-    "RunOptions",
-    "add_run_options",
-    "make_reader",
-    "open_run",
-    "read_program",
-    "read_settings",
-    "trainer_of",
-]
-
 P = TypeVar("P", bound="ProgramOptions")
 
 

@@ -17,8 +17,6 @@ from latentheads.experiments.cli.errors import STREAMS
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["check_output_file", "make_output_folder", "open_output"]
-
 
 def check_output_file(out: Path, option: str = "out") -> Path:
     """Checks that an output file can be written; nothing is changed.

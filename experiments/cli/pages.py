@@ -18,8 +18,6 @@ from latentheads.runs.trainer import name_trusted
 if TYPE_CHECKING:
     from latentheads.page import ReportPage
 
-__all__ = ["print_and_write", "warn_unread", "write_page"]
-
 
 def write_page(plans: Sequence[tuple[Path, Settings]], options: ProgramOptions, out: Path) -> str:
     """Writes the page of finished runs; returns a message with its path."""

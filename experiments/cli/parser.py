@@ -11,8 +11,6 @@ from typing import NoReturn
 from latentheads.experiments.cli.errors import exit_with_error, suggest_option
 from latentheads.experiments.cli.groups import arrange_options
 
-__all__ = ["OneLineErrorParser", "add_loading_options", "positive", "writable"]
-
 
 class OneLineErrorParser(argparse.ArgumentParser):
     """A parser that reports an error in one line, and shows its options in groups.

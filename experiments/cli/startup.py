@@ -11,8 +11,6 @@ import sys
 from io import TextIOWrapper
 from types import TracebackType
 
-__all__: list[str] = []
-
 
 def _end_in_one_line(
     kind: type[BaseException], reason: BaseException, trace: TracebackType | None

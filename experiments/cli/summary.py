@@ -21,8 +21,6 @@ from latentheads.runs.sections import lacking
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "cell", "check_texts", "read_all", "write_tables"]
-
 
 def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
     """A row a run.

@@ -12,8 +12,6 @@ from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, References
 from latentheads.metrics.scores import Scores, compare_systems
 from latentheads.runs.results import EarlierVersionError, check_scores
 
-__all__ = ["System", "compare", "read_lines", "read_run", "read_systems"]
-
 
 @dataclass(frozen=True)
 class System:

@@ -28,16 +28,6 @@ from latentheads.names import (
 )
 from latentheads.runs.results import Perplexity, Results
 
-__all__ = [
-    "aligned",
-    "markdown",
-    "packed",
-    "quoted",
-    "result_table",
-    "site_table",
-    "task_table",
-]
-
 Row = tuple[str, ...]
 
 COLUMNS = 100

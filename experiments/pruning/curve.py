@@ -19,8 +19,6 @@ from latentheads.names import ATTENTION_TYPES, attention_type_of
 from latentheads.pruning import all_heads, most_important, random_importance
 from latentheads.runs.run import Run
 
-__all__ = ["By", "GateDistributions", "count_closed", "prune_to", "rank_heads", "select_stops"]
-
 GateDistributions = Mapping[str, Selection]
 By = Literal["gradient", "gates", "random"]
 

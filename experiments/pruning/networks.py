@@ -31,16 +31,6 @@ from latentheads.runs.run import Run
 from latentheads.runs.sections import complete, lacking
 from latentheads.training import checkpoints
 
-__all__ = [
-    "Pruned",
-    "curve_point",
-    "make_pruned",
-    "pruned_folder",
-    "pruned_networks",
-    "time_all",
-    "write_run",
-]
-
 COPIED_RESULTS = (
     *("recipe", "guide", "select", "prior", "corpus", "seed", "steps"),
     *("tokens_per_second", "decoding", "versions"),

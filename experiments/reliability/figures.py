@@ -11,8 +11,6 @@ from latentheads.uncertainty.evaluation import DISSIMILARITY, TEST
 from latentheads.uncertainty.measures import bin_predictions
 from latentheads.uncertainty.ranking import rejection_curve
 
-__all__ = ["draw_all"]
-
 PLOTTED_SCORES = ("log_prob", "mean_log", "total", "knowledge", "reverse", DISSIMILARITY)
 """The uncertainty scores that are plotted."""
 

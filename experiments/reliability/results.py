@@ -9,8 +9,6 @@ from latentheads.experiments.reliability.systems import System
 from latentheads.uncertainty.evaluation import DISSIMILARITY, EnsembleEvaluation, Texts
 from latentheads.uncertainty.measures import Figure
 
-__all__ = ["SCORE_TITLES", "EvaluationResults"]
-
 SCORE_TITLES = {
     "log_prob": "log p",
     "mean_log": "mean log p",

@@ -21,8 +21,6 @@ from latentheads.uncertainty.ensembles import (
     has_dropout,
 )
 
-__all__ = ["KINDS", "PASSES", "Group", "System", "group_runs", "make_systems"]
-
 KINDS = {
     "alone": "one pass, heads at their prior's location, alignments marginalised",
     "dropout": "passes with dropout enabled (MC dropout)",

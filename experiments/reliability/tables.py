@@ -16,8 +16,6 @@ from latentheads.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from latentheads.uncertainty.token_scores import UNCERTAINTIES
 from latentheads.values import finite
 
-__all__ = ["csv_rows", "to_json", "write_tables"]
-
 Measures = Mapping[str, Figure]
 
 MAX_NAME_WIDTH = 26

@@ -13,8 +13,6 @@ from latentheads.runs.generation import encode_sources
 from latentheads.runs.run import Run, check_own_corpus
 from latentheads.uncertainty.evaluation import TEST, Texts
 
-__all__ = ["PERMUTED", "open_texts", "read_others"]
-
 PERMUTED = "permuted"
 """The name of the test part's sources with their tokens permuted."""
 

@@ -11,8 +11,6 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import iterate_lines
 from latentheads.corpora.vocabulary import Vocabulary
 
-__all__ = ["ParsedSentence", "encode_parsed", "read_conllu"]
-
 COLUMNS = 10
 OLD_NAMES = {"obj": "dobj"}
 """Universal Dependencies 2 renamed dobj (direct object) to obj."""

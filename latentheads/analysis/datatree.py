@@ -17,8 +17,6 @@ from latentheads.names import ATTENTION_TYPES, Block
 if TYPE_CHECKING:
     from xarray import DataTree
 
-__all__ = ["to_datatree"]
-
 DIMS = ("sentence", "layer", "head", "query", "key")
 
 

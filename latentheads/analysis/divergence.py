@@ -29,8 +29,6 @@ from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import attention_type_of
 
-__all__ = ["PAIR_BATCH_TOKENS", "Divergence", "divergence", "head_divergence", "pair_mean"]
-
 PAIR_BATCH_TOKENS = 512
 """Tokens per batch when heads are compared: memory grows with the square of the heads."""
 

@@ -36,8 +36,6 @@ from latentheads.model import HeadModel
 from latentheads.names import TARGET, side_of
 from latentheads.noise import fixed_noise
 
-__all__ = ["UNITS", "gradient_importance", "mask_gradient"]
-
 UNITS = ("sentence", "token")
 
 

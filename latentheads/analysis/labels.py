@@ -10,8 +10,6 @@ from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.names import side_of
 
-__all__ = ["name_positions", "name_queries_and_keys", "name_tokens"]
-
 NULL = "null"
 """The label of the position at which a language model's alignment head points at no word."""
 

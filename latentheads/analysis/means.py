@@ -5,8 +5,6 @@ from __future__ import annotations
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-__all__ = ["Means", "active_pairs"]
-
 
 class Means:
     """Running means over batches, by block; NaN for a head that was never active."""

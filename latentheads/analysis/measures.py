@@ -31,8 +31,6 @@ from latentheads.corpora import Part
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 
-__all__ = ["Measures", "head_confidence", "head_cosine", "head_entropy", "measure"]
-
 
 def head_entropy(
     weights: Float[Tensor, "*batch head query key"], queries: Bool[Tensor, "*batch query"]

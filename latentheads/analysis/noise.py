@@ -33,8 +33,6 @@ from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.noise import fixed_noise
 
-__all__ = ["NoisyHeads", "learn_noise", "noise_cost"]
-
 INITIAL_SCALE = 0.5
 """The scale at the start of training."""
 

@@ -20,8 +20,6 @@ from latentheads.analysis.roles import (
     fraction,
 )
 
-__all__ = ["PositionalDetector", "PositionalHeads"]
-
 
 @dataclass(frozen=True)
 class PositionalHeads:

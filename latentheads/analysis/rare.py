@@ -13,8 +13,6 @@ from torch import Tensor
 from latentheads.analysis.roles import AttentionView, Detector, Role, argmax_pairs, fraction
 from latentheads.batch import BOS, EOS, PAD
 
-__all__ = ["RareWordDetector", "RareWordHeads", "frequency_ranks"]
-
 
 @dataclass(frozen=True)
 class RareWordHeads:

@@ -28,8 +28,6 @@ from latentheads.model import HeadModel
 from latentheads.names import Block, block_of
 from latentheads.noise import fixed_noise
 
-__all__ = ["Heads", "Recording", "record_heads"]
-
 
 @dataclass(frozen=True)
 class Heads:

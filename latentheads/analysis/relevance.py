@@ -70,8 +70,6 @@ from latentheads.handlers import PlugIn, blocked_from_tracers, evaluation_mode
 from latentheads.model import HeadModel
 from latentheads.names import latent_of
 
-__all__ = ["BIASES", "SHARES", "Propagated", "Relevance", "propagate", "relevance"]
-
 SHARES = ("absolute", "sum")
 BIASES = ("absolute", "ratio")
 

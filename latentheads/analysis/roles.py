@@ -28,20 +28,6 @@ from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES
 
-__all__ = [
-    "AttentionView",
-    "Detector",
-    "OffsetCounts",
-    "Role",
-    "add_counts",
-    "argmax_pairs",
-    "count_by_offset",
-    "detect",
-    "drop_single_choice",
-    "fraction",
-    "role_map",
-]
-
 OffsetCounts = dict[int, Tensor]
 """Counts by the offset of the key from the query."""
 

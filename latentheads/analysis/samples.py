@@ -19,15 +19,6 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 
-__all__ = [
-    "BAND",
-    "NO_NOISE",
-    "SampledWeights",
-    "record_prior_heads",
-    "sample_weights",
-    "summarise_samples",
-]
-
 BAND = (0.1, 0.9)
 """The quantiles at the ends of the band."""
 

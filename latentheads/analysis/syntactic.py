@@ -26,8 +26,6 @@ from latentheads.corpora.grammar.syntax import arcs as arcs_of
 from latentheads.corpora.grammar.syntax import parse
 from latentheads.names import attention_type_of
 
-__all__ = ["RELATIONS", "DirectedRelation", "SyntacticDetector", "SyntacticHeads", "grammar_arcs"]
-
 RELATIONS = ("nsubj", "dobj", "amod", "advmod")
 """The relations of the paper."""
 

@@ -13,8 +13,6 @@ from latentheads.batch import Batch
 from latentheads.checks import check_choice
 from latentheads.names import ATTENTION_TYPES
 
-__all__ = ["EXCLUDE", "AttentionTokens", "Exclude", "attention_tokens"]
-
 Exclude = Literal["both", "key", "query", "none"]
 EXCLUDE = get_args(Exclude)
 """Where BOS and EOS do not count."""

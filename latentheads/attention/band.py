@@ -16,8 +16,6 @@ from torch.nn import functional as F
 
 from latentheads.mask import AttentionMask, PairMask
 
-__all__ = ["Band", "BandMask"]
-
 BLOCK = 16
 """Queries of a block, if the band is not wider: smaller products are slower."""
 

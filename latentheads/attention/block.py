@@ -26,16 +26,6 @@ from latentheads.families import (
 from latentheads.latents.selector import Choice, Selector
 from latentheads.names import SELECTION, Block
 
-__all__ = [
-    "BlockCache",
-    "HeadBlock",
-    "Hook",
-    "gather_selected",
-    "keep_last",
-    "reorder",
-    "without_hooks",
-]
-
 Hook = Callable[..., None]
 """A function called in each pass with the heads and, last, with which of them are active."""
 

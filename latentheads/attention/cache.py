@@ -10,8 +10,6 @@ from torch import Tensor
 
 from latentheads.attention.block import BlockCache, keep_last, reorder
 
-__all__ = ["AttentionCache"]
-
 
 @dataclass
 class AttentionCache(BlockCache):

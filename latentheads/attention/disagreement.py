@@ -31,8 +31,6 @@ from latentheads.layers.numeric import full_precision, softmax
 from latentheads.mask import PairMask
 from latentheads.names import ATTENTION_TYPES
 
-__all__ = ["KINDS", "Disagreement", "agreement"]
-
 KINDS = ("subspace", "position", "output")
 """The vectors by which heads can be compared."""
 

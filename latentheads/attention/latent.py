@@ -16,10 +16,6 @@ from latentheads.latents.selector import Choice, Selector
 from latentheads.mask import PairMask
 from latentheads.names import Block
 
-__all__ = [
-    "LatentAttention",
-]
-
 
 class LatentAttention(HeadBlock):
     """A block: attention whose logits are sampled at the site ``<block>.logits``.

@@ -30,8 +30,6 @@ from latentheads.layers.numeric import dropout, full_precision
 from latentheads.mask import AttentionMask
 from latentheads.names import Block
 
-__all__ = ["NGram", "NGramCache"]
-
 
 @dataclass
 class NGramCache(BlockCache):

@@ -18,8 +18,6 @@ from latentheads.latents.selector import Choice
 from latentheads.layers.numeric import dropout, full_precision, softmax, weighted_sum
 from latentheads.mask import PairMask
 
-__all__ = ["MultiHeadAttention"]
-
 
 class MultiHeadAttention(nn.Module):
     """The deterministic parts of ``torch.nn.MultiheadAttention``, with the same weights.

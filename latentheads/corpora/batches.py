@@ -16,16 +16,6 @@ from latentheads.corpora.corpus import Part, check_part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import TaskIds
 
-__all__ = [
-    "TOKENS",
-    "batch_indices",
-    "batches",
-    "collate",
-    "iterate_batches",
-    "padding_fraction",
-    "windows",
-]
-
 TOKENS = 4096
 """Maximum number of tokens of a batch for evaluation."""
 

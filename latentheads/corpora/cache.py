@@ -26,8 +26,6 @@ from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.files import read_json
 
-__all__ = ["cached", "is_cache_file"]
-
 FORMAT = 5
 """Version of the cache's format; a cache of another version is rebuilt."""
 

@@ -11,8 +11,6 @@ from typing import Any
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora.vocabulary import Vocabulary, rank_by_frequency
 
-__all__ = ["Characters"]
-
 
 class Characters(Vocabulary):
     """The characters of a text in normal form NFC, spaces included."""

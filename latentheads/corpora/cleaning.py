@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from latentheads.corpora.text import SentencePair
 
-__all__ = ["DEFAULT_CLEANING", "Cleaning", "Counts", "clean"]
-
 
 @dataclass(frozen=True)
 class Cleaning:

@@ -24,15 +24,6 @@ from latentheads.values import shown
 if TYPE_CHECKING:
     from latentheads.data import Data
 
-__all__ = [
-    "Corpus",
-    "Log",
-    "Part",
-    "check_corpus",
-    "check_part",
-    "mask_unknown",
-]
-
 Log = Callable[[str], object]
 """A function that logs a line about what was read, kept or dropped, such as ``print``."""
 

@@ -16,8 +16,6 @@ from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Words
 from latentheads.metrics.alignment import Links
 
-__all__ = ["sample_pairs", "sample_tasks", "sample_text_corpus"]
-
 TrueLogProb = Callable[[Sentence], float]
 """Returns the exact log p(y | x) of a sentence; NaN where it is not known."""
 

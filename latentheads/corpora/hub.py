@@ -15,8 +15,6 @@ from typing import Any, TypeGuard
 from latentheads.checks import check_choice
 from latentheads.corpora.text import PARTS, SentencePair
 
-__all__ = ["HUB", "PROSE", "HubCorpus", "load_lines", "load_pairs"]
-
 CHUNK = 1_000
 """Number of rows fetched at a time."""
 

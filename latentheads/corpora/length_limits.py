@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.corpus import Corpus, Log, Part
 
-__all__ = ["LineLocator", "Side", "limit_lengths", "validate_lengths"]
-
 Side = Literal["source", "target"]
 
 LineLocator = Callable[[str, Side, int], str]

@@ -16,8 +16,6 @@ from latentheads.batch import Batch, check_batch
 from latentheads.corpora.batches import batch_indices, collate
 from latentheads.corpora.corpus import Part
 
-__all__ = ["BatchLoader", "LoaderState", "PartLoader", "Step", "StepLoader"]
-
 PREFETCHED = 16
 """Maximum number of steps prefetched."""
 

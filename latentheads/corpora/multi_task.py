@@ -21,8 +21,6 @@ from latentheads.corpora.text import SentencePair
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.metrics.alignment import Links
 
-__all__ = ["TaskText", "encode_task_texts", "language_tag", "parallel_tasks", "tag_of"]
-
 
 @dataclass(frozen=True)
 class TaskText:

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.rows import Rows
 
-__all__ = ["Overlap", "count_shared"]
-
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """The odd multiplier of Fibonacci hashing, 2^64 over the golden ratio."""
 

@@ -11,16 +11,6 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import SentencePair
 from latentheads.corpora.vocabulary import Vocabulary
 
-__all__ = [
-    "DEFAULT_OPTIONS",
-    "PairOptions",
-    "check_held_out",
-    "clean_training_pairs",
-    "learn_vocabularies",
-    "parallel",
-    "split_references",
-]
-
 
 @dataclass(frozen=True)
 class PairOptions:

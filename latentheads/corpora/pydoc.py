@@ -12,8 +12,6 @@ from functools import cache
 from pydoc_data.topics import topics
 from typing import NamedTuple
 
-__all__ = ["Split", "paragraphs", "split"]
-
 Tokens = tuple[str, ...]
 
 _FUNCTION_WORDS = re.compile(

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from latentheads.batch import BOS, PAD
 
-__all__ = ["Rows"]
-
 
 class Rows(Sequence[NDArray[np.int32]]):
     """A ragged array: packed token ids and the end of each row (a sentence, block or window).

@@ -13,8 +13,6 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Unit, Vocabulary, Words
 
-__all__ = ["Lines", "text_corpus"]
-
 Lines = Callable[[], Iterable[str]]
 """Returns an iterator over the lines of a text, from its beginning at every call."""
 

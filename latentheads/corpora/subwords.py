@@ -19,8 +19,6 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
 
-__all__ = ["Subwords", "vocabulary_from_json"]
-
 CHUNK = 10_000
 """Number of lines encoded at a time, on all cores."""
 

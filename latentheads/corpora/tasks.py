@@ -13,8 +13,6 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Mixture", "Task", "TaskIds", "TaskKey"]
-
 TaskKey = Literal["language", "domain", "speaker"]
 
 

@@ -13,19 +13,6 @@ from pathlib import Path
 
 from latentheads.checks import check_choice
 
-__all__ = [
-    "PARTS",
-    "SentencePair",
-    "find_file",
-    "is_punctuation",
-    "iterate_lines",
-    "normalise_whitespace",
-    "read_lines",
-    "read_pairs",
-    "split_punctuation",
-    "split_word",
-]
-
 SentencePair = tuple[str, str]
 """A source sentence and its target."""
 

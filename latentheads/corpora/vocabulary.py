@@ -14,8 +14,6 @@ import numpy as np
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora.rows import Rows
 
-__all__ = ["Tagged", "Unit", "Vocabulary", "Words", "rank_by_frequency"]
-
 Unit = Literal["word", "subword"]
 """The token unit of a running text."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from latentheads.corpora.tasks import Mixture
     from latentheads.data.tasks import Tasks
 
-__all__ = ["MAX_LINE", "MOST_VOCABULARY", "Cached", "Data", "Log", "Whitespace"]
-
 Log = Callable[[str], object]
 """Takes a line about what was read and left out, as ``print`` does."""
 

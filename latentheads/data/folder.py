@@ -11,8 +11,6 @@ from latentheads.data.base import Cached, Log
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
-__all__ = ["FolderData"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FolderData(Cached):

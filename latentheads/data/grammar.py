@@ -13,8 +13,6 @@ from latentheads.data.tasks import Tasks
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
-__all__ = ["Grammar", "GrammarText"]
-
 MOST_SENTENCES = 1_000_000
 """Maximum number of sentences; sampling them takes a minute or two."""
 

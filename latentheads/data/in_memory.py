@@ -11,8 +11,6 @@ from latentheads.data.tasks import Tasks
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
-__all__ = ["InMemory"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class InMemory(Data):

@@ -27,8 +27,6 @@ from latentheads.metrics.protocol import Protocol
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
-__all__ = ["Hub", "Pairs"]
-
 CHARACTERS = 32
 """Characters of a word for each token that a line may have, more than text has. A line with such a
 word is left out before subwords are learned: every merge reads the whole of a word."""

@@ -23,8 +23,6 @@ from latentheads.data.pairs import local_files
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
-__all__ = ["HubText", "PythonDocs", "RunningText"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Text(Cached):

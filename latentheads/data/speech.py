@@ -19,8 +19,6 @@ from latentheads.data.tasks import Tasks
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
-__all__ = ["Speech"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Speech(FolderData):

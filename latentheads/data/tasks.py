@@ -9,8 +9,6 @@ from latentheads.checks import split_items
 from latentheads.corpora.tasks import Mixture, Task, TaskKey
 from latentheads.values import convert_fields
 
-__all__ = ["Tasks"]
-
 
 @dataclass(frozen=True)
 class Tasks:

@@ -26,8 +26,6 @@ from latentheads.distributions.normal import (
     sum_broadcast_over_pairs,
 )
 
-__all__ = ["CholeskyHeads", "Conditioner", "InverseHeads", "MaskedHeads"]
-
 Conditioner = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Maps ``head query key`` to a shift and a log-scale; those of head h depend on heads before h."""
 

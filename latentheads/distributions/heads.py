@@ -18,16 +18,6 @@ from latentheads.batch import Batch
 from latentheads.mask import PairMask
 from latentheads.names import Block
 
-__all__ = [
-    "BlockStates",
-    "HeadContext",
-    "HeadVariable",
-    "is_expandable",
-    "linear_over_heads",
-    "standard_normal",
-    "sum_over_latent_pairs",
-]
-
 
 @dataclass(slots=True)
 class BlockStates:

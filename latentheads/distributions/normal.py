@@ -18,8 +18,6 @@ from latentheads.distributions.heads import (
 )
 from latentheads.mask import PairMask
 
-__all__ = ["DeltaHeads", "NormalHeads", "Scale", "log_of_scale", "sum_broadcast_over_pairs"]
-
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 Scale = float | Tensor

@@ -17,8 +17,6 @@ from torch.distributions import constraints
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.output import GivenLogits, Output
 
-__all__ = ["SmoothedTokens", "Tokens", "make_token_distribution"]
-
 
 class Tokens(TorchDistribution):
     """The tokens of a sentence, each given its prefix: an exact likelihood.

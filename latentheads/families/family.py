@@ -28,8 +28,6 @@ from latentheads.families.location import (
 from latentheads.families.scale import CholeskyFactor, HeadScale
 from latentheads.values import shown
 
-__all__ = ["Correlated", "Family", "Gaussian", "Point"]
-
 
 class Family(nn.Module, ABC):
     """A conditional distribution of a block's heads, given a :class:`HeadContext`."""

@@ -19,8 +19,6 @@ from torch.overrides import has_torch_function_unary
 
 from latentheads.layers.numeric import forbid_second_derivative
 
-__all__ = ["LEAK", "Fusion"]
-
 LEAK = 0.2
 
 CHUNK = {"cpu": 2**17, "cuda": 2**25}

@@ -21,17 +21,6 @@ from latentheads.distributions import (
 from latentheads.families.fusion import Fusion
 from latentheads.names import Block
 
-__all__ = [
-    "Affine",
-    "Cascade",
-    "Dependence",
-    "Identity",
-    "Location",
-    "OwnMLP",
-    "ReleasedCascade",
-    "RunningSum",
-]
-
 
 class Dependence(NamedTuple):
     """What the distribution of one head may depend on, besides its own scores.

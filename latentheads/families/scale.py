@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-__all__ = ["CholeskyFactor", "HeadScale"]
-
 
 class HeadScale(nn.Module):
     """The standard deviation of a block's logits: a constant, or one learned parameter per head.

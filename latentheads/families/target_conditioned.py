@@ -26,8 +26,6 @@ from latentheads.layers.numeric import full_precision
 from latentheads.layers.output import RowOutput
 from latentheads.layers.target_encoder import TargetEncoder
 
-__all__ = ["TargetConditioned", "WordScores"]
-
 
 class WordScores(nn.Module):
     """Computes the shift of the scores from the target; 0 at initialisation.

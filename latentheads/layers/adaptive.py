@@ -28,8 +28,6 @@ from latentheads.batch import PAD
 from latentheads.layers.numeric import dropout, full_precision
 from latentheads.layers.output import RowOutput, linear_log_prob
 
-__all__ = ["AdaptiveOutput", "AdaptiveTable"]
-
 
 class AdaptiveTable(nn.Module):
     """Embeddings whose width decreases by a factor from band to band, projected to one width.

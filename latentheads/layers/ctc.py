@@ -17,8 +17,6 @@ from torch.nn import functional as F
 from latentheads.batch import EOS, PAD
 from latentheads.layers.numeric import full_precision
 
-__all__ = ["CTC"]
-
 
 class CTC(nn.Module):
     """Predicts a token or blank at each position of an encoder. PAD is the blank."""

@@ -14,18 +14,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_variadic
 
-__all__ = [
-    "as_tensor_like",
-    "dropout",
-    "exp",
-    "exp_",
-    "forbid_second_derivative",
-    "full_precision",
-    "log_softmax",
-    "softmax",
-    "weighted_sum",
-]
-
 
 def full_precision(x: Tensor) -> Tensor:
     """Widens a half-precision tensor to float32; densities are never computed in less."""

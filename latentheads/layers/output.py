@@ -16,21 +16,6 @@ from torch.overrides import has_torch_function_unary
 
 from latentheads.layers.numeric import exp_, forbid_second_derivative, full_precision
 
-__all__ = [
-    "CHUNK",
-    "STRIP",
-    "GivenLogits",
-    "Gradients",
-    "LinearOutput",
-    "MatrixOutput",
-    "Output",
-    "RowOutput",
-    "Slices",
-    "TableOutput",
-    "cast_for_matmul",
-    "linear_log_prob",
-]
-
 CHUNK = {"cpu": 2**21, "cuda": 2**27}
 """Logits in memory at a time, in float32; in half precision twice as many."""
 

@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["sinusoidal_positions"]
-
 
 def sinusoidal_positions(
     length: int, width: int, device: torch.device, dtype: torch.dtype

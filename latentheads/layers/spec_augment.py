@@ -11,8 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-__all__ = ["POLICIES", "Policy", "SpecAugmentPolicy", "apply_spec_augment"]
-
 Policy = Literal["none", "LB", "LD"]
 """The names of the paper."""
 

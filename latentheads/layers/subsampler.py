@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["FACTOR", "Subsampler", "subsampled_length"]
-
 STRIDE, WIDTH = 2, 5
 """Stride and width of both convolutions."""
 

@@ -10,8 +10,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from latentheads.layers.position import sinusoidal_positions
 
-__all__ = ["TargetEncoder"]
-
 
 class TargetEncoder(nn.Module):
     """A bidirectional Transformer encoder of the target, of two layers."""

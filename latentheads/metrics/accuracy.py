@@ -18,8 +18,6 @@ import numpy as np
 from latentheads.metrics.recognition import make_normaliser
 from latentheads.metrics.resampling import Counts, Metric, References
 
-__all__ = ["accuracy", "count_edits", "edit_distance"]
-
 
 def accuracy(references: References) -> Metric | None:
     """Makes the share of exact matches, in percent; None if not requested."""

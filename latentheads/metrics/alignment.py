@@ -19,8 +19,6 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-__all__ = ["Link", "LinkCounts", "Links", "count_links", "read_pharaoh", "write_pharaoh"]
-
 Link = tuple[int, int]
 """The index of a source word, and that of a target word."""
 

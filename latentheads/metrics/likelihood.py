@@ -23,8 +23,6 @@ from latentheads.metrics.resampling import (
     resample_indices,
 )
 
-__all__ = ["Likelihood", "compare_likelihoods"]
-
 PerSentence = Float[np.ndarray, " sentence"]
 
 

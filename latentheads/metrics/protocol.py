@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Protocol"]
-
 Protocol = Literal["iwslt14", "wmt14"]
 """The protocols of ``paper_bleu``: both split compounds; only ``wmt14`` is case-sensitive."""

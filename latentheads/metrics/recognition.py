@@ -28,8 +28,6 @@ from latentheads.packages import import_optional
 if TYPE_CHECKING:
     from jiwer import AlignmentChunk
 
-__all__ = ["cer", "count_errors", "make_normaliser", "paper_wer", "wer"]
-
 Unit = Literal["words", "characters"]
 ErrorCounts = Int[np.ndarray, "utterance 4"]
 """Substitutions, deletions, insertions and reference units of every utterance."""
@@ -102,8 +100,8 @@ def _make_metric(
         return None
 
     def count(lines: Sequence[str]) -> Counts:
-        sides = ([normalise(line) for line in side] for side in (lines, references.lines))
-        return count_errors(*sides, unit).astype(np.float64)
+        transcripts, texts = ([*map(normalise, side)] for side in (lines, references.lines))
+        return count_errors(transcripts, texts, unit).astype(np.float64)
 
     def signature() -> str:
         return f"jiwer:{version('jiwer')}|{details}"

@@ -17,24 +17,6 @@ from sacrebleu.significance import estimate_ci
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
 from latentheads.metrics.protocol import Protocol
 
-__all__ = [
-    "MIN_RESAMPLES",
-    "RESAMPLES",
-    "SEED",
-    "Counts",
-    "Estimate",
-    "Metric",
-    "References",
-    "Resampled",
-    "Resamples",
-    "check_lines",
-    "check_resamples",
-    "compare_lines",
-    "estimate_systems",
-    "resample_counts",
-    "resample_indices",
-]
-
 MIN_RESAMPLES = 40
 
 RESAMPLES, SEED = 1000, 12345

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from statistics import fmean
 
-__all__ = ["Rouge", "first_sentence", "rouge"]
-
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
 
 NON_ENGLISH_SHARE = 0.005

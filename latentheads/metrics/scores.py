@@ -28,25 +28,6 @@ from latentheads.metrics.resampling import (
 from latentheads.metrics.translation import bleu, chrf, paper_bleu
 from latentheads.values import convert
 
-__all__ = [
-    "COMPARED",
-    "METRICS",
-    "NATS",
-    "PRIMARY_SCORES",
-    "SCORES",
-    "Kind",
-    "Score",
-    "ScoreInfo",
-    "Scores",
-    "compare_systems",
-    "describe",
-    "format_value",
-    "primary_score",
-    "score_lines",
-    "shown_names",
-    "truth_coverage",
-]
-
 Kind = Literal["bound", "exact", "plug-in", "metric", "count"]
 """What a score is: a bound (ELBO, IWAE), computed without sampling, of the network whose heads are
 set to the prior mean, a metric of output, or a count."""

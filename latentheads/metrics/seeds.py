@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from latentheads.runs.results import Perplexity, Results
 
-__all__ = ["DIFFERENCES", "Spread", "spread", "spread_columns", "summarise", "tabulate"]
-
 INTERVALS = ("head_divergence", "perplexity", "average_", "task ")
 """Beginnings of the other columns that have a mean and an interval."""
 

@@ -35,8 +35,6 @@ from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run, check_own_corpus
 from latentheads.values import shown
 
-__all__ = ["ReportPage", "report"]
-
 MAX_BYTES = 2_500_000
 """Maximum size of a page, unless its smallest form is larger: it can be mailed."""
 

@@ -10,8 +10,6 @@ from latentheads.uncertainty.ensembles import SingleModel
 from latentheads.uncertainty.measures import bin_predictions
 from latentheads.uncertainty.token_scores import score_tokens
 
-__all__ = ["gather_calibration"]
-
 
 def gather_calibration(run: Run, part: Part) -> dict[str, Any]:
     """Bins the most likely token of every position by its probability, EOS excluded.

@@ -7,8 +7,6 @@ from typing import Any
 
 from latentheads.names import SELECTION, attention_type_of, latent_of
 
-__all__ = ["gather_curves"]
-
 MAX_POINTS = 300
 """Maximum number of evaluations in a line; of more, evenly spaced ones are kept."""
 

@@ -15,9 +15,6 @@ from latentheads.runs.folder import TEXTS
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 
-__all__ = ["gather_facts", "get_revision", "list_scores"]
-
-
 SHOWN = tuple(name for name in SCORES if name in {*COMPARED, "truth", "truth_gap", "pareto_k"})
 """The scores that a page has a column for, where they are known."""
 

@@ -29,8 +29,6 @@ from latentheads.names import (
 from latentheads.runs.run import Run
 from latentheads.values import finite
 
-__all__ = ["gather_grid", "gather_pairs", "list_blocks"]
-
 Values = Mapping[str, Tensor]
 
 

@@ -29,8 +29,6 @@ from latentheads.names import ALIGNMENT, ATTENTION_TYPES, side_of
 from latentheads.page.packing import pool_weights, pooling_stride, quantise_weights
 from latentheads.runs.run import Run
 
-__all__ = ["HeadMaps", "MapTokens", "gather_alignments", "gather_map_tokens", "gather_maps"]
-
 Weights = Float[Tensor, "draw head row column"]
 
 

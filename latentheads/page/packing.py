@@ -13,15 +13,6 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = [
-    "MAX_CELLS",
-    "MAX_SIDE",
-    "pack_maps",
-    "pool_weights",
-    "pooling_stride",
-    "quantise_weights",
-]
-
 MAX_CELLS, MAX_SIDE = 256 * 64, 256
 """Maximum number of cells of a map, and of cells along one side."""
 

@@ -16,8 +16,6 @@ from latentheads.noise import fixed_noise
 from latentheads.runs.generation import decode_text
 from latentheads.runs.run import Run
 
-__all__ = ["choose_sentences", "gather_texts"]
-
 PREFERRED_LENGTH = 12
 """Tokens of a sentence whose maps are easy to read."""
 

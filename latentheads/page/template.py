@@ -11,8 +11,6 @@ from typing import Any
 
 from latentheads.values import finite
 
-__all__ = ["SCRIPTS", "fill_page"]
-
 SCRIPTS = (
     "data",
     "elements",

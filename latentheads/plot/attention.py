@@ -17,16 +17,6 @@ from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_link
 from latentheads.plot.style import BLUE, MEAN_CMAP, RED, STD_CMAP, in_style
 from latentheads.values import shown
 
-__all__ = [
-    "band_label",
-    "check_indices",
-    "describe_noise",
-    "draw_row",
-    "draw_weights",
-    "has_noise",
-    "select_row",
-]
-
 Numbers = NDArray[np.float64]
 
 MAX_HEADS = 8

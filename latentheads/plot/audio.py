@@ -22,8 +22,6 @@ from latentheads.plot.attention import (
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, write_title
 from latentheads.plot.style import in_style
 
-__all__ = ["draw_audio"]
-
 POSITION = FACTOR * FRAME_SECONDS
 """Seconds of a position."""
 

@@ -25,25 +25,6 @@ from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, lay
 from latentheads.plot.style import GOLD, GREY, MEAN_CMAP, styled
 from latentheads.values import shown
 
-__all__ = [
-    "WIDTH",
-    "Picture",
-    "add_legend",
-    "draw_map",
-    "escape",
-    "format_number",
-    "frame_links",
-    "group_by_attention_type",
-    "largest_value",
-    "pad_rows",
-    "save",
-    "scale_by_log",
-    "scale_negated_by_log",
-    "values_with_intervals",
-    "write_notice",
-    "write_title",
-]
-
 WIDTH = 7.5
 """Width of a figure in inches, which pages show without scaling."""
 

@@ -33,8 +33,6 @@ from latentheads.plot.style import (
 )
 from latentheads.plot.training import true_log_prob_label
 
-__all__ = ["draw_gaps", "draw_pruning", "draw_recipes", "draw_sweep"]
-
 TERMS = (
     ("elbo", "bound (ELBO)", "o", BLUE),
     ("iwae", "tighter bound (IWAE)", "^", GREEN),

@@ -22,8 +22,6 @@ from latentheads.plot.canvas import (
 )
 from latentheads.plot.style import in_style
 
-__all__ = ["draw_divergence"]
-
 MAX_COLUMNS = 6
 """Maximum number of panels side by side."""
 

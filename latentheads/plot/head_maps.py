@@ -32,8 +32,6 @@ from latentheads.plot.canvas import (
 from latentheads.plot.style import DIVERGING_CMAP, GREY, MARKERS, MEAN_CMAP, cycle_colours, in_style
 from latentheads.values import shown
 
-__all__ = ["draw_averages", "draw_maps", "draw_roles"]
-
 MAX_LAYERS = 6
 """Maximum number of layers that all get a tick label."""
 MAX_COLUMNS = 12

@@ -12,8 +12,6 @@ from latentheads.analysis.alignments import ATTENTION, DISTRIBUTIONS, SOFT, Link
 from latentheads.plot.canvas import WIDTH, Picture, check_not_empty, escape, write_title
 from latentheads.plot.style import GREEN, ORANGE, RED, in_style
 
-__all__ = ["draw_links"]
-
 BAR = 0.22
 """Height of a bar in inches."""
 

@@ -18,27 +18,6 @@ from matplotlib import rc_context, rc_params_from_file, rcParams
 
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES
 
-__all__ = [
-    "ATTENTION_COLOURS",
-    "BLUE",
-    "DIVERGING_CMAP",
-    "GOLD",
-    "GREEN",
-    "GREY",
-    "LINES",
-    "MARKERS",
-    "MEAN_CMAP",
-    "ORANGE",
-    "PALETTE",
-    "RED",
-    "REFERENCE_LINE",
-    "STD_CMAP",
-    "STYLE",
-    "cycle_colours",
-    "in_style",
-    "styled",
-]
-
 STYLE = Path(__file__).with_name("latentheads.mplstyle")
 """The style sheet, for ``matplotlib.style.use``."""
 

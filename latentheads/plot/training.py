@@ -35,8 +35,6 @@ from latentheads.plot.style import (
     in_style,
 )
 
-__all__ = ["draw_bound", "draw_curves", "draw_kl", "draw_kl_history", "true_log_prob_label"]
-
 BOUND = "Bound (ELBO) on validation during training: higher is better"
 NO_KL = "every KL is 0: the posterior equals the prior"
 NO_LATENTS = "no latent block"

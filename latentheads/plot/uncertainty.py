@@ -17,8 +17,6 @@ from latentheads.plot.style import GREY, LINES, MARKERS, PALETTE, in_style
 from latentheads.uncertainty.calibration import Bins
 from latentheads.uncertainty.measures import Figure
 
-__all__ = ["draw_metrics", "draw_rejection", "draw_reliability"]
-
 ROW = 0.3
 """Minimum height of a system's row in inches."""
 

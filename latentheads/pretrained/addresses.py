@@ -13,8 +13,6 @@ from torch import nn
 from latentheads.checks import split_items
 from latentheads.names import ATTENTION_TYPES, Block
 
-__all__ = ["Address", "find_heads", "parse_blocks"]
-
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 """Names of the number of heads in modules and configurations."""
 

@@ -27,8 +27,6 @@ from latentheads.latents.output_heads import EncoderDecoderStates, OutputHeads, 
 from latentheads.layers.output import LinearOutput, MatrixOutput
 from latentheads.pretrained.likelihoods import Likelihood, NextToken, TargetToken
 
-__all__ = ["AlignedDecoder", "NetworkOutput", "make_output_heads"]
-
 NEAR = 1e-3
 """Tolerance for rounding, relative and absolute, when scores are compared."""
 

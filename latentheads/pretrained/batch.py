@@ -12,8 +12,6 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 
-__all__ = ["IGNORE_INDEX", "EncodedBatch", "scored_here_or_later"]
-
 IGNORE_INDEX = -100
 """The label of positions without a prediction, as in ``transformers``."""
 

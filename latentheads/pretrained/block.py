@@ -20,8 +20,6 @@ from latentheads.names import side_of
 from latentheads.pretrained.addresses import Address
 from latentheads.pretrained.removal import check_prunable, prune_weights, record_kept_heads
 
-__all__ = ["ForwardPass", "PretrainedBlock"]
-
 
 @dataclass
 class ForwardPass:

@@ -24,8 +24,6 @@ from latentheads.models.layers import Layer
 from latentheads.models.network import Network
 from latentheads.packages import import_optional
 
-__all__ = ["from_gpt2", "to_gpt2"]
-
 SIZES = "latentheads_network"
 """The attribute of a configuration with the sizes of the library's network."""
 

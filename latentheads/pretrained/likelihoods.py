@@ -16,17 +16,6 @@ from latentheads.checks import check_known
 from latentheads.pretrained.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.values import shown
 
-__all__ = [
-    "LIKELIHOODS",
-    "Likelihood",
-    "NextToken",
-    "OwnLikelihood",
-    "Scores",
-    "TargetToken",
-    "check_labels",
-    "make_likelihood",
-]
-
 Scores = Callable[[Any, EncodedBatch], Tensor]
 """Maps the network's outputs and the batch to the score of every label: batch position label."""
 

@@ -38,8 +38,6 @@ from latentheads.pretrained.likelihoods import (
 from latentheads.pretrained.registry import NAME, OWNER, register
 from latentheads.values import shown
 
-__all__ = ["Pretrained", "latent", "plain"]
-
 POSITIONS_FROM_TOKENS = "create_position_ids_from_input_ids"
 """An attribute of embeddings that compute positions from the tokens, skipping padding."""
 

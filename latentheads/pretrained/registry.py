@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from latentheads.packages import import_optional
 from latentheads.pretrained.block import PretrainedBlock
 
-__all__ = ["NAME", "OWNER", "attend", "make_mask", "register"]
-
 NAME = "latentheads"
 """The name of this attention in a configuration."""
 

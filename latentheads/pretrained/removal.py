@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from latentheads.packages import import_optional
 from latentheads.pretrained.addresses import Address, find_heads
 
-__all__ = ["check_prunable", "from_pretrained", "prune_weights", "record_kept_heads"]
-
 KEPT = "kept_heads"
 """The attribute of a configuration with the original indices of the remaining heads, by block."""
 

@@ -19,8 +19,6 @@ from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import Best, ValidationResult
 from latentheads.training.engine import Engine
 
-__all__ = ["CheckpointManager"]
-
 
 class CheckpointManager:
     """Saves and restores the checkpoints of a training run.

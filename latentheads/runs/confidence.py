@@ -18,8 +18,6 @@ from latentheads.uncertainty.evaluation import Output
 from latentheads.uncertainty.scaling import PlattScaling, fit_platt_scaling
 from latentheads.uncertainty.token_scores import score_tokens, translate_with_ensemble
 
-__all__ = ["ConfidenceEstimator", "ConfidenceScores", "bracket_doubtful_words", "check_has_text"]
-
 FITTED_SENTENCES = 200
 """Validation sentences for fitting the Platt scaling."""
 

@@ -29,20 +29,6 @@ from latentheads.runs.results import EarlierVersionError, Results
 from latentheads.runs.settings import check_version, complete_options
 from latentheads.values import describe_change
 
-__all__ = [
-    "HEADS",
-    "PAGE",
-    "REPORT_FILES",
-    "RUN_FILES",
-    "TENSORBOARD",
-    "TEXTS",
-    "Folder",
-    "check_links",
-    "distinct_names",
-    "read_metrics",
-    "read_results",
-]
-
 HEADS = "heads.json"
 """The file of a pruned network that lists the remaining heads."""
 

@@ -31,27 +31,6 @@ from latentheads.runs.sampling_checks import check_is_stochastic
 from latentheads.runs.trained_model import TrainedModel
 from latentheads.values import shown
 
-__all__ = [
-    "EncodedInputs",
-    "Sampling",
-    "check_ensemble",
-    "check_outputs_vary",
-    "continue_or_skip",
-    "continue_text",
-    "decode_text",
-    "encode_pairs",
-    "encode_prompt",
-    "encode_sources",
-    "generate_texts",
-    "list_texts",
-    "raise_on_skip",
-    "sample_repeatedly",
-    "select_task",
-    "translate_lines",
-    "translate_texts",
-    "unknown_words",
-]
-
 BATCH_SIZE = 64
 """Continuations that are sampled together."""
 

@@ -19,8 +19,6 @@ from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
 from latentheads.values import shown
 
-__all__ = ["load_finished", "load_run", "open_run"]
-
 
 def load_run(
     folder: str | Path,

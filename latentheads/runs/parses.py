@@ -14,8 +14,6 @@ from latentheads.corpora.grammar import ENGLISH, Arc
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.runs.trained_model import TrainedModel
 
-__all__ = ["Parses", "grammar_parses", "parsed_part"]
-
 
 @dataclass(frozen=True)
 class Parses:

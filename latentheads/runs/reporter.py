@@ -37,8 +37,6 @@ from latentheads.runs.settings import Settings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Reporter", "average"]
-
 DIVERGENCE_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
 

@@ -12,8 +12,6 @@ from latentheads.metrics.scores import Scores
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
 from latentheads.values import convert
 
-__all__ = ["EarlierVersionError", "Perplexity", "Results", "check_scores"]
-
 Figure = float | None
 """A number, or null where it is none or not known."""
 

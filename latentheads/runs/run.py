@@ -36,8 +36,6 @@ from latentheads.values import make_group
 if TYPE_CHECKING:
     from latentheads.runs.confidence import ConfidenceEstimator
 
-__all__ = ["Run", "check_own_corpus", "check_vocabulary", "has_same_vocabulary"]
-
 
 @dataclass(eq=False, repr=False)
 class Run:

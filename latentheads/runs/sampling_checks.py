@@ -8,8 +8,6 @@ from typing import Literal
 from latentheads.analysis.alignments import samples_alignments
 from latentheads.runs.trained_model import TrainedModel
 
-__all__ = ["StochasticPart", "check_is_stochastic"]
-
 StochasticPart = Literal["heads", "selections", "alignments"]
 """The parts of a model that may be stochastic."""
 

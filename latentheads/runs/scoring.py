@@ -18,8 +18,6 @@ from latentheads.model import HeadModel
 from latentheads.models import Translation
 from latentheads.runs.settings import Settings
 
-__all__ = ["score_ctc", "score_outputs", "score_summaries"]
-
 
 def score_ctc(settings: Settings, model: HeadModel, guide: ModelGuide, corpus: Corpus) -> Scores:
     """WER and CER of the CTC head on the test part, for speech recognition with CTC.

@@ -16,8 +16,6 @@ from latentheads.runs.generation import encode_sources, raise_on_skip, select_ta
 from latentheads.runs.trained_model import TrainedModel
 from latentheads.runs.transcription import load_audio_files
 
-__all__ = ["encode_sentence"]
-
 
 def encode_sentence(
     trained: TrainedModel,

@@ -9,8 +9,6 @@ from latentheads.data import Data, InMemory
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder
 
-__all__ = ["TrainedModel"]
-
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:

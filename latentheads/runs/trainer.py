@@ -56,8 +56,6 @@ from latentheads.training.options import make_training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
 from latentheads.values import convert, finite, shown
 
-__all__ = ["Trainer", "name_trusted"]
-
 
 class Trainer:
     """Trains a model and its guide, writes checkpoints, and reports the ELBO.

@@ -35,16 +35,6 @@ from latentheads.runs.generation import (
 from latentheads.runs.trained_model import TrainedModel
 from latentheads.values import shown
 
-__all__ = [
-    "AudioInput",
-    "TimedWord",
-    "check_is_speech",
-    "load_audio_files",
-    "time_words",
-    "transcribe_audio",
-    "transcribe_files",
-]
-
 
 @dataclass(frozen=True)
 class AudioInput(EncodedInputs):

@@ -20,8 +20,6 @@ from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
 from latentheads.values import describe_change
 
-__all__ = ["describe_initialisation", "initialise_from", "load_initial_run"]
-
 TRAINING_OPTIONS = tuple(
     f"network.{name}"
     for name in (

@@ -21,16 +21,6 @@ from torch import Tensor, nn
 
 from latentheads.files import atomic_write, parse_json
 
-__all__ = [
-    "average",
-    "load",
-    "read_counts",
-    "restore",
-    "save",
-    "weights",
-    "widen",
-]
-
 FORMAT = "latentheads checkpoint 2"
 
 KINDS = {torch.float64, torch.float32, torch.float16, torch.bfloat16} | {

@@ -25,8 +25,6 @@ from latentheads.training.losses import name_loss
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "compare"]
-
 COLUMNS = {
     **{name: SCORES[name].heading for name in ("elbo", "kl", "exact", "gap", "iwae")},
     "seconds": "seconds",

@@ -20,8 +20,6 @@ from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 from latentheads.training.engine import Progress
 
-__all__ = ["Best", "ValidationResult", "check_bound_exists", "validate"]
-
 
 @dataclass(frozen=True)
 class ValidationResult:

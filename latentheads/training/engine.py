@@ -40,8 +40,6 @@ from latentheads.training.optimizers import make_optimizers
 from latentheads.training.options import Training
 from latentheads.training.state import check_facts, check_moments, check_noise
 
-__all__ = ["Engine", "Progress"]
-
 GUARD_EVERY = 20
 """Steps between checks for a finite objective on a GPU, since a check synchronises the device."""
 

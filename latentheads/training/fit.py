@@ -28,8 +28,6 @@ from latentheads.training.losses import name_loss
 from latentheads.training.options import Training, make_training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
 
-__all__ = ["Fitted", "fit", "read_options"]
-
 OF_FOLDERS = ("checkpoint_every", "keep", "average")
 """Options of training that act on a run folder alone."""
 

@@ -26,8 +26,6 @@ from latentheads.model import HeadModel
 from latentheads.names import SENTENCES
 from latentheads.passes import one_at_a_time
 
-__all__ = ["LossModule", "has_differentiable_loss", "make_loss_module", "validate_loss"]
-
 
 class LossModule(ELBOModule):
     """``loss(model, guide)``, of which a call on a batch gives a loss to differentiate, in nats.

@@ -19,8 +19,6 @@ from pyro.infer import ELBO
 from latentheads.inference.objective import Head_ELBO
 from latentheads.values import shown
 
-__all__ = ["BY_OPTIONS", "LOSSES", "check_loss", "make_named_loss", "name_loss"]
-
 BY_OPTIONS = ("Head_ELBO", "marginal", "sampled", "iwae", "rws")
 """The losses that the options of training parametrise; all but the first are of alignments."""
 

@@ -15,8 +15,6 @@ from latentheads.guide import ModelGuide
 from latentheads.inference.bound import closed_form, traces
 from latentheads.model import HeadModel
 
-__all__ = ["describe_non_finite", "describe_non_finite_gradient"]
-
 
 def describe_non_finite(model: HeadModel, guide: ModelGuide, batches: Sequence[Batch]) -> str:
     """Returns the first parameter or site that is not finite, as text for an error."""

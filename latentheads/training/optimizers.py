@@ -21,8 +21,6 @@ from torch import Tensor, nn
 from latentheads.layers.output import Output
 from latentheads.training.options import MuonOptimizer, NAGOptimizer, Training
 
-__all__ = ["Muon", "Optimizers", "hidden_matrices", "make_optimizers", "state_names"]
-
 PROJECTIONS = ("in_weight", "in_proj_weight")
 """Names of matrices that hold the queries', keys' and values' projections of attention."""
 

@@ -13,8 +13,6 @@ from latentheads.options import from_dict
 from latentheads.training.losses import BY_OPTIONS, check_loss
 from latentheads.values import convert_fields, make_group
 
-__all__ = ["Optimizer", "Schedule", "Training", "make_training"]
-
 
 @dataclass(frozen=True)
 class Optimizer:

@@ -19,8 +19,6 @@ from tqdm import tqdm
 from latentheads.errors import print_message
 from latentheads.training.options import Training
 
-__all__ = ["ProgressDisplay", "note_long_warmup"]
-
 FIRST = (10.0, 30.0, 60.0)
 """Seconds to the first lines of a file."""
 EVERY = 60.0

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from latentheads.training.optimizers import state_names
 
-__all__ = ["check_facts", "check_moments", "check_noise"]
-
 FACTS = {
     **{"step": int, "place": dict, "stopped": bool, "tokens": int},
     **{"seconds": float, "processes": int, "scaler": dict},

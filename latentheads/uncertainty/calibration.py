@@ -24,8 +24,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-__all__ = ["BINS", "BinSums", "Bins", "equal_mass_edges", "equal_width_edges", "sum_bins"]
-
 BINS = 15
 """Number of bins."""
 

@@ -15,8 +15,6 @@ from jaxtyping import Bool
 from numpy import ndarray
 from sacrebleu.metrics import lib_ter
 
-__all__ = ["label_tokens"]
-
 
 class _IndexedToken(str):
     """A token with its index in the hypothesis, which shifts do not change."""

@@ -38,18 +38,6 @@ from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.uncertainty.prediction import Prediction, mix_distributions
 
-__all__ = [
-    "DeepEnsemble",
-    "Ensemble",
-    "HeadSamples",
-    "MCDropout",
-    "NoisyEnsemble",
-    "SampledEnsemble",
-    "SingleModel",
-    "dropout_enabled",
-    "has_dropout",
-]
-
 
 class Ensemble(ABC):
     """Several predictive distributions of the same tokens.

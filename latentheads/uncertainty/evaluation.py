@@ -28,17 +28,6 @@ from latentheads.uncertainty.token_scores import (
     with_targets,
 )
 
-__all__ = [
-    "DISSIMILARITY",
-    "OUTPUT_BINS",
-    "TEST",
-    "EnsembleEvaluation",
-    "Output",
-    "Texts",
-    "evaluate_ensemble",
-    "sentence_chrf",
-]
-
 OUTPUT_BINS = 20
 """Number of bins of an ensemble's own output."""
 

@@ -23,8 +23,6 @@ from latentheads.uncertainty.evaluation import DISSIMILARITY, TEST, EnsembleEval
 from latentheads.uncertainty.ranking import correlation, rejection_ratio, roc_auc
 from latentheads.uncertainty.token_scores import UNCERTAINTIES, TokenEvaluation, TokenScores
 
-__all__ = ["Figure", "baseline_of", "bin_predictions", "compare_systems", "compute_measures"]
-
 SentenceIndices = Mapping[str, Int[ndarray, " sentence"]]
 """The indices of sentences of each text, with repetitions in a resample."""
 

@@ -22,8 +22,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Prediction", "mix_distributions"]
-
 MIN_LOG_PROB = -1e4
 """A log-probability whose probability is 0 in every dtype."""
 

@@ -17,8 +17,6 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-__all__ = ["correlation", "rejection_curve", "rejection_ratio", "roc_auc"]
-
 
 def rejection_curve(
     uncertainty: Float[ndarray, " sentence"], error: Float[ndarray, " sentence"]

@@ -18,14 +18,6 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-__all__ = [
-    "MAX_TEMPERATURE",
-    "MIN_TEMPERATURE",
-    "PlattScaling",
-    "TemperatureFit",
-    "fit_platt_scaling",
-]
-
 INVERSE_TEMPERATURES = torch.logspace(-1, 1, 41, base=3.0, dtype=torch.float64)
 """Grid of inverse temperatures from 1/3 to 3: neighbours differ by 6 %."""
 

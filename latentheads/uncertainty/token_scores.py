@@ -23,17 +23,6 @@ from latentheads.uncertainty.ensembles import Ensemble
 from latentheads.uncertainty.prediction import Prediction
 from latentheads.uncertainty.scaling import TemperatureFit
 
-__all__ = [
-    "UNCERTAINTIES",
-    "TokenEvaluation",
-    "TokenScores",
-    "fit_temperature",
-    "score_sentences",
-    "score_tokens",
-    "translate_with_ensemble",
-    "with_targets",
-]
-
 MAX_PROBABILITIES = 2**24
 """Most probabilities in memory at a time: members times tokens times the vocabulary."""
 

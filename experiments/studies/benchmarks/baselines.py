@@ -23,19 +23,6 @@ from latentheads.guides import Cascaded, Tied
 from latentheads.models import Network, Translation, make_prior
 from latentheads.names import SENTENCES
 
-__all__ = [
-    "BASELINE",
-    "PRECISIONS",
-    "RECIPES",
-    "ROWS",
-    "Made",
-    "Runner",
-    "Setting",
-    "Size",
-    "make_batch",
-    "under",
-]
-
 BASELINE = "by hand"
 RECIPES = {
     "transformer": ("delta", Tied),

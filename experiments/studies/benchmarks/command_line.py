@@ -18,8 +18,6 @@ from latentheads.experiments.studies.benchmarks.baselines import Setting, Size
 from latentheads.experiments.studies.benchmarks.option_groups import BENCH_GROUPS
 from latentheads.experiments.studies.benchmarks.racing import metadata
 
-__all__ = ["SIZES", "Plan", "begin", "bench_parser", "check_size", "where", "write"]
-
 SIZES = tuple(field.name for field in fields(Size))
 """The names of the numbers of a size."""
 

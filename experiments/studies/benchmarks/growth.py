@@ -27,19 +27,6 @@ from latentheads.experiments.studies.benchmarks.command_line import (
 )
 from latentheads.experiments.studies.benchmarks.racing import progress, quartiles, race
 
-__all__ = [
-    "FULL",
-    "KEPT",
-    "Growth",
-    "Point",
-    "begin",
-    "draw_rows",
-    "growth_parser",
-    "make_batch",
-    "race_at_all",
-    "report",
-]
-
 NUMBERS = ("tokens", "rounds", "warmup", *(n for n in SIZES if n not in ("batch", "length")))
 """Numbers that have an option; the lengths have one of their own."""
 

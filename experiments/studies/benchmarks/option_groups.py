@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from latentheads.experiments.cli.groups import Groups
 
-__all__ = ["BENCH_GROUPS"]
-
 BENCH_GROUPS: Groups = {
     "what to do": ("minutes", "parts", "data", "at_once", "smoke"),
     "what to time": ("recipe", "task", "beam", "window", "length", "adam", "precision", "limit"),

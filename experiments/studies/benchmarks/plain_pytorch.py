@@ -19,8 +19,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["PlainTransformer", "take_weights"]
-
 PAD, BOS = 0, 1
 Weights = dict[str, Tensor]
 

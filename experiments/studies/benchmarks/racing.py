@@ -16,8 +16,6 @@ from tqdm import tqdm
 
 from latentheads.experiments.studies.benchmarks.baselines import Runner, Setting
 
-__all__ = ["metadata", "progress", "quartiles", "race"]
-
 MEMORY = {
     "cpu": "bytes saved for the backward pass, each storage counted once, weights left out",
     "cuda": "peak of allocated memory during a step above what was allocated before it",

@@ -28,8 +28,6 @@ from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.models import Translation, make_prior
 from latentheads.names import SENTENCES
 
-__all__ = ["Agreement", "measure"]
-
 ALIGNED = "cascaded+alignments"
 FULL = Size(256, 512, 4, 4, 32, 28, 10000)
 SMALL = Size(8, 8, 2, 2, 3, 5, 11)

@@ -17,18 +17,6 @@ from typing import Any, Literal, Protocol
 
 from latentheads.files import last_line, lock_folder, read_json, write_text
 
-__all__ = [
-    "Done",
-    "Job",
-    "Journal",
-    "Launch",
-    "Part",
-    "Process",
-    "Running",
-    "carry_out",
-    "held",
-]
-
 ROOT = Path(__file__).resolve().parents[3]
 GRACE = 10.0
 """Seconds between Ctrl-C and force."""

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from latentheads.experiments.studies.machine.jobs import Job, Part
 
-__all__ = ["NEEDS", "PARTS", "Order", "largest_corpus", "make_plan"]
-
 PARTS = ("suite", "agreement", "bench", "length", "decoding", "speed", "compiled", "train", "large")
 """The parts by name, in their order."""
 

@@ -16,8 +16,6 @@ from latentheads.experiments.studies.machine.jobs import Journal
 from latentheads.files import read_json, write_text
 from latentheads.metrics.scores import Scores
 
-__all__ = ["write_report"]
-
 TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "agreement": ("rows", ("recipe", "device", "precision", "bound", "off", "worst")),
     "bench": ("rows", ("recipe", "precision", "row", "ms", "ratio", "memory", "share_of_peak")),

@@ -41,8 +41,6 @@ from latentheads.experiments.studies.benchmarks.racing import metadata, progress
 from latentheads.experiments.studies.machine.agreement import ALIGNED, make_recipe
 from latentheads.layers.position import sinusoidal_positions
 
-__all__ = ["FUSED", "FusedTransformer", "Speed", "measure"]
-
 FUSED = "nn.Transformer"
 WARMUP = 2
 FULL = {

@@ -22,8 +22,6 @@ from latentheads.corpora.speech.waveform import read_waveform
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
 from latentheads.packages import import_optional
 
-__all__ = ["DIGEST", "WORDS", "prepare_digits"]
-
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 DIGEST = "0fbe6612aaa20a80ef4371894a46e060038337a518fe3d4728cb7eee7caa013c"

@@ -12,8 +12,6 @@ from tqdm import tqdm
 
 from latentheads.corpora.corpus import Log
 
-__all__ = ["DEBIAN", "fetch_files"]
-
 DEBIAN = "https://deb.debian.org/debian/pool/main"
 """Where Debian keeps the packages of all its versions."""
 

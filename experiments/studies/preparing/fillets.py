@@ -22,8 +22,6 @@ from latentheads.experiments.studies.preparing.recordings import (
 )
 from latentheads.files import read_text
 
-__all__ = ["FILLETS", "LANGUAGES", "SPOKEN", "find_fillets"]
-
 SPOKEN = ("cs", "nl")
 LANGUAGES = ("bg", "cs", "de", "en", "es", "fr", "it", "nl", "pl", "ru", "sv")
 """The languages with texts; others have few."""

@@ -16,8 +16,6 @@ from latentheads.experiments.studies.preparing.fetching import fetch_files
 from latentheads.experiments.studies.preparing.package import opened
 from latentheads.files import read_json
 
-__all__ = ["Origin", "prepare_once"]
-
 
 @dataclass(frozen=True)
 class Origin:

@@ -14,8 +14,6 @@ from pathlib import Path
 from latentheads.corpora.corpus import Log
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
 
-__all__ = ["BLANK", "DIGESTS", "ORIGIN", "prepare_inflection", "write_pair"]
-
 BLANK = "▁"
 """The letter that a blank inside a word becomes."""
 

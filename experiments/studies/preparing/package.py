@@ -13,8 +13,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["opened"]
-
 ARCHIVE = b"!<arch>\n"
 """How a package of Debian begins: it is an archive of ar, one of whose members is a tar file."""
 

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from scipy.cluster.hierarchy import DisjointSet
 
-__all__ = ["PERCENT", "fold_text", "sample_position", "split_by_text"]
-
 PERCENT = {"test": 10, "valid": 10}
 """The share of the groups of equal texts in each part; the others are for training."""
 

@@ -18,18 +18,6 @@ from latentheads.experiments.studies.preparing.folder import Origin, prepare_onc
 from latentheads.experiments.studies.preparing.parts import split_by_text
 from latentheads.packages import import_optional
 
-__all__ = [
-    "Found",
-    "Kept",
-    "RecordedCorpus",
-    "Recording",
-    "keep_usable",
-    "prepare_recordings",
-    "said_in",
-    "tidy",
-    "write_recordings",
-]
-
 SHORTEST, LONGEST = 0.065, 30.0
 """Seconds that are trained on: those of a window of the subsampler, and `max_seconds`."""
 

@@ -27,8 +27,6 @@ from latentheads.experiments.studies.preparing.recordings import (
 from latentheads.experiments.studies.preparing.stamps import STAMPS, find_stamps
 from latentheads.files import read_text
 
-__all__ = ["RUSSIAN", "find_russian"]
-
 ENDINGS = (".wav", "/txt.done.data", "_desc_ru.ogg", ".txt")
 
 PROMPTS = "core-sounds-ru.txt"

@@ -38,8 +38,6 @@ from latentheads.experiments.studies.preparing.recordings import (
 from latentheads.files import atomic_write, lock_folder
 from latentheads.packages import import_optional
 
-__all__ = ["ORIGIN", "SENTENCES", "VOICES", "Voice", "prepare_spoken_multi30k"]
-
 SENTENCES = 6000
 """Captions of training that are spoken: six hours."""
 

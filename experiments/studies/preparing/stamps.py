@@ -22,8 +22,6 @@ from latentheads.experiments.studies.preparing.recordings import (
     tidy,
 )
 
-__all__ = ["LANGUAGES", "STAMPS", "find_stamps"]
-
 LANGUAGES = ("be", "bg", "ca", "da", "el", "es", "fr", "ro", "ru")
 
 ENDINGS = (*(f"_desc_{language}.ogg" for language in LANGUAGES), ".txt")

@@ -22,8 +22,6 @@ from latentheads.plot.canvas import (
 )
 from latentheads.plot.style import MARKERS, REFERENCE_LINE, cycle_colours, in_style
 
-__all__ = ["draw_encoder"]
-
 Rows = Sequence[Mapping[str, Any]]
 Styles = Mapping[str, tuple[str, str]]
 

@@ -14,8 +14,6 @@ from torch.nn import functional as F
 from latentheads.packages import import_optional
 from latentheads.pretrained import EncodedBatch
 
-__all__ = ["AnswerScores", "Encoder", "embed", "hit_rate", "places_of"]
-
 SHARPNESS = 20.0
 """The factor of cosines before the softmax, as the sentence encoders were trained."""
 

@@ -22,18 +22,6 @@ from latentheads.noise import fixed_noise
 from latentheads.pretrained import latent, plain
 from latentheads.pruning import most_important, remove_heads
 
-__all__ = [
-    "bear_alone",
-    "learn_gates",
-    "learn_noise",
-    "rank_by_gradient",
-    "removal_curve",
-    "remove_least",
-    "same_noise",
-    "time_networks",
-    "under_noise",
-]
-
 Heads = dict[str, Tensor]
 """A number for each head of every block."""
 

@@ -18,8 +18,6 @@ from scipy.cluster.hierarchy import DisjointSet
 
 from latentheads.corpora.text import read_lines
 
-__all__ = ["Pairs", "find_pairs", "read_pairs"]
-
 LEAST_WORDS = 4
 """Shorter sentences are greetings and orders, of which too many mean the same."""
 

@@ -18,8 +18,6 @@ from latentheads.latents.gates.hard_gates import Gating
 from latentheads.names import Block
 from latentheads.pretrained import EncodedBatch, Pretrained, latent, plain
 
-__all__ = ["Task"]
-
 
 @dataclass(frozen=True)
 class Task:

@@ -15,8 +15,6 @@ from itertools import accumulate
 from random import Random
 from typing import Generic, TypeVar
 
-__all__ = ["DOMAINS", "Choice", "Chooser", "Sampler", "safe_log"]
-
 DOMAINS: tuple[str, ...] = ("news", "talk")
 
 T = TypeVar("T")

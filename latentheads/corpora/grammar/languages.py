@@ -18,8 +18,6 @@ from latentheads.corpora.grammar.choice import DOMAINS, Choice, Chooser
 from latentheads.corpora.grammar.lexicon import ALTERNATIVES, LEXICON, Word
 from latentheads.corpora.grammar.syntax import Leaf, Node, Tree, head
 
-__all__ = ["LANGUAGES", "SPECIFICATIONS", "Agreement", "Language", "Specification", "language"]
-
 
 class Agreement(NamedTuple):
     """The grammatical features that the words of a phrase share."""

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from latentheads.corpora.grammar.choice import Choice
 
-__all__ = ["ALTERNATIVES", "LEXICON", "Word"]
-
 
 class Word(NamedTuple):
     """One source word form: its spelling, lemma, category and number ("sg", "pl" or "")."""

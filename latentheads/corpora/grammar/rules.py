@@ -16,16 +16,6 @@ from typing import NamedTuple
 from latentheads.corpora.grammar.choice import DOMAINS, Choice
 from latentheads.corpora.grammar.lexicon import LEXICON
 
-__all__ = [
-    "MAX_WORDS",
-    "RULES",
-    "RULE_PROBABILITIES",
-    "Rule",
-    "RuleProbabilities",
-    "lengths",
-    "log_prob_within_limit",
-]
-
 MAX_WORDS = 24
 _DEPTHS = range(3)
 _NUMBERS = ("sg", "pl")

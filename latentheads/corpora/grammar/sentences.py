@@ -13,8 +13,6 @@ from latentheads.corpora.grammar.languages import LANGUAGES, Language
 from latentheads.corpora.grammar.languages import language as make_language
 from latentheads.corpora.grammar.syntax import Arc, arcs, sample_tree
 
-__all__ = ["Sentence", "sample"]
-
 DOMAIN_PROBABILITY = 1 / len(DOMAINS)
 """p(d) of every domain d."""
 

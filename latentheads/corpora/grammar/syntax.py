@@ -14,20 +14,6 @@ from latentheads.corpora.grammar.choice import DOMAINS, Chooser, Sampler
 from latentheads.corpora.grammar.lexicon import LEXICON, Word
 from latentheads.corpora.grammar.rules import MAX_WORDS, RULES, Rule, log_prob_within_limit
 
-__all__ = [
-    "Arc",
-    "Leaf",
-    "Node",
-    "Tree",
-    "arcs",
-    "head",
-    "log_p_sources",
-    "parse",
-    "parses",
-    "sample_tree",
-    "spell_articles",
-]
-
 
 class Leaf(NamedTuple):
     """A word and its position in the source sentence."""

@@ -11,14 +11,6 @@ from numpy.typing import NDArray
 from latentheads.corpora.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Filterbank
 from latentheads.corpora.speech.waveform import read_duration, read_sample_rate, read_waveform
 
-__all__ = [
-    "AudioOptions",
-    "AudioReader",
-    "load_features",
-    "load_features_for_run",
-    "validate_header",
-]
-
 
 @dataclass(frozen=True)
 class AudioOptions:

@@ -27,8 +27,6 @@ from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.layers.subsampler import subsampled_length
 from latentheads.packages import MissingPackageError
 
-__all__ = ["MIN_FRAMES", "speech"]
-
 MIN_FRAMES = 5
 """Minimum number of frames of a training utterance: a window of the subsampler."""
 

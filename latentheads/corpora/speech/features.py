@@ -21,8 +21,6 @@ from latentheads.packages import import_optional
 if TYPE_CHECKING:
     from kaldi_native_fbank import FbankOptions, OnlineFbank
 
-__all__ = ["FRAME_SECONDS", "WINDOW_SECONDS", "Filterbank", "log_mel", "normalise"]
-
 FRAME_SECONDS = 0.01
 """Frame shift in seconds."""
 

@@ -11,8 +11,6 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-__all__ = ["Frames", "pack_frames"]
-
 
 class Frames:
     """A ragged array: the packed frames of utterances and the end of each.

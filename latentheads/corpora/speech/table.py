@@ -10,16 +10,6 @@ from pathlib import Path
 from latentheads.corpora.speech.waveform import AUDIO_EXTENSIONS
 from latentheads.corpora.text import find_file, iterate_lines
 
-__all__ = [
-    "COLUMNS",
-    "REQUIRED_COLUMNS",
-    "Utterance",
-    "find_utterances",
-    "read_utterances",
-    "text_files",
-    "write_table",
-]
-
 REQUIRED_COLUMNS = ("id", "audio", "tgt_text")
 """Columns that every table must have."""
 

@@ -15,8 +15,6 @@ from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.layers.subsampler import FACTOR, subsampled_length
 
-__all__ = ["POSITION", "Positions", "bins_of"]
-
 POSITION = len(SPECIALS)
 """The only token id of speech: it marks a position; the frames hold its content."""
 

@@ -13,8 +13,6 @@ from jaxtyping import Float
 
 from latentheads.packages import import_optional
 
-__all__ = ["AUDIO_EXTENSIONS", "Waveform", "read_duration", "read_sample_rate", "read_waveform"]
-
 AUDIO_EXTENSIONS = ("wav", "flac", "ogg", "opus", "mp3")
 """File name extensions of audio files in a folder; a table may name others."""
 
