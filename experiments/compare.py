@@ -134,8 +134,9 @@ def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    run_options, line, options = read_program(words, "compare.py", DESCRIPTION, ComparisonOptions)
+    run_options, line, options = read_program(
+        arguments, "compare.py", DESCRIPTION, ComparisonOptions
+    )
     recipes, out = list(options.recipes), Path(options.out)
     kept = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):

@@ -23,9 +23,9 @@ from latentheads.experiments.cli.errors import (
     warn_unknown,
     write_stdout,
 )
-from latentheads.experiments.cli.groups import OF_RUNS
 from latentheads.experiments.cli.inputs import read_chunks
 from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
+from latentheads.experiments.cli.parser import OF_RUNS
 from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
 from latentheads.runs.sampling_checks import check_is_stochastic

@@ -45,8 +45,7 @@ def _tables(results: Results, out: Path, verbose: bool) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    settings, options, _ = read_settings(words, "run.py", DESCRIPTION)
+    settings, options, _ = read_settings(arguments, "run.py", DESCRIPTION)
     again = rerun_command(options.overwrite)
     out = Path(options.out or settings.out)
     with error_handling("run.py", user_errors=(ValueError,)):

@@ -18,9 +18,13 @@ from typing import Any, get_args
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.groups import Paragraphs
 from latentheads.experiments.cli.outputs import check_output_file
-from latentheads.experiments.cli.parser import OneLineErrorParser, add_loading_options, writable
+from latentheads.experiments.cli.parser import (
+    OneLineErrorParser,
+    Paragraphs,
+    add_loading_options,
+    writable,
+)
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
 from latentheads.files import write_text

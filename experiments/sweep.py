@@ -101,8 +101,7 @@ def table(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    run_options, line, options = read_program(words, "sweep.py", DESCRIPTION, SweepOptions)
+    run_options, line, options = read_program(arguments, "sweep.py", DESCRIPTION, SweepOptions)
     recipes, out = list(options.recipes), Path(options.out)
     hint = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("sweep.py", hint, hint, user_errors=(ValueError,)):

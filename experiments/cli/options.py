@@ -29,9 +29,13 @@ from latentheads.experiments.cli.errors import (
     suggest_option,
     use_option_names,
 )
-from latentheads.experiments.cli.groups import OF_RUNS, Paragraphs, arrange_options
 from latentheads.experiments.cli.help import TITLE, fill_paragraphs, select_help_page, texts_of
-from latentheads.experiments.cli.parser import add_loading_options
+from latentheads.experiments.cli.parser import (
+    OF_RUNS,
+    Paragraphs,
+    add_loading_options,
+    arrange_options,
+)
 from latentheads.latents.registry import LATENTS
 from latentheads.options import OptionError, from_dict, inner_kind, options_of
 from latentheads.runs.loading import load_finished, load_run
@@ -77,18 +81,18 @@ class RunOptions(ProgramOptions):
 
 
 def read_settings(
-    words: Sequence[str], prog: str, description: str
+    arguments: Sequence[str] | None, prog: str, description: str
 ) -> tuple[Settings, RunOptions, CommandLine]:
     """Reads the command line of one run; a mistake is one line and status 2."""
-    options, line, program = read_program(words, prog, description, RunOptions)
+    options, line, program = read_program(arguments, prog, description, RunOptions)
     return read_run_settings(options, line, prog), program, line
 
 
 def read_program(
-    words: Sequence[str], prog: str, description: str, kind: type[P]
+    arguments: Sequence[str] | None, prog: str, description: str, kind: type[P]
 ) -> tuple[dict[str, Any], CommandLine, P]:
     """Reads a command line: the options of its runs as nested values, and the program's own."""
-    printing = False
+    words, printing = sys.argv[1:] if arguments is None else arguments, False
     try:
         word_options = split_words([word for word in words if word != "-h"])
         if "-h" in words:

@@ -4,30 +4,54 @@ from __future__ import annotations
 
 import argparse
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from latentheads.experiments.cli.errors import exit_with_error, suggest_option
-from latentheads.experiments.cli.groups import arrange_options
+
+Groups = Mapping[str, Sequence[str]]
+
+OF_RUNS = ("checkpoint", "trust", "device", "seed")
+"""Options of every program that reads finished runs; they come last, with its help."""
+
+
+def arrange_options(parser: argparse.ArgumentParser, groups: Groups) -> None:
+    """Shows the options of a parser in groups; one that stands in none stays where it is."""
+    actions = {action.dest: action for action in parser._actions}
+    named = {name for names in groups.values() for name in names}
+    for group in parser._action_groups:
+        group._group_actions = [
+            option for option in group._group_actions if option.dest not in named
+        ]
+    first, *others = parser._action_groups  # what stands without a name in front, then the rest
+    parser._action_groups = [first]
+    for title, names in groups.items():
+        group = parser.add_argument_group(title)
+        group._group_actions.extend(actions[name] for name in names if name in actions)
+    parser._action_groups += [group for group in others if group._group_actions]
+
+
+class Paragraphs(argparse.HelpFormatter):
+    """Keeps paragraphs of a description apart, and one that is indented as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = text.strip("\n").split("\n\n")
+        return "\n\n".join(
+            part if part.startswith("  ") else textwrap.fill(" ".join(part.split()), width)
+            for part in parts
+        )
 
 
 class OneLineErrorParser(argparse.ArgumentParser):
-    """A parser that reports an error in one line, and shows its options in groups.
-
-    Args:
-        name: The name of the program.
-        description: The description in ``--help``.
-        groups: The names of the options of each group, by its title.
-        words: The arguments in the usage line.
-        form: The formatter of the help.
-    """
+    """A parser that reports an error in one line, and shows its options in groups."""
 
     def __init__(
         self,
         name: str,
         description: str | None,
-        groups: Mapping[str, Sequence[str]],
+        groups: Groups,
         arguments: str = "[options]",
         formatter: type[argparse.HelpFormatter] = argparse.RawDescriptionHelpFormatter,
     ) -> None:

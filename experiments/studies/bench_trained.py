@@ -34,8 +34,7 @@ from latentheads.experiments.studies.benchmarks.baselines import (
     Runner,
     Setting,
 )
-from latentheads.experiments.studies.benchmarks.command_line import write
-from latentheads.experiments.studies.benchmarks.option_groups import BENCH_GROUPS
+from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS, write
 from latentheads.experiments.studies.benchmarks.racing import metadata, progress, quartiles, race
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad

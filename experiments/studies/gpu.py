@@ -35,14 +35,8 @@ from latentheads.checks import split_items
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.jobs import interrupted_by_signals
 from latentheads.experiments.cli.parser import OneLineErrorParser, positive
-from latentheads.experiments.studies.benchmarks.option_groups import BENCH_GROUPS
-from latentheads.experiments.studies.machine.jobs import (
-    Journal,
-    Launch,
-    Process,
-    carry_out,
-    held,
-)
+from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS
+from latentheads.experiments.studies.machine.jobs import Journal, Launch, Process, carry_out, held
 from latentheads.experiments.studies.machine.plan import NEEDS, PARTS, Order, make_plan
 from latentheads.experiments.studies.machine.report import write_report
 

@@ -16,13 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.band import Band
-from latentheads.attention.block import (
-    BlockCache,
-    HeadBlock,
-    gather_selected,
-    keep_last,
-    reorder,
-)
+from latentheads.attention.block import BlockCache, HeadBlock, gather_selected, keep_last, reorder
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Affine, Family, Gaussian
 from latentheads.latents.selector import Choice, Selector

@@ -21,10 +21,7 @@ from latentheads.distributions import (
     NormalHeads,
 )
 from latentheads.distributions.heads import is_expandable
-from latentheads.families.location import (
-    Dependence,
-    Location,
-)
+from latentheads.families.location import Dependence, Location
 from latentheads.families.scale import CholeskyFactor, HeadScale
 from latentheads.values import shown
 

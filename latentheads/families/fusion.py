@@ -81,10 +81,10 @@ class Fusion(nn.Module):
         with torch.autocast(logits.device.type, enabled=False):
             x = logits.reshape(math.prod(batch), heads, queries * keys)
             layers = [cast(nn.Linear, layer) for layer in self.layers]
-            isolated_param_store = (
+            own_parameters = (
                 parameter for layer in layers for parameter in (layer.weight, layer.bias)
             )
-            parameters = [parameter.to(x.dtype) for parameter in isolated_param_store]
+            parameters = [parameter.to(x.dtype) for parameter in own_parameters]
             unsliced = self.store_activations or has_torch_function_unary(x)
             mixed, squares = (_fuse_unsliced if unsliced else _Fuse.apply)(x, link, *parameters)
         if on_squares is not None:

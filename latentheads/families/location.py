@@ -15,9 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from latentheads.distributions import (
-    HeadContext,
-)
+from latentheads.distributions import HeadContext
 from latentheads.families.fusion import Fusion
 from latentheads.names import Block
 

@@ -29,12 +29,7 @@ from latentheads.pretrained.addresses import find_heads, parse_blocks
 from latentheads.pretrained.alignments import AlignedDecoder, make_output_heads
 from latentheads.pretrained.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.pretrained.block import ForwardPass, ForwardPassHolder, PretrainedBlock
-from latentheads.pretrained.likelihoods import (
-    Likelihood,
-    Scores,
-    check_labels,
-    make_likelihood,
-)
+from latentheads.pretrained.likelihoods import Likelihood, Scores, check_labels, make_likelihood
 from latentheads.pretrained.registry import NAME, OWNER, register
 from latentheads.values import shown
 

@@ -57,14 +57,12 @@ def check_prunable(address: Address, kept: Sequence[int]) -> None:
         raise ValueError(f"{prefix}: the layout of its weights is unknown, no head can be removed")
     size = _width_of(address.projection) // heads
     own_modules = (*projections, address.projection)
-    isolated_param_store = {
-        id(parameter) for part in own_modules for parameter in part.parameters()
-    }
+    own_parameters = {id(parameter) for part in own_modules for parameter in part.parameters()}
     for label, parameter in module.named_parameters():
         is_head_norm = label.count(".") == 1 and parameter.shape == (
             size,
         )  # the same for every head
-        if id(parameter) not in isolated_param_store and not is_head_norm:
+        if id(parameter) not in own_parameters and not is_head_norm:
             raise ValueError(f"{prefix}: the use of {label} is unknown, no head can be removed")
     has_position_bias = any(getattr(module.config, bias, False) for bias in BIASES)
     if has_position_bias or hasattr(module, "has_relative_attention_bias"):

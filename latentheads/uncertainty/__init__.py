@@ -24,12 +24,7 @@ from latentheads.uncertainty.measures import (
     compute_measures,
 )
 from latentheads.uncertainty.prediction import Prediction, mix_distributions
-from latentheads.uncertainty.ranking import (
-    correlation,
-    rejection_curve,
-    rejection_ratio,
-    roc_auc,
-)
+from latentheads.uncertainty.ranking import correlation, rejection_curve, rejection_ratio, roc_auc
 from latentheads.uncertainty.scaling import PlattScaling, TemperatureFit, fit_platt_scaling
 from latentheads.uncertainty.token_scores import (
     TokenScores,

@@ -13,10 +13,20 @@ import pyro
 import torch
 
 from latentheads.batch import SPECIALS
-from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
+from latentheads.experiments.cli.parser import Groups, OneLineErrorParser, positive, writable
 from latentheads.experiments.studies.benchmarks.baselines import Setting, Size
-from latentheads.experiments.studies.benchmarks.option_groups import BENCH_GROUPS
 from latentheads.experiments.studies.benchmarks.racing import metadata
+
+BENCH_GROUPS: Groups = {
+    "what to do": ("minutes", "parts", "data", "at_once", "smoke"),
+    "what to time": ("recipe", "task", "beam", "window", "length", "adam", "precision", "limit"),
+    "the network and its batch": (
+        *("width", "feed_forward", "layers", "heads", "vocabulary", "cutoffs", "batch", "tokens"),
+    ),
+    "how often, and where": ("rounds", "warmup", "quick", "device", "threads", "seed"),
+    "output": ("out", "json", "figure", "help"),
+}
+"""The names of the options of benchmarks and of the plan for a GPU, by the title of a group."""
 
 SIZES = tuple(field.name for field in fields(Size))
 """The names of the numbers of a size."""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from latentheads.experiments.cli import main
-from latentheads.experiments.cli.groups import arrange_options
-from latentheads.experiments.studies.benchmarks.option_groups import BENCH_GROUPS
+from latentheads.experiments.cli.parser import arrange_options
+from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS
 from tests.experiments.programs import STUDIES, inside, module_of
 
 PROGRAMS = [*main.PROGRAMS, *sorted(STUDIES)]
