@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 
+from torch import nn
+
 from latentheads.denormals import flush_denormals
 
 
@@ -40,3 +42,16 @@ def passes() -> Iterator[None]:
     """Context of passes of a network: one thread at a time, denormal numbers flushed to 0."""
     with one_at_a_time(), flush_denormals():
         yield
+
+
+@contextmanager
+def frozen_parameters(model: nn.Module) -> Iterator[None]:
+    """Context in which no parameter of a model has a gradient; they have it again afterwards."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trainable:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_()

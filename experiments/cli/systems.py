@@ -130,9 +130,11 @@ def read_systems(
             "of these are runs"
         )
     lines = [] if references is None else read_lines(references)
-    given = References(lines, tokenised, lowercase, recognised)
+    text_references = References(lines, tokenised, lowercase, recognised)
     systems = [
-        System(name, read_lines(Path(name)), given) if name in files else read_run(Path(name))
+        System(name, read_lines(Path(name)), text_references)
+        if name in files
+        else read_run(Path(name))
         for name in names
     ]
     if task is not None:

@@ -69,6 +69,7 @@ from latentheads.corpora.batches import iterate_batches
 from latentheads.handlers import PlugIn, blocked_from_tracers, evaluation_mode
 from latentheads.model import HeadModel
 from latentheads.names import latent_of
+from latentheads.passes import frozen_parameters
 
 SHARES = ("absolute", "sum")
 BIASES = ("absolute", "ratio")
@@ -204,7 +205,7 @@ def _run(
     heads = Recording(model, keep_gradients=True)
     with ExitStack() as contexts:
         contexts.enter_context(evaluation_mode(model))
-        contexts.enter_context(_frozen(model))
+        contexts.enter_context(frozen_parameters(model))
         contexts.enter_context(torch.enable_grad())
         inputs = contexts.enter_context(_inputs(model))
         contexts.enter_context(heads)
@@ -216,19 +217,6 @@ def _run(
         with rules:
             logits = model.predict(states).gather(-1, top).squeeze(-1)
     return logits, heads, inputs
-
-
-@contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    """Freezes the parameters, so that only tensors that depend on the inputs have a gradient."""
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in trainable:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_()
 
 
 @contextmanager

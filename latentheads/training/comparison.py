@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyro.infer import ELBO
-from torch import nn
 
 from latentheads.checks import check_known, check_least, check_seed
 from latentheads.corpora import Corpus
@@ -19,6 +18,7 @@ from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import SCORES
 from latentheads.model import HeadModel
+from latentheads.passes import frozen_parameters
 from latentheads.training.fit import fit, read_options
 from latentheads.training.losses import name_loss
 
@@ -129,7 +129,7 @@ def compare(
         pair = model, original
         trained_model, guide = deepcopy(pair) if train == "all" else pair
         start = time.perf_counter()
-        with _frozen(trained_model, train != "all"):
+        with nullcontext() if train == "all" else frozen_parameters(trained_model):
             parameters = (*trained_model.parameters(), *guide.parameters())
             if train != "none" and any(parameter.requires_grad for parameter in parameters):
                 options = {"seed": seed, "quiet": quiet, "loss": loss, **training}
@@ -163,16 +163,3 @@ def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
         if not isinstance(guide, ModelGuide) or guide.model is not model:
             raise ValueError(f"guide {name!r} is none of this model")
     return guides_by_name
-
-
-@contextmanager
-def _frozen(model: nn.Module, freeze: bool) -> Iterator[None]:
-    """Freezes the parameters of a model within the context."""
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in trainable if freeze else ():
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)

@@ -100,10 +100,8 @@ def _log_probs(model: Decoder, batch: Batch) -> tuple[Tensor, Any]:
     return logits.log_softmax(-1), state
 
 
-class SingleModel(Ensemble):
-    """One network with heads at their prior's location and heads above the decoder summed out."""
-
-    members = 1
+class _OneNetwork(Ensemble):
+    """Predictive distributions of one network, whose heads its guide selects."""
 
     def __init__(self, model: Decoder, guide: ModelGuide | None = None) -> None:
         _check_model(model)
@@ -113,6 +111,12 @@ class SingleModel(Ensemble):
     def device(self) -> torch.device:
         """The device of the network."""
         return self.model.device
+
+
+class SingleModel(_OneNetwork):
+    """One network with heads at their prior's location and heads above the decoder summed out."""
+
+    members = 1
 
     def predict(self, batch: Batch) -> Prediction:
         """The network's prediction; the values of what is summed out are the ensemble's members."""
@@ -135,21 +139,16 @@ class SingleModel(Ensemble):
             return search(self.model, batch.to(self.model.device), decoding, 0)
 
 
-class SampledEnsemble(Ensemble):
+class SampledEnsemble(_OneNetwork):
     """Several stochastic passes of one network, computed as one batch."""
 
     sentence_level = False
 
     def __init__(self, model: Decoder, guide: ModelGuide | None = None, members: int = 8) -> None:
-        _check_model(model)
+        super().__init__(model, guide)
         if members < 1:
             raise ValueError(f"members must be at least 1, got {members}")
-        self.model, self.guide, self.members = model, guide, members
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the network."""
-        return self.model.device
+        self.members = members
 
     @abstractmethod
     def sampling_context(self) -> AbstractContextManager[Any]:
