@@ -92,11 +92,7 @@ def _hints_of(kind: type) -> dict[str, Any]:
 
 
 def make_group(options_class: type[T], options: Mapping[str, Any]) -> T:
-    """Makes a dataclass of options from names and values; omitted ones have their default.
-
-    Raises:
-        ValueError: An option is unknown, has another type, or is out of range.
-    """
+    """Makes a dataclass of options from names and values; omitted ones have their default."""
     hints = _hints_of(options_class)  # type: ignore[arg-type]
     validate_option_names(options, hints)
     return options_class(

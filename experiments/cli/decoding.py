@@ -44,11 +44,7 @@ def add_decoding_options(parser: Parser, unit: str, longest: str) -> None:
 
 
 def choose_decoding(run: Run, options: Options) -> Decoding:
-    """The run's decoding options, changed by the command line; one sample for several outputs.
-
-    Raises:
-        ValueError: An option is out of range, or has no effect.
-    """
+    """The run's decoding options, changed by the command line; one sample for several outputs."""
     changes = {name: options[name] for name in DECODING_OPTIONS if options[name] is not None}
     several = bool(options.get("number"))
     decoding = replace(run.settings.decode, **({"draws": 1} if several else {}) | changes)

@@ -130,11 +130,9 @@ def read_systems(
             "of these are runs"
         )
     lines = [] if references is None else read_lines(references)
-    text_references = References(lines, tokenised, lowercase, recognised)
+    written = References(lines, tokenised, lowercase, recognised)
     systems = [
-        System(name, read_lines(Path(name)), text_references)
-        if name in files
-        else read_run(Path(name))
+        System(name, read_lines(Path(name)), written) if name in files else read_run(Path(name))
         for name in names
     ]
     if task is not None:

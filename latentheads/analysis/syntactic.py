@@ -231,9 +231,5 @@ def _in_words(
 
 
 def grammar_arcs(lines: Iterable[str]) -> list[tuple[Arc, ...]]:
-    """Parses sentences of the built-in grammar and returns their dependencies.
-
-    Raises:
-        ValueError: A sentence is not in the grammar's language.
-    """
+    """Parses sentences of the built-in grammar and returns their dependencies."""
     return [arcs_of(parse(line.split())[0]) for line in lines]

@@ -112,9 +112,6 @@ def sample_tasks(mixture: Mixture, sizes: Sequence[int], held_out: int = 500) ->
             domain of `latentheads.corpora.grammar.DOMAINS` or of both.
         sizes: Number of training sentences of each task.
         held_out: Number of sentences of valid, and of test, of each task.
-
-    Raises:
-        ValueError: A language or a domain is not the grammar's.
     """
     _check_sizes(*sizes, held_out)
     _check_tasks(mixture)

@@ -79,9 +79,6 @@ def count_links(
         predicted: The predicted links of each sentence pair.
         sure: The sure gold links of each.
         possible: Further gold links that are possible; None: only the sure ones.
-
-    Raises:
-        ValueError: The numbers of sentence pairs differ.
     """
     possible = sure if possible is None else possible
     for name, gold in (("sure", sure), ("possible", possible)):

@@ -332,11 +332,7 @@ def primary_score(scores: Mapping[str, object]) -> str | None:
 
 
 def score_lines(outputs: Sequence[str], references: References) -> Scores:
-    """Scores the output of one system.
-
-    Raises:
-        ValueError: All references are empty, or numbers of lines differ.
-    """
+    """Scores the output of one system."""
     check_lines(outputs, references.lines)
     metrics = _make_metrics(references)
     rows = (_measure(name, metric, outputs, references) for name, metric in metrics.items())

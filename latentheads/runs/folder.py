@@ -327,11 +327,7 @@ def check_links(folder: Path) -> None:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Reads ``metrics.jsonl``; truncated and damaged lines are skipped.
-
-    Raises:
-        ValueError: It cannot be read at all.
-    """
+    """Reads ``metrics.jsonl``; truncated and damaged lines are skipped."""
     path = folder / "metrics.jsonl"
     try:
         lines = read_text(path, MAX_METRICS_BYTES, errors="replace").split("\n")

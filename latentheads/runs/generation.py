@@ -340,9 +340,6 @@ class Sampling:
         """Samples continuations of prompts.
 
         Without prompts it only checks the options.
-
-        Raises:
-            ValueError: An option is out of range.
         """
         if trained.source is not None:
             raise ValueError(f"{trained.name} is a translation model: use translate")

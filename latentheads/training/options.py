@@ -297,11 +297,7 @@ class Training:
 
 
 def make_training(options: Mapping[str, Any]) -> Training:
-    """The options of training by their names; an optimizer or a schedule may be a name itself.
-
-    Raises:
-        ValueError: One is unknown, or another kind of value, or out of range.
-    """
+    """The options of training by their names; an optimizer or a schedule may be a name itself."""
     values = dict(options)
     kinds: dict[str, type] = {"optimizer": Optimizer, "schedule": Schedule}
     for name, kind in kinds.items():

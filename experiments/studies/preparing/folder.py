@@ -91,9 +91,6 @@ def prepare_once(
 
     It is written beside its place and moved there when it is whole: a process that is killed leaves
     nothing there, and two that do the same do not disturb each other.
-
-    Raises:
-        ValueError: The place holds something else.
     """
     tell = tell or str
     if origin.is_prepared(out):

@@ -63,11 +63,7 @@ ORIGIN = Origin(
 
 
 def find_russian(folders: Sequence[Path]) -> Found:
-    """The sentences that are read, the stamps, and the prompts of a telephone.
-
-    Raises:
-        ValueError: There is no list of prompts beside their sound.
-    """
+    """The sentences that are read, the stamps, and the prompts of a telephone."""
     stamps = find_stamps(folders, ["ru"])
     read: dict[str, Path] = {}
     prompts: dict[str, Path] = {}

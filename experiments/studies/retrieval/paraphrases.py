@@ -44,11 +44,7 @@ class Pairs:
 
 
 def read_pairs(english: str | Path, german: str | Path, seed: int = 0) -> Pairs:
-    """The pairs of two files of translations, line by line, in an order of chance.
-
-    Raises:
-        ValueError: A file cannot be read, or they have different numbers of lines.
-    """
+    """The pairs of two files of translations, line by line, in an order of chance."""
     one, other = read_lines(english), read_lines(german)
     if len(one) != len(other):
         numbers = f"{len(one)} and {len(other)}"
