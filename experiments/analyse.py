@@ -53,7 +53,7 @@ def make_parser() -> Parser:
         "output": ("out",),
     }
     parser = make_reader("analyse.py", DESCRIPTION, sections)
-    parser.add_argument("--out", type=str, default="runs/analysis", help="output folder")
+    parser.add_argument("--out", default="runs/analysis", help="output folder")
     parser.add_argument(
         "--part",
         type=Literal["valid", "test"],
@@ -63,7 +63,6 @@ def make_parser() -> Parser:
     parser.add_dataclass(AnalysisOptions, skip=("seed",))
     parser.add_argument(
         "--conllu",
-        type=str,
         help="file of parsed source sentences, or of a language model's own, for syntactic roles; "
         "not needed on the grammar. The sentences have no translations for a guide",
     )

@@ -39,21 +39,19 @@ DESCRIPTION = (
     "each text. The same options give the same text on the same machine. A prompt that is too long "
     "is reported on standard error, and its texts are empty; the exit status is then 1."
 )
+GROUPS = {
+    "generation": ("prompt", "number", "length", "unknown"),
+    "decoding": ("temperature", "top_k", "draws", "context"),
+    "the run": (*OF_RUNS, "help"),
+}
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    usage = "generate.py [options] RUN"
-    parser = Parser(prog="generate.py", usage=usage, description=DESCRIPTION)
-    parser.sections = {
-        "generation": ("prompt", "number", "length", "unknown"),
-        "decoding": ("temperature", "top_k", "draws", "context"),
-        "the run": (*OF_RUNS, "help"),
-    }
-    parser.add_argument("run", type=str, help="folder of a language model that run.py wrote")
+    parser = Parser("generate.py", DESCRIPTION, GROUPS, "[options] RUN")
+    parser.add_argument("run", help="folder of a language model that run.py wrote")
     parser.add_argument(
         "--prompt",
-        type=str,
         action="append",
         help="text to continue, instead of standard input; may be given several times",
     )

@@ -60,19 +60,18 @@ DESCRIPTION = (
     "Writes curve.json, curve.png and, for every number of heads, a run folder that translate.py, "
     "generate.py, score.py and analyse.py accept. The run itself is not changed."
 )
+GROUPS = {
+    "pruning": ("keep_heads", "by", "chains", "normalise"),
+    "evaluation": ("sentences", "timed", "rounds"),
+    "output": ("out", "overwrite"),
+    "the run": (*OF_RUNS, "help"),
+}
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    usage = "prune.py [options] RUN"
-    parser = Parser(prog="prune.py", usage=usage, description=DESCRIPTION)
-    parser.sections = {
-        "pruning": ("keep_heads", "by", "chains", "normalise"),
-        "evaluation": ("sentences", "timed", "rounds"),
-        "output": ("out", "overwrite"),
-        "the run": (*OF_RUNS, "help"),
-    }
-    parser.add_argument("run", type=str, help="folder that run.py wrote")
+    parser = Parser("prune.py", DESCRIPTION, GROUPS, "[options] RUN")
+    parser.add_argument("run", help="folder that run.py wrote")
     parser.add_argument(
         "--by",
         type=By,
@@ -82,14 +81,12 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--keep_heads",
-        type=str,
         default="",
         help="numbers of heads that remain in the whole model, separated by commas (default: from "
         "90 %% to 0 of the heads that may be removed; with gates, those whose gate is open)",
     )
     parser.add_argument(
         "--chains",
-        type=str,
         default="all",
         help=f"attention types to prune: all, or some of {','.join(ATTENTION_TYPES)}",
     )
@@ -119,7 +116,7 @@ def make_parser() -> Parser:
         default=3,
         help="rounds of measuring the speed, all networks in turns; the median counts",
     )
-    parser.add_argument("--out", type=str, help="output folder (default: RUN-pruned)")
+    parser.add_argument("--out", help="output folder (default: RUN-pruned)")
     parser.add_argument(
         "--overwrite",
         action="store_true",

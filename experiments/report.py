@@ -34,7 +34,7 @@ def make_parser() -> Parser:
         "output": ("out",),
     }
     parser = make_reader("report.py", DESCRIPTION, sections)
-    parser.add_argument("--out", type=str, default="report.html", help="the file of the page")
+    parser.add_argument("--out", default="report.html", help="the file of the page")
     parser.add_argument(
         "--part",
         type=Literal["valid", "test"],

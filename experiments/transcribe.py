@@ -55,26 +55,21 @@ DESCRIPTION = (
 )
 BATCH_SIZE = 64
 """Files that are loaded and transcribed together."""
+GROUPS = {
+    "data": ("direction", "number"),
+    "decoding": DECODING_OPTIONS,
+    "output": ("alignments",),
+    "the run": (*OF_RUNS, "help"),
+}
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(
-        prog="transcribe.py",
-        usage="transcribe.py [options] RUN FILE [FILE ...]",
-        description=DESCRIPTION,
-    )
-    parser.sections = {
-        "data": ("direction", "number"),
-        "decoding": DECODING_OPTIONS,
-        "output": ("alignments",),
-        "the run": (*OF_RUNS, "help"),
-    }
-    parser.add_argument("run", type=str, help="folder that run.py wrote")
-    parser.add_argument("files", type=str, nargs="+", help="audio files: wav, FLAC, Ogg, Opus, MP3")
+    parser = Parser("transcribe.py", DESCRIPTION, GROUPS, "[options] RUN FILE [FILE ...]")
+    parser.add_argument("run", help="folder that run.py wrote")
+    parser.add_argument("files", nargs="+", help="audio files: wav, FLAC, Ogg, Opus, MP3")
     parser.add_argument(
         "--direction",
-        type=str,
         help="task of a run with several tasks, as de, de-en or ann:en",
     )
     parser.add_argument(
@@ -87,7 +82,6 @@ def make_parser() -> Parser:
     add_decoding_options(parser, "text", "ten more than the number of positions of 40 ms")
     parser.add_argument(
         "--alignments",
-        type=str,
         help="file for the words of each transcript with their times, from the likeliest alignment "
         "under the exact posterior. It needs a run with latent alignment heads",
     )

@@ -53,24 +53,19 @@ DESCRIPTION = (
     "translation, as 0-0 1-2. --confidence FILE writes for each line the expected share of correct "
     "tokens, and the translation with its doubtful words in brackets."
 )
+GROUPS = {
+    "data": ("direction", "buffer"),
+    "decoding": DECODING_OPTIONS,
+    "output": ("alignments", "split_punctuation", "confidence", "doubt"),
+    "the run": (*OF_RUNS, "help"),
+}
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(
-        prog="translate.py",
-        usage="translate.py [options] RUN [RUN ...] < TEXT",
-        description=DESCRIPTION,
-    )
-    parser.sections = {
-        "data": ("direction", "buffer"),
-        "decoding": DECODING_OPTIONS,
-        "output": ("alignments", "split_punctuation", "confidence", "doubt"),
-        "the run": (*OF_RUNS, "help"),
-    }
+    parser = Parser("translate.py", DESCRIPTION, GROUPS, "[options] RUN [RUN ...] < TEXT")
     parser.add_argument(
         "runs",
-        type=str,
         nargs="+",
         metavar="RUN",
         help="folder that run.py wrote; several of one corpus are an ensemble: the mean of "
@@ -78,7 +73,6 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--direction",
-        type=str,
         help="which task of a run with several, as en-de, de or bible:en-de",
     )
     add_decoding_options(parser, "sentence", "ten and twice the source's")
@@ -90,7 +84,6 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--alignments",
-        type=str,
         help="file for the word alignments in Pharaoh format: a word of the line, a dash and a "
         "word of the translation, counted from 0, words separated by spaces. Each token is aligned "
         "with the likeliest one under the exact posterior of each head; words are linked if any "
@@ -105,7 +98,6 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--confidence",
-        type=str,
         help="file for the confidence of each translation: the expected share of correct tokens, "
         "calibrated on the run's validation text, a tab, and the translation with its doubtful "
         "words in brackets",

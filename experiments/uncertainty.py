@@ -71,7 +71,6 @@ def make_parser() -> Parser:
     kinds = "; ".join(f"{kind}: {description}" for kind, description in KINDS.items())
     parser.add_argument(
         "--systems",
-        type=str,
         default=",".join(KINDS),
         help=f"kinds of systems, separated by commas; the runs must allow one. {kinds}",
     )
@@ -97,7 +96,6 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--others",
-        type=str,
         nargs="*",
         default=[],
         help="out-of-domain sources, as NAME=PATH, one sentence per line, prepared as the corpus; "
@@ -116,7 +114,7 @@ def make_parser() -> Parser:
         help="number of validation sentences for fitting, the first ones",
     )
     parser.add_argument("--resamples", type=int, default=1000, help="bootstrap resamples")
-    parser.add_argument("--out", type=str, default="runs/uncertainty", help="output folder")
+    parser.add_argument("--out", default="runs/uncertainty", help="output folder")
     add_run_options(parser, "of sampling")
     return parser
 

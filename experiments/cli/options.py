@@ -32,9 +32,10 @@ from latentheads.experiments.cli.errors import (
 from latentheads.experiments.cli.help import TITLE, fill_paragraphs, select_help_page, texts_of
 from latentheads.experiments.cli.parser import (
     OF_RUNS,
+    Groups,
+    OneLineErrorParser,
     Paragraphs,
     add_loading_options,
-    arrange_options,
 )
 from latentheads.latents.registry import LATENTS
 from latentheads.options import OptionError, from_dict, inner_kind, options_of
@@ -195,17 +196,13 @@ class Options(argparse.Namespace):
         return getattr(self, name, default)
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line on stderr and exit status 2; it knows whole names alone.
+class Parser(OneLineErrorParser):
+    """A parser of typed options, whose errors spell the library's arguments as options."""
 
-    Attributes:
-        sections: The groups in which its help shows the options.
-    """
-
-    sections: Mapping[str, Sequence[str]] = {}
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=Paragraphs, allow_abbrev=False, **options)
+    def __init__(
+        self, name: str, description: str, groups: Groups, arguments: str = "[options]"
+    ) -> None:
+        super().__init__(name, description, groups, arguments, Paragraphs)
 
     def add_argument(self, *names: str, **options: Any) -> Any:
         """Adds an option; one that is true or false is true where it stands alone."""
@@ -230,8 +227,7 @@ class Parser(argparse.ArgumentParser):
                 )
 
     def format_help(self) -> str:
-        """The help in groups."""
-        arrange_options(self, self.sections)
+        """The help without the marks of code."""
         return super().format_help().replace("``", "")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -261,11 +257,11 @@ def add_run_options(parser: argparse.ArgumentParser, seed: str) -> None:
     add_loading_options(parser)
 
 
-def make_reader(prog: str, description: str, sections: Mapping[str, Sequence[str]]) -> Parser:
+def make_reader(name: str, description: str, groups: Groups) -> Parser:
     """Makes the parser of a program that reads several finished runs."""
-    parser = Parser(prog=prog, usage=f"{prog} [options] RUN [RUN ...]", description=description)
-    parser.sections = {**sections, "the runs": (*OF_RUNS, "help")}
-    parser.add_argument("runs", type=str, nargs="+", help="folders that run.py wrote")
+    groups = {**groups, "the runs": (*OF_RUNS, "help")}
+    parser = Parser(name, description, groups, "[options] RUN [RUN ...]")
+    parser.add_argument("runs", nargs="+", help="folders that run.py wrote")
     return parser
 
 

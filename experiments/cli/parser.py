@@ -45,7 +45,7 @@ class Paragraphs(argparse.HelpFormatter):
 
 
 class OneLineErrorParser(argparse.ArgumentParser):
-    """A parser that reports an error in one line, and shows its options in groups."""
+    """A parser of whole names that reports an error in one line, and shows options in groups."""
 
     def __init__(
         self,
@@ -74,15 +74,13 @@ def add_loading_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of loading a finished run."""
     parser.add_argument(
         "--checkpoint",
-        type=str,
         default="reported",
         help="best, last, average, step-NNNNNNN, or reported: the weights of the run's report",
     )
-    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda or auto")
+    parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
     parser.add_argument(
         "--trust",
         "--guide",
-        type=str,
         help="user-defined guides and priors that a run may use, as module:Class, comma-separated",
     )
 

@@ -150,7 +150,6 @@ def make_parser() -> OneLineErrorParser:
     parser.add_argument("--task", choices=TASKS, default=TASKS[0], help=f"default: {TASKS[0]}")
     parser.add_argument(
         "--cutoffs",
-        type=str,
         default="",
         metavar="N,N",
         help="of a language model: where further bands of an adaptive softmax begin",

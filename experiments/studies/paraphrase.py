@@ -40,34 +40,33 @@ DESCRIPTION = (
 )
 
 KINDS = ("noise", "noise alone", "gradient", "gates", "chance")
+GROUPS = {
+    "the network and the task": ("network", "english", "german", "test"),
+    "what is learned": (
+        "prices",
+        "prior_scale",
+        "steps",
+        "questions",
+        "alone",
+        "gate_heads",
+        "gate_steps",
+        "gate_rate",
+    ),
+    "what is removed": ("keep_heads", "rounds"),
+    "output": ("out", "seed", "help"),
+}
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(prog="paraphrase.py", usage="paraphrase.py [options]", description=DESCRIPTION)
-    parser.sections = {
-        "the network and the task": ("network", "english", "german", "test"),
-        "what is learned": (
-            "prices",
-            "prior_scale",
-            "steps",
-            "questions",
-            "alone",
-            "gate_heads",
-            "gate_steps",
-            "gate_rate",
-        ),
-        "what is removed": ("keep_heads", "rounds"),
-        "output": ("out", "seed", "help"),
-    }
+    parser = Parser("paraphrase.py", DESCRIPTION, GROUPS)
     add = parser.add_argument
-    add("--network", type=str, required=True, help="folder of a network and its tokenizer")
-    add("--english", type=str, required=True, help="sentences, one a line")
-    add("--german", type=str, required=True, help="the translation of each")
+    add("--network", required=True, help="folder of a network and its tokenizer")
+    add("--english", required=True, help="sentences, one a line")
+    add("--german", required=True, help="the translation of each")
     add("--test", type=int, default=500, help="pairs that are kept for the test")
     add(
         "--prices",
-        type=str,
         default="1,0.001,0.0003,0.0001,0.00003",
         help="weights of the KL; 1 is the bound",
     )
@@ -78,9 +77,9 @@ def make_parser() -> Parser:
     add("--gate_heads", type=int, default=24, help="heads that the gates leave open")
     add("--gate_steps", type=int, default=240, help="steps of the gates")
     add("--gate_rate", type=float, default=3e-5, help="L0 penalty that a head too many adds")
-    add("--keep_heads", type=str, default="54,36,24", help="how many stay, commas between")
+    add("--keep_heads", default="54,36,24", help="how many stay, commas between")
     add("--rounds", type=int, default=10, help="passes that are timed; 0 times none")
-    add("--out", type=str, required=True, help="folder of what is measured, made if not there")
+    add("--out", required=True, help="folder of what is measured, made if not there")
     add("--seed", type=int, default=0, help="of pairs, order and noise")
     return parser
 

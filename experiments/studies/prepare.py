@@ -62,20 +62,15 @@ CORPORA: dict[str, Callable[..., Path]] = {
     "sigmorphon": prepare_inflection,
     "spoken-multi30k": prepare_spoken_multi30k,
 }
+GROUPS = {"spoken-multi30k": ("sentences",), "output": ("out", "help")}
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(
-        prog="prepare.py",
-        usage="prepare.py [options] CORPUS [SOURCE ...]",
-        description=DESCRIPTION,
-    )
-    parser.sections = {"spoken-multi30k": ("sentences",), "output": ("out", "help")}
-    parser.add_argument("corpus", type=str, help=f"which: {', '.join(CORPORA)}")
+    parser = Parser("prepare.py", DESCRIPTION, GROUPS, "[options] CORPUS [SOURCE ...]")
+    parser.add_argument("corpus", help=f"which: {', '.join(CORPORA)}")
     parser.add_argument(
         "sources",
-        type=str,
         nargs="*",
         metavar="SOURCE",
         help="its folder, tar file or package; none: it is fetched",
@@ -85,7 +80,7 @@ def make_parser() -> Parser:
         type=int,
         help=f"captions of training that are spoken (default: {SENTENCES})",
     )
-    parser.add_argument("--out", type=str, help="where it goes (default: data/CORPUS)")
+    parser.add_argument("--out", help="where it goes (default: data/CORPUS)")
     return parser
 
 

@@ -14,7 +14,7 @@ from latentheads.experiments.cli.options import Parser, read_settings
 
 
 def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
-    for parser in (Parser(prog="some.py"), parsers.OneLineErrorParser("some.py", None, {})):
+    for parser in (Parser("some.py", "", {}), parsers.OneLineErrorParser("some.py", None, {})):
         parser.add_argument("--recipe", type=str)
         with pytest.raises(SystemExit) as left:
             parser.parse_args(["--recip", "coda"])
