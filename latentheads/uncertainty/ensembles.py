@@ -103,9 +103,8 @@ def _log_probs(model: Decoder, batch: Batch) -> tuple[Tensor, Any]:
 class _OneNetwork(Ensemble):
     """Predictive distributions of one network, whose heads its guide selects."""
 
-    def __init__(self, model: Decoder, guide: ModelGuide | None = None) -> None:
-        _check_model(model)
-        self.model, self.guide = model, guide
+    model: Decoder
+    guide: ModelGuide | None
 
     @property
     def device(self) -> torch.device:
@@ -117,6 +116,10 @@ class SingleModel(_OneNetwork):
     """One network with heads at their prior's location and heads above the decoder summed out."""
 
     members = 1
+
+    def __init__(self, model: Decoder, guide: ModelGuide | None = None) -> None:
+        _check_model(model)
+        self.model, self.guide = model, guide
 
     def predict(self, batch: Batch) -> Prediction:
         """The network's prediction; the values of what is summed out are the ensemble's members."""
@@ -145,10 +148,10 @@ class SampledEnsemble(_OneNetwork):
     sentence_level = False
 
     def __init__(self, model: Decoder, guide: ModelGuide | None = None, members: int = 8) -> None:
-        super().__init__(model, guide)
+        _check_model(model)
         if members < 1:
             raise ValueError(f"members must be at least 1, got {members}")
-        self.members = members
+        self.model, self.guide, self.members = model, guide, members
 
     @abstractmethod
     def sampling_context(self) -> AbstractContextManager[Any]:

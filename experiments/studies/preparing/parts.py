@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from scipy.cluster.hierarchy import DisjointSet
-
 PERCENT = {"test": 10, "valid": 10}
 """The share of the groups of equal texts in each part; the others are for training."""
 
@@ -22,6 +20,8 @@ def split_by_text(
     What shares a text, in whatever language and but for case and punctuation, is a group, and so is
     what shares one with a member of it. A group is in the part that a hash of its first text says.
     """
+    from scipy.cluster.hierarchy import DisjointSet  # slow to import
+
     items = list(items)
     folded = [[fold_text(text) for text in texts_of(item)] for item in items]
     groups = DisjointSet()

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scipy.cluster.hierarchy import DisjointSet
-
 from latentheads.corpora.text import read_lines
 
 LEAST_WORDS = 4
@@ -74,6 +72,8 @@ def find_pairs(english: Sequence[str], german: Sequence[str], seed: int = 0) -> 
 
 def _join(english: Sequence[str], german: Sequence[str]) -> Iterable[list[str]]:
     """Clusters of sentences that translations join, in the order of their first sentences."""
+    from scipy.cluster.hierarchy import DisjointSet  # slow to import
+
     groups = DisjointSet()
     for one, other in zip(english, german, strict=True):
         if one.strip() and other.strip():
