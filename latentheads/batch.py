@@ -284,7 +284,12 @@ def with_indices(batches: Any) -> Iterator[tuple[Batch, Int[Tensor, batch]]]:
 
 
 def check_batch(batch: object, name: str = "") -> None:
-    """Check that a value is a batch."""
+    """Check that a value is a batch.
+
+    Args:
+        batch: The value.
+        name: The name of the list that contains it, for the message; empty if there is none.
+    """
     if not isinstance(batch, Batch):
         expected = f"{name} must be made of Batch" if name else "a model runs on a Batch"
         raise ValueError(f"{expected}, got {type(batch).__name__}")

@@ -18,7 +18,13 @@ MAX_WIDTH = 2**16
 
 
 def check_number(name: str, value: Any, whole: bool = False) -> None:
-    """Checks that a value is a number, or a whole number."""
+    """Checks that a value is a number, or a whole number.
+
+    Args:
+        name: The option.
+        value: Its value.
+        whole: Whether it must be a whole number.
+    """
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         kind = "a whole number" if whole else "a number"
         raise ValueError(f"{name} must be {kind}, got {value!r}")
@@ -55,7 +61,12 @@ def check_choices(values: Mapping[str, Any], **choices: Collection[str]) -> None
 
 
 def check_most(values: Mapping[str, Any], **most: float) -> None:
-    """Checks that values are at most their maximum."""
+    """Checks that values are at most their maximum.
+
+    Args:
+        values: Options by name; None is accepted.
+        **most: The maximum of each.
+    """
     for name, maximum in most.items():
         if (value := values[name]) is not None and value > maximum:
             raise ValueError(f"{name} must be at most {maximum:,}, got {value:,}")

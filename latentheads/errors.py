@@ -59,7 +59,12 @@ def printable(text: str, allowed: str = "\n\t") -> str:
 
 
 def print_message(line: str, file: Any) -> None:
-    """Prints a line; if the stream is closed, the line is dropped and the work goes on."""
+    """Prints a line; if the stream is closed, the line is dropped and the work goes on.
+
+    Args:
+        line: The line.
+        file: Standard output or standard error, or a substitute; None if it is closed.
+    """
     if file is None:
         return
     try:

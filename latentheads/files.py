@@ -84,6 +84,11 @@ def last_line(log: Path) -> str:
 def read_text(path: Path, max_bytes: int = MAX_BYTES, errors: str = "strict") -> str:
     """Reads a UTF-8 text file.
 
+    Args:
+        path: The file.
+        max_bytes: Most bytes that it may have.
+        errors: How invalid UTF-8 is treated, as for ``bytes.decode``.
+
     Raises:
         OSError: It cannot be read.
         ValueError: It is not a regular file, too large, or not UTF-8.
@@ -201,7 +206,12 @@ def remove_partial(folder: Path, patterns: Iterable[str]) -> None:
 
 
 def check_no_links(folder: Path, names: Iterable[str]) -> None:
-    """Checks that files of a folder are not symbolic links."""
+    """Checks that files of a folder are not symbolic links.
+
+    Args:
+        folder: The folder, which may itself be a link.
+        names: The names to check.
+    """
     for name in names:
         if os.path.islink(folder / name):  # False for a name that is too long
             raise ValueError(f"{folder / name} is a link: a run folder holds its own files")

@@ -67,7 +67,11 @@ def convert(name: str, annotation: Any, value: Any) -> Any:
 
 
 def convert_fields(group: Any) -> None:
-    """Converts the fields of a dataclass of options to the types of their annotations."""
+    """Converts the fields of a dataclass of options to the types of their annotations.
+
+    Args:
+        group: The options, frozen or not; changed in place.
+    """
     for name, annotation in _hints_of(type(group)).items():  # type: ignore[arg-type]
         value = getattr(group, name)
         if not is_dataclass(annotation):

@@ -71,6 +71,9 @@ class Divergence:
     def average(self, attention_type: str | None = None) -> float | None:
         """Averages ``summed`` over the head pairs i < j of all blocks, as the paper does.
 
+        Args:
+            attention_type: Average only over blocks of this type.
+
         Returns:
             The mean over pairs that are active together; None without such a pair.
         """

@@ -41,7 +41,15 @@ def _show_text(text: str) -> str:
 def name_queries_and_keys(
     batch: Batch, attention_type: str, source: Vocabulary | None, target: Vocabulary, index: int = 0
 ) -> tuple[list[str], list[str]]:
-    """Labels the tokens at the queries and at the keys of an attention type, without padding."""
+    """Labels the tokens at the queries and at the keys of an attention type, without padding.
+
+    Args:
+        batch: The sentences.
+        attention_type: One of ``ATTENTION_TYPES``.
+        source: The vocabulary of the source; None for a language model.
+        target: The vocabulary of the target.
+        index: Index of the sentence in the batch.
+    """
     tokens = attention_tokens(batch, attention_type)
     query_vocabulary = source or target if side_of(attention_type) == "encoder" else target
     key_vocabulary = target if attention_type == "decoder-self" else source or target
@@ -58,6 +66,12 @@ def name_positions(
 
     In a language model the first position is null, for pointing at no word; the others are the
     decoder states after each token, beginning with BOS.
+
+    Args:
+        batch: The sentences.
+        source: The vocabulary of the source; None for a language model.
+        target: The vocabulary of the target.
+        index: Index of the sentence in the batch.
     """
     if source is None or batch.source is None:
         token_ids = batch.decoder_input[index][batch.target_valid[index]].tolist()

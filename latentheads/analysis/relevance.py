@@ -168,7 +168,15 @@ def _divide(rows: Float[Tensor, "prediction head"], shares: str) -> Tensor:
 def propagate(
     model: HeadModel, batch: Batch, biases: str = "absolute", stabiliser: float = 1e-9
 ) -> Propagated:
-    """Propagates relevance from the top-1 logit of every target token to all heads and inputs."""
+    """Propagates relevance from the top-1 logit of every target token to all heads and inputs.
+
+    Args:
+        model: A translation or language model; its embeddings are its children whose names end in
+            ``embedding``.
+        batch: Sentences, on the model's device.
+        biases: Rule for biases, one of ``BIASES``; see the module's docstring.
+        stabiliser: Keeps denominators away from 0.
+    """
     check_choice("biases", biases, BIASES)
     if stabiliser <= 0:
         raise ValueError(f"stabiliser must be positive, got {stabiliser}")

@@ -50,6 +50,13 @@ def sample_weights(
 
     All samples are held in memory, so use only a few sentences. Selections of heads are set to
     their mode.
+
+    Args:
+        model: The model.
+        guide: The guide from which heads are sampled.
+        batch: The sentences.
+        draws: Number of samples; at least 2.
+        seed: Seed of the noise.
     """
     check_least({"draws": draws}, draws=2)
     weights_of_blocks: dict[str, list[Tensor]] = {}

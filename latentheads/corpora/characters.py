@@ -13,7 +13,12 @@ from latentheads.corpora.vocabulary import Vocabulary, rank_by_frequency
 
 
 class Characters(Vocabulary):
-    """The characters of a text in normal form NFC, spaces included."""
+    """The characters of a text in normal form NFC, spaces included.
+
+    Args:
+        characters: The vocabulary, without the special tokens.
+        lowercase: Whether lines are lower-cased first.
+    """
 
     kind = "characters"
 

@@ -80,7 +80,15 @@ def encode_task_texts(
     source: Vocabulary,
     target: Vocabulary,
 ) -> Corpus:
-    """Encodes the texts of the three parts; training has no references."""
+    """Encodes the texts of the three parts; training has no references.
+
+    Args:
+        name: Name of the corpus.
+        mixture: The tasks.
+        texts: The text of each task, for train, valid and test.
+        source: Source vocabulary; the language tags are added to it.
+        target: Target vocabulary; a joint vocabulary is the same object as ``source``.
+    """
     source, target = _add_tags(mixture, source, target)
     train, valid, test = (_encode_part(mixture, part, source, target) for part in texts)
     train = Part(

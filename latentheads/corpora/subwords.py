@@ -43,6 +43,11 @@ class Subwords(Vocabulary):
     is decoded exactly. Tokenised text is split at its spaces and encoded as characters: characters
     that do not occur in training become one `UNK` each; everything else, spaces included, is
     decoded exactly. The text of a special token, such as "<eos>", is encoded like any other text.
+
+    Args:
+        tokenizer: A tokenizer trained by `train`.
+        lowercase: Whether lines are lower-cased first; the decoded text is then lower-case.
+        tokenised: Whether lines are words separated by spaces.
     """
 
     kind = "bpe"

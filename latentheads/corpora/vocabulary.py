@@ -66,6 +66,10 @@ class Words(Vocabulary):
     """Words separated by spaces.
 
     The text ``<unk>`` is encoded as UNK; the texts of other special tokens are ordinary words.
+
+    Args:
+        words: The vocabulary, without the special tokens.
+        lowercase: Whether lines are lower-cased first.
     """
 
     kind = "words"

@@ -132,7 +132,11 @@ class LinearOutput(RowOutput):
 
 
 class TableOutput(LinearOutput):
-    """The matrix is an embedding table, which may be tied to the input."""
+    """The matrix is an embedding table, which may be tied to the input.
+
+    Args:
+        table: One row per token of the vocabulary.
+    """
 
     def __init__(self, table: nn.Embedding) -> None:
         super().__init__()
@@ -145,7 +149,11 @@ class TableOutput(LinearOutput):
 
 
 class MatrixOutput(LinearOutput):
-    """The matrix is a tensor that belongs to another module."""
+    """The matrix is a tensor that belongs to another module.
+
+    Args:
+        matrix: One row per token of the vocabulary.
+    """
 
     def __init__(self, matrix: Float[Tensor, "vocab dim"]) -> None:
         super().__init__()

@@ -63,7 +63,13 @@ def _case(references: References) -> str:
 
 
 def count_errors(transcripts: Sequence[str], references: Sequence[str], unit: Unit) -> ErrorCounts:
-    """Counts the errors of every utterance in its minimum edit distance alignment."""
+    """Counts the errors of every utterance in its minimum edit distance alignment.
+
+    Args:
+        transcripts: The transcript of each utterance.
+        references: The reference transcripts.
+        unit: Whether to count words or characters.
+    """
     check_choice("unit", unit, get_args(Unit))
     package = import_optional("jiwer")
     align = package.process_words if unit == "words" else package.process_characters
@@ -115,7 +121,11 @@ def _rate(total: Float[np.ndarray, " 4"]) -> float:
 
 
 def make_normaliser(lowercase: bool) -> Callable[[str], str]:
-    """Makes a function that normalises a line: NFC, one space between words."""
+    """Makes a function that normalises a line: NFC, one space between words.
+
+    Args:
+        lowercase: Whether it lower-cases the line too.
+    """
 
     def normalise(line: str) -> str:
         composed = unicodedata.normalize("NFC", line)

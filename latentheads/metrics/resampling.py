@@ -131,6 +131,13 @@ def compare_lines(
 ) -> list[dict[str, Estimate]]:
     """Compares systems with the first one by paired bootstrap over sentences.
 
+    Args:
+        systems: The output of each system, one line per sentence.
+        references: The references.
+        metrics: The metrics by name.
+        resamples: Number of resamples; the smallest p-value is 1 / (resamples + 1).
+        seed: Seed of the resampling.
+
     Returns:
         The estimates of every system, by the name of the metric.
 

@@ -364,6 +364,12 @@ def compare_systems(
 ) -> list[dict[str, Estimate]]:
     """Compares systems with the first one by paired bootstrap over sentences.
 
+    Args:
+        systems: The output of each system, one line per sentence; the first is the baseline.
+        references: The references, and how outputs are compared with them.
+        resamples: Number of resamples; the smallest p-value is 1 / (resamples + 1).
+        seed: Seed of the resampling.
+
     Returns:
         The estimates of every system, by the name of the metric.
     """

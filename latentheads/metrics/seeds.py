@@ -60,6 +60,9 @@ def tabulate(runs: Iterable[tuple[str, Results]]) -> pd.DataFrame:
 
     Beside runs whose log p(y | x) is summed over alignments, that of a network without latents
     stands too: it is the bound.
+
+    Args:
+        runs: The recipe of each run, and its results, such as ``run.results``.
     """
     import pandas as pd  # slow to import
 

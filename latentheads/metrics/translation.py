@@ -41,7 +41,12 @@ def split_compounds(line: str) -> str:
 
 
 class PaperBLEU(BLEU):
-    """BLEU of tokens with compounds split."""
+    """BLEU of tokens with compounds split.
+
+    Args:
+        tokenizer: The tokenizer of sacreBLEU; ``none`` if lines are tokenised already.
+        lowercase: Whether case is ignored.
+    """
 
     def __init__(self, tokenizer: str, lowercase: bool) -> None:
         super().__init__(lowercase=lowercase, tokenize=tokenizer, force=True)

@@ -82,6 +82,10 @@ def find_heads(network: Any) -> list[Address]:
 def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
     """Parses a choice of blocks: all, layers such as 3 or 3-5, attention types, or block names.
 
+    Args:
+        blocks: The text, with commas between items.
+        addresses: All blocks of the network.
+
     Returns:
         The chosen blocks, each with the first chosen layer of its attention type.
     """

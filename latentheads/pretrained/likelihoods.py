@@ -204,6 +204,10 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood | None:
     """Makes the likelihood of a network from a name, a function, or the network's class.
 
+    Args:
+        network: A ``PreTrainedModel``.
+        likelihood: A name, a function, or None.
+
     Returns:
         The likelihood; None if the class has none: the network can be run, but has no bound.
     """
@@ -218,7 +222,12 @@ def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood
 
 
 def check_labels(labels: Int[Tensor, "*position"], scores: Sequence[int]) -> None:
-    """Checks the shape of labels and, on a CPU only, that every label has a score."""
+    """Checks the shape of labels and, on a CPU only, that every label has a score.
+
+    Args:
+        labels: The labels, 0 where nothing is predicted.
+        scores: The shape of the scores: sentences, positions, labels.
+    """
     _check_shapes(labels.shape, scores[:-1])
     if labels.device.type != "cpu":
         return  # reading values would synchronise with the device in every pass

@@ -78,6 +78,12 @@ class Folder:
 
     Nothing is written or removed before :meth:`begin`.
 
+    Args:
+        path: The folder.
+        configuration: The run's configuration as YAML.
+        overwrite: Whether to replace another run.
+        trusted: User-defined classes that the configuration may name.
+
     Attributes:
         previous_steps: The number of steps of the existing run, if the configuration only
             increases it; otherwise None.

@@ -106,6 +106,14 @@ def translate_lines(
     A newline that the model generates becomes a space.
 
     ``on_skip`` is called for a line that is too long for the model or memory; None raises an error.
+
+    Args:
+        trained: The model with its guide and vocabularies.
+        lines: The lines.
+        decoding: Options of the beam search.
+        task: Index of the lines' task, if the model has tasks.
+        on_skip: Called for a line that is too long for the model or memory; None raises an error.
+        others: Further members of an ensemble; see :func:`check_ensemble`.
     """
     on_skip = on_skip or raise_on_skip
     return encode_sources(trained, lines, task, on_skip).translate(
@@ -216,6 +224,12 @@ def encode_sources(
     """Encodes the lines that are not empty, with placeholders for targets.
 
     ``on_skip`` is called for a line that is too long for the model.
+
+    Args:
+        trained: The model with its guide and vocabularies.
+        lines: The lines.
+        task: Index of the lines' task, if the model has tasks.
+        on_skip: Called for a line that is too long for the model.
     """
     indices, lines = [], [trained.data.normalise(line) for line in lines]
     for index, line in enumerate(lines):
@@ -254,6 +268,13 @@ def encode_pairs(
     """Encodes pairs of lines and translations of which neither is empty.
 
     ``on_skip`` is called for a line that is too long for the model.
+
+    Args:
+        trained: The model with its guide and vocabularies.
+        sentences: Lines in the source language.
+        translations: A translation of each.
+        task: Index of the lines' task, if the model has tasks.
+        on_skip: Called for a line that is too long for the model.
 
     Raises:
         ValueError: The numbers of lines and translations differ, or one is not a list of texts.
@@ -442,7 +463,16 @@ def continue_or_skip(
     on_skip: OnSkip,
     warn_unknown: Callable[[list[str]], object],
 ) -> Iterator[str]:
-    """Continues a prompt as :func:`continue_text`; yields empty texts if it is skipped."""
+    """Continues a prompt as :func:`continue_text`; yields empty texts if it is skipped.
+
+    Args:
+        trained: The model with its guide and vocabularies.
+        sampling: Options of sampling.
+        prompt: The prompt.
+        number: Number of continuations.
+        on_skip: Called if the prompt is too long for the model or for memory.
+        warn_unknown: Called with the words of the prompt that are not in the vocabulary.
+    """
     count, reason = 0, _is_too_long(trained, prompt)
     if not reason and (unknown := unknown_words(trained.target, prompt)):
         warn_unknown(unknown)

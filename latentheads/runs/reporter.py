@@ -42,7 +42,15 @@ DIVERGENCE_BLOCKS = 64
 
 
 class Reporter:
-    """Makes the sections of a run's report."""
+    """Makes the sections of a run's report.
+
+    Args:
+        settings: Everything that says what the run is.
+        model: The model, with the weights to report on.
+        guide: Its guide.
+        corpus: The corpus.
+        folder: Where translations and pictures go.
+    """
 
     def __init__(
         self, settings: Settings, model: Decoder, guide: ModelGuide, corpus: Corpus, folder: Folder

@@ -25,6 +25,12 @@ def score_ctc(settings: Settings, model: HeadModel, guide: ModelGuide, corpus: C
     CTC is an auxiliary loss of training: its scores are of the encoder, not of the run's output.
 
     Heads are set to their prior's location, and the guide's likeliest selection is used.
+
+    Args:
+        settings: The settings of the run.
+        model: Its model; heads are set to their prior's location.
+        guide: Its guide; its likeliest selection of heads is used.
+        corpus: Its corpus.
     """
     if not (isinstance(model, Translation) and model.ctc and settings.data.is_recognition):
         return Scores()

@@ -89,6 +89,13 @@ def load_audio_files(
     ``on_skip`` is called for a file that is silent, cannot be read or does not fit into memory;
     None raises an error.
 
+    Args:
+        trained: A speech model.
+        files: Wav, FLAC, Ogg, Opus, MP3, ...
+        on_skip: Called for a file that cannot be used, such as a silent one, or that does not fit
+            into memory; None raises an error.
+        task: Index of the files' task, if the model has tasks.
+
     Raises:
         ValueError: The model's input is text, or files are not a list of names.
         UnfinishedError: A file cannot be used.
@@ -125,6 +132,12 @@ def transcribe_audio(
     """Transcribes or translates each file; texts of skipped files are empty.
 
     Whitespace around a text is stripped, since a character model may generate it.
+
+    Args:
+        trained: A speech model.
+        audio: The result of :func:`load_audio_files`.
+        decoding: Options of the beam search.
+        on_skip: Called for a file that does not fit into memory; None raises an error.
     """
     texts = audio.translate(
         trained, decoding, on_skip or partial(_raise_on_skipped_file, audio.files)

@@ -32,6 +32,11 @@ KINDS = {torch.float64, torch.float32, torch.float16, torch.bfloat16} | {
 def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Writes a checkpoint.
 
+    Args:
+        path: The file; an older one there is replaced at the very end.
+        tensors: What to keep, by name.
+        facts: What else to know, as JSON.
+
     Raises:
         OSError: It cannot be written; an older file is still whole.
         FloatingPointError: A tensor is not finite; an older file is still whole.
@@ -143,7 +148,13 @@ def weights(**modules: nn.Module) -> dict[str, Tensor]:
 
 
 def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> None:
-    """Copies tensors into modules; nothing is changed if one is missing or of another kind."""
+    """Copies tensors into modules; nothing is changed if one is missing or of another kind.
+
+    Args:
+        path: Where the tensors come from, for the message.
+        tensors: Those of a checkpoint.
+        **modules: As for :func:`weights`.
+    """
     wanted = weights(**modules)
     for name, tensor in wanted.items():
         if name not in tensors:

@@ -17,7 +17,14 @@ from latentheads.model import HeadModel
 
 
 def describe_non_finite(model: HeadModel, guide: ModelGuide, batches: Sequence[Batch]) -> str:
-    """Returns the first parameter or site that is not finite, as text for an error."""
+    """Returns the first parameter or site that is not finite, as text for an error.
+
+    Args:
+        model: The model.
+        guide: Its guide.
+        batches: The batches of the step, whose heads are sampled again; empty: only parameters are
+            checked.
+    """
     for kind, module in (("model", model), ("guide", guide)):
         for name, parameter in module.named_parameters():
             if not parameter.isfinite().all():

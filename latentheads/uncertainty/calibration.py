@@ -90,7 +90,11 @@ class BinSums:
     correct: Float[ndarray, "sentence bin"]
 
     def bins(self, weights: Float[ndarray, " sentence"] | None = None) -> Bins:
-        """Sums over sentences."""
+        """Sums over sentences.
+
+        Args:
+            weights: How often each sentence counts, as in a resample; None: once.
+        """
         parts = (self.count, self.confidence, self.correct)
         sums = [part.sum(0) if weights is None else weights @ part for part in parts]
         count, confidence, correct = sums

@@ -271,7 +271,12 @@ class NoisyEnsemble(SampledEnsemble):
 
 
 class DeepEnsemble(Ensemble):
-    """Independently trained networks of one vocabulary, heads at their prior's location."""
+    """Independently trained networks of one vocabulary, heads at their prior's location.
+
+    Args:
+        models: The networks.
+        guides: The guide of each; its likeliest selection of heads is used.
+    """
 
     def __init__(
         self, models: Sequence[Decoder], guides: Sequence[ModelGuide | None] | None = None

@@ -71,6 +71,10 @@ def compute_measures(
     confidence of tokens), ``own_ece`` and ``own_ece_line`` (with Platt scaling). For each score
     ``prr_SCORE``, ``chrf_SCORE`` (correlation of the negative score with chrF), and for each
     out-of-domain text ``roc_TEXT_SCORE``.
+
+    Args:
+        evaluation: The evaluation.
+        scores: Names of the uncertainty scores; None for those that are not constant.
     """
     references = evaluation.references
     measures: dict[str, Measure] = {}

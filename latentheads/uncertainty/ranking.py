@@ -21,7 +21,12 @@ from numpy import ndarray
 def rejection_curve(
     uncertainty: Float[ndarray, " sentence"], error: Float[ndarray, " sentence"]
 ) -> Float[ndarray, " replaced"]:
-    """The mean error that remains when the 0, 1, 2 ... most uncertain sentences are perfect."""
+    """The mean error that remains when the 0, 1, 2 ... most uncertain sentences are perfect.
+
+    Args:
+        uncertainty: The uncertainty of every sentence.
+        error: The error of every sentence; 0 is perfect.
+    """
     _check_pairs(uncertainty, error)
     _, group = np.unique(-uncertainty, return_inverse=True)
     means = np.bincount(group, error) / np.bincount(group)
@@ -34,7 +39,12 @@ def rejection_curve(
 def rejection_ratio(
     uncertainty: Float[ndarray, " sentence"], error: Float[ndarray, " sentence"]
 ) -> float:
-    """The prediction rejection ratio, at most 100; NaN if all sentences have the same error."""
+    """The prediction rejection ratio, at most 100; NaN if all sentences have the same error.
+
+    Args:
+        uncertainty: The uncertainty of every sentence.
+        error: The error of every sentence; 0 is perfect.
+    """
     random = error.mean() / 2
     area, oracle = (_area(rejection_curve(order, error)) for order in (uncertainty, error))
     if random - oracle <= 1e-12 * max(random, 1e-300):  # equal up to rounding

@@ -84,6 +84,10 @@ def fit_platt_scaling(
 
     Outcomes are smoothed away from 0 and 1, as Platt does, so that the solution is finite for
     separable data.
+
+    Args:
+        log_prob: The log-probability of each token.
+        correct: Whether it is correct.
     """
     if not len(log_prob):
         raise ValueError("log_prob must be of at least one token")

@@ -223,7 +223,14 @@ def scaled(log_probs: Float[Tensor, "token vocab"], temperature: float) -> Tenso
 
 
 def fit_temperature(ensemble: Ensemble, part: Part, vocab_size: int, seed: int = 0) -> float:
-    """Fits the temperature of an ensemble by maximum likelihood."""
+    """Fits the temperature of an ensemble by maximum likelihood.
+
+    Args:
+        ensemble: The ensemble, whose mean distribution is scaled.
+        part: Held-out sentences, with targets.
+        vocab_size: Size of the target vocabulary.
+        seed: Seed of sampling.
+    """
     fit = TemperatureFit()
     for batch, prediction in _predictions(ensemble, part, vocab_size, seed, _Clock()):
         valid = batch.target_valid
@@ -234,7 +241,14 @@ def fit_temperature(ensemble: Ensemble, part: Part, vocab_size: int, seed: int =
 def translate_with_ensemble(
     ensemble: Ensemble, part: Part, decoding: Decoding, seed: int = 0
 ) -> list[list[int]]:
-    """Translates every sentence of a part into tokens."""
+    """Translates every sentence of a part into tokens.
+
+    Args:
+        ensemble: The ensemble.
+        part: Sentences; their targets are ignored.
+        decoding: Options of the beam search.
+        seed: Seed of sampling.
+    """
     with fixed_noise(seed, ensemble.device):
         return map_batches(part, lambda batch: ensemble.translate(batch, decoding), [EOS])
 

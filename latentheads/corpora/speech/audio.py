@@ -52,6 +52,12 @@ def load_features(
 ) -> NDArray[np.float16]:
     """Computes the filterbank frames of an audio file.
 
+    Args:
+        path: The file.
+        audio_options: How it is read.
+        min_frames: Minimum number of frames.
+        allow_silence: Whether it may be silent; its frames are then all 0.
+
     Raises:
         ValueError: It cannot be read, is too short or too long, or is silent though it must not be.
     """
@@ -70,6 +76,11 @@ def load_features_for_run(
     path: Path, filterbank: Filterbank, max_seconds: float
 ) -> NDArray[np.float16]:
     """Computes the frames of an audio file with the filterbank that a run was trained with.
+
+    Args:
+        path: The file.
+        filterbank: The run's filterbank.
+        max_seconds: Maximum duration; 0: no limit.
 
     Raises:
         ValueError: As for `load_features`, or it is silent, or its sampling rate is too low.

@@ -87,6 +87,11 @@ def log_mel(
 ) -> Float[np.ndarray, "frame bin"]:
     """Kaldi's log-mel filterbank features; a waveform shorter than a window has no frame.
 
+    Args:
+        waveform: The waveform.
+        bins: Number of mel bins.
+        high_freq: Upper edge of the highest filter in Hertz.
+
     Raises:
         ValueError: There are too many bins: a filter would lie between two FFT frequencies.
     """
