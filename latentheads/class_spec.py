@@ -15,8 +15,6 @@ from latentheads.options import CLASS
 from latentheads.own_classes import import_path, import_trusted, split_path
 from latentheads.values import KINDS, CommandLineText, convert, convert_fields, plain, shown
 
-__all__ = ["ClassSpec", "name_of", "own_options"]
-
 S = TypeVar("S", bound="ClassSpec")
 
 
@@ -116,11 +114,7 @@ class ClassSpec:
         return self._find(self.name, [self.name])
 
     def check(self) -> None:
-        """Validates the name, and that the class has the options.
-
-        Raises:
-            ValueError: It says which.
-        """
+        """Validates the name, and that the class has the options."""
         _fit_options(self.kind, self.find(), self.name, self.options)
 
     @classmethod

@@ -6,8 +6,6 @@ import importlib
 import inspect
 from collections.abc import Collection
 
-__all__ = ["import_path", "import_trusted", "split_path"]
-
 
 def import_path(own_class: type) -> str:
     """The name of a class as ``module:Class``."""
@@ -15,11 +13,7 @@ def import_path(own_class: type) -> str:
 
 
 def split_path(kind: str, name: str) -> str:
-    """``module:Class`` from this or from ``module.Class``.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """``module:Class`` from this or from ``module.Class``."""
     parts = str(name).replace(":", ".").split(".")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         raise ValueError(f"{kind} {name!r}: expected module:Class, an import path without slashes")

@@ -10,8 +10,6 @@ from latentheads.batch import EOS
 from latentheads.corpora.text import is_punctuation, split_word
 from latentheads.corpora.vocabulary import Vocabulary
 
-__all__ = ["split_word_ids"]
-
 
 def split_word_ids(vocabulary: Vocabulary, ids: Iterable[int], line: str) -> list[int | None]:
     """The index of the word of each token among those of ``split_punctuation``, up to EOS.
