@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from latentheads.own_classes import import_path, import_trusted
-from latentheads.values import convert, plain, shown
+from latentheads.values import Flag, convert, plain, shown
 
 T = TypeVar("T")
 
@@ -182,6 +182,8 @@ def _first_required(kind: Any, path: str) -> str:
 def _build_choice(kind: Any, value: Any, trusted: Collection[str], path: str) -> Any:
     options = _as_mapping(value)
     name = options.pop(CLASS, "none" if value is None else "")
+    if isinstance(name, Flag):
+        raise OptionError(path, " must be a name, got no value")
     name = "none" if name is None else str(name)
     if hasattr(kind, "from_options"):
         try:

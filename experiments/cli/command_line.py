@@ -241,7 +241,7 @@ def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
     expanded = expand_recipe(values)
     data = expanded.get("data")
     name = data.get(CLASS) if isinstance(data, Mapping) else data
-    if name is None:
+    if name is None or isinstance(name, Flag):
         return expanded
     own = dict(data) if isinstance(data, Mapping) else {}
     lower = below.get("data")

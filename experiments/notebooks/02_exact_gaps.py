@@ -3,7 +3,7 @@
 #
 # A variational bound lies below log p(y | x). How far below? Usually nobody can say: the true
 # posterior is not known. Here it is. One or two heads of *alignments* can be summed out, so log p(y
-# | x), the posterior and what every guide lacks of it are exact, on any text.
+# | x), the posterior and the gap of every guide are exact, on any text.
 #
 # **You learn** how to train a model on log p(y | x) itself; how far the bounds of several guides of
 # this one model lie below it; what importance weighting wins back; and how to tell whether a guide
@@ -88,7 +88,7 @@ trainer.fit()
 model.requires_grad_(False)
 guides = {
     "tied": Tied(model),
-    "cascaded, reads source": Cascaded(model, condition_on="source"),
+    "cascaded, conditioned on source": Cascaded(model, condition_on="source"),
     "mean-field": MeanField(model),
     "cascaded": Cascaded(model),
     "exact": Exact(model),
@@ -127,10 +127,10 @@ table.astype(float).round(4)
 # Every row bounds one and the same model, so the rows may be compared, and none lies above the
 # exact log p. Two pairs tell the story:
 #
-# * `cascaded, reads source` against `cascaded`: one family. Without the target it hardly gets
-#   beyond the prior; told the word that it explains, it loses a fraction of that.
-# * `mean-field` against `cascaded`: both read the target, but given the word the two heads depend
-#   on each other, and a product of two laws cannot say so.
+# * `cascaded, conditioned on source` against `cascaded`: one family. Without the target it hardly
+#   gets beyond the prior; told the word that it explains, it loses a fraction of that.
+# * `mean-field` against `cascaded`: both are conditioned on the target, but given the word the two
+#   heads depend on each other, and a product of two laws cannot say so.
 #
 # The KL is no measure of quality. The prior pays nothing and has a poor bound; Bayes' rule pays
 # what the words have to say of their alignments, and loses nothing.
@@ -155,8 +155,8 @@ axis.axhline(
 axis.set_xscale("log", base=2)
 axis.set_xticks(K, K)
 axis.set_xlabel("K, samples of each sentence (dotted: the bound itself)")
-axis.set_ylabel("nats a target token (test)")
-figure.suptitle("Samples win back what a guide lacks, a good guide needs few")
+axis.set_ylabel("nats per target token (test)")
+figure.suptitle("IWAE: samples close the gap, a better guide needs fewer")
 figure.legend(loc="outside lower center", ncols=2)
 figure
 

@@ -90,7 +90,7 @@ losses = []
 for batch in list(lh.batches(corpus.train, tokens=512, seed=0))[:IN_MEMORY]:
     loss = svi.step(batch)  # of the whole corpus: the plate of sentences scales it
     losses.append(loss * len(batch) / batch.size / float(batch.target_valid.sum()))
-print(f"nats a target token: {losses[0]:.2f} at first, {losses[-1]:.2f} after {len(losses)} steps")
+print(f"nats per target token: {losses[0]:.2f}, {losses[-1]:.2f} after {len(losses)} steps")
 
 # %%
 lh.evaluate(model, guide, corpus.valid, samples=2)
@@ -102,7 +102,7 @@ lh.evaluate(model, guide, corpus.valid, samples=2)
 (batch,) = lh.batches(corpus.valid.first(8), tokens=4096)
 model.eval(), guide.eval()
 terms = lh.terms(model, guide, batch)
-pd.DataFrame({"KL, nats a sentence": {n: float(kl.mean()) for n, kl in terms.kl.items()}}).assign(
+pd.DataFrame({"KL, nats per sentence": {n: float(kl.mean()) for n, kl in terms.kl.items()}}).assign(
     how=terms.how
 )
 
@@ -219,8 +219,8 @@ lh.plot.kl_history(runs["free"])
 # failure of the optimizer: what the guide may add to the scores is not worth its KL. (In the
 # first block of a chain there is nothing below to trust; it pays for its scale alone.)
 #
-# *Free bits* charge nothing for what a site's KL has below 0.02 nats a target token. They take the
-# pressure away and do not push back, so the curves come to rest below 0.02, not at it:
+# *Free bits* charge nothing for what a site's KL has below 0.02 nats per target token. They take
+# the pressure away and do not push back, so the curves come to rest below 0.02, not at it:
 
 # %%
 lh.plot.kl_history(runs["free-bits"])

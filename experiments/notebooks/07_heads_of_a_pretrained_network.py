@@ -104,28 +104,29 @@ with torch.no_grad():
 # ## How much noise does a head bear?
 #
 # Now every logit has the prior N(c, 4²), where c is what the network computes, and the guide is
-# N(c, s²) with a scale s for each head: `NoisyHeads`. Only those few numbers are trained. With the
-# weight 1 of the KL the objective is the bound; with less, that is the price at which noise is
-# bought. What is printed is the true bound in every row. Where the scales alone are wanted,
+# N(c, s²) with a scale s for each head: `NoisyHeads`. Only those few numbers are trained. With
+# KL weight 1 the objective is the bound; a smaller weight leaves less noise. What is printed is the
+# true bound in every row. Where the scales alone are wanted,
 # `lh.analysis.learn_noise(model, batches, kl_weight)` learns them in one call.
 
 # %%
-PRICES = (1.0, 0.01, 0.003, 0.001)[: 2 if SMOKE else 4]
+WEIGHTS = (1.0, 0.01, 0.003, 0.001)[: 2 if SMOKE else 4]
 model = lh.latent(network, make_prior("independent", scale=4.0))
 rows, scales = [], {}
-for price in PRICES:
+for weight in WEIGHTS:
     guide = NoisyHeads(model)
     options = {"steps": FEW, "warmup_steps": 1, "report_every": FEW, "learning_rate": 0.1}
     options["optimizer"] = "adamw"
-    fitted = lh.fit(model, guide, train, valid, max_kl_weight=price, quiet=True, **options)
-    report, scales[price] = fitted.report, torch.stack([*guide.scales().values()])
-    rows.append({"price": price, "bound": report.elbo, "log-likelihood": report.log_likelihood})
-    rows[-1] |= {"KL": report.kl, "least s": scales[price].min(), "largest s": scales[price].max()}
-print(f"without noise: {whole:.3f} nats a token")
+    fitted = lh.fit(model, guide, train, valid, max_kl_weight=weight, quiet=True, **options)
+    report, scales[weight] = fitted.report, torch.stack([*guide.scales().values()])
+    least, largest = scales[weight].aminmax()
+    rows.append({"KL weight": weight, "bound": report.elbo, "KL": report.kl})
+    rows[-1] |= {"log-likelihood": report.log_likelihood, "least s": least, "largest s": largest}
+print(f"without noise: {whole:.3f} nats per token")
 pd.DataFrame(rows).astype(float).round(3)
 
 # %% [markdown]
-# **At the price 1 there is nothing but noise**: every s is the prior's but for a hundredth, and it
+# **At weight 1 there is nothing but noise**: every s is the prior's but for a hundredth, and it
 # costs next to nothing. A token is worth a few nats and has many logits, and each would have to be
 # paid for. The likelihood loses little by it: where these heads look matters little yet. The rows
 # below are worse as bounds, and meant to be: they are points of a curve, what is won for how many
@@ -140,7 +141,7 @@ plain = lh.latent(lh.plain(model), "delta")
 gradient = lh.analysis.gradient_importance(plain, train[:20], normalise=False)
 names = [block.name for block in plain.blocks]
 shown = {
-    f"noise that a head bears (price {PRICES[-2]:g})": scales[PRICES[-2]],
+    f"learned noise of each head (KL weight {WEIGHTS[-2]:g})": scales[WEIGHTS[-2]],
     "importance by the gradient, nats": torch.stack([gradient[name] for name in names]),
 }
 figure = lh.plot.Picture(7.5, 3)
@@ -157,17 +158,17 @@ figure
 
 # %% [markdown]
 # Where heads look matters in the lowest layer, and so does what they say. Now heads are removed by
-# either ranking, and by chance: `remove_heads` cuts the matrices of the network itself.
+# either ranking, and at random: `remove_heads` cuts the matrices of the network itself.
 
 # %%
 folder, shares = "network", (2,) if SMOKE else (3, 2, 1)
 numbers = [LAYERS * HEADS * share // 4 for share in shares]
 lh.plain(plain).save_pretrained(folder)
 rankings = {
-    "noise": {name: -each for name, each in zip(names, scales[PRICES[-2]])},
+    "noise": {name: -each for name, each in zip(names, scales[WEIGHTS[-2]])},
     "gradient": gradient,
     **{
-        f"chance {n}": {name: torch.rand(HEADS) for name in names} for n in range(1 if SMOKE else 3)
+        f"random {n}": {name: torch.rand(HEADS) for name in names} for n in range(1 if SMOKE else 3)
     },
 }
 
@@ -249,4 +250,4 @@ for each in (network, lh.plain(aligned)):
 #   apart no differences of a few thousandths of a nat.
 # * The head that points back shows how it is done, not what it is worth: that takes a longer
 #   training, of the network too. `docs/alignments.md`.
-# * The price of noise is chosen by hand. What the bound itself says is the first row.
+# * The weight of the KL is chosen by hand. What the bound itself says is the first row.

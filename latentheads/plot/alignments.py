@@ -23,9 +23,9 @@ LABEL = 1.5
 """Minimum height of a map in inches: it has the label of its head beside it."""
 
 TITLES = {
-    "prior": "prior: before the word is known",
+    "prior": "prior:\nbefore the word is known",
     "guide": "guide",
-    "posterior": "exact posterior: given the word",
+    "posterior": "exact posterior:\ngiven the word",
 }
 
 
@@ -84,7 +84,7 @@ def draw_alignments(
     heights = [*frame_heights, *[max(LABEL, 0.5 + 0.19 * size[0])] * heads]
     style = WORDS if frames is None else AUDIO
     width, label_height = 0.3 + style.inches * size[1], 0.08 * _longest(sources)
-    figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.5 + sum(heights) + label_height)
+    figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.7 + sum(heights) + label_height)
     axes = figure.subplots(
         len(heights),
         len(DISTRIBUTIONS),
@@ -119,7 +119,7 @@ def draw_alignments(
 def _title_distributions(axes: Any, guide: str) -> None:
     """Sets the titles above the maps."""
     for axis, distribution in zip(axes, DISTRIBUTIONS):
-        suffix = f": {guide}" if distribution == "guide" and guide else ""
+        suffix = f":\n{guide}" if distribution == "guide" and guide else ""
         axis.set_title(f"{TITLES[distribution]}{suffix}")
 
 

@@ -36,7 +36,7 @@ from latentheads.own_classes import split_path
 from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import read_recipe, recipe_name
 from latentheads.training.options import Training
-from latentheads.values import convert_fields, shown
+from latentheads.values import Flag, convert_fields, shown
 
 __all__ = [
     "DisagreementOptions",
@@ -408,6 +408,8 @@ def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_latents(names: Any) -> list[str]:
     """The names of latents, ``+`` between, or none."""
+    if isinstance(names, Flag):
+        raise OptionError("latents", " must be a name, got no value")
     parts = list(names) if isinstance(names, list | tuple) else str(names).split("+")
     latents = [] if parts in (["none"], ["None"]) else [str(name) for name in parts]
     for name in latents:

@@ -378,3 +378,14 @@ def test_gains_of_short_windows_are_those_of_their_rows() -> None:
             check_spread(plain, values[window, column, "plain"])
             for cell, system in zip(aligned, ("independent", "chain"), strict=True):
                 check_spread(cell, values[window, column, system], values[window, column, "plain"])
+
+
+def test_bounds_of_a_frozen_noisy_model_are_those_of_their_rows() -> None:
+    runs = runs_in("grammar-velu", "frozen-mean-field.csv")
+    figures = [list(map(float, list(run.values())[1:])) for run in runs]
+    rows = rows_of(section("grammar-velu", "## Mean-field guide of a frozen noisy model"))
+    assert [[float(cell.strip("*")) for cell in cells] for _, *cells in rows] == figures
+    said = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8").replace("\N{MINUS SIGN}", "-")
+    (bounds,) = re.findall(r"ends at (\S+) nats .* at (\S+), and the prior itself at (\S+)\n", said)
+    for text, place in zip(bounds, (3, 4, 0), strict=True):
+        assert among(text, [figures[place][0]]), text

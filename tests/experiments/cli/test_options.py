@@ -113,6 +113,10 @@ def test_the_printed_options_are_read_as_they_are(
             "--train is a group of options: name one of them, as --train.steps, --train.tokens, "
             "--train.accumulate",
         ),
+        ("--guide", "--guide must be a name, got no value"),
+        ("--data --seed 3", "--data must be a name, got no value"),
+        ("--latents", "--latents must be a name, got no value"),
+        ("--train.optimizer", "--train.optimizer must be a name, got no value"),
         ("--guide nowhere:Mine", "--guide 'nowhere:Mine' cannot be imported: No module named "),
         (
             "--latents logits --logits.prior os:path",

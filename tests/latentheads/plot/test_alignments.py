@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ def test_every_law_of_every_head_has_a_map_without_padding(heads: int) -> None:
         np.testing.assert_allclose(shown, values)
     titles = [axis.get_title() for axis in figure.axes[:3]]
     assert titles == [
-        "prior: before the word is known",
-        "guide: mine, reads target",
-        "exact posterior: given the word",
+        "prior:\nbefore the word is known",
+        "guide:\nmine, reads target",
+        "exact posterior:\ngiven the word",
     ]
     assert ticks(figure.axes[0], "y") == TARGETS
     assert ticks(figure.axes[3 * heads - 1], "x") == SOURCES
@@ -72,8 +73,16 @@ def test_sound_is_drawn_above_every_law_in_its_time() -> None:
         assert above.images[0].get_extent() == [-0.5, 3.0, 0, 5]  # a position is four frames
         assert above.get_xlim() == below.get_xlim() == (-0.5, 3.5)  # the last position is whole
         assert below.get_xlabel() == "audio"
-    assert figure.axes[1].get_title() == "guide: mine"
+    assert figure.axes[1].get_title() == "guide:\nmine"
     assert ticks(figure.axes[3], "y") == TARGETS
+
+
+def test_titles_of_the_maps_do_not_overlap() -> None:
+    guide = "autoregressive, conditioned on target"
+    figure: Any = draw_alignments(some_laws(1), SOURCES, TARGETS, guide=guide)
+    figure.draw_without_rendering()
+    boxes = [axis.title.get_window_extent() for axis in figure.axes[:3]]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_of_many_positions_of_sound_some_are_named() -> None:
@@ -106,7 +115,7 @@ def test_a_run_shows_its_laws_of_a_sentence() -> None:
     expected = [each[0, head] for head in range(2) for each in _tables(laws)]
     for shown, values in zip(images(figure), expected, strict=True):
         np.testing.assert_allclose(shown, values)
-    assert figure.axes[1].get_title() == "guide: mean-field, conditioned on prefix"
+    assert figure.axes[1].get_title() == "guide:\nmean-field, conditioned on prefix"
     assert len(ticks(figure.axes[0], "y")) == 4
     own: Any = lh.plot.alignments(run, "the cat")
     assert 1 < len(ticks(own.axes[0], "y")) <= 5

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Does a guide know what the posterior knows? A study with seeds
+# # How close do guides come to the posterior? A study with seeds
 #
 # `02_exact_gaps` had one seed, so it could show what may be measured and not what is true. Here the
 # question is asked properly, in a small way: several seeds, everything else equal, differences
@@ -72,7 +72,7 @@ def train(guide: lh.ModelGuide, steps: int, seed: int, rate: float = 8e-3) -> No
 #
 # For every seed: a new model with two blocks of one alignment head, trained on log p(y | x) itself.
 # Then it is frozen, and two guides are trained for equally many steps, on the same batches. A
-# guide is judged twice. Its *gap* is what its bound lacks of log p(y | x), in nats a target token.
+# guide is judged twice. Its *gap* is log p(y | x) minus its bound, in nats per target token.
 # Its *AER* is the error rate of its links, each word's likeliest source words, against the
 # grammar's alignment.
 
@@ -139,9 +139,9 @@ for axis, (measure, table) in zip(figure.subplots(1, 2), wide.items()):
     axis.set_xticks(range(len(guides)), guides, rotation=20)
     axis.set_ylim(bottom=0)
     axis.grid(axis="y")
-    axis.set_title({"gap": "gap, nats a target token", "AER": "AER of its links"}[measure])
+    axis.set_title({"gap": "gap, nats per target token", "AER": "AER of its links"}[measure])
 spread = f"Grey: a seed each; blue: mean and 95 % interval over {len(SEEDS)} seeds"
-figure.suptitle(f"What each guide knows of the exact posterior\n{spread}")
+figure.suptitle(f"Gap and alignment error of each guide\n{spread}")
 figure
 
 # %% [markdown]

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Which heads speak?
+# # Gates and selection: which heads are active?
 #
 # Not every head is needed, and not every language needs the same ones. Here both are random
 # variables: a gate that is open or closed, or a choice of heads for each language, each sampled
@@ -110,7 +110,7 @@ lh.pruning.remove_heads(small, kept, guide)
 after = lh.evaluate(small, guide, part)
 sizes = [sum(p.numel() for p in each.parameters()) for each in (run.model, small)]
 print(f"heads {HEADS} -> {sum(map(len, kept.values()))}, parameters {sizes[0]:,} -> {sizes[1]:,}")
-print(f"log-likelihood with closed gates: {before.plug_in:.12f} nats a token")
+print(f"log-likelihood with closed gates: {before.plug_in:.12f} nats per token")
 print(f"           without these heads:   {after.plug_in:.12f}")
 print(f"           difference:            {abs(before.plug_in - after.plug_in):.0e}")
 assert abs(before.plug_in - after.plug_in) < 1e-12
@@ -128,7 +128,7 @@ rankings = {"importance": lh.analysis.gradient_importance(whole.model, batches)}
 for seed in (0, 1, 2):
     noise = torch.Generator().manual_seed(seed)
     everything = lh.pruning.all_heads(whole.model).items()
-    rankings[f"chance {seed}"] = {n: torch.rand(len(h), generator=noise) for n, h in everything}
+    rankings[f"random {seed}"] = {n: torch.rand(len(h), generator=noise) for n, h in everything}
 numbers = [HEADS * share // 12 for share in ((12, 6) if SMOKE else (12, 11, 10, 9, 8, 6, 4))]
 curves = {name: [] for name in rankings}
 for name, ranking in rankings.items():
@@ -140,12 +140,12 @@ for name, ranking in rankings.items():
 figure = lh.plot.Picture(7.5, 3.8)
 axis = figure.subplots()
 for name, values in curves.items():
-    style = {"color": "0.6", "linewidth": 1} if name.startswith("chance") else {"color": "C0"}
+    style = {"color": "0.6", "linewidth": 1} if name.startswith("random") else {"color": "C0"}
     axis.plot(numbers, values, "o-", label=name.partition(" ")[0], **style)
 axis.plot(sum(map(len, kept.values())), after.plug_in, "*", ms=12, color="C1", label="gates")
 axis.axhline(after.truth, color="black", linestyle="--", label="true log p")
 axis.set_xlabel("heads left")
-axis.set_ylabel("nats a target token (validation)")
+axis.set_ylabel("nats per target token (validation)")
 figure.suptitle("What is left when heads are removed")
 handles = dict(zip(*axis.get_legend_handles_labels()[::-1]))
 axis.legend(handles.values(), handles.keys())
@@ -153,8 +153,8 @@ figure
 
 # %% [markdown]
 # Chosen by importance, the first six heads cost two tenths of a nat. Then the network falls apart,
-# since it never learned to do without them, and importance is not always ahead of chance (three
-# samples of it). The star is of the network with gates. It had more steps in which to adapt, so
+# since it never learned to do without them, and importance is not always ahead of the three random
+# rankings. The star is of the network with gates. It had more steps in which to adapt, so
 # this is no comparison of criteria: it says that heads should go while the others can still learn.
 #
 # ## A choice for each language
