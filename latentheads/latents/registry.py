@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.copy.options import CopyOptions
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.latents.options import LatentOptions
@@ -12,6 +13,7 @@ __all__ = ["DEFAULT_LATENT", "LATENTS"]
 
 LATENTS: dict[str, type[LatentOptions]] = {
     "alignments": AlignmentOptions,
+    "copy": CopyOptions,
     "logits": LogitsOptions,
     "selection": SelectionOptions,
     "gates": GateOptions,

@@ -170,14 +170,18 @@ def linear_log_prob(
     weight: Float[Tensor, "vocab dim"],
     tokens: Int[Tensor, " position"],
     smoothing: float = 0.0,
+    uniform_gradient: bool = True,
 ) -> Float[Tensor, " position"]:
     """Log-softmax of ``states weight^T`` at each token, without the matrix of logits.
+
+    If a uniform gradient is expected, one that is the same at all positions, a CPU computes it in
+    the forward pass.
 
     A tensor subclass that records operations gets the plain formula.
     """
     if has_torch_function_unary(states):
         return GivenLogits().log_prob(F.linear(states, weight), tokens, smoothing)
-    log_probs: Tensor = _LinearLogProb.apply(states, weight, tokens, smoothing)
+    log_probs: Tensor = _LinearLogProb.apply(states, weight, tokens, smoothing, uniform_gradient)
     return log_probs
 
 
@@ -194,13 +198,18 @@ class _LinearLogProb(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, tokens: Tensor, smoothing: float
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        tokens: Tensor,
+        smoothing: float,
+        uniform_gradient: bool,
     ) -> Tensor:
         x, w = cast_for_matmul(states, weight)
         slices = Slices(x, w)
         normaliser = torch.empty(len(x), dtype=slices.wide, device=x.device)
         token_logits = torch.empty_like(normaliser)
-        grad_in_forward = x.device.type == "cpu" and any(ctx.needs_input_grad)
+        grad_in_forward = uniform_gradient and x.device.type == "cpu" and any(ctx.needs_input_grad)
         gradients = Gradients(slices) if grad_in_forward else None
         total = torch.empty_like(normaliser)
         for rows, logits_slice in slices:
@@ -224,7 +233,7 @@ class _LinearLogProb(torch.autograd.Function):
 
     @staticmethod
     @forbid_second_derivative
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         states, weight, tokens, normaliser, *cached_grads = ctx.saved_tensors
         grad = grad.to(normaliser.dtype)
         uniform_grad = bool(cached_grads) and torch.equal(grad, grad[:1].expand_as(grad))
@@ -238,7 +247,7 @@ class _LinearLogProb(torch.autograd.Function):
                     exp_(logits.sub_(normaliser[strip, None]))
                 gradients.subtract_mean(rows, logits_slice, grad[rows])
             grad_states, grad_weight = gradients.of(tokens, grad, ctx.smoothing)
-        return grad_states.to(states.dtype), grad_weight.to(weight.dtype), None, None
+        return grad_states.to(states.dtype), grad_weight.to(weight.dtype), None, None, None
 
 
 class Gradients:

@@ -39,7 +39,7 @@ from latentheads.latents.output_heads import (
     without_memory,
 )
 from latentheads.latents.summed_out import Enumeration, SummedOut
-from latentheads.layers.numeric import softmax
+from latentheads.layers.numeric import full_precision, softmax
 from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNED_POSITION, ALIGNMENT, Block
 
@@ -99,6 +99,21 @@ class AlignmentPass:
         for scores, vectors in zip(heads, self.vectors, strict=True):
             states = states + softmax(scores).to(vectors.dtype) @ vectors
         return states
+
+    def soft_log_prob(self, tokens: Int[Tensor, "*words target"]) -> Float[Tensor, "*batch target"]:
+        """Log-probability of every token under soft attention by the heads' prior scores."""
+        distribution = make_token_distribution(
+            self.soft_states(), self.valid, self.output, self.smoothing
+        )
+        return distribution.token_log_prob(tokens)
+
+    def evidence(
+        self, tokens: Int[Tensor, "*words target"]
+    ) -> list[Float[Tensor, "*out target key"]]:
+        """How well each position explains each token, for each head; detached."""
+        rows = full_precision(self.output.rows_of(tokens).detach())
+        with torch.autocast(rows.device.type, enabled=False):  # like the emissions
+            return [rows @ full_precision(vectors.detach()).mT for vectors in self.vectors]
 
     def exact_inference(
         self,
@@ -222,7 +237,7 @@ class AlignedTokens(Tokens, SummedOut):
 
     def given(self, alignments: Int[Tensor, "*sample target head"]) -> AlignedTokens:
         """The tokens of the same pass given other alignments."""
-        return AlignedTokens(self.alignment_pass, alignments)
+        return type(self)(self.alignment_pass, alignments)
 
     def log_evidence(self, tokens: Int[Tensor, "*words target"]) -> Float[Tensor, "*batch"]:
         """Exact log p(y | x) of every sentence, given all other latents."""
@@ -243,7 +258,7 @@ class AlignedTokens(Tokens, SummedOut):
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self
-        return AlignedTokens(
+        return type(self)(
             self.alignment_pass, self.alignments.expand(*batch_shape, *self.alignments.shape[-2:])
         )
 
@@ -456,7 +471,7 @@ class Aligner(OutputHeads):
         if self.soft:
             return None
         width = model.output.width if isinstance(model.output, RowOutput) else 0
-        return AlignmentPosterior(self, width, structure, condition_on)
+        return AlignmentPosterior(self.options, width, structure, condition_on)
 
     def exact_posterior(self, prior: Alignments, batch: Batch) -> Alignments:
         """The exact posterior of a block, by Bayes' rule."""

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
-from latentheads.distributions import make_token_distribution
 from latentheads.latents.alignments.distribution import Alignments, sample_blocks, word_log_probs
 from latentheads.latents.alignments.enumeration import (
     AlignmentEnumeration,
@@ -73,14 +72,7 @@ def _sample_blocks(
 def soft_log_prob(model_trace: Trace) -> Float[Tensor, "*batch target"]:
     """Log-probability of every word under soft attention by the heads' prior scores."""
     target = model_trace.nodes[TARGET]
-    alignment_pass = target["fn"].alignment_pass
-    distribution = make_token_distribution(
-        alignment_pass.soft_states(),
-        alignment_pass.valid,
-        alignment_pass.output,
-        alignment_pass.smoothing,
-    )
-    return distribution.token_log_prob(target["value"])
+    return target["fn"].alignment_pass.soft_log_prob(target["value"])
 
 
 def kl_enumeration(model_trace: Trace, guide_trace: Trace) -> AlignmentEnumeration:

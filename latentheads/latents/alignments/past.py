@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -31,7 +31,7 @@ class PastAlignmentState:
 
     def __init__(self, aligner: Aligner, output: RowOutput) -> None:
         self.aligner, self.output = aligner, output
-        self._state: AlignmentState | None = None
+        self._state: Any = None  # that of sentences; a subclass has its own
         self._shape = torch.Size()
 
     def select(
@@ -82,7 +82,7 @@ class PastAlignmentState:
             raise ValueError("there are no alignments to compare: score tokens first")
         return self._state.decompose_uncertainty(probs, tokens)
 
-    def _begin(self, rows: Float[Tensor, "text new dim"]) -> AlignmentState:
+    def _begin(self, rows: Float[Tensor, "text new dim"]) -> Any:
         """The state of empty texts: null is their only key."""
         empty = rows[:, :0]
         memory = self.aligner.prepend_null(empty)

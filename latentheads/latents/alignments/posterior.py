@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -38,12 +38,29 @@ from latentheads.layers.target_encoder import TargetEncoder
 from latentheads.names import ALIGNED_POSITION
 
 if TYPE_CHECKING:
-    from latentheads.latents.alignments.aligner import Aligner, AlignmentContext, AlignmentPass
+    from latentheads.latents.alignments.aligner import AlignmentContext, AlignmentPass
 
 __all__ = ["AlignmentPosterior", "with_parameters"]
 
 IMPOSSIBLE = NOWHERE / 2
 """Scores of masked positions lie below this, all others above."""
+
+
+@runtime_checkable
+class PositionOptions(Protocol):
+    """What a posterior of heads that point at positions must know of them."""
+
+    @property
+    def heads(self) -> int:
+        """Heads of each block."""
+
+    @property
+    def total_heads(self) -> int:
+        """Heads of all blocks."""
+
+    @property
+    def chained(self) -> bool:
+        """Whether a word's position is conditioned on that of the word before."""
 
 
 class _PairScores(nn.Module):
@@ -90,7 +107,7 @@ class AlignmentPosterior(LatentPosterior):
     """The posterior of all alignment blocks of a model.
 
     Args:
-        aligner: The model's blocks.
+        options: Those of the heads that point at positions.
         width: Model width.
         structure: Which heads a head is conditioned on.
         condition_on: The text that the posterior is conditioned on.
@@ -99,7 +116,7 @@ class AlignmentPosterior(LatentPosterior):
 
     def __init__(
         self,
-        aligner: Aligner,
+        options: PositionOptions,
         width: int,
         structure: Structure,
         condition_on: ConditionOn,
@@ -108,8 +125,8 @@ class AlignmentPosterior(LatentPosterior):
         super().__init__()
         check_choices({"condition_on": condition_on}, condition_on=get_args(ConditionOn))
         self.structure, self.condition_on = structure, condition_on
-        heads = aligner.options.total_heads
-        self.chained = aligner.options.chained and structure == "cascaded"
+        heads = options.total_heads
+        self.chained = options.chained and structure == "cascaded"
         self.source = nn.Linear(width, size)
         self.state = None if condition_on == "source" else nn.Linear(width, size)
         self.target = TargetEncoder(width, size) if condition_on == "target" else None
@@ -119,19 +136,17 @@ class AlignmentPosterior(LatentPosterior):
         nn.init.zeros_(self.query.bias)
         self.lexical = nn.Parameter(torch.zeros(heads)) if condition_on == "target" else None
         self.pairs = nn.ModuleDict()
-        for head, lower in self._conditioned_pairs(aligner):
+        for head, lower in self._conditioned_pairs(options):
             self.pairs[f"{head}_{lower}"] = _PairScores(
                 size, target_conditioned=condition_on == "target"
             )
 
-    def _conditioned_pairs(self, aligner: Aligner) -> list[Pair]:
+    def _conditioned_pairs(self, options: PositionOptions) -> list[Pair]:
         """Every head with every head that it is conditioned on."""
         if self.chained:
             return [(0, 0)]
-        heads_per_block = aligner.options.heads
-        pairs = [
-            (head, lower) for head in range(aligner.options.total_heads) for lower in range(head)
-        ]
+        heads_per_block = options.heads
+        pairs = [(head, lower) for head in range(options.total_heads) for lower in range(head)]
         within = {"mean-field": (), "autoregressive": (True,), "cascaded": (False,)}[self.structure]
         return [
             (head, lower)
@@ -165,12 +180,7 @@ class AlignmentPosterior(LatentPosterior):
         evidence: list[Tensor] = []
         if self.lexical is not None:
             assert token_rows is not None
-            wide_rows = full_precision(token_rows)
-            with torch.autocast(wide_rows.device.type, enabled=False):  # like the emissions
-                evidence = [
-                    wide_rows @ full_precision(vectors.detach()).mT
-                    for vectors in alignment_pass.vectors
-                ]
+            evidence = alignment_pass.evidence(tokens)
             lexical_scores = torch.stack([evidence[head] for head in prior.heads], -2)
             scores = scores + self.lexical[heads, None] * lexical_scores
         attn_mask = alignment_pass.hidden.attn_mask

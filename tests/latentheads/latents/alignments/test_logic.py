@@ -109,7 +109,7 @@ def test_which_form_reads_which_heads() -> None:
     }
     for (form, blocks), pairs in wanted.items():
         aligner = Aligner(AlignmentOptions(blocks, 2 // blocks, "independent", 3), 6)
-        posterior = AlignmentPosterior(aligner, 6, form, "target", 4)  # type: ignore[arg-type]
+        posterior = AlignmentPosterior(aligner.options, 6, form, "target", 4)  # type: ignore[arg-type]
         assert list(posterior.pairs) == pairs
 
 

@@ -1,0 +1,135 @@
+r"""Emissions of copy heads: the log-probability of every token for each choice of the head.
+
+With the token :math:`w_s` at position :math:`s`, the distribution :math:`p_g` of the network and
+the slip :math:`\epsilon`,
+
+.. math:: p(y \mid \mathrm{generate}) = p_g(y), \qquad
+          p(y \mid s) = (1 - \epsilon)\, [w_s = y] + \epsilon\, p_g(y).
+
+One softmax over the vocabulary serves all positions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from latentheads.latents.alignments.aligner import AlignedTokens, AlignmentPass
+from latentheads.layers.numeric import full_precision
+from latentheads.layers.output import LinearOutput, RowOutput, linear_log_prob
+
+GENERATE = -1
+"""Stands for the token of key 0, which is no position: generate."""
+
+
+def generated_log_prob(
+    output: RowOutput,
+    states: Float[Tensor, "*batch target dim"],
+    tokens: Int[Tensor, "*batch target"],
+    smoothing: float = 0.0,
+) -> Float[Tensor, "*batch target"]:
+    """Log-probability of every token under the network's own distribution."""
+    if not isinstance(output, LinearOutput):
+        return output.log_prob(states, tokens, smoothing)
+    # its gradient is weighted by the posterior, which differs from token to token
+    flat = states.flatten(0, -2), output.weight, tokens.flatten(), smoothing
+    return linear_log_prob(*flat, uniform_gradient=False).view(tokens.shape)
+
+
+def copy_emissions(
+    generated: Float[Tensor, "*batch target"],
+    matches: Bool[Tensor, "*batch target key"],
+    slip: float,
+) -> Float[Tensor, "*batch target choice"]:
+    """Log-probability of every token for each choice; choice 0 is to generate it.
+
+    Args:
+        generated: Its log-probability under the network.
+        matches: Whether the token at each position equals it.
+        slip: The probability that a copied token is generated after all.
+    """
+    slipped = generated + math.log(slip)
+    copied = torch.logaddexp(slipped, torch.full_like(slipped, math.log1p(-slip)))
+    of_keys = torch.where(matches, copied[..., None], slipped[..., None])
+    return torch.cat([generated[..., None], of_keys], -1)
+
+
+@dataclass(frozen=True)
+class CopyPass(AlignmentPass):
+    """One pass through a copy head; key 0 of the memory stands for generate.
+
+    Attributes:
+        slip: The probability that a copied token is generated after all.
+    """
+
+    slip: float = 0.01
+
+    def matches(self, tokens: Int[Tensor, "*words target"]) -> Bool[Tensor, "*out target key"]:
+        """Whether each token equals that at each position, key 0 left out."""
+        assert self.hidden.tokens is not None
+        return tokens[..., None] == self.hidden.tokens[..., None, 1:]
+
+    def evidence(
+        self, tokens: Int[Tensor, "*words target"]
+    ) -> list[Float[Tensor, "*out target key"]]:
+        """1 where a position has the token: what a posterior knows of the word."""
+        matches = self.matches(tokens).to(full_precision(self.hidden.states).dtype)
+        return [torch.nn.functional.pad(matches, (1, 0))]
+
+    def emission_log_probs(
+        self, tokens: Int[Tensor, "*words target"], posterior: object = None
+    ) -> Float[Tensor, "*batch target choice"]:
+        """Log-probability of every token for all choices."""
+        states = self.hidden.states
+        words = tokens.expand(states.shape[:-1])
+        generated = generated_log_prob(self.output, states, words, self.smoothing)
+        matches = self.matches(tokens).expand(*states.shape[:-1], -1)
+        return copy_emissions(generated, matches, self.slip)
+
+    def soft_log_prob(self, tokens: Int[Tensor, "*words target"]) -> Float[Tensor, "*batch target"]:
+        """Log-probability of every token given the tokens before: the sum over all choices."""
+        return self.exact_inference(tokens).word_log_evidence
+
+
+class CopiedTokens(AlignedTokens):
+    """The tokens of a sentence given sampled choices.
+
+    Args:
+        alignment_pass: The pass.
+        alignments: The choice at every token.
+    """
+
+    alignment_pass: CopyPass
+
+    @property
+    def logits(self) -> Float[Tensor, "*batch token vocab"]:
+        """Log-probabilities of the vocabulary given the choices."""
+        log_probs = full_precision(self.output(self.states)).log_softmax(-1)
+        choice, key_tokens = self._chosen_tokens()
+        is_copied = (choice > 0)[..., None]
+        slipped = log_probs + math.log(self.alignment_pass.slip)
+        copied = torch.full_like(log_probs, -torch.inf).scatter(
+            -1, key_tokens[..., None], math.log1p(-self.alignment_pass.slip)
+        )
+        return torch.where(is_copied, torch.logaddexp(slipped, copied), log_probs)
+
+    def _chosen_tokens(self) -> tuple[Tensor, Tensor]:
+        """The choice at every token, and the token there; 0 where it is generated."""
+        choice = self.alignments[..., 0]
+        key_tokens = self.alignment_pass.hidden.tokens
+        assert key_tokens is not None
+        tokens = key_tokens.expand(*choice.shape[:-1], -1).gather(-1, choice)
+        return choice, tokens.clamp(min=0)
+
+    def token_log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch token"]:
+        """Log-probability of every token given the choices, 0 at padding."""
+        enabled, dtype = self.autocast
+        with torch.autocast(value.device.type, dtype, enabled):
+            emissions = self.alignment_pass.emission_log_probs(value)
+        choice = self.alignments[..., 0]
+        table = emissions.expand(*choice.shape, -1)
+        return table.gather(-1, choice[..., None])[..., 0] * self.valid

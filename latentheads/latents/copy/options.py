@@ -1,0 +1,97 @@
+"""Options of copy heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from latentheads.checks import check_least
+from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.values import convert_fields
+
+if TYPE_CHECKING:
+    from latentheads.latents.copy.heads import CopyHeads
+    from latentheads.model import HeadModel
+
+
+@dataclass(frozen=True)
+class CopyOptions(LatentOptions):
+    """A latent copy head above a decoder: each token is generated, or copied from a position.
+
+    Attributes:
+        prior: What the choice of a position is conditioned on: the states alone (independent), or
+            also the position at the token before (chain).
+        width: Width of the query and of the keys.
+        reach: Jumps between the positions of two tokens have a number each up to this length;
+            longer ones share the last. For prior chain.
+        window: Of a language model: how many tokens back the head may point; 0: all.
+        slip: The probability that a copied token is generated after all. It keeps every bound
+            finite.
+    """
+
+    may_be_summed_out: ClassVar[bool] = True
+
+    prior: Literal["independent", "chain"] = "independent"
+    width: int = 64
+    reach: int = 3
+    window: int = 0
+    slip: float = 0.01
+
+    # what the posterior of alignment heads asks: one block of one head
+    heads: ClassVar[int] = 1
+    total_heads: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        check_least(vars(self), width=1, reach=0, window=0)
+        if not 0 < self.slip < 1:
+            raise ValueError(f"slip must lie between 0 and 1, got {self.slip}")
+
+    @property
+    def chained(self) -> bool:
+        """Whether a token's position is conditioned on that of the token before."""
+        return self.prior == "chain"
+
+    def resolve(self, is_language_model: bool) -> CopyOptions:
+        """The options themselves.
+
+        Raises:
+            ValueError: There is a window, and the model is no language model.
+        """
+        if self.window and not is_language_model:
+            raise ValueError("window is for a language model: drop it")
+        return self
+
+    def make(self, shape: ModelShape) -> CopyHeads:
+        """Makes the copy head of a model."""
+        from latentheads.latents.copy.heads import CopyHeads
+
+        return CopyHeads(self.resolve(shape.is_causal), shape.width)
+
+    @property
+    def is_summed_out(self) -> bool:
+        """True: log p(y | x) is a sum over all positions."""
+        return True
+
+    @property
+    def has_guide_form(self) -> bool:
+        """True: a guide has a posterior of the positions."""
+        return True
+
+    @property
+    def label(self) -> str:
+        """``copy``."""
+        return "copy"
+
+    @property
+    def phrase(self) -> str:
+        """The head and its prior."""
+        return f"1 latent copy head (prior: {self.prior})"
+
+    @classmethod
+    def describe(cls, model: HeadModel, tokens: int) -> CopyOptions | None:
+        """The options of a model's copy head."""
+        from latentheads.latents.copy.heads import CopyHeads
+
+        heads = model.find_latent(CopyHeads)
+        return None if heads is None else heads.options

@@ -1,0 +1,233 @@
+r"""The decoding states of copy heads: the distribution of the next token, summed over all choices.
+
+.. math:: p(v) = p_g(v)\,(\pi_g + \epsilon (1 - \pi_g)) + (1 - \epsilon) \sum_{s: w_s = v} \pi_s
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from latentheads.attention.block import reorder
+from latentheads.latents.alignments.chain import ChainParameters
+from latentheads.latents.alignments.distribution import NOWHERE
+from latentheads.latents.alignments.past import PastAlignmentState
+from latentheads.latents.copy.emission import GENERATE, copy_emissions
+from latentheads.latents.output_heads import EncoderDecoderStates
+from latentheads.layers.numeric import exp, full_precision
+from latentheads.layers.output import RowOutput
+
+if TYPE_CHECKING:
+    from latentheads.latents.copy.heads import CopyHeads
+
+
+class CopyState:
+    """The decoding state of a copy head, for a batch of sentences.
+
+    Args:
+        heads: The copy head.
+        hidden: The memory, with the key of generate in front; its states have length 0.
+        output: The output layer.
+        is_causal: Whether states become keys, each with the token that followed it.
+    """
+
+    def __init__(
+        self,
+        heads: CopyHeads,
+        hidden: EncoderDecoderStates,
+        output: RowOutput,
+        is_causal: bool = False,
+    ) -> None:
+        self.heads, self.hidden, self.output = heads, hidden, output
+        self.is_causal = is_causal
+        self._keys = heads.keys(hidden.memory)
+        self._pending: Tensor | None = None
+        self._last: tuple[Tensor, Tensor] | None = None
+        self._scored: tuple[Tensor, Tensor] | None = None
+
+    def extend(self, states: Float[Tensor, "sentence new dim"]) -> None:
+        """Does nothing: the tokens that follow states are known when they are scored."""
+
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Select, repeat or reorder sentences, and the hypotheses of each."""
+        if self._last is not None:
+            generated, log_probs = (reorder(x, sentences, hypotheses) for x in self._last)
+            self._last = generated, log_probs
+        if sentences is None:
+            return
+        hidden = self.hidden
+        assert hidden.tokens is not None
+        parts = (hidden.memory, hidden.attn_mask, hidden.tokens)
+        memory, attn_mask, tokens = (part.index_select(0, sentences) for part in parts)
+        self.hidden = replace(hidden, memory=memory, attn_mask=attn_mask, tokens=tokens)
+        self._keys = self._keys.index_select(0, sentences)
+        if self._pending is not None:
+            self._pending = self._pending.index_select(0, sentences)
+
+    def scores(
+        self,
+        states: Float[Tensor, "sentence *hypothesis new dim"],
+        tokens: Int[Tensor, "sentence *hypothesis new"],
+    ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
+        """Log-probabilities of the vocabulary after each new token.
+
+        Args:
+            states: The decoder states that predict the next tokens.
+            tokens: The input tokens of those states.
+        """
+        rows = states.flatten(1, -2)
+        attn_mask = self._append(states, tokens) if self.is_causal else self.hidden.attn_mask
+        generated = full_precision(self.output(rows)).log_softmax(-1)
+        prior = self.heads.prior_parameters(rows, self._keys, attn_mask)
+        if isinstance(prior, ChainParameters):
+            log_prior = self._forward_algorithm(generated, states, tokens, prior)
+        else:
+            log_prior = prior.scores[..., 0, :].log_softmax(-1)
+        self._scored = generated, log_prior
+        return self._mix(generated, log_prior).view(*states.shape[:-1], -1)
+
+    def _append(
+        self, states: Float[Tensor, "sentence new dim"], tokens: Int[Tensor, "sentence new"]
+    ) -> Bool[Tensor, "sentence new key"]:
+        """Append states as keys, each with the token that followed it; returns the mask.
+
+        The last state waits for the token that follows.
+        """
+        hidden, new = self.hidden, tokens.shape[1]
+        assert hidden.tokens is not None
+        followed = [states[:, :-1]] if self._pending is None else [self._pending, states[:, :-1]]
+        appended = torch.cat(followed, 1)
+        next_tokens = tokens[:, 1:] if self._pending is None else tokens
+        self._pending = states[:, -1:]
+        memory = torch.cat([hidden.memory, appended], 1)
+        key_tokens = torch.cat([hidden.tokens, next_tokens], 1)
+        self._keys = torch.cat([self._keys, self.heads.keys(appended)], 1)
+        keys = torch.arange(memory.shape[1], device=tokens.device)
+        last = memory.shape[1] - new + torch.arange(new, device=tokens.device)[:, None]
+        attn_mask = keys <= last
+        if window := self.heads.options.window:
+            attn_mask = attn_mask & ((keys > last - window) | (keys == 0))
+        attn_mask = attn_mask.expand(len(memory), -1, -1)
+        self.hidden = replace(hidden, memory=memory, tokens=key_tokens, attn_mask=attn_mask)
+        if self._last is not None:
+            before, log_probs = self._last
+            grown = memory.shape[1] - log_probs.shape[-1]
+            self._last = before, F.pad(log_probs, (0, grown), value=NOWHERE)
+        return attn_mask
+
+    def _mix(
+        self, generated: Float[Tensor, "sentence row vocab"], log_prior: Tensor
+    ) -> Float[Tensor, "sentence row vocab"]:
+        """The log-probability of every token of the vocabulary, summed over all choices."""
+        slip, prior, tokens = self.heads.options.slip, exp(log_prior), self.hidden.tokens
+        assert tokens is not None
+        index = tokens[:, None, 1:].expand(*prior.shape[:-1], -1)
+        copied = torch.zeros_like(generated).scatter_add(-1, index, prior[..., 1:] * (1 - slip))
+        slipped = prior[..., :1] + slip * prior[..., 1:].sum(-1, keepdim=True)
+        return (generated.exp() * slipped + copied).log()
+
+    def _forward_algorithm(
+        self,
+        generated: Float[Tensor, "sentence row vocab"],
+        states: Tensor,
+        tokens: Tensor,
+        prior: ChainParameters,
+    ) -> Float[Tensor, "sentence row key"]:
+        """Log-prior of each next choice, given the tokens before: the forward algorithm."""
+        shape = (len(states), -1, states.shape[-2])  # sentence, hypothesis, new
+        words = tokens.reshape(shape)
+        scores = prior.scores[:, :, 0].view(*words.shape, -1)
+        of_rows = generated.view(*words.shape, -1)
+        log_priors = []
+        for step in range(shape[-1]):
+            if self._last is None:
+                log_probs = scores[:, :, step].log_softmax(-1)
+            else:
+                before, log_probs = self._last
+                emissions = self._emissions(before, words[..., step])
+                log_probs = (log_probs + emissions).log_softmax(-1)
+                transitions = (scores[:, :, step, None] + prior.transition_scores).log_softmax(-1)
+                log_probs = (log_probs[..., None] + transitions).logsumexp(-2)
+            self._last = of_rows[:, :, step], log_probs
+            log_priors.append(log_probs)
+        return torch.stack(log_priors, 2).flatten(1, 2)
+
+    def _emissions(
+        self,
+        generated: Float[Tensor, "sentence row vocab"],
+        words: Int[Tensor, "sentence row"],
+    ) -> Float[Tensor, "sentence row choice"]:
+        """Log-probability of tokens for each choice."""
+        assert self.hidden.tokens is not None
+        of_words = generated.gather(-1, words[..., None])[..., 0]
+        matches = words[..., None] == self.hidden.tokens[:, None, 1:]
+        return copy_emissions(of_words, matches, self.heads.options.slip)
+
+    def decompose_uncertainty(
+        self, probs: Float[Tensor, "sentence row vocab"], tokens: Int[Tensor, "sentence row"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Decompose the uncertainty about the tokens that were scored last.
+
+        See :meth:`latentheads.latents.output_heads.OutputState.decompose_uncertainty`.
+
+        Args:
+            probs: The probabilities of the next tokens: what was scored.
+            tokens: The tokens that came.
+
+        Raises:
+            ValueError: Nothing was scored yet.
+        """
+        if self._scored is None:
+            raise ValueError("there are no choices to compare: score tokens first")
+        generated, log_prior = self._scored
+        prior, slip = exp(log_prior), self.heads.options.slip
+        key_tokens = self.hidden.tokens
+        assert key_tokens is not None
+        index = key_tokens[:, None, 1:].expand(*prior.shape[:-1], -1)
+        of_key, of_probs = generated.gather(-1, index), probs.gather(-1, index)
+        mean_log = (probs * generated).sum(-1, keepdim=True)
+        entropy = -(generated.exp() * generated).sum(-1, keepdim=True)
+        kept = torch.full_like(of_key, math.log1p(-slip))
+        copied = torch.logaddexp(of_key + math.log(slip), kept)
+        # every token but that of the position has slip times the network's probability
+        others = -entropy - of_key.exp() * of_key + math.log(slip) * (1 - of_key.exp())
+        entropies = torch.cat([entropy, -(slip * others + copied.exp() * copied)], -1)
+        crosses = mean_log - of_probs * of_key + math.log(slip) * (1 - of_probs) + of_probs * copied
+        cross = torch.cat([mean_log, crosses], -1)
+        log_probs = self._emissions(generated, tokens)
+        means = [(prior * values).sum(-1) for values in (entropies, log_probs, cross)]
+        return means[0], means[1], torch.xlogy(probs, probs).sum(-1) - means[2]
+
+
+class PastCopyState(PastAlignmentState):
+    """The decoding state of a copy head that points at the text's own past.
+
+    Every hypothesis has a past of its own, so each is stored like a sentence.
+
+    Args:
+        heads: The copy head.
+        output: The output layer.
+    """
+
+    def __init__(self, heads: CopyHeads, output: RowOutput) -> None:
+        self.heads, self.output = heads, output
+        self._state = None
+        self._shape = torch.Size()
+
+    def _begin(self, rows: Float[Tensor, "text new dim"]) -> CopyState:
+        """The state of empty texts: generate is their only key."""
+        empty = rows[:, :0]
+        attn_mask = rows.new_ones(len(rows), 1, 0, dtype=torch.bool)
+        tokens = torch.full(rows[:, :0].shape[:2], GENERATE, device=rows.device)
+        hidden = EncoderDecoderStates(empty, empty, attn_mask, tokens=tokens)
+        return CopyState(self.heads, self.heads.with_generate(hidden), self.output, True)
