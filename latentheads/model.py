@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import pyro
 import torch
@@ -27,6 +27,9 @@ from latentheads.mask import AttentionMask
 from latentheads.names import SENTENCES, TARGET, Block, check_attention_types
 
 __all__ = ["Decoder", "DecodingState", "HeadModel", "Stepwise"]
+
+if TYPE_CHECKING:
+    from latentheads.corpora.vocabulary import Vocabulary
 
 L = TypeVar("L", bound=Latent)
 
@@ -82,6 +85,15 @@ class HeadModel(nn.Module, ABC):
             self.latents[latent.name] = latent
             for name, module in latent.modules_to_save.items():
                 setattr(self, name, module)
+
+    def set_vocabularies(self, source: Vocabulary | None, target: Vocabulary) -> None:
+        """Tell the latents which tokens the model's ids stand for.
+
+        Raises:
+            ValueError: A latent cannot be had with these vocabularies.
+        """
+        for latent in self.latents.values():
+            latent.set_vocabularies(source, target)
 
     def remove_latent(self, name: str) -> None:
         """Take a latent away, which the model then no longer samples."""

@@ -182,7 +182,7 @@ class Translation(Decoder):
             raise ValueError("share='all' needs one joint vocabulary of source and target")
         vocab_sizes = len(corpus.source), len(corpus.target)
         prior_object = make_prior(prior) if isinstance(prior, str) else prior
-        return cls(
+        model = cls(
             *vocab_sizes,
             prior_object,
             network,
@@ -192,6 +192,8 @@ class Translation(Decoder):
             bins=bins_of(corpus.source),
             ctc=ctc,
         )
+        model.set_vocabularies(corpus.source, corpus.target)
+        return model
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:

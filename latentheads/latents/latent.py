@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from latentheads.batch import Batch
+    from latentheads.corpora.vocabulary import Vocabulary
     from latentheads.distributions import Tokens
     from latentheads.latents.selector import Choice
     from latentheads.model import HeadModel
@@ -78,6 +79,19 @@ class Latent(ABC):
     def has_penalty(self) -> bool:
         """Whether its prior has a penalty in training: its KL then has weight 1, in closed form."""
         return False
+
+    def set_vocabularies(  # noqa: B027
+        self, source: Vocabulary | None, target: Vocabulary
+    ) -> None:
+        """Tells the latent which tokens the model's ids stand for; the default ignores it.
+
+        Args:
+            source: The source vocabulary; None: there is no source.
+            target: The target vocabulary.
+
+        Raises:
+            ValueError: The latent cannot be had with these vocabularies.
+        """
 
     def excludes(self, other: Latent) -> bool:
         """Whether no model has both: one alone decides which heads are active."""

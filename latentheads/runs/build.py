@@ -109,6 +109,7 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
             options["adapters"] = Adapters(settings.adapters, *map(len, tasks))
         options |= {"bins": bins_of(source), "ctc": settings.ctc}
         model = Translation(len(source), vocab_size, prior, network, **options)
+    model.set_vocabularies(source, target)
     _check_heads(settings, model)
     model.disagreement = settings.disagreement_term
     return model

@@ -110,6 +110,7 @@ class CopiedTokens(AlignedTokens):
         """Log-probabilities of the vocabulary given the choices."""
         log_probs = full_precision(self.output(self.states)).log_softmax(-1)
         choice, key_tokens = self._chosen_tokens()
+        log_probs = log_probs.expand(*choice.shape, -1)
         is_copied = (choice > 0)[..., None]
         slipped = log_probs + math.log(self.alignment_pass.slip)
         copied = torch.full_like(log_probs, -torch.inf).scatter(

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.distributions import Tokens
 from latentheads.latents.alignments.aligner import AlignmentContext
 from latentheads.latents.alignments.block import JumpsAfterNull, alignment_scores
@@ -59,6 +60,8 @@ class CopyHeads(OutputHeads):
         generate: The key that stands for generate.
         bias: What is added to its score.
         jumps: Scores of jumps between the positions of neighbouring tokens; None without a chain.
+        target_ids: The target's id of each token of the source, -1 where the target has none; None:
+            ids are the same on both sides.
     """
 
     name: ClassVar[str] = "copy"
@@ -75,6 +78,8 @@ class CopyHeads(OutputHeads):
         self.query = nn.Linear(width, options.width)
         self.key = nn.Linear(width, options.width)
         self.jumps = JumpsAfterNull(options.reach) if options.chained else None
+        self.target_ids: Tensor | None
+        self.register_buffer("target_ids", None, persistent=False)
 
     @property
     def is_chained(self) -> bool:  # type: ignore[override]
@@ -85,6 +90,23 @@ class CopyHeads(OutputHeads):
     def sites(self) -> list[str]:
         """The site of the head."""
         return [block.site(COPY) for block in self.addresses]
+
+    def set_vocabularies(self, source: Vocabulary | None, target: Vocabulary) -> None:
+        """Finds the words of the source in the target's vocabulary, where there are two.
+
+        Raises:
+            ValueError: The vocabularies differ, and are not both of words.
+        """
+        if source is None or source is target:
+            return
+        if not (isinstance(source, Words) and isinstance(target, Words)):
+            raise ValueError(
+                "latents copy need a source and a target of one joint vocabulary, or of words: "
+                "use data.joint true"
+            )
+        ids = {word: index for index, word in enumerate(target.words)}
+        found = torch.tensor([ids.get(word, -1) for word in source.words])
+        self.target_ids = found
 
     def causal_states(
         self,
@@ -115,13 +137,15 @@ class CopyHeads(OutputHeads):
         """
         if hidden.tokens is None:
             raise ValueError("copy heads need positions with tokens: this source has none")
-        memory = hidden.memory
+        memory, tokens = hidden.memory, hidden.tokens
+        if self.target_ids is not None:
+            tokens = self.target_ids[tokens]
         first = self.generate.to(memory.dtype).expand(*memory.shape[:-2], 1, -1)
         return EncoderDecoderStates(
             hidden.states,
             torch.cat([first, memory], -2),
-            F.pad(hidden.attn_mask, (1, 0), value=True),
-            tokens=F.pad(hidden.tokens, (1, 0), value=GENERATE),
+            F.pad(hidden.attn_mask & (tokens >= 0)[..., None, :], (1, 0), value=True),
+            tokens=F.pad(tokens.clamp(min=0), (1, 0), value=GENERATE),
         )
 
     def keys(

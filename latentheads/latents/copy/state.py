@@ -117,13 +117,13 @@ class CopyState:
         attn_mask = keys <= last
         if window := self.heads.options.window:
             attn_mask = attn_mask & ((keys > last - window) | (keys == 0))
-        attn_mask = attn_mask.expand(len(memory), -1, -1)
-        self.hidden = replace(hidden, memory=memory, tokens=key_tokens, attn_mask=attn_mask)
+        exists = attn_mask.new_ones(len(memory), 1, memory.shape[1])
+        self.hidden = replace(hidden, memory=memory, tokens=key_tokens, attn_mask=exists)
         if self._last is not None:
             before, log_probs = self._last
             grown = memory.shape[1] - log_probs.shape[-1]
             self._last = before, F.pad(log_probs, (0, grown), value=NOWHERE)
-        return attn_mask
+        return attn_mask.expand(len(memory), -1, -1)
 
     def _mix(
         self, generated: Float[Tensor, "sentence row vocab"], log_prior: Tensor

@@ -1,0 +1,290 @@
+"""Copy heads against enumeration, and against formulas in plain loops."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from torch import Tensor
+
+import latentheads as lh
+from latentheads.corpora import Words
+from latentheads.data import Grammar
+from latentheads.guides import GUIDES, Exact, Tied
+from latentheads.latents.copy.emission import copy_emissions
+from latentheads.latents.copy.heads import CopyHeads
+from latentheads.latents.copy.options import CopyOptions
+from latentheads.models import LanguageModel, Translation, make_prior
+from tests.tiny import TARGET_TYPES, jiggle, sizes, small_batch
+
+PRIORS = ("independent", "chain")
+KINDS = ("translation", "language-model")
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_prior = pytest.mark.parametrize("prior", PRIORS)
+
+
+def build(kind: str, prior: str = "independent", size: float = 0.3, **options: Any) -> Any:
+    latents, plain = [CopyOptions(prior=prior, width=5, **options)], make_prior("delta")
+    if kind == "translation":
+        model: Any = Translation(TARGET_TYPES, TARGET_TYPES, plain, sizes(), latents=latents)
+    else:
+        model = LanguageModel(TARGET_TYPES, plain, sizes(), latents=latents)
+    return jiggle(model, size).double().eval()
+
+
+def batch_of(kind: str) -> lh.Batch:
+    """Sentences whose targets repeat tokens of the source, and of their own past."""
+    targets, sources = [[5, 6, 5, 2], [8, 8, 2]], [[4, 5, 6, 2], [7, 8, 2]]
+    return lh.Batch.of(targets, sources if kind == "translation" else None)
+
+
+def by_loops(model: Any, batch: lh.Batch) -> Tensor:
+    """log p of every sentence: all choices of all tokens, each as the docstrings say."""
+    heads = model.latents["copy"]
+    hidden, slip = heads.with_generate(model.hidden(batch)), heads.options.slip
+    log_probs = model.output(hidden.states).log_softmax(-1)
+    totals = []
+    for row, words in enumerate(batch.target):
+        keys = hidden.memory[row]
+        forward: list[Tensor] | None = None
+        length = int(batch.target_valid[row].sum())
+        for t, word in enumerate(words[:length].tolist()):
+            query = heads.query(hidden.states[row, t])
+            allowed = hidden.attn_mask[row].expand(len(batch.target[row]), -1)[t]
+            scores = [query @ heads.key(heads.norm(key)) / math.sqrt(5) for key in keys]
+            scores[0] = scores[0] + heads.bias
+            emissions = [log_probs[row, t, word].exp()]
+            for key in range(1, len(keys)):
+                match = float(hidden.tokens[row, key] == word)
+                emissions.append((1 - slip) * match + slip * emissions[0])
+            weights = []
+            for before in range(len(keys)):
+                jumps = 0 if heads.jumps is None else heads.jumps(len(keys))[before]
+                row_scores = torch.stack(scores) + jumps
+                weights.append(row_scores.masked_fill(~allowed, -torch.inf).softmax(-1))
+            if forward is None:
+                prior = torch.stack(scores).masked_fill(~allowed, -torch.inf).softmax(-1)
+            elif heads.jumps is None:
+                prior = sum(forward) * weights[0]
+            else:
+                prior = sum(f * w for f, w in zip(forward, weights, strict=True))
+            forward = list(prior * torch.stack(emissions))
+        assert forward is not None
+        totals.append(sum(forward).log() if heads.jumps is not None else None)
+        if heads.jumps is None:
+            totals[-1] = _independent(model, hidden, log_probs, row, words[:length].tolist())
+    return torch.stack(totals)
+
+
+def _independent(model: Any, hidden: Any, log_probs: Tensor, row: int, words: list[int]) -> Tensor:
+    heads, total = model.latents["copy"], torch.zeros((), dtype=torch.float64)
+    slip = heads.options.slip
+    for t, word in enumerate(words):
+        allowed = hidden.attn_mask[row].expand(hidden.states.shape[1], -1)[t]
+        scores = heads.key(heads.norm(hidden.memory[row])) @ heads.query(hidden.states[row, t])
+        scores = scores / math.sqrt(5)
+        scores = torch.cat([scores[:1] + heads.bias, scores[1:]])
+        prior = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
+        generated = log_probs[row, t, word].exp()
+        copied = prior[1:][hidden.tokens[row, 1:] == word].sum()
+        mass = prior[0] + slip * prior[1:].sum()
+        total = total + (generated * mass + (1 - slip) * copied).log()
+    return total
+
+
+@every_kind
+@every_prior
+def test_log_p_and_its_gradient_are_those_of_loops(prior: str, kind: str) -> None:
+    model, batch = build(kind, prior), batch_of(kind)
+    exact = model.token_distribution(batch).log_evidence(batch.scored)
+    expected = by_loops(model, batch)
+    torch.testing.assert_close(exact, expected)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    gradients = torch.autograd.grad(exact.sum(), parameters, allow_unused=True)
+    wanted = torch.autograd.grad(expected.sum(), parameters, allow_unused=True)
+    for gradient, other in zip(gradients, wanted, strict=True):
+        if other is not None:
+            torch.testing.assert_close(gradient, other, atol=1e-9, rtol=1e-7)
+
+
+@every_kind
+@every_prior
+@torch.no_grad()
+def test_samples_have_the_distribution_that_is_summed(prior: str, kind: str) -> None:
+    model = build(kind, prior)
+    sources = [[4, 5, 2]] if kind == "translation" else None
+    batch = lh.Batch.of([[5, 5, 2]], sources)
+    with pyro.poutine.trace() as trace:
+        distribution = model.token_distribution(batch)
+    choices = trace.trace.nodes["decoder.0.alignment.copy"]["fn"]
+    values = choices.enumerate_support()
+    log_joint = choices.log_prob(values) + distribution.given(values).log_prob(batch.scored)
+    exact = distribution.log_evidence(batch.scored)
+    torch.testing.assert_close(log_joint.logsumexp(0), exact)
+    tokens = distribution.given(values)
+    by_logits = tokens.logits.log_softmax(-1).gather(
+        -1, batch.scored.expand(len(values), 1, -1)[..., None]
+    )
+    torch.testing.assert_close(by_logits.sum((-1, -2)), tokens.log_prob(batch.scored))
+
+
+@every_kind
+@every_prior
+@torch.no_grad()
+def test_all_probabilities_sum_to_one(prior: str, kind: str) -> None:
+    model, batch = build(kind, prior), batch_of(kind)
+    state = model.begin(batch)
+    for token in batch.decoder_input.split(1, 1):
+        scores = model.step(token, state)
+        torch.testing.assert_close(scores.exp().sum(-1), torch.ones_like(scores[..., 0]))
+
+
+@every_kind
+@every_prior
+@torch.no_grad()
+def test_several_tokens_at_once_are_scored_as_one_by_one(prior: str, kind: str) -> None:
+    model, batch = build(kind, prior), batch_of(kind)
+    once, again = model.begin(batch), model.begin(batch)
+    whole = model.step(batch.decoder_input, once)
+    steps = [model.step(token, again) for token in batch.decoder_input.split(1, 1)]
+    torch.testing.assert_close(torch.cat(steps, 1), whole)
+
+
+@every_kind
+@every_prior
+@torch.no_grad()
+def test_hypotheses_follow_their_selection(prior: str, kind: str) -> None:
+    model, batch = build(kind, prior), batch_of(kind)
+    state, alone = model.begin(batch), model.begin(batch)
+    first = batch.decoder_input[:, :1]
+    model.step(first, alone)
+    model.step(first[:, None].expand(-1, 2, -1), state)
+    tokens = torch.tensor([[[5], [6]], [[8], [5]]])
+    model.step(tokens, state)
+    state.select(None, torch.tensor([[1, 0], [1, 1]]))
+    model.step(torch.tensor([[6], [5]]), alone)
+    both = model.step(torch.tensor([[[7], [4]], [[3], [9]]]), state)
+    torch.testing.assert_close(both[:, 0], model.step(torch.tensor([[7], [3]]), alone))
+
+
+@every_kind
+@every_prior
+@pytest.mark.parametrize("name", [name for name in GUIDES if name != "exact"])
+@pytest.mark.parametrize("condition_on", ["source", "prefix", "target"])
+def test_bound_plus_gap_is_exact(condition_on: str, name: str, prior: str, kind: str) -> None:
+    model, batch = build(kind, prior), batch_of(kind)
+    options = {} if name == "tied" else {"condition_on": condition_on}
+    guide = jiggle(GUIDES[name](model, **options).double(), 0.3).eval()
+    terms = lh.terms(model, guide, batch)
+    assert terms.enumeration is not None
+    exact = terms.enumeration.log_evidence
+    gap = sum(terms.enumeration.gap().values(), torch.zeros(()))
+    torch.testing.assert_close(terms.elbo + gap, exact)
+    assert (gap > 1e-4).all() or name == "tied"
+
+
+@every_kind
+@every_prior
+def test_the_exact_guide_has_no_gap_and_the_tied_one_no_kl(prior: str, kind: str) -> None:
+    model, batch = build(kind, prior), batch_of(kind)
+    exact = lh.terms(model, Exact(model), batch)
+    assert exact.enumeration is not None
+    torch.testing.assert_close(exact.elbo, exact.enumeration.log_evidence)
+    tied = lh.terms(model, Tied(model), batch)
+    assert all((kl == 0).all() for kl in tied.kl.values())
+
+
+def test_without_a_slip_a_guide_that_does_not_see_the_word_has_no_bound() -> None:
+    model, batch = build("translation"), batch_of("translation")
+    finite = lh.terms(model, Tied(model), batch).elbo
+    assert finite.isfinite().all()
+    object.__setattr__(model.latents["copy"].options, "slip", 1e-300)
+    assert (lh.terms(model, Tied(model), batch).elbo < finite - 100).all()
+    emissions = copy_emissions(torch.tensor([-1.0]), torch.tensor([[False, True]]), 1e-300)
+    assert emissions[0, 1] < -700
+
+
+@pytest.mark.parametrize("loss", ["bound", "marginal", "sampled", "iwae", "rws"])
+@every_kind
+def test_every_objective_trains_it(kind: str, loss: str) -> None:
+    model, batch = build(kind).train(), batch_of(kind)
+    guide = jiggle(GUIDES["cascaded"](model).double(), 0.2).train()
+    particles = (
+        {"num_particles": 2, "vectorize_particles": False} if loss in ("iwae", "rws") else {}
+    )
+    elbo = lh.Head_ELBO(analytic=True, objective=loss, **particles)  # type: ignore[arg-type]
+    elbo.differentiable_loss(model, guide, batch).backward()
+    heads, posterior = model.latents["copy"], guide.latent_posteriors["decoder.0.alignment.copy"]
+    for module in (heads.query, heads.key, posterior.query, posterior.key):
+        assert module.weight.grad is not None
+        assert (module.weight.grad != 0).any()
+
+
+@every_kind
+def test_a_window_hides_what_is_further_back(kind: str) -> None:
+    if kind == "translation":
+        with pytest.raises(ValueError, match="window is for a language model: drop it"):
+            build(kind, window=2)
+        return
+    model = build(kind, window=1)
+    mask = model.hidden(batch_of(kind)).attn_mask[0]
+    expected = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.bool)
+    assert torch.equal(mask, expected)
+
+
+@every_kind
+@torch.no_grad()
+def test_uncertainty_is_that_of_an_ensemble_of_choices(kind: str) -> None:
+    model, batch = build(kind), batch_of(kind)
+    state = model.begin(batch)
+    probs = model.step(batch.decoder_input, state).exp()
+    inner = getattr(state.output_heads, "_state", state.output_heads)
+    generated, log_prior = inner._scored
+    slip, key_tokens = model.latents["copy"].options.slip, inner.hidden.tokens
+    members = [generated]
+    for key in range(1, key_tokens.shape[1]):
+        one_hot = torch.nn.functional.one_hot(key_tokens[:, key], TARGET_TYPES)
+        members.append(((1 - slip) * one_hot[:, None] + slip * generated.exp()).log())
+    stacked, prior = torch.stack(members, -1), log_prior.exp()
+    entropy = (prior * -(stacked.exp() * stacked).sum(-2)).sum(-1)
+    mean_log = (
+        prior
+        * stacked.gather(
+            -2, batch.target[..., None, None].expand(*batch.target.shape, 1, prior.shape[-1])
+        ).squeeze(-2)
+    ).sum(-1)
+    divergence = (prior * (probs[..., None] * (probs.log()[..., None] - stacked)).sum(-2)).sum(-1)
+    found = state.output_heads.decompose_uncertainty(probs, batch.target)
+    for value, wanted in zip(found, (entropy, mean_log, divergence), strict=True):
+        torch.testing.assert_close(value, wanted)
+
+
+def test_words_of_two_vocabularies_are_found_by_their_spelling() -> None:
+    corpus = Grammar(language="velu", sentences=40, held_out=5).load()
+    model = Translation.of(corpus, "delta", latents=[CopyOptions()], width=6, heads=3)
+    (heads,) = [latent for latent in model.latents.values() if isinstance(latent, CopyHeads)]
+    assert heads.target_ids is not None
+    assert isinstance(corpus.source, Words)
+    assert isinstance(corpus.target, Words)
+    for index, found in enumerate(heads.target_ids.tolist()):
+        word = corpus.source.words[index]
+        assert found == (corpus.target.words.index(word) if word in corpus.target.words else -1)
+    batch = next(iter(lh.batches(corpus.valid, 99)))
+    assert lh.terms(model.eval(), Exact(model), batch).elbo.isfinite().all()
+
+
+@pytest.mark.parametrize("slip", [0.0, 1.0, -0.1])
+def test_a_slip_lies_between_zero_and_one(slip: float) -> None:
+    with pytest.raises(ValueError, match="slip must lie between 0 and 1"):
+        CopyOptions(slip=slip)
+
+
+def test_speech_has_no_tokens_to_copy() -> None:
+    batch = small_batch()
+    model = build("translation")
+    heads, hidden = model.latents["copy"], model.hidden(batch)
+    with pytest.raises(ValueError, match="copy heads need positions with tokens"):
+        heads.with_generate(type(hidden)(hidden.states, hidden.memory, hidden.attn_mask))
