@@ -152,7 +152,7 @@ axis.legend(handles.values(), handles.keys())
 figure
 
 # %% [markdown]
-# Chosen by importance, the first six heads cost two tenths of a nat. Then the network falls apart,
+# Chosen by importance, the first six heads cost a quarter of a nat. Then the network falls apart,
 # since it never learned to do without them, and importance is not always ahead of the three random
 # rankings. The star is of the network with gates. It had more steps in which to adapt, so
 # this is no comparison of criteria: it says that heads should go while the others can still learn.
