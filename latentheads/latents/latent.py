@@ -16,6 +16,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from latentheads.batch import Batch
     from latentheads.distributions import Tokens
+    from latentheads.latents.mixture import PassMixture
     from latentheads.latents.selector import Choice
     from latentheads.model import HeadModel
 
@@ -79,9 +80,15 @@ class Latent(ABC):
         """Whether its prior has a penalty in training: its KL then has weight 1, in closed form."""
         return False
 
+    @property
+    def runs_network(self) -> bool:
+        """Whether :meth:`token_distribution` is its own: of all latents of a model at most one."""
+        return False
+
     def excludes(self, other: Latent) -> bool:
-        """Whether no model has both: one alone decides which heads are active."""
-        return self.selects_heads and other.selects_heads
+        """Whether no model has both: one alone selects heads, and one alone runs the network."""
+        both_select = self.selects_heads and other.selects_heads
+        return both_select or (self.runs_network and other.runs_network)
 
     def select_heads(
         self, model: HeadModel, batch: Batch, values: Mapping[str, Tensor] | None = None
@@ -102,12 +109,21 @@ class Latent(ABC):
     ) -> Tokens | None:
         """Runs the network and returns the distribution of the scored tokens.
 
-        Of all latents of a model at most one does; None: the latent leaves it to the model.
+        None: the latent leaves it to the model; see :attr:`runs_network`.
 
         Args:
             model: The model.
             batch: The sentences.
             choices: The active heads of blocks that select; None: sampled.
+        """
+        return None
+
+    def decoding_mixture(self, model: HeadModel, batch: Batch) -> PassMixture | None:
+        """The passes that decoding runs side by side, for a mixture of whole passes; None: one.
+
+        Args:
+            model: The model.
+            batch: The sentences.
         """
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.latents.options import LatentOptions
@@ -15,6 +16,7 @@ LATENTS: dict[str, type[LatentOptions]] = {
     "logits": LogitsOptions,
     "selection": SelectionOptions,
     "gates": GateOptions,
+    "bernoulli-heads": BernoulliHeadsOptions,
 }
 """The latents by name: ``--latents alignments+gates``, each with a group of its name."""
 
