@@ -71,6 +71,11 @@ class Latent(ABC):
         return ()
 
     @property
+    def fixed_blocks(self) -> Collection[str]:
+        """Names of the blocks none of whose heads can be removed."""
+        return ()
+
+    @property
     def is_summed_out(self) -> bool:
         """Whether the distribution of the target is a :class:`SummedOut` over the latent."""
         return False

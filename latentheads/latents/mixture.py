@@ -56,7 +56,7 @@ class PassMixture:
     def expand_batch(self, batch: Batch) -> Batch:
         """Repeats every sentence of a batch."""
         values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-        tensors = {
+        tensors: dict[str, Any] = {
             n: self.expand(value) for n, value in values.items() if isinstance(value, Tensor)
         }
         return replace(batch, **{**tensors, "index": None, "corpus_size": 0})

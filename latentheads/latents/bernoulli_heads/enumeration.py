@@ -26,6 +26,7 @@ from latentheads.latents.bernoulli_heads.subsets import (
     SubsetTable,
     extend_table,
     joint_conditionals,
+    joint_table,
 )
 from latentheads.latents.summed_out import Enumeration
 from latentheads.names import TARGET
@@ -62,13 +63,12 @@ class SubsetEnumeration(Enumeration):
     @cached_property
     def log_joint(self) -> Float[Tensor, "*batch subset"]:
         """Log p(y, b | x) of every subset."""
-        return self.log_likelihoods + torch.stack(self._extend(self.prior)).sum(0)
+        return self.log_likelihoods + joint_table(self.prior)
 
     @cached_property
     def log_q(self) -> Float[Tensor, "*batch subset"]:
         """Log-probability of every subset under the guide."""
-        tables = torch.broadcast_tensors(*self._extend(self.posterior))
-        return torch.stack(tables).sum(0).expand_as(self.log_likelihoods)
+        return joint_table(self.posterior).expand_as(self.log_likelihoods)
 
     @property
     def log_posterior(self) -> Float[Tensor, "*batch subset"]:
@@ -107,7 +107,7 @@ class SubsetEnumeration(Enumeration):
 
     def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
         """Entropies of prior and exact posterior, and the KL from that to the prior."""
-        log_prior = torch.stack(self._extend(self.prior)).sum(0).expand_as(self.log_joint)
+        log_prior = joint_table(self.prior).expand_as(self.log_joint)
         log_posterior = self.log_posterior
         weights = log_posterior.exp()
         return {
@@ -123,8 +123,10 @@ class SubsetEnumeration(Enumeration):
         Args:
             num_samples: Number of samples.
         """
-        index = torch.distributions.Categorical(logits=self.log_q).sample((num_samples,))
         values = (self.log_joint - self.log_q).double().expand(num_samples, *self.log_joint.shape)
+        if not num_samples:  # torch samples at least once
+            return values[..., 0]
+        index = torch.distributions.Categorical(logits=self.log_q).sample((num_samples,))
         return values.gather(-1, index[..., None])[..., 0]
 
     def detach_model(self) -> SubsetEnumeration:

@@ -14,7 +14,12 @@ from latentheads.latents.bernoulli_heads.enumeration import SubsetEnumeration
 from latentheads.latents.bernoulli_heads.passes import GatedPass
 from latentheads.latents.bernoulli_heads.posterior import SubsetPosterior
 from latentheads.latents.bernoulli_heads.prior import Prior, SubsetPrior
-from latentheads.latents.bernoulli_heads.subsets import HeadSubsets, SubsetTable, all_subsets
+from latentheads.latents.bernoulli_heads.subsets import (
+    HeadSubsets,
+    SubsetTable,
+    all_subsets,
+    joint_table,
+)
 from latentheads.latents.bernoulli_heads.tokens import GatedTokens
 from latentheads.latents.latent import ConditionOn, Latent, Structure
 from latentheads.latents.mixture import PassMixture
@@ -102,6 +107,11 @@ class BernoulliHeads(nn.Module, Latent):
         return [block.site(ACTIVE) for block in self.addresses]
 
     @property
+    def fixed_blocks(self) -> list[str]:
+        """The blocks whose heads have gates."""
+        return [block.name for block in self.addresses]
+
+    @property
     def is_summed_out(self) -> bool:
         """The target's distribution is a sum over all subsets."""
         return True
@@ -119,22 +129,15 @@ class BernoulliHeads(nn.Module, Latent):
         """The blocks of a model that have gates, from the lowest.
 
         Raises:
-            ValueError: One of them was removed, or heads of it, or attention logits have noise.
+            ValueError: Attention logits have noise.
         """
         modules = {module.block.name: module for module in model.head_blocks}
-        blocks = [modules.get(block.name) for block in self.addresses]
-        for address, module in zip(self.addresses, blocks, strict=True):
-            if module is None or module.num_active_heads != address.heads:
-                raise ValueError(
-                    f"block {address.name!r} must have the {address.heads} heads whose gates are "
-                    "latent: none of them can be removed"
-                )
         if model.samples_heads:
             raise ValueError(
                 "bernoulli-heads sums over passes without other noise: attention logits must "
                 "have prior delta"
             )
-        return [module for module in blocks if module is not None]
+        return [modules[block.name] for block in self.addresses]
 
     def token_distribution(
         self, model: HeadModel, batch: Batch, choices: Mapping[str, Choice] | None
@@ -154,10 +157,7 @@ class BernoulliHeads(nn.Module, Latent):
 
     def decoding_mixture(self, model: HeadModel, batch: Batch) -> PassMixture:
         """All subsets of heads, decoded side by side."""
-        tables = self.prior()
-        log_prior = SubsetEnumeration(
-            tables[0].log_probs.new_zeros(2 ** sum(self.heads)), tables, tables, ()
-        ).log_joint
+        log_prior = joint_table(self.prior())
         subsets = all_subsets(sum(self.heads), log_prior)
         parts = subsets.split(self.heads, -1)
         names = [module.block.name for module in self.gated_blocks(model)]

@@ -28,7 +28,7 @@ from latentheads.latents.bernoulli_heads.enumeration import (
     posterior_sites,
 )
 from latentheads.latents.bernoulli_heads.passes import GatedPass
-from latentheads.latents.bernoulli_heads.subsets import HeadSubsets
+from latentheads.latents.bernoulli_heads.subsets import HeadSubsets, all_subsets, joint_table
 from latentheads.names import TARGET
 
 __all__ = ["subset_loss_terms"]
@@ -89,10 +89,7 @@ def _samples(model_trace: Trace, guide_trace: Trace, num_samples: int) -> Alignm
     else:
         parts = _sample_blocks(posteriors, num_samples)
         gated_pass: GatedPass = target["fn"].gated_pass
-        gates = torch.cat(parts, -1)
-        shape = gates.shape[:-2]
-        flat = gated_pass.token_log_probs(gates.flatten(0, -3), target["value"])
-        token_log_probs = flat.unflatten(0, shape)
+        token_log_probs = gated_pass.token_log_probs(torch.cat(parts, -1), target["value"])
     tied = [q is p for q, p in zip(posteriors, priors, strict=True)]
     log_q = _log_probs(posteriors, parts)
     return AlignmentSamples(
@@ -133,11 +130,14 @@ def _log_probs(
 
 
 @torch.no_grad()
-def _baseline(model_trace: Trace) -> Float[Tensor, "batch 1"]:
-    """Log-likelihood of every sentence with every gate at its prior mean."""
+def _baseline(model_trace: Trace) -> Float[Tensor, "*batch 1"]:
+    """Log-likelihood of every sentence with every gate at its prior mean.
+
+    The mean is marginal, for a baseline must not depend on the sample.
+    """
     target = model_trace.nodes[TARGET]
-    sites = posterior_sites(model_trace, model_trace)
-    means = torch.cat([site["fn"].mean for site in sites.values()], -1)
-    means = means.expand(1, len(target["value"]), means.shape[-1]) if means.ndim < 3 else means[:1]
-    token_log_probs = target["fn"].gated_pass.token_log_probs(means, target["value"])
-    return token_log_probs[0].sum(-1, keepdim=True)
+    gated_pass: GatedPass = target["fn"].gated_pass
+    log_prior = joint_table(target["fn"].prior)
+    means = log_prior.exp() @ all_subsets(sum(gated_pass.heads), log_prior)
+    gates = means.view(*(1,) * (2 + gated_pass.lower.particles), -1)
+    return gated_pass.token_log_probs(gates, target["value"])[0].sum(-1, keepdim=True)

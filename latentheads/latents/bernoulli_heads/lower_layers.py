@@ -12,9 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
-
-from latentheads.attention.block import HeadBlock
+from torch.utils._pytree import tree_leaves, tree_map
 
 __all__ = ["LowerLayers"]
 
@@ -24,12 +22,11 @@ class LowerLayers:
 
     Args:
         model: The model.
-        blocks: Its blocks.
+        called: The modules whose call computes the heads of the blocks.
     """
 
-    def __init__(self, model: nn.Module, blocks: Collection[HeadBlock]) -> None:
-        callers = {block.called_module for block in blocks}
-        self._callers = list(callers)
+    def __init__(self, model: nn.Module, called: Collection[nn.Module]) -> None:
+        self._called = list(called)
         self._candidates = list(_layers_of(model))
         self._outputs: dict[nn.Module, Any] = {}
         self._is_below = True
@@ -41,7 +38,7 @@ class LowerLayers:
         self._outputs.clear()
         self._is_below = True
         hooks = [layer.register_forward_hook(self._keep_output) for layer in self._candidates]
-        hooks += [caller.register_forward_pre_hook(self._stop) for caller in self._callers]
+        hooks += [module.register_forward_pre_hook(self._stop) for module in self._called]
         try:
             yield
         finally:
@@ -65,10 +62,17 @@ class LowerLayers:
     @property
     def size(self) -> int:
         """Number of elements of the largest recorded tensor; 0: nothing was recorded."""
-        sizes: list[int] = [0]
-        for output in self._outputs.values():
-            tree_map(lambda x: sizes.append(x.numel()) if isinstance(x, Tensor) else None, output)
-        return max(sizes)
+        return max((tensor.numel() for tensor in self._tensors()), default=0)
+
+    @property
+    def particles(self) -> int:
+        """Number of dimensions of particles in front of the recorded states."""
+        return max((len(states.shape) - 3 for states in self._tensors()[:1]), default=0)
+
+    def _tensors(self) -> list[Tensor]:
+        """The recorded tensors; states are the first output of a layer."""
+        leaves = (leaf for output in self._outputs.values() for leaf in tree_leaves(output))
+        return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
     def _keep_output(self, layer: nn.Module, _: Any, output: Any) -> None:
         if self._is_below:
@@ -81,7 +85,7 @@ class LowerLayers:
 def _layers_of(model: nn.Module) -> Iterator[nn.Module]:
     """The modules of all lists, except those that are compiled, whose code cannot be replaced."""
     for module in model.modules():
-        if isinstance(module, nn.ModuleList) and not isinstance(module, HeadBlock):
+        if isinstance(module, nn.ModuleList):
             for layer in module:
                 if layer._compiled_call_impl is None:
                     yield layer

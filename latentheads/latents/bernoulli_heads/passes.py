@@ -64,7 +64,7 @@ class GatedPass:
     cache: dict[object, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.lower = LowerLayers(self.model, self.blocks)
+        self.lower = LowerLayers(self.model, [block.called_module for block in self.blocks])
         device = self.model.device.type
         self._autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
@@ -89,7 +89,7 @@ class GatedPass:
 
     def log_probs_of_subsets(
         self, tokens: Int[Tensor, "batch target"]
-    ) -> Float[Tensor, "batch subset"]:
+    ) -> Float[Tensor, "*batch subset"]:
         """Log p(y | x, b) of every sentence for all subsets b of the heads; cached.
 
         Args:
@@ -99,24 +99,37 @@ class GatedPass:
         version = 0 if tokens.is_inference() else tokens._version
         key = tokens.data_ptr(), tokens.shape, version, torch.is_grad_enabled()
         if key not in self.cache:
-            like = torch.empty((), device=self.model.device, dtype=self.model.density_dtype)
-            subsets = all_subsets(sum(self.heads), like)[:, None]
+            dtype = torch.promote_types(self.model.dtype, torch.float32)
+            like = torch.empty((), device=self.model.device, dtype=dtype)
+            self._record()
+            subsets = all_subsets(sum(self.heads), like)
+            subsets = subsets.view(len(subsets), *(1,) * (1 + self.lower.particles), -1)
             log_probs = self.token_log_probs(subsets, tokens).sum(-1)
             self.cache[key] = tokens, log_probs.movedim(0, -1)
         return self.cache[key][1]
 
     def token_log_probs(
-        self, gates: Float[Tensor, "sample one_or_batch head"], tokens: Int[Tensor, "batch target"]
-    ) -> Float[Tensor, "sample batch target"]:
-        """Log-probability of every token given gates, several samples in one pass."""
-        if not self.lower.is_recorded:
-            with self._hidden(), self.lower.record():
-                self._tokens_given(gates[:1])
+        self, gates: Float[Tensor, "sample *sentences head"], tokens: Int[Tensor, "batch target"]
+    ) -> Float[Tensor, "sample *batch target"]:
+        """Log-probability of every token given gates, several samples in one pass.
+
+        Args:
+            gates: The gates of all blocks side by side, of every sentence or of all.
+            tokens: The scored tokens.
+        """
+        self._record()
         slices = gates.split(self._slice_size())
         if len(slices) == 1 or not torch.is_grad_enabled():
             return torch.cat([self._log_probs(part, tokens) for part in slices])
         parts = [checkpoint(self._log_probs, part, tokens, use_reentrant=False) for part in slices]
         return torch.cat(parts)
+
+    def _record(self) -> None:
+        """Records the layers below, unless a pass did so already."""
+        if not self.lower.is_recorded:
+            gates = torch.ones(sum(self.heads), device=self.model.device, dtype=self.model.dtype)
+            with self._hidden(), self.lower.record():
+                self._tokens_given(gates)
 
     def _log_probs(self, gates: Tensor, tokens: Tensor) -> Tensor:
         with self._hidden(), self.lower.replay():

@@ -24,6 +24,7 @@ __all__ = [
     "all_subsets",
     "extend_table",
     "joint_conditionals",
+    "joint_table",
     "logistic_chain",
     "subset_index",
 ]
@@ -97,6 +98,17 @@ def extend_table(table: SubsetTable, heads: int) -> Float[Tensor, "*batch joint"
     """
     repeats = 2 ** (heads - table.first - table.heads)
     return table.log_probs.repeat(*(1,) * (table.log_probs.ndim - 1), repeats)
+
+
+def joint_table(tables: Sequence[SubsetTable]) -> Float[Tensor, "*batch joint"]:
+    """Log-probabilities of the subsets of the heads of all blocks.
+
+    Args:
+        tables: The distribution of every block given lower ones, from the lowest.
+    """
+    heads = sum(table.heads for table in tables)
+    parts = torch.broadcast_tensors(*(extend_table(table, heads) for table in tables))
+    return torch.stack(parts).sum(0)
 
 
 def joint_conditionals(
