@@ -183,6 +183,13 @@ def _check_run(run: Run, options: Options, gate_distributions: GateDistributions
             f"{run.path} selects its heads for every task: no candidate can be removed"
         )
     attention_types = _attention_types(options, gate_distributions)
+    for latent in run.model.latents.values():
+        for name in latent.fixed_blocks:
+            if attention_type_of(name) in attention_types:
+                raise ValueError(
+                    f"{run.path} has latents {latent.name} of the heads of {name}: none can be "
+                    "removed, so name other attention types by --chains"
+                )
     where = "" if options.chains == "all" else f" in {options.chains}"
     if options.by != "gates":
         blocks = all_heads(run.model).items()

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from latentheads.inference.objective import Head_ELBO as Head_ELBO
     from latentheads.inference.shuffled import shuffled_target as shuffled_target
     from latentheads.latents.alignments.options import AlignmentOptions as AlignmentOptions
+    from latentheads.latents.bernoulli_heads.options import (
+        BernoulliHeadsOptions as BernoulliHeadsOptions,
+    )
     from latentheads.latents.gates.options import GateOptions as GateOptions
     from latentheads.latents.selection.options import SelectionOptions as SelectionOptions
     from latentheads.model import Decoder as Decoder
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
 PLACES = {
     "AlignmentOptions": "latents.alignments.options",
     "Batch": "batch",
+    "BernoulliHeadsOptions": "latents.bernoulli_heads.options",
     "Block": "names",
     "Comparison": "training.comparison",
     "Corpus": "corpora.corpus",

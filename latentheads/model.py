@@ -13,13 +13,14 @@ from jaxtyping import Bool, Float, Int
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
-from latentheads.attention.block import BlockCache, HeadBlock
+from latentheads.attention.block import BlockCache, HeadBlock, reorder
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
 from latentheads.distributions import Tokens, make_token_distribution
 from latentheads.handlers import register_parameters
 from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.latents.latent import Latent
+from latentheads.latents.mixture import PassMixture
 from latentheads.latents.output_heads import EncoderDecoderStates, OutputHeads, OutputState
 from latentheads.latents.selector import Choice, Selector
 from latentheads.layers.output import Output
@@ -80,7 +81,8 @@ class HeadModel(nn.Module, ABC):
         """
         for latent in latents:
             for name, other in self.latents.items():
-                if name == latent.name or other.excludes(latent):
+                excluded = other.excludes(latent) or latent.excludes(other)
+                if name == latent.name or excluded:
                     raise ValueError(f"latents {name} and {latent.name} exclude each other")
             self.latents[latent.name] = latent
             for name, module in latent.modules_to_save.items():
@@ -281,7 +283,8 @@ class DecodingState:
     """The decoding state: a cache for every block, and a position.
 
     A cascade needs no cache of its own: it runs through the layers within one row. The selection of
-    heads is sampled once, at the start.
+    heads is sampled once, at the start. If a latent is a mixture of passes, the rows of all tensors
+    are the components of every sentence.
     """
 
     caches: dict[str, BlockCache] = field(default_factory=dict)
@@ -289,6 +292,13 @@ class DecodingState:
     choices: dict[str, Choice] = field(default_factory=dict)
     task: SentenceTasks | None = None
     output_heads: OutputState | None = None
+    mixture: PassMixture | None = None
+
+    def rows_of(
+        self, tokens: Int[Tensor, "batch *hypothesis new"]
+    ) -> Int[Tensor, "row *hypothesis new"]:
+        """The tokens of every pass: those of each sentence, or of each component of a mixture."""
+        return tokens if self.mixture is None else self.mixture.expand(tokens)
 
     def cache(self, block: _Cached) -> Any:
         """The cache of a block, initially empty."""
@@ -307,6 +317,21 @@ class DecodingState:
             sentences: The sentences to keep; None: all, unchanged.
             hypotheses: The hypotheses to keep of each of these; None: all, unchanged.
         """
+        if (mixture := self.mixture) is None:
+            self._select_rows(sentences, hypotheses)
+            return
+        mixture.select(lambda tensor: reorder(tensor, sentences, hypotheses))
+        self._select_rows(
+            None if sentences is None else mixture.expand_index(sentences),
+            None if hypotheses is None else mixture.expand(hypotheses),
+        )
+
+    def _select_rows(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
+        """Selects rows of all tensors; see :meth:`select`."""
         for cache in self.caches.values():
             cache.select(sentences, hypotheses)
         if self.output_heads is not None:
@@ -342,6 +367,19 @@ class Decoder(HeadModel):
         states = self.states(batch, choices)
         return self.output_heads.causal_states(states, batch.target_valid, batch.target)
 
+    def begin_heads(self, batch: Batch) -> tuple[Batch, dict[str, Choice], PassMixture | None]:
+        """The rows to decode, their active heads, and the mixture that they are components of.
+
+        Args:
+            batch: The sentences.
+        """
+        mixtures = (latent.decoding_mixture(self, batch) for latent in self.latents.values())
+        mixture = next((mixture for mixture in mixtures if mixture is not None), None)
+        if mixture is None:
+            return batch, self.select_heads(batch), None
+        rows = mixture.expand_batch(batch)
+        return rows, self.select_heads(rows) | mixture.choices(), mixture
+
     @abstractmethod
     def begin(self, batch: Batch) -> DecodingState:
         """Start decoding a batch token by token, before its first target token."""
@@ -359,21 +397,22 @@ class Decoder(HeadModel):
 
     def advance(
         self,
-        states: Float[Tensor, "batch *hypothesis new dim"],
+        states: Float[Tensor, "row *hypothesis new dim"],
         tokens: Int[Tensor, "batch *hypothesis new"],
         state: DecodingState,
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Score the vocabulary after new tokens, with heads summed out, and advance the state.
 
         Args:
-            states: The network's states after the tokens.
+            states: The network's states after the tokens, a row for each component of a mixture.
             tokens: The input tokens.
             state: The state from :meth:`begin`.
         """
         state.position += tokens.shape[-1]
         if state.output_heads is not None:
             return state.output_heads.scores(states, tokens)
-        return self.predict(states)
+        scores = self.predict(states)
+        return scores if state.mixture is None else state.mixture.mix(scores, tokens)
 
     def attention_mask(
         self, latent_queries: Bool[Tensor, "*batch query"], start: int = 0

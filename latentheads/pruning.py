@@ -120,6 +120,7 @@ def remove_heads(
     """
     blocks = _head_blocks(model)
     active = _active_heads(blocks, kept)
+    _check_latents(model, blocks, active)
     stacks: dict[tuple[str, str], list[HeadBlock]] = defaultdict(list)
     for module in blocks:
         stacks[module.block.attention_type, module.latent].append(module)
@@ -193,6 +194,19 @@ def _active_heads(
         name: [current[head] for head in sorted(set(kept.get(name, range(len(current)))))]
         for name, current in active.items()
     }
+
+
+def _check_latents(
+    model: nn.Module, blocks: Sequence[HeadBlock], active: Mapping[str, Sequence[int]]
+) -> None:
+    """Check that no latent of a model needs a head that is removed."""
+    heads = {module.block.name: module.num_active_heads for module in blocks}
+    for latent in model.latents.values() if isinstance(model, HeadModel) else ():
+        for name in latent.fixed_blocks:
+            if len(active[name]) < heads[name]:
+                raise ValueError(
+                    f"block {name!r} has latents {latent.name} of its heads: none can be removed"
+                )
 
 
 def _latent_heads(

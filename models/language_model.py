@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from jaxtyping import Float, Int
@@ -71,6 +72,7 @@ class LanguageModel(Decoder):
             return Layer(sizes, make_mixer(attention_type, depth, sizes, heads))
 
         self.decoder = Stack(sizes, sizes.depth("decoder"), layer)
+        shape = replace(shape, blocks=tuple(module.block for module in self.head_blocks))
         self.add_latents(make_latents(latents, shape, selects_heads=False))
 
     @classmethod
@@ -119,7 +121,8 @@ class LanguageModel(Decoder):
 
     def begin(self, batch: Batch) -> DecodingState:
         """Makes the initial state."""
-        state = DecodingState(choices=self.select_heads(batch))
+        batch, choices, mixture = self.begin_heads(batch)
+        state = DecodingState(choices=choices, mixture=mixture)
         if (heads := self.output_heads) is not None:
             state.output_heads = heads.begin_causal(cast(RowOutput, self.output), len(batch))
         return state
@@ -128,9 +131,10 @@ class LanguageModel(Decoder):
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further tokens and scores the vocabulary after each."""
-        attention_mask = self.step_mask(tokens, state.position)
+        rows = state.rows_of(tokens)
+        attention_mask = self.step_mask(rows, state.position)
         x = self.decoder(
-            self.embedding(tokens, state.position),
+            self.embedding(rows, state.position),
             attention_mask,
             state=state,
             choices=state.choices,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyro
@@ -40,8 +40,8 @@ class _TranslationState(DecodingState):
     memory: Tensor | None = None
     memory_mask: PairMask | None = None
 
-    def select(self, sentences: Tensor | None, hypotheses: Tensor | None = None) -> None:
-        super().select(sentences, hypotheses)
+    def _select_rows(self, sentences: Tensor | None, hypotheses: Tensor | None = None) -> None:
+        super()._select_rows(sentences, hypotheses)
         if sentences is not None:
             assert self.memory is not None
             assert self.memory_mask is not None
@@ -131,6 +131,7 @@ class Translation(Decoder):
                 make_adapters("decoder"),
             ),
         )
+        shape = replace(shape, blocks=tuple(module.block for module in self.head_blocks))
         self.add_latents(make_latents(latents, shape, selects_heads=False))
         self.ctc = CTC(width, target_vocab_size, ctc) if ctc else None
 
@@ -265,9 +266,9 @@ class Translation(Decoder):
 
     def begin(self, batch: Batch) -> DecodingState:
         """Encodes the source."""
+        batch, choices, mixture = self.begin_heads(batch)
         valid = batch.source_valid
         first_query = valid.new_ones(len(batch), 1)
-        choices = self.select_heads(batch)
         memory = self.encode(batch, choices)
         output_state = None
         if (heads := self.output_heads) is not None:
@@ -280,6 +281,7 @@ class Translation(Decoder):
             memory=memory,
             memory_mask=self._cross_mask(valid, first_query),
             output_heads=output_state,
+            mixture=mixture,
         )
 
     def step(
@@ -287,8 +289,9 @@ class Translation(Decoder):
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         """Feeds further target tokens and scores the vocabulary after each."""
         assert isinstance(state, _TranslationState)
-        attention_mask = self.step_mask(tokens, state.position)
-        x = self.target_embedding(tokens, state.position)
+        rows = state.rows_of(tokens)
+        attention_mask = self.step_mask(rows, state.position)
+        x = self.target_embedding(rows, state.position)
         x = self.decoder(
             x, attention_mask, state.memory, state.memory_mask, state, state.choices, state.task
         )

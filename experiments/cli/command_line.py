@@ -44,8 +44,8 @@ FILE_OPTIONS = ("preset", "config", "print_config", "help")
 TEXT_OPTIONS = ("preset", "config", "trust", "recipe")
 """Options that are texts, of no group."""
 
-OPTION = re.compile(r"--\w+(\.\w+)*(=|$)")
-"""How a word that names an option begins."""
+OPTION = re.compile(rf"--(\w+|{'|'.join(map(re.escape, LATENTS))})(\.\w+)*(=|$)")
+"""How a word that names an option begins; the name of a latent may have a hyphen."""
 
 FILES = {"train.tsv": "speech", "train.txt": "running-text", "train.txt.gz": "running-text"}
 """What a folder holds, and the data class that reads it; others hold pairs."""

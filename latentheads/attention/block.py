@@ -99,6 +99,11 @@ class HeadBlock(nn.Module, ABC):
         return len(self.active_heads)
 
     @property
+    def called_module(self) -> nn.Module:
+        """The module whose call computes its heads."""
+        return self
+
+    @property
     def site(self) -> str:
         """Name of the sample site of its heads."""
         return self.block.site(self.latent)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from latentheads.batch import Batch
     from latentheads.corpora.vocabulary import Vocabulary
     from latentheads.distributions import Tokens
+    from latentheads.latents.mixture import PassMixture
     from latentheads.latents.selector import Choice
     from latentheads.model import HeadModel
 
@@ -71,6 +72,11 @@ class Latent(ABC):
         return ()
 
     @property
+    def fixed_blocks(self) -> Collection[str]:
+        """Names of the blocks none of whose heads can be removed."""
+        return ()
+
+    @property
     def is_summed_out(self) -> bool:
         """Whether the distribution of the target is a :class:`SummedOut` over the latent."""
         return False
@@ -93,9 +99,15 @@ class Latent(ABC):
             ValueError: The latent cannot be had with these vocabularies.
         """
 
+    @property
+    def runs_network(self) -> bool:
+        """Whether :meth:`token_distribution` is its own: of all latents of a model at most one."""
+        return False
+
     def excludes(self, other: Latent) -> bool:
-        """Whether no model has both: one alone decides which heads are active."""
-        return self.selects_heads and other.selects_heads
+        """Whether no model has both: one alone selects heads, and one alone runs the network."""
+        both_select = self.selects_heads and other.selects_heads
+        return both_select or (self.runs_network and other.runs_network)
 
     def select_heads(
         self, model: HeadModel, batch: Batch, values: Mapping[str, Tensor] | None = None
@@ -116,12 +128,21 @@ class Latent(ABC):
     ) -> Tokens | None:
         """Runs the network and returns the distribution of the scored tokens.
 
-        Of all latents of a model at most one does; None: the latent leaves it to the model.
+        None: the latent leaves it to the model; see :attr:`runs_network`.
 
         Args:
             model: The model.
             batch: The sentences.
             choices: The active heads of blocks that select; None: sampled.
+        """
+        return None
+
+    def decoding_mixture(self, model: HeadModel, batch: Batch) -> PassMixture | None:
+        """The passes that decoding runs side by side, for a mixture of whole passes; None: one.
+
+        Args:
+            model: The model.
+            batch: The sentences.
         """
         return None
 

@@ -18,6 +18,7 @@ from latentheads.values import shown
 if TYPE_CHECKING:
     from latentheads.guide import ModelGuide
     from latentheads.model import HeadModel
+    from latentheads.names import Block
 
 __all__ = ["Controller", "LatentOptions", "ModelShape", "check_latents", "make_latents"]
 
@@ -50,6 +51,7 @@ class ModelShape:
         is_causal: Whether it is a language model, without a source.
         sources: Names of the tasks that the encoder distinguishes.
         targets: The same for the decoder.
+        blocks: The blocks of heads, bottom to top, for latents that are made after them.
     """
 
     heads: int
@@ -59,6 +61,7 @@ class ModelShape:
     is_causal: bool = False
     sources: tuple[str, ...] = ("",)
     targets: tuple[str, ...] = ("",)
+    blocks: tuple[Block, ...] = ()
 
 
 class LatentOptions:

@@ -130,9 +130,10 @@ class OutputHeads(nn.Module, Latent):
         """The heads."""
         return {self.name: self}
 
-    def excludes(self, other: Latent) -> bool:
-        """Whether no model has both: one latent alone stands between states and output."""
-        return isinstance(other, OutputHeads)
+    @property
+    def runs_network(self) -> bool:
+        """They stand between its states and its output."""
+        return True
 
     @property
     def is_summed_out(self) -> bool:

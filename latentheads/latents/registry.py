@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.copy.options import CopyOptions
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.options import LogitsOptions
@@ -17,6 +18,7 @@ LATENTS: dict[str, type[LatentOptions]] = {
     "logits": LogitsOptions,
     "selection": SelectionOptions,
     "gates": GateOptions,
+    "bernoulli-heads": BernoulliHeadsOptions,
 }
 """The latents by name: ``--latents alignments+gates``, each with a group of its name."""
 

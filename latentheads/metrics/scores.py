@@ -235,7 +235,7 @@ SCORES: dict[str, ScoreInfo] = {
         "share",
     ),
     "pareto_unknown": _weights("Pareto k unknown", "of sentences or blocks: weights tie", "share"),
-    "exact": _nats("exact log p", "the model's own: all alignments summed", "exact", compared=True),
+    "exact": _nats("exact log p", "the model's own: latents summed out", "exact", compared=True),
     "gap": _nats(
         "gap of the guide",
         "KL from the guide's alignments to their exact posterior",
@@ -244,7 +244,9 @@ SCORES: dict[str, ScoreInfo] = {
         compared=True,
         indented=True,
     ),
-    "prior_entropy": _nats("entropy of alignments, prior", "of all heads together", "exact"),
+    "prior_entropy": _nats(
+        "entropy of what is summed out, prior", "of all heads together", "exact"
+    ),
     "posterior_entropy": _nats(
         "given the token, exact posterior", "of all heads together", "exact", indented=True
     ),

@@ -89,6 +89,11 @@ class PretrainedBlock(HeadBlock):
         return self._network_modules[0]
 
     @property
+    def called_module(self) -> nn.Module:
+        """The attention module of the network."""
+        return self.attention
+
+    @property
     def projection(self) -> nn.Module:
         """The network's output projection; not a submodule."""
         return self._network_modules[1]
@@ -175,10 +180,8 @@ class PretrainedBlock(HeadBlock):
 
     def _get_choice(self) -> Choice | None:
         """The selected heads: those of the pass, or sampled in a call of the network itself."""
-        if self.selector is None:
-            return None
         choice = self._holder.forward_pass.choices.get(self.block.name)
-        return self.choose(None, True) if choice is None else choice
+        return self.choose(None, True) if choice is None and self.selector else choice
 
     def _get_mask(
         self, attention_mask: Shaped[Tensor, "*pairs"] | None, scores: Tensor

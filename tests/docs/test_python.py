@@ -30,6 +30,7 @@ SHOWN = {
     "docs/alignments.md": 2,
     "docs/api.md": 1,
     "docs/architecture.md": 1,
+    "docs/bernoulli-heads.md": 1,
     "docs/comparing.md": 1,
     "docs/guides.md": 5,
     "docs/pretrained.md": 6,
@@ -68,6 +69,20 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     assert not all(map(torch.equal, before, names["guide"].parameters()))
     run(reading, names)
     assert "torch.Size([2, 2, 4, 4])" in capsys.readouterr().out
+
+
+def test_subsets_of_heads_have_a_posterior() -> None:
+    (snippet,) = snippets("docs/bernoulli-heads.md")
+    corpus = small_corpus()
+    batch = next(batches(corpus.test, 4096))
+    shown, *_ = snippet.rsplit("  #", 1)
+    names: dict[str, Any] = {"corpus": corpus, "batch": batch}
+    first, _, last = shown.strip().rpartition("\n")
+    run(first.replace("latents=", "heads=2, width=8, latents="), names)
+    names["model"].eval()
+    posterior = eval(last, names)
+    assert posterior.shape == (len(batch), 4)
+    torch.testing.assert_close(posterior.exp().sum(-1), torch.ones(len(batch)).to(posterior))
 
 
 def test_a_law_of_ones_own_is_a_prior_with_any_guide() -> None:

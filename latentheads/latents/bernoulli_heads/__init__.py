@@ -1,0 +1,1 @@
+"""Gates of heads with exact posteriors: all subsets of the heads of blocks are summed over."""

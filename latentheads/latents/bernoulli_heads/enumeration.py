@@ -1,0 +1,181 @@
+r"""Exact sums over all subsets of heads: the evidence, and every guide's bound and gap.
+
+With :math:`\ell(b) = \log p(y \mid x, b)` of a sentence,
+
+.. math:: \log p(y \mid x) = \log \sum_b p(b) e^{\ell(b)}, \qquad
+          p(b \mid x, y) \propto p(b) e^{\ell(b)},
+
+and the bound of a guide is :math:`\sum_b q(b) (\ell(b) + \log p(b) - \log q(b))`. Its gap to the
+evidence is :math:`\mathrm{KL}(q \,\|\, p(\cdot \mid x, y))`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from pyro.poutine import Trace
+from torch import Tensor
+
+from latentheads.latents.bernoulli_heads.subsets import (
+    HeadSubsets,
+    SubsetTable,
+    extend_table,
+    joint_conditionals,
+    joint_table,
+)
+from latentheads.latents.summed_out import Enumeration
+from latentheads.names import TARGET
+
+__all__ = ["SubsetEnumeration", "enumerate_subsets", "posterior_sites"]
+
+
+@dataclass(frozen=True)
+class SubsetEnumeration(Enumeration):
+    """All subsets of the heads of a pass, under the model and under its guide.
+
+    Attributes:
+        log_likelihoods: Log p(y | x, b) of every sentence and subset.
+        prior: The prior of every block.
+        posterior: The guide's posterior of every block.
+        sites: The blocks' sample sites.
+        tied: The sites whose posterior is the prior itself.
+    """
+
+    log_likelihoods: Float[Tensor, "*batch subset"]
+    prior: Sequence[SubsetTable]
+    posterior: Sequence[SubsetTable]
+    sites: Sequence[str]
+    tied: Sequence[str] = ()
+
+    @property
+    def heads(self) -> list[int]:
+        """Heads of every block."""
+        return [table.heads for table in self.prior]
+
+    def _extend(self, tables: Sequence[SubsetTable]) -> list[Float[Tensor, "*batch subset"]]:
+        return [extend_table(table, sum(self.heads)) for table in tables]
+
+    @cached_property
+    def log_joint(self) -> Float[Tensor, "*batch subset"]:
+        """Log p(y, b | x) of every subset."""
+        return self.log_likelihoods + joint_table(self.prior)
+
+    @cached_property
+    def log_q(self) -> Float[Tensor, "*batch subset"]:
+        """Log-probability of every subset under the guide."""
+        return joint_table(self.posterior).expand_as(self.log_likelihoods)
+
+    @property
+    def log_posterior(self) -> Float[Tensor, "*batch subset"]:
+        """Log-probability of every subset given the target."""
+        return self.log_joint.log_softmax(-1)
+
+    @property
+    def log_evidence(self) -> Float[Tensor, "*batch"]:
+        """Exact log p(y | x) of every sentence, given all other latents."""
+        return self.log_joint.logsumexp(-1)
+
+    @property
+    def log_likelihood(self) -> Float[Tensor, "*batch"]:
+        """The expectation of log p(y | x, b) under the guide."""
+        return (self.log_q.exp() * self.log_likelihoods).sum(-1)
+
+    def exact_tables(self) -> list[SubsetTable]:
+        """The exact posterior of every block, given lower ones: Bayes' rule."""
+        return joint_conditionals(self.log_joint, self.heads)
+
+    def _kl(
+        self, weights: Tensor, q: Sequence[SubsetTable], p: Sequence[SubsetTable]
+    ) -> dict[str, Float[Tensor, "*batch"]]:
+        pairs = zip(self._extend(q), self._extend(p), strict=True)
+        values = [(weights * (log_q - log_p)).sum(-1) for log_q, log_p in pairs]
+        return dict(zip(self.sites, values, strict=True))
+
+    def kl(self) -> dict[str, Float[Tensor, "*batch"]]:
+        """The KL of every block, in expectation over lower ones; exactly 0 if q is p."""
+        kl = self._kl(self.log_q.exp(), self.posterior, self.prior)
+        return {n: torch.zeros_like(v) if n in self.tied else v for n, v in kl.items()}
+
+    def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
+        """The KL of every block's posterior to the exact one; their sum is the gap of the bound."""
+        return self._kl(self.log_q.exp(), self.posterior, self.exact_tables())
+
+    def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
+        """Entropies of prior and exact posterior, and the KL from that to the prior."""
+        log_prior = joint_table(self.prior).expand_as(self.log_joint)
+        log_posterior = self.log_posterior
+        weights = log_posterior.exp()
+        return {
+            "prior_entropy": -(log_prior.exp() * log_prior).sum(-1),
+            "posterior_entropy": -(weights * log_posterior).sum(-1),
+            "information": (weights * (log_posterior - log_prior)).sum(-1),
+        }
+
+    @torch.no_grad()
+    def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
+        """``log p(y, b | x) - log q(b)`` of new samples, without a pass of the network.
+
+        Args:
+            num_samples: Number of samples.
+        """
+        values = (self.log_joint - self.log_q).double().expand(num_samples, *self.log_joint.shape)
+        if not num_samples:  # torch samples at least once
+            return values[..., 0]
+        index = torch.distributions.Categorical(logits=self.log_q).sample((num_samples,))
+        return values.gather(-1, index[..., None])[..., 0]
+
+    def detach_model(self) -> SubsetEnumeration:
+        """Detaches the model, and posteriors that are the prior: gradients reach the guide only."""
+        named = zip(self.sites, self.posterior, strict=True)
+        return replace(
+            self,
+            log_likelihoods=self.log_likelihoods.detach(),
+            prior=[_detached(table) for table in self.prior],
+            posterior=[_detached(t) if name in self.tied else t for name, t in named],
+        )
+
+
+def _detached(table: SubsetTable) -> SubsetTable:
+    return replace(table, log_probs=table.log_probs.detach())
+
+
+def posterior_sites(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
+    """The guide's sites of all blocks, from the lowest; the model's if the guide has none.
+
+    Raises:
+        ValueError: A posterior is no distribution of subsets of heads.
+    """
+    sites = {}
+    for name, site in model_trace.nodes.items():
+        if site["type"] == "sample" and isinstance(site["fn"], HeadSubsets):
+            sites[name] = guide_trace.nodes.get(name, site)
+            if not isinstance(sites[name]["fn"], HeadSubsets):
+                kind = type(sites[name]["fn"]).__name__
+                raise ValueError(f"site {name!r}: the posterior must be HeadSubsets, got {kind}")
+    return sites
+
+
+def enumerate_subsets(model_trace: Trace, guide_trace: Trace) -> SubsetEnumeration:
+    """Enumerates all subsets of the heads of a pass.
+
+    Args:
+        model_trace: The model's trace.
+        guide_trace: The guide's trace; a block without a site keeps its prior.
+
+    Raises:
+        ValueError: A posterior is no distribution of subsets of heads.
+    """
+    target, sites = model_trace.nodes[TARGET], posterior_sites(model_trace, guide_trace)
+    priors = {name: model_trace.nodes[name]["fn"] for name in sites}
+    return SubsetEnumeration(
+        target["fn"].gated_pass.log_probs_of_subsets(target["value"]),
+        [prior.table for prior in priors.values()],
+        [site["fn"].table for site in sites.values()],
+        list(sites),
+        [name for name, site in sites.items() if site["fn"] is priors[name]],
+    )

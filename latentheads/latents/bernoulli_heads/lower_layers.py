@@ -1,0 +1,112 @@
+"""The layers below a block: run once, while those above run for many subsets of its heads.
+
+The outputs of all layers that end before the block is called are recorded in one pass. In later
+passes these layers return what was recorded. It works for any network whose layers stand in a
+``torch.nn.ModuleList``: those of this library, and those of ``transformers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+__all__ = ["LowerLayers"]
+
+
+class LowerLayers:
+    """The outputs of the layers below the lowest of some blocks.
+
+    Args:
+        model: The model.
+        called: The modules whose call computes the heads of the blocks.
+    """
+
+    def __init__(self, model: nn.Module, called: Collection[nn.Module]) -> None:
+        self._called = list(called)
+        self._candidates = list(_layers_of(model))
+        self._outputs: dict[nn.Module, Any] = {}
+        self._is_below = True
+        self.is_recorded = False
+
+    @contextmanager
+    def record(self) -> Iterator[None]:
+        """Context of the pass that is recorded."""
+        self._outputs.clear()
+        self._is_below = True
+        hooks = [layer.register_forward_hook(self._keep_output) for layer in self._candidates]
+        hooks += [module.register_forward_pre_hook(self._stop) for module in self._called]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+        self.is_recorded = True
+
+    @contextmanager
+    def replay(self, copies: int = 1) -> Iterator[None]:
+        """Context of passes in which the recorded layers return what was recorded.
+
+        Args:
+            copies: Number of copies of every sentence, one behind the other, that the other layers
+                process; for networks whose batch has one dimension.
+        """
+        with ExitStack() as patches:
+            for layer, output in self._outputs.items():
+                patches.enter_context(_returning(layer, _repeated(output, copies)))
+            yield
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the largest recorded tensor; 0: nothing was recorded."""
+        return max((tensor.numel() for tensor in self._tensors()), default=0)
+
+    @property
+    def particles(self) -> int:
+        """Number of dimensions of particles in front of the recorded states."""
+        return max((len(states.shape) - 3 for states in self._tensors()[:1]), default=0)
+
+    def _tensors(self) -> list[Tensor]:
+        """The recorded tensors; states are the first output of a layer."""
+        leaves = (leaf for output in self._outputs.values() for leaf in tree_leaves(output))
+        return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+    def _keep_output(self, layer: nn.Module, _: Any, output: Any) -> None:
+        if self._is_below:
+            self._outputs[layer] = output
+
+    def _stop(self, *_: Any) -> None:
+        self._is_below = False
+
+
+def _layers_of(model: nn.Module) -> Iterator[nn.Module]:
+    """The modules of all lists, except those that are compiled, whose code cannot be replaced."""
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList):
+            for layer in module:
+                if layer._compiled_call_impl is None:
+                    yield layer
+
+
+def _repeated(output: Any, copies: int) -> Callable[[], Any]:
+    """A function that returns an output, with every sentence repeated."""
+
+    def repeat(value: Any) -> Any:
+        if copies == 1 or not isinstance(value, Tensor):
+            return value
+        return value.repeat(copies, *(1,) * (value.ndim - 1))
+
+    return lambda: tree_map(repeat, output)
+
+
+@contextmanager
+def _returning(layer: nn.Module, output: Callable[[], Any]) -> Iterator[None]:
+    """Context in which a module returns a value instead of computing it."""
+    layer.forward = lambda *_, **__: output()  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del layer.forward

@@ -1,0 +1,133 @@
+"""Options of gates of heads with exact posteriors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from latentheads.checks import check_known, split_items
+from latentheads.latents.bernoulli_heads.prior import Prior
+from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.names import Block, side_of
+from latentheads.values import convert_fields
+
+if TYPE_CHECKING:
+    from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
+    from latentheads.model import HeadModel
+
+__all__ = ["MAX_SUBSETS", "BernoulliHeadsOptions", "check_number_of_subsets"]
+
+MAX_SUBSETS = 4096
+"""Most subsets of heads that are summed over."""
+
+
+@dataclass(frozen=True)
+class BernoulliHeadsOptions(LatentOptions):
+    """Which heads are active in each sentence, in a few blocks; all subsets are summed over.
+
+    Attributes:
+        blocks: Names of the blocks, as ``decoder.1.cross,decoder.1.self``; together they may have
+            12 heads. Empty: the top block of cross-attention, in a language model that of
+            self-attention.
+        prior: What the prior of a head is conditioned on: nothing, with a fixed rate
+            (independent); earlier heads of its block (autoregressive); or the heads of lower blocks
+            (cascaded).
+        rate: The prior probability of a head to be active; where the prior is learned, at the
+            start.
+        gibibytes: Memory that the layers above the lowest block may take, by an estimate; more
+            subsets are processed in slices.
+    """
+
+    may_be_summed_out: ClassVar[bool] = True
+    fixed_options: ClassVar[tuple[str, ...]] = ("blocks", "prior")
+
+    blocks: str = ""
+    prior: Prior = "independent"
+    rate: float = 0.8
+    gibibytes: float = 4.0
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        if not 0 < self.rate < 1:
+            raise ValueError(f"rate must lie between 0 and 1, got {self.rate}")
+        if not self.gibibytes > 0:
+            raise ValueError(f"gibibytes must be positive, got {self.gibibytes}")
+
+    def make(self, shape: ModelShape) -> BernoulliHeads:
+        """Makes the gates of a model.
+
+        Raises:
+            ValueError: There is no such block, or there are too many heads.
+        """
+        from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
+
+        addresses = self._choose_blocks(shape.blocks)
+        check_number_of_subsets(addresses)
+        return BernoulliHeads(addresses, self.prior, self.rate, self.gibibytes)
+
+    def _choose_blocks(self, blocks: Sequence[Block]) -> list[Block]:
+        """The addresses of the blocks, from the lowest."""
+        by_name = {block.name: block for block in blocks}
+        names = split_items(self.blocks) if self.blocks else []
+        for name in names:
+            check_known("block", name, by_name, "bernoulli-heads.blocks")
+        if names:
+            return [block for block in blocks if block.name in names]
+        for attention_type in ("decoder-cross", "decoder-self"):
+            of_type = [block for block in blocks if block.attention_type == attention_type]
+            if of_type:
+                return of_type[-1:]
+        raise ValueError("bernoulli-heads.blocks must name a block: there is no decoder")
+
+    @property
+    def is_summed_out(self) -> bool:
+        """All subsets are summed over."""
+        return True
+
+    @property
+    def has_guide_form(self) -> bool:
+        """A guide has a posterior of them."""
+        return True
+
+    @property
+    def label(self) -> str:
+        """``bernoulli-heads``."""
+        return "bernoulli-heads"
+
+    @property
+    def phrase(self) -> str:
+        """The blocks and the prior."""
+        where = f"of {self.blocks}" if self.blocks else "of the top block"
+        return f"latent gates {where} (prior: {self.prior}, rate {self.rate:g})"
+
+    @property
+    def acts_on_encoder(self) -> bool:
+        """Whether a block of the encoder has gates."""
+        return any(side_of(name) == "encoder" for name in self.blocks.split(","))
+
+    @classmethod
+    def describe(cls, model: HeadModel, tokens: int) -> BernoulliHeadsOptions | None:
+        """The blocks and the prior of a model's gates."""
+        from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
+
+        latent = model.find_latent(BernoulliHeads)
+        if latent is None:
+            return None
+        names = ",".join(block.name for block in latent.addresses)
+        return cls(names, latent.structure, latent.rate, latent.gibibytes)
+
+
+def check_number_of_subsets(blocks: Sequence[Block]) -> None:
+    """Raises an error for blocks with too many heads.
+
+    Args:
+        blocks: The blocks.
+    """
+    subsets = 2 ** sum(block.heads for block in blocks)
+    if subsets > MAX_SUBSETS:
+        names = ",".join(block.name for block in blocks)
+        raise ValueError(
+            f"blocks {names} have {subsets:,} subsets of heads together, and at most "
+            f"{MAX_SUBSETS:,} are summed over: name fewer blocks"
+        )

@@ -1,0 +1,153 @@
+"""Passes of a network with given gates of its heads: all subsets in one pass, or in slices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from pyro import poutine
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from latentheads.attention.block import HeadBlock, without_hooks
+from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
+from latentheads.latents.bernoulli_heads.subsets import all_subsets
+from latentheads.latents.selector import Choice
+
+if TYPE_CHECKING:
+    from latentheads.batch import Batch
+    from latentheads.distributions import Tokens
+    from latentheads.model import HeadModel
+
+__all__ = ["GatedPass", "choices_of"]
+
+NUMBERS = 24
+"""Numbers that a layer holds for one number of its output, by and large."""
+
+
+def choices_of(
+    blocks: Sequence[HeadBlock], gates: Float[Tensor, "*sentences head"]
+) -> dict[str, Choice]:
+    """The active heads of blocks, from the gates of all of them side by side."""
+    parts = gates.split([module.block.heads for module in blocks], -1)
+    return {module.block.name: Choice(part) for module, part in zip(blocks, parts, strict=True)}
+
+
+@dataclass
+class GatedPass:
+    """One batch in a network whose blocks have gates.
+
+    The layers below run once. All others run for every subset, which is a dimension in front of
+    the sentences.
+
+    Attributes:
+        model: The model.
+        batch: The sentences.
+        blocks: The blocks with gates, from the lowest.
+        choices: The active heads of other blocks.
+        gibibytes: The memory that the layers above may take, by an estimate; more subsets are
+            processed in slices. With a gradient a slice is computed again in the backward pass.
+        lower: The layers below.
+        cache: Sums over subsets, each with its tokens.
+    """
+
+    model: HeadModel
+    batch: Batch
+    blocks: Sequence[HeadBlock]
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    gibibytes: float = math.inf
+    cache: dict[object, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lower = LowerLayers(self.model, [block.called_module for block in self.blocks])
+        device = self.model.device.type
+        self._autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+    @property
+    def heads(self) -> list[int]:
+        """Heads of every block."""
+        return [module.block.heads for module in self.blocks]
+
+    def tokens_given(self, gates: Float[Tensor, "*sample head"]) -> Tokens:
+        """Runs the network with gates, and returns the distribution of the tokens.
+
+        The first pass records the layers below.
+        """
+        if self.lower.is_recorded:
+            return self._tokens_given(gates)
+        with self.lower.record():
+            return self._tokens_given(gates)
+
+    def _tokens_given(self, gates: Tensor) -> Tokens:
+        choices = {**self.choices, **choices_of(self.blocks, gates)}
+        return self.model.likelihood(self.model.states(self.batch, choices), self.batch)
+
+    def log_probs_of_subsets(
+        self, tokens: Int[Tensor, "batch target"]
+    ) -> Float[Tensor, "*batch subset"]:
+        """Log p(y | x, b) of every sentence for all subsets b of the heads; cached.
+
+        Args:
+            tokens: The scored tokens.
+        """
+        # the key holds the tokens' address; the cache keeps them alive, so that it stays theirs
+        version = 0 if tokens.is_inference() else tokens._version
+        key = tokens.data_ptr(), tokens.shape, version, torch.is_grad_enabled()
+        if key not in self.cache:
+            dtype = torch.promote_types(self.model.dtype, torch.float32)
+            like = torch.empty((), device=self.model.device, dtype=dtype)
+            self._record()
+            subsets = all_subsets(sum(self.heads), like)
+            subsets = subsets.view(len(subsets), *(1,) * (1 + self.lower.particles), -1)
+            log_probs = self.token_log_probs(subsets, tokens).sum(-1)
+            self.cache[key] = tokens, log_probs.movedim(0, -1)
+        return self.cache[key][1]
+
+    def token_log_probs(
+        self, gates: Float[Tensor, "sample *sentences head"], tokens: Int[Tensor, "batch target"]
+    ) -> Float[Tensor, "sample *batch target"]:
+        """Log-probability of every token given gates, several samples in one pass.
+
+        Args:
+            gates: The gates of all blocks side by side, of every sentence or of all.
+            tokens: The scored tokens.
+        """
+        self._record()
+        slices = gates.split(self._slice_size())
+        if len(slices) == 1 or not torch.is_grad_enabled():
+            return torch.cat([self._log_probs(part, tokens) for part in slices])
+        parts = [checkpoint(self._log_probs, part, tokens, use_reentrant=False) for part in slices]
+        return torch.cat(parts)
+
+    def _record(self) -> None:
+        """Records the layers below, unless a pass did so already."""
+        if not self.lower.is_recorded:
+            gates = torch.ones(sum(self.heads), device=self.model.device, dtype=self.model.dtype)
+            with self._hidden(), self.lower.record():
+                self._tokens_given(gates)
+
+    def _log_probs(self, gates: Tensor, tokens: Tensor) -> Tensor:
+        with self._hidden(), self.lower.replay():
+            return self._tokens_given(gates).token_log_prob(tokens)
+
+    def _hidden(self) -> ExitStack:
+        """Context of a pass that no handler and no hook of a block sees."""
+        enabled, dtype = self._autocast
+        contexts = ExitStack()
+        contexts.enter_context(poutine.block())
+        contexts.enter_context(without_hooks(self.model))
+        contexts.enter_context(torch.autocast(self.model.device.type, dtype, enabled))
+        return contexts
+
+    def _slice_size(self) -> int:
+        """Number of subsets of a slice."""
+        if math.isinf(self.gibibytes):
+            return 2 ** sum(self.heads)
+        layers = len(self.model.head_blocks) if torch.is_grad_enabled() else 1
+        numbers = max(self.lower.size, self.batch.target.numel()) * NUMBERS * layers
+        return max(1, int(self.gibibytes * 2**30 / (4 * numbers)))

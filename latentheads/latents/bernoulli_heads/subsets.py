@@ -1,0 +1,207 @@
+r"""Distributions of the subsets of a block's heads, as tables of all of them.
+
+The gates :math:`b \in \{0, 1\}^H` of H heads have :math:`2^H` values. Value number
+:math:`\sum_h b_h 2^h` is a row of every table, so the gates of lower blocks are the lower bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.kl import register_kl
+from torch.nn import functional as F
+
+__all__ = [
+    "HeadSubsets",
+    "SubsetTable",
+    "all_subsets",
+    "extend_table",
+    "joint_conditionals",
+    "joint_table",
+    "logistic_chain",
+    "subset_index",
+]
+
+
+def all_subsets(heads: int, like: Tensor) -> Float[Tensor, "subset head"]:
+    """The gates of every subset of some heads; row i has the bits of i, the lowest first."""
+    index = torch.arange(2**heads, device=like.device)
+    bits = index[:, None] >> torch.arange(heads, device=like.device) & 1
+    return bits.to(like.dtype)
+
+
+def subset_index(gates: Float[Tensor, "*batch head"]) -> Int[Tensor, "*batch"]:
+    """The number of each subset; the inverse of :func:`all_subsets`."""
+    powers = 2 ** torch.arange(gates.shape[-1], device=gates.device)
+    return (gates.long() * powers).sum(-1)
+
+
+@dataclass(frozen=True)
+class SubsetTable:
+    """Log-probabilities of the gates of a block, given those of all lower blocks.
+
+    Attributes:
+        log_probs: One for every subset of the heads of this block and of all lower ones.
+        heads: Heads of this block.
+        first: Heads of all lower blocks.
+    """
+
+    log_probs: Float[Tensor, "*batch joint"]
+    heads: int
+    first: int = 0
+
+    def given(self, lower: Float[Tensor, "*sample lower"] | None) -> Float[Tensor, "*out subset"]:
+        """Log-probabilities of the subsets of this block, given the gates of lower blocks."""
+        rows = self.log_probs.unflatten(-1, (2**self.heads, 2**self.first))
+        if lower is None:
+            return rows[..., 0]
+        index = subset_index(lower)[..., None, None]
+        shape = torch.broadcast_shapes(index.shape[:-2], rows.shape[:-2])
+        rows, index = rows.expand(*shape, *rows.shape[-2:]), index.expand(*shape, -1, -1)
+        return rows.gather(-1, index.expand(*shape, rows.shape[-2], 1))[..., 0]
+
+
+def logistic_chain(
+    logits: Float[Tensor, "*batch head"],
+    weight: Float[Tensor, "*weights head before"],
+) -> SubsetTable:
+    r"""Independent or autoregressive gates of a block.
+
+    .. math:: \mathrm{logit}\, p(b_h = 1 \mid b_{<h}) = a_h + \sum_{j < h} W_{hj} b_j
+
+    Args:
+        logits: :math:`a`.
+        weight: :math:`W`, whose columns are the heads of lower blocks, then those of this one. Its
+            entries for a head itself and later ones must be zero.
+    """
+    heads = logits.shape[-1]
+    first = weight.shape[-1] - heads
+    subsets = all_subsets(first + heads, logits)
+    scores = logits[..., None, :] + subsets @ weight.mT
+    log_probs = (subsets[:, first:] * scores - F.softplus(scores)).sum(-1)
+    return SubsetTable(log_probs, heads, first)
+
+
+def extend_table(table: SubsetTable, heads: int) -> Float[Tensor, "*batch joint"]:
+    """A table over the subsets of all heads, which does not depend on higher blocks.
+
+    Args:
+        table: The table.
+        heads: Heads of all blocks.
+    """
+    repeats = 2 ** (heads - table.first - table.heads)
+    return table.log_probs.repeat(*(1,) * (table.log_probs.ndim - 1), repeats)
+
+
+def joint_table(tables: Sequence[SubsetTable]) -> Float[Tensor, "*batch joint"]:
+    """Log-probabilities of the subsets of the heads of all blocks.
+
+    Args:
+        tables: The distribution of every block given lower ones, from the lowest.
+    """
+    heads = sum(table.heads for table in tables)
+    parts = torch.broadcast_tensors(*(extend_table(table, heads) for table in tables))
+    return torch.stack(parts).sum(0)
+
+
+def joint_conditionals(
+    log_joint: Float[Tensor, "*batch joint"], heads: Sequence[int]
+) -> list[SubsetTable]:
+    """The distribution of every block given lower ones, from the joint of all blocks.
+
+    Args:
+        log_joint: Log-weights of the subsets of all heads; they need not be normalised.
+        heads: Heads of every block, from the lowest.
+    """
+    tables: list[SubsetTable] = []
+    for index, number in reversed(list(enumerate(heads))):
+        first = sum(heads[:index])
+        rows = log_joint.unflatten(-1, (2**number, 2**first))
+        log_joint = rows.logsumexp(-2)
+        conditional = rows - log_joint.unsqueeze(-2)
+        tables.insert(0, SubsetTable(conditional.flatten(-2), number, first))
+    return tables
+
+
+class HeadSubsets(TorchDistribution):
+    """Which heads of a block are active in a sentence: zeros and ones.
+
+    Args:
+        table: Log-probabilities of its subsets, given lower blocks.
+        lower: The gates of all lower blocks; None: there are none.
+        batch_shape: Default: that of the table and of the lower gates.
+        context: What a posterior is computed from; None: a posterior is given none.
+    """
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012
+    support = constraints.independent(constraints.boolean, 1)
+    has_enumerate_support = True
+
+    def __init__(
+        self,
+        table: SubsetTable,
+        lower: Float[Tensor, "*sample lower"] | None = None,
+        batch_shape: Sequence[int] | None = None,
+        context: Any = None,
+    ) -> None:
+        self.table, self.lower, self.context = table, lower, context
+        rows = table.given(lower)
+        shape = torch.Size(rows.shape[:-1] if batch_shape is None else batch_shape)
+        self.log_probs = rows.expand(*shape, rows.shape[-1])
+        super().__init__(shape, torch.Size([table.heads]), validate_args=False)
+
+    @property
+    def subsets(self) -> Float[Tensor, "subset head"]:
+        """The gates of every subset."""
+        return all_subsets(self.table.heads, self.log_probs)
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch head"]:
+        """The probability of every head to be active."""
+        return self.log_probs.exp() @ self.subsets
+
+    @property
+    def mode(self) -> Float[Tensor, "*batch head"]:
+        """The most probable subset."""
+        return self.subsets[self.log_probs.argmax(-1)]
+
+    def log_prob(self, value: Float[Tensor, "*batch head"]) -> Float[Tensor, "*batch"]:
+        """Log-probability of a subset."""
+        index = subset_index(value)
+        shape = torch.broadcast_shapes(index.shape, self.batch_shape)
+        rows = self.log_probs.expand(*shape, self.log_probs.shape[-1])
+        return rows.gather(-1, index.expand(shape)[..., None])[..., 0]
+
+    def sample(self, sample_shape: torch.Size = torch.Size()) -> Float[Tensor, "*batch head"]:
+        """Samples subsets."""
+        with torch.no_grad():
+            index = torch.distributions.Categorical(logits=self.log_probs).sample(sample_shape)
+            return self.subsets[index]
+
+    def enumerate_support(self, expand: bool = True) -> Float[Tensor, "subset *batch head"]:
+        """Every subset once."""
+        subsets = self.subsets.reshape(-1, *(1 for _ in self.batch_shape), self.table.heads)
+        return subsets.expand(-1, *self.batch_shape, -1) if expand else subsets
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> HeadSubsets:
+        """Adds batch dimensions in front."""
+        batch_shape = torch.Size(batch_shape)
+        if batch_shape == self.batch_shape:
+            return self
+        return HeadSubsets(self.table, self.lower, batch_shape, self.context)
+
+    def with_table(self, table: SubsetTable) -> HeadSubsets:
+        """The distribution of the same gates, with other probabilities."""
+        return HeadSubsets(table, self.lower, self.batch_shape)
+
+
+@register_kl(HeadSubsets, HeadSubsets)
+def _kl_head_subsets(q: HeadSubsets, p: HeadSubsets) -> Float[Tensor, "*batch"]:
+    return (q.log_probs.exp() * (q.log_probs - p.log_probs)).sum(-1)

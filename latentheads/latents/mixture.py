@@ -1,0 +1,107 @@
+"""A latent that is a mixture of whole passes of the network, in decoding token by token.
+
+All components are decoded side by side: each sentence is repeated for every one of them. The
+distribution of the next token is their mixture, weighted by the prior of a component and its
+probability of the tokens before, so that it is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from latentheads.batch import Batch
+from latentheads.latents.selector import Choice
+from latentheads.layers.numeric import full_precision
+
+__all__ = ["PassMixture"]
+
+
+@dataclass
+class PassMixture:
+    """The components of a mixture, and their weights given the tokens so far.
+
+    Attributes:
+        log_prior: Log-probability of every component.
+        gates: The gates of heads in every component, by block.
+        sentences: Number of sentences.
+        log_weights: Log-joint of component and tokens so far, of every sentence and hypothesis.
+        log_probs: Log-probabilities of the next token under every component; None before the first.
+    """
+
+    log_prior: Float[Tensor, " component"]
+    gates: Mapping[str, Float[Tensor, "component head"]]
+    sentences: int
+    log_weights: Float[Tensor, "sentence *hypothesis component"] | None = None
+    log_probs: Float[Tensor, "sentence *hypothesis component vocab"] | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        return len(self.log_prior)
+
+    def choices(self) -> dict[str, Choice]:
+        """The active heads of every repeated sentence."""
+        return {n: Choice(gates.repeat(self.sentences, 1)) for n, gates in self.gates.items()}
+
+    def expand(self, rows: Tensor) -> Tensor:
+        """Repeats every sentence for all components, one after the other."""
+        return rows.repeat_interleave(self.size, 0)
+
+    def expand_batch(self, batch: Batch) -> Batch:
+        """Repeats every sentence of a batch."""
+        values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+        tensors: dict[str, Any] = {
+            n: self.expand(value) for n, value in values.items() if isinstance(value, Tensor)
+        }
+        return replace(batch, **{**tensors, "index": None, "corpus_size": 0})
+
+    def expand_index(self, sentences: Int[Tensor, " kept"]) -> Int[Tensor, " rows"]:
+        """The rows of all components of some sentences."""
+        components = torch.arange(self.size, device=sentences.device)
+        return (sentences[:, None] * self.size + components).flatten()
+
+    def select(self, select: Callable[[Tensor], Tensor]) -> None:
+        """Selects, repeats or reorders sentences and hypotheses.
+
+        Args:
+            select: Does so with a tensor of sentences.
+        """
+        self.log_weights = None if self.log_weights is None else select(self.log_weights)
+        self.log_probs = None if self.log_probs is None else select(self.log_probs)
+
+    def mix(
+        self,
+        scores: Float[Tensor, "rows *hypothesis new vocab"],
+        tokens: Int[Tensor, "sentence *hypothesis new"],
+    ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
+        """Log-probabilities of the vocabulary after each new token.
+
+        Args:
+            scores: The scores of the vocabulary under every component.
+            tokens: The tokens that were given.
+        """
+        log_probs = full_precision(scores).log_softmax(-1).unflatten(0, (-1, self.size))
+        log_probs = log_probs.movedim(1, -3)  # sentence, hypotheses, component, new, vocab
+        mixed: list[Any] = []
+        for position, token in enumerate(tokens.unbind(-1)):
+            self._weigh(token)
+            self.log_probs = log_probs[..., position, :]
+            assert self.log_weights is not None
+            posterior = self.log_weights.log_softmax(-1)[..., None]
+            mixed.append((posterior + self.log_probs).logsumexp(-2))
+        return torch.stack(mixed, -2)
+
+    def _weigh(self, token: Int[Tensor, sentence * hypothesis]) -> None:
+        """Multiplies the weights by the probability of a token; the first token is given."""
+        if self.log_weights is None or self.log_probs is None:
+            self.log_weights = self.log_prior.expand(*token.shape, self.size)
+            return
+        index = token[..., None, None].expand(*token.shape, self.size, 1)
+        log_probs = self.log_probs.expand(*token.shape, *self.log_probs.shape[-2:])
+        self.log_weights = self.log_weights + log_probs.gather(-1, index)[..., 0]

@@ -1,0 +1,112 @@
+"""Gates of heads from the command line: one model, several guides, exact figures, translations."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from latentheads import load_run
+from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
+from tests.experiments.programs import assert_one_line, inside, results_of
+
+ROOT = Path(__file__).parents[2]
+QUICK = (
+    *("--data=grammar", "--data.sentences=60", "--data.held_out=7", "--network.width=8"),
+    *("--network.feed_forward=8", "--network.heads=2", "--network.layers=1", "--train.steps=4"),
+    *("--train.report_every=2", "--samples=2", "--decode.max_tokens=8"),
+)
+GATES = ("--latents=bernoulli-heads", "--bernoulli-heads.prior=cascaded")
+TWO_BLOCKS = "--bernoulli-heads.blocks=decoder.0.self,decoder.0.cross"
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_default_dtype(torch.float32)
+    out = tmp_path_factory.mktemp("gated") / "base"
+    done = inside("run.py", *QUICK, *GATES, TWO_BLOCKS, "--guide=exact", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "latent gates of decoder.0.self,decoder.0.cross (prior: cascaded" in done.stdout
+    return out
+
+
+def test_a_run_prints_what_is_exact(base: Path) -> None:
+    test = results_of(base)["test"]
+    assert test["exact"] == pytest.approx(test["elbo"], abs=1e-5)
+    assert test["gap"] == pytest.approx(0, abs=1e-5)
+    assert {"decoder.0.self.active", "decoder.0.cross.active"} <= results_of(base)[
+        "kl_by_site"
+    ].keys()
+
+
+def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "ladder"
+    words = ("--guide=mean-field", "--start", str(base), "--train_only=guide", "--out", str(out))
+    done = inside("run.py", *QUICK, *GATES, TWO_BLOCKS, *words)
+    assert done.returncode == 0, done.stderr
+    first, second = results_of(base)["test"], results_of(out)["test"]
+    assert second["exact"] == pytest.approx(first["exact"], abs=1e-5)
+    assert second["elbo"] < second["exact"]
+    assert second["elbo"] + second["gap"] == pytest.approx(second["exact"], abs=1e-5)
+
+
+def test_a_run_is_loaded_and_translates(base: Path, tmp_path: Path) -> None:
+    run = load_run(base)
+    (options,) = run.settings.latents
+    assert options == BernoulliHeadsOptions("decoder.0.self,decoder.0.cross", "cascaded")
+    source = run.corpus.source
+    assert source is not None
+    word = source.decode([5])
+    done = inside("translate.py", str(base), text=f"{word} {word}\n")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_real_process_trains_scores_and_resumes(tmp_path: Path) -> None:
+    out = str(tmp_path / "process")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for program, words in (
+        ("run.py", (*QUICK, *GATES, "--loss=marginal", "--out", out)),
+        ("run.py", (*QUICK, *GATES, "--loss=marginal", "--out", out)),
+    ):
+        command = [sys.executable, f"experiments/{program}", *words]
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert results_of(Path(out))["test"]["exact"] < 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--bernoulli-heads.blocks=decoder.5.self",), "unknown block 'decoder.5.self'"),
+        (("--bernoulli-heads.rate=1",), "bernoulli-heads.rate must lie between 0 and 1, got 1"),
+        (("--network.heads=16", "--network.width=16"), "have 65,536 subsets of heads together"),
+        (("--latents=bernoulli-heads+alignments",), "exclude each other"),
+        (("--latents=bernoulli-heads+logits",), "attention logits must have prior delta"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    words: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    latents = [] if words[0].startswith("--latents") else ["--latents=bernoulli-heads"]
+    done = inside("run.py", *QUICK, *latents, *words, "--out", str(tmp_path / "refused"))
+    assert_one_line(done, "run.py")
+    assert message in done.stderr
+
+
+def test_heads_with_gates_are_not_pruned(base: Path, tmp_path: Path) -> None:
+    words = (str(base), "--keep_heads=1", "--out", str(tmp_path / "pruned"))
+    done = inside("prune.py", *words)
+    assert_one_line(done, "prune.py")
+    assert "has latents bernoulli-heads of the heads of decoder.0.self" in done.stderr
+    others = (*words, "--chains=encoder-self", "--keep_heads=5", "--timed=2", "--rounds=1")
+    done = inside("prune.py", *others)
+    assert done.returncode == 0, done.stderr
+    assert load_run(tmp_path / "pruned" / "heads-5").model.is_summed_out

@@ -1,0 +1,125 @@
+"""Objectives: values and gradients, against the exact bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from pyro import poutine
+from torch import Tensor
+
+import latentheads as lh
+from latentheads.latents.bernoulli_heads.loss_terms import _samples, subset_loss_terms
+from latentheads.latents.bernoulli_heads.subsets import all_subsets
+from tests.latentheads.latents.bernoulli_heads.models import attach, build
+from tests.tiny import small_batch
+
+OBJECTIVES = ("bound", "marginal", "sampled", "iwae", "rws")
+
+
+def gradients(modules: tuple[Any, ...], value: Tensor) -> dict[str, Tensor]:
+    for module in modules:
+        module.zero_grad()
+    value.backward()
+    return {
+        f"{index}.{name}": p.grad.clone()
+        for index, module in enumerate(modules)
+        for name, p in module.named_parameters()
+        if p.grad is not None
+    }
+
+
+def loss(model: Any, guide: Any, objective: str, **options: Any) -> Tensor:
+    with pyro.validation_enabled(False):
+        elbo = lh.Head_ELBO(analytic=True, objective=objective, **options)
+        return elbo.differentiable_loss(model, guide, small_batch())
+
+
+def test_the_bound_is_the_sum_of_its_terms() -> None:
+    model = build()
+    guide = attach(model)
+    terms = lh.terms(model, guide, small_batch())
+    torch.testing.assert_close(-loss(model, guide, "bound"), terms.elbo.sum())
+    exact = terms.enumeration.log_evidence.sum()
+    torch.testing.assert_close(-loss(model, guide, "marginal"), exact)
+
+
+def test_marginal_trains_the_model_by_log_p_and_the_guide_by_its_bound() -> None:
+    model = build()
+    guide, batch = attach(model), small_batch()
+    of_marginal = gradients((model, guide), -loss(model, guide, "marginal"))
+    of_bound = gradients((model, guide), -loss(model, guide, "bound"))
+    evidence = model.token_distribution(batch).log_evidence(batch.scored).sum()
+    of_evidence = gradients((model,), evidence)
+    for name, gradient in of_marginal.items():
+        expected = of_evidence if name.startswith("0.") else of_bound
+        torch.testing.assert_close(gradient, expected[name])
+    assert any(name.startswith("1.") and g.any() for name, g in of_marginal.items())
+
+
+def with_gates(model: Any, guide: Any, gates: Tensor) -> Any:
+    """The traces of a pass in which every sentence has these gates."""
+    values = {"decoder.1.cross.active": gates.expand(3, 3)}
+    trace = poutine.Trace()
+    for name, value in values.items():
+        trace.add_node(name, type="sample", value=value, is_observed=False, infer={})
+    poutine.replay(guide, trace=trace)(small_batch())
+    return guide.get_traces()
+
+
+def test_the_score_function_is_unbiased() -> None:
+    model = build("decoder.1.cross", "autoregressive")
+    guide, batch = attach(model, "autoregressive"), small_batch()
+    of_bound = gradients((model, guide), -loss(model, guide, "bound"))
+    total: dict[str, Tensor] = {}
+    for gates in all_subsets(3, torch.zeros(0).double()):
+        traces = with_gates(model, guide, gates)
+        log_likelihood, kl, has_kl = subset_loss_terms(*traces, "sampled", 1)
+        assert has_kl
+        site = traces[1].nodes["decoder.1.cross.active"]
+        weight = site["fn"].log_prob(site["value"]).exp().detach()
+        objective = (weight * (log_likelihood - sum(kl.values()))).sum()
+        for name, gradient in gradients((model, guide), objective).items():
+            total[name] = total.get(name, torch.zeros_like(gradient)) + gradient
+    assert batch.target.shape[0] == 3
+    for name, gradient in of_bound.items():
+        torch.testing.assert_close(total[name], gradient)
+
+
+def test_samples_carry_their_log_probabilities() -> None:
+    torch.manual_seed(0)
+    model = build()
+    guide, batch = attach(model), small_batch()
+    guide(batch)
+    traces = guide.get_traces()
+    samples = _samples(*traces, 5)
+    weights = samples.log_weights
+    assert weights.shape == (5, 3, 1)
+    enumeration = lh.terms(model, guide, batch).enumeration
+    possible = (enumeration.log_joint - enumeration.log_q).detach()
+    for sample in weights[..., 0].detach():
+        distance = (possible - sample[:, None]).abs().amin(-1)
+        assert (distance < 1e-9).all()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_trains_model_prior_and_guide(objective: str) -> None:
+    torch.manual_seed(0)
+    model = build().train()
+    guide = attach(model).train()
+    gradient = gradients((model, guide), loss(model, guide, objective, objective_draws=3))
+    for part in ("0.bernoulli_heads.prior.weight", "0.decoder.layers.1.cross.attention.in_weight"):
+        assert gradient[part].any()
+    assert gradient["1.bernoulli-heads.logits.weight"].any()
+    assert all(g.isfinite().all() for g in gradient.values())
+
+
+def test_particles_have_their_own_gates() -> None:
+    torch.manual_seed(0)
+    model = build()
+    guide = attach(model)
+    options = {"num_particles": 4, "vectorize_particles": True, "max_plate_nesting": 1}
+    torch.testing.assert_close(loss(model, guide, "bound", **options), loss(model, guide, "bound"))
+    assert loss(model, guide, "sampled", **options).isfinite()

@@ -1,0 +1,80 @@
+"""Layers below a block run once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
+from latentheads.latents.selector import Choice
+from tests.latentheads.latents.bernoulli_heads.models import build
+from tests.tiny import counting, small_batch
+
+
+def block_of(model: Any, name: str) -> Any:
+    return next(module for module in model.head_blocks if module.block.name == name)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_what_was_recorded_is_returned_and_what_is_above_runs_again(norm: str) -> None:
+    model, batch = build(norm=norm, layers=3), small_batch()
+    lower = LowerLayers(model, [block_of(model, "decoder.1.cross")])
+    assert not lower.is_recorded
+    with lower.record():
+        recorded = model.states(batch, {})
+    assert lower.is_recorded
+    assert lower.size == 3 * 3 * 5 * 5  # attention logits of the encoder
+    assert lower.particles == 0
+    with counting(model) as names, lower.replay():
+        torch.testing.assert_close(model.states(batch, {}), recorded)
+        gate = {"decoder.1.cross": Choice(torch.tensor([1.0, 0.0, 1.0]).double())}
+        gated = model.states(batch, gate)
+    assert set(names) == {f"decoder.{n}.{kind}" for n in (1, 2) for kind in ("self", "cross")}
+    torch.testing.assert_close(gated, model.states(batch, gate))
+    assert not torch.allclose(gated, recorded)
+
+
+def test_it_leaves_the_network_as_it_was() -> None:
+    model, batch = build(), small_batch()
+    lower = LowerLayers(model, [block_of(model, "decoder.1.cross")])
+    with lower.record():
+        model.states(batch, {})
+    with pytest.raises(KeyError), lower.replay():
+        raise KeyError
+    assert all("forward" not in vars(module) for module in model.modules())
+    assert not any(module._forward_hooks for module in model.modules())
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_layers_that_are_compiled_run_again() -> None:
+    model, batch = build(), small_batch()
+    layer = model.encoder.layers[0]
+    layer._compiled_call_impl = layer._call_impl
+    lower = LowerLayers(model, [block_of(model, "decoder.1.cross")])
+    with lower.record():
+        recorded = model.states(batch, {})
+    with counting(model) as names, lower.replay():
+        torch.testing.assert_close(model.states(batch, {}), recorded)
+    assert "encoder.0.self" in names
+    assert "encoder.1.self" not in names
+
+
+def test_copies_stand_one_behind_the_other() -> None:
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers[1](self.layers[0](x))
+
+    network = Network()
+    lower = LowerLayers(network, [network.layers[1]])
+    x = torch.randn(3, 2)
+    with lower.record():
+        once = network(x)
+    with lower.replay(copies=2):
+        torch.testing.assert_close(network(x.new_zeros(6, 2)), torch.cat([once, once]))

@@ -1,0 +1,116 @@
+"""Tables of subsets of heads, and their distribution."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.distributions import kl_divergence
+from torch.nn.functional import logsigmoid
+
+from latentheads.handlers import plug_in_value
+from latentheads.latents.bernoulli_heads.subsets import (
+    HeadSubsets,
+    SubsetTable,
+    all_subsets,
+    extend_table,
+    joint_conditionals,
+    logistic_chain,
+    subset_index,
+)
+
+LIKE = torch.empty(0, dtype=torch.float64)
+
+
+def a_table(heads: int = 3, first: int = 2, batch: tuple[int, ...] = ()) -> SubsetTable:
+    weight = torch.randn(heads, first + heads, dtype=torch.float64).tril(first - 1)
+    return logistic_chain(torch.randn(*batch, heads, dtype=torch.float64), weight)
+
+
+def test_a_number_names_each_subset_once() -> None:
+    subsets = all_subsets(5, LIKE)
+    assert subsets.unique(dim=0).shape == (32, 5)
+    assert subset_index(subsets).tolist() == list(range(32))
+    assert subsets[6].tolist() == [0, 1, 1, 0, 0]
+
+
+def test_a_chain_multiplies_the_probability_of_each_head_given_those_before() -> None:
+    logits = torch.randn(2, dtype=torch.float64)
+    weight = torch.tensor([[0.7, 0.0, 0.0], [-1.1, 2.3, 0.0]], dtype=torch.float64)
+    table = logistic_chain(logits, weight)
+    assert (table.heads, table.first) == (2, 1)
+    gates = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+    expected = logsigmoid(-(logits[0] + 0.7)) + logsigmoid(logits[1] - 1.1)
+    torch.testing.assert_close(table.log_probs[subset_index(gates)], expected)
+    torch.testing.assert_close(table.given(gates[:1])[2], expected)
+
+
+def test_it_is_normalised_given_lower_blocks() -> None:
+    table = a_table(batch=(7,))
+    for lower in all_subsets(2, LIKE):
+        rows = table.given(lower)
+        assert rows.shape == (7, 8)
+        torch.testing.assert_close(rows.logsumexp(-1), torch.zeros(7, dtype=torch.float64))
+
+
+def test_each_sample_of_lower_gates_selects_its_own_row() -> None:
+    table, lower = a_table(batch=(4,)), all_subsets(2, LIKE)
+    rows = table.given(lower)
+    for index, gates in enumerate(lower):
+        torch.testing.assert_close(rows[index], table.given(gates)[index])
+
+
+def test_bayes_rule_splits_a_joint_into_blocks() -> None:
+    log_joint = torch.randn(5, 64, dtype=torch.float64)
+    tables = joint_conditionals(log_joint, [1, 3, 2])
+    assert [(table.heads, table.first) for table in tables] == [(1, 0), (3, 1), (2, 4)]
+    product = torch.stack([extend_table(table, 6) for table in tables]).sum(0)
+    torch.testing.assert_close(product, log_joint.log_softmax(-1))
+    marginal = log_joint.log_softmax(-1).exp() @ all_subsets(6, LIKE)[:, 0]
+    torch.testing.assert_close(tables[0].log_probs[:, 1].exp(), marginal)
+
+
+def test_moments_and_mode() -> None:
+    table = a_table(first=0)
+    distribution = HeadSubsets(table, batch_shape=(2,))
+    assert (distribution.batch_shape, distribution.event_shape) == ((2,), (3,))
+    support = distribution.enumerate_support()
+    assert support.shape == (8, 2, 3)
+    probs = distribution.log_prob(support).exp()
+    torch.testing.assert_close(probs.sum(0), torch.ones(2, dtype=torch.float64))
+    torch.testing.assert_close(distribution.mean, (probs[..., None] * support).sum(0))
+    assert (distribution.log_prob(distribution.mode) >= probs.log()).all()
+    assert torch.equal(plug_in_value(distribution), distribution.mode)
+
+
+def test_samples_have_its_probabilities() -> None:
+    torch.manual_seed(0)
+    distribution = HeadSubsets(a_table(first=0))
+    index = subset_index(distribution.sample(torch.Size([20_000])))
+    frequencies = index.bincount(minlength=8) / 20_000
+    torch.testing.assert_close(
+        frequencies.double(), distribution.log_probs.exp(), atol=0.015, rtol=0
+    )
+
+
+def test_kl_is_a_sum_over_subsets() -> None:
+    q, p = HeadSubsets(a_table(first=0)), HeadSubsets(a_table(first=0))
+    by_hand = sum(
+        q.log_prob(b).exp() * (q.log_prob(b) - p.log_prob(b)) for b in all_subsets(3, LIKE)
+    )
+    torch.testing.assert_close(kl_divergence(q, p), by_hand)
+    assert kl_divergence(q, p) > 0
+
+
+def test_particles_stand_in_front() -> None:
+    lower = all_subsets(2, LIKE)
+    distribution = HeadSubsets(a_table(batch=(4,)), lower).expand((6, 4))
+    value = distribution.sample()
+    assert value.shape == (6, 4, 3)
+    assert distribution.log_prob(value).shape == (6, 4)
+    same = HeadSubsets(a_table(batch=(4,)), lower)
+    assert same.expand((4,)) is same
+    other = distribution.with_table(a_table(batch=(4,)))
+    assert other.batch_shape == (6, 4)
+    assert other.lower is lower
+    with pytest.raises(RuntimeError):
+        HeadSubsets(a_table(batch=(4,)), lower, (3,))
