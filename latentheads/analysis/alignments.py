@@ -115,9 +115,6 @@ def alignment_distributions(
         model: A model with latent alignments.
         guide: Its guide.
         batch: The sentences, with their target.
-
-    Raises:
-        ValueError: The model has no latent alignments.
     """
     aligner = model.find_latent(Aligner)
     if aligner is None or not samples_alignments(model):

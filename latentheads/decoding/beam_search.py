@@ -161,14 +161,7 @@ class _Candidates(NamedTuple):
 
 
 class _FinishedHypotheses:
-    """Finished hypotheses; the last slot of a sentence collects those that are dropped.
-
-    Args:
-        number: Number of sentences.
-        beam: Hypotheses of a sentence.
-        longest: Most tokens.
-        like: A tensor with the dtype and device of log-probabilities.
-    """
+    """Finished hypotheses; the last slot of a sentence collects those that are dropped."""
 
     def __init__(self, number: int, beam: int, longest: int, like: Tensor) -> None:
         self.tokens = torch.full((number, beam + 1, longest), PAD, device=like.device)

@@ -192,14 +192,7 @@ class _Window:
 
 
 class _GrowingTexts:
-    """Texts that grow by one token at a time after their prompts.
-
-    Args:
-        prompts: The prompts, of at least one token.
-        length: Most new tokens of each.
-        stop: Whether EOS ends a text.
-        device: Device of the tokens.
-    """
+    """Texts that grow by one token at a time after their prompts."""
 
     def __init__(
         self,

@@ -65,11 +65,7 @@ def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Tr
 
 
 def check_sites(model_trace: Trace, guide_trace: Trace) -> None:
-    """Check that a guide samples only latent sites of the model, unlike ``AutoNormal``.
-
-    Raises:
-        ValueError: The guide has another site, or the target.
-    """
+    """Check that a guide samples only latent sites of the model, unlike ``AutoNormal``."""
     for name, site in guide_trace.nodes.items():
         if site["type"] != "sample":
             continue

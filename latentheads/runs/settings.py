@@ -378,11 +378,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def check_version(options: Mapping[str, Any]) -> None:
-    """Raises an error for options as earlier versions wrote them, side by side.
-
-    Raises:
-        ValueError: They are such.
-    """
+    """Raises an error for options as earlier versions wrote them, side by side."""
     guide = options.get("guide")
     if isinstance(guide, Mapping) and "class_path" in guide:
         raise ValueError(

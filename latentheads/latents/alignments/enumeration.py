@@ -76,11 +76,7 @@ class AlignmentEnumeration(Enumeration):
 
     @torch.no_grad()
     def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
-        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network.
-
-        Args:
-            num_samples: Number of samples.
-        """
+        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network."""
         valid, priors = self.inference.valid, self.inference.priors
         positions = sample_blocks(self.posterior, valid, num_samples)
         under_model, under_guide = (

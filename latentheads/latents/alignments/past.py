@@ -53,12 +53,7 @@ class PastAlignmentState:
         states: Float[Tensor, "sentence *hypothesis new dim"],
         tokens: Int[Tensor, "sentence *hypothesis new"],
     ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Score the vocabulary after each new token, and append the states as keys.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            tokens: The input tokens of those states.
-        """
+        """Score the vocabulary after each new token, and append the states as keys."""
         rows = states.flatten(0, -3)
         if self._state is None:
             self._state, self._shape = self._begin(rows), states.shape[:-2]

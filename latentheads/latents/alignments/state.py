@@ -107,12 +107,7 @@ class AlignmentState:
         states: Float[Tensor, "sentence *hypothesis new dim"],
         tokens: Int[Tensor, "sentence *hypothesis new"],
     ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Score the vocabulary after each new token, with alignments summed out.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            tokens: The input tokens of those states.
-        """
+        """Score the vocabulary after each new token, with alignments summed out."""
         rows = states.flatten(1, -2)
         hidden = EncoderDecoderStates(rows, self.hidden.memory, self.hidden.attn_mask)
         alignment_pass = self.aligner.prepare(hidden, None, self.output, self.vectors)
