@@ -39,19 +39,6 @@ from latentheads.model import HeadModel
 from latentheads.names import SELECTION, Block, block_of
 from latentheads.posterior_lookup import as_distribution, context_of
 
-__all__ = [
-    "OF_TEXT",
-    "SAVED_INFER",
-    "Guide",
-    "ModelGuide",
-    "WithSelection",
-    "check_argument_order",
-    "check_options",
-    "check_own_model",
-    "check_pair",
-    "get_conditioned_block",
-]
-
 OF_TEXT = "discrete latents and, where words have rows, on a decoder's logits over all positions"
 """The latents whose posterior can be conditioned on a text."""
 

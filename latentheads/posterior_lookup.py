@@ -11,8 +11,6 @@ from torch import Tensor
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.distributions.heads import is_expandable
 
-__all__ = ["as_distribution", "context_of"]
-
 
 def as_distribution(site: str, posterior: Any, prior: Any) -> Any:
     """Convert what a guide returns for a site to a distribution of the prior's shape.

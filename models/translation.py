@@ -32,8 +32,6 @@ from latentheads.models.mixers import Mixer, make_mixer
 from latentheads.models.network import Embedding, FrameEmbedding, Network
 from latentheads.names import ATTENTION_TYPES, Block
 
-__all__ = ["Translation"]
-
 
 @dataclass
 class _TranslationState(DecodingState):

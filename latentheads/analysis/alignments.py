@@ -33,23 +33,6 @@ from latentheads.metrics.alignment import LinkCounts, Links, count_links
 from latentheads.model import HeadModel
 from latentheads.names import Block
 
-__all__ = [
-    "ATTENTION",
-    "DISTRIBUTIONS",
-    "SOFT",
-    "UNION",
-    "AlignmentDistributions",
-    "LinkScore",
-    "alignment_distributions",
-    "aligns_with_text",
-    "likeliest_links",
-    "samples_alignments",
-    "score_alignments",
-    "score_attention",
-    "score_best_attention",
-    "target_words",
-]
-
 DISTRIBUTIONS = ("prior", "guide", "posterior")
 """Distributions over the position that a head points at, in the order of the report."""
 

@@ -20,8 +20,6 @@ from latentheads.layers.numeric import full_precision
 from latentheads.model import Stepwise
 from latentheads.passes import passes
 
-__all__ = ["Hypothesis", "beam_search"]
-
 
 class Hypothesis(NamedTuple):
     """A finished hypothesis.

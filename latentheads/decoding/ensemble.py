@@ -16,8 +16,6 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Decoder
 
-__all__ = ["ensemble_search"]
-
 
 class _EnsembleModel:
     """An ensemble of networks of one vocabulary, as one decoder."""

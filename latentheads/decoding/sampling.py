@@ -21,8 +21,6 @@ from latentheads.handlers import PlugIn
 from latentheads.model import DecodingState
 from latentheads.passes import passes
 
-__all__ = ["sample_text"]
-
 CHUNK = 256
 """Most tokens fed in one pass: a pass computes logits of the whole vocabulary after each."""
 

@@ -38,9 +38,6 @@ from latentheads.latents.summed_out import Enumeration, enumerate_latents
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes
 
-__all__ = ["Importance", "Terms", "check_sites", "closed_form", "importance", "terms", "traces"]
-
-
 ZERO = torch.zeros((), dtype=torch.float64)
 
 MIN_TAIL_SAMPLES = 25

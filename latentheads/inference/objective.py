@@ -27,8 +27,6 @@ from latentheads.latents.summed_out import Objective, SummedOut
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import one_at_a_time
 
-__all__ = ["Head_ELBO", "scored"]
-
 KL = "kl"
 """The key of a site for the KL that was computed when it was sampled."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from latentheads.guide import ModelGuide
     from latentheads.model import HeadModel
 
-__all__ = ["Controller", "LatentOptions", "ModelShape", "check_latents", "make_latents"]
-
 L = TypeVar("L", bound="LatentOptions")
 
 

@@ -16,8 +16,6 @@ from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
-__all__ = ["Enumeration", "Objective", "SummedOut", "enumerate_latents"]
-
 Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
 """The objectives that summed latents may be trained by."""
 

@@ -33,20 +33,6 @@ if TYPE_CHECKING:
     from latentheads.runs.results import Results
     from latentheads.runs.run import Run
 
-__all__ = [
-    "alignments",
-    "audio",
-    "batch_alignments",
-    "bound",
-    "divergence",
-    "gates",
-    "heads",
-    "kl",
-    "kl_history",
-    "selection",
-    "selection_history",
-]
-
 P = ParamSpec("P")
 
 

@@ -19,8 +19,6 @@ from latentheads.runs.generation import encode_pairs, list_texts, raise_on_skip,
 from latentheads.runs.trained_model import TrainedModel
 from latentheads.runs.words import split_word_ids
 
-__all__ = ["align_lines", "align_texts", "check_alignments"]
-
 
 def check_alignments(trained: TrainedModel) -> None:
     """Checks that a model has latent alignments."""

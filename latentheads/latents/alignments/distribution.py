@@ -26,17 +26,6 @@ from torch.distributions.kl import register_kl
 from latentheads.distributions.heads import is_expandable
 from latentheads.layers.numeric import exp, log_softmax, softmax
 
-__all__ = [
-    "NOWHERE",
-    "Alignments",
-    "CategoricalParameters",
-    "check_parameters",
-    "check_posterior",
-    "sample_blocks",
-    "sample_position",
-    "word_log_probs",
-]
-
 NOWHERE = -1e9
 """The score of a masked position: finite, so that gradients are, and its probability exactly 0."""
 

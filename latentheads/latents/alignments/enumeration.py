@@ -27,8 +27,6 @@ from latentheads.latents.alignments.exact import ExactInference
 from latentheads.latents.summed_out import Enumeration
 from latentheads.names import TARGET
 
-__all__ = ["AlignmentEnumeration", "enumerate_alignments", "get_posterior_sites", "get_tied_sites"]
-
 ENTROPIES = ("prior_entropy", "posterior_entropy", "information")
 
 

@@ -25,8 +25,6 @@ from torch import Tensor
 from latentheads.latents.alignments.distribution import CategoricalParameters
 from latentheads.layers.numeric import exp, log_softmax
 
-__all__ = ["ExactInference", "IndependentWords", "block_log_probs", "broadcast_sum"]
-
 
 def block_log_probs(
     parameters: Sequence[CategoricalParameters],

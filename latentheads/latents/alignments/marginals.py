@@ -12,8 +12,6 @@ from latentheads.latents.alignments.distribution import CategoricalParameters
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.layers.numeric import exp
 
-__all__ = ["head_marginals"]
-
 
 def head_marginals(
     parameters: Sequence[CategoricalParameters],

@@ -23,8 +23,6 @@ from latentheads.latents.alignments.emission import (
 from latentheads.layers.numeric import exp, exp_, full_precision
 from latentheads.layers.output import CHUNK
 
-__all__ = ["NextTokenDistribution"]
-
 
 @dataclass
 class _ScaledExponentials:

@@ -16,8 +16,6 @@ from latentheads.layers.output import RowOutput
 if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
 
-__all__ = ["PastAlignmentState", "begin_past_alignments"]
-
 
 class PastAlignmentState:
     """The decoding state of alignments that point at the text's own past.

@@ -26,8 +26,6 @@ from latentheads.layers.output import RowOutput
 if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
 
-__all__ = ["AlignmentState"]
-
 
 class AlignmentState:
     """The decoding state of alignments, for a batch of sentences.

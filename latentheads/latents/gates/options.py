@@ -17,8 +17,6 @@ from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
 from latentheads.values import convert_fields
 
-__all__ = ["GateOptions"]
-
 
 @dataclass(frozen=True)
 class GateOptions(LatentOptions):
