@@ -34,8 +34,6 @@ from latentheads.latents.latent import AutoConditionOn
 from latentheads.model import HeadModel
 from latentheads.names import Block
 
-__all__ = ["Autoregressive", "MaskedMLP", "NonLinear"]
-
 Form = Literal["cholesky", "inverse", "masked"]
 
 

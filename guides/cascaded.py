@@ -11,8 +11,6 @@ from latentheads.latents.latent import AutoConditionOn
 from latentheads.model import HeadModel
 from latentheads.names import Block
 
-__all__ = ["Cascaded"]
-
 
 class Cascaded(Guide):
     r"""Scores plus fused logits of the block below of the same attention type, with a free scale.

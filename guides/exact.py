@@ -9,8 +9,6 @@ from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import Block
 
-__all__ = ["Exact"]
-
 
 class Exact(ModelGuide):
     """The exact posterior of latents that are summed out; the prior for all others.

@@ -23,8 +23,6 @@ from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.posterior_lookup import context_of
 
-__all__ = ["MeanField"]
-
 
 class MeanField(Guide):
     """Heads are independent given x, within and across layers.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["RECIPES", "Recipe"]
-
 
 class Recipe(NamedTuple):
     """The names of a prior in ``models.PRIORS`` and of a guide in ``guides.GUIDES``.

@@ -11,8 +11,6 @@ from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.names import Block
 
-__all__ = ["Tied"]
-
 
 class Tied(ModelGuide):
     """The model's own prior at every site: q = p.

@@ -39,19 +39,6 @@ from latentheads.model import HeadModel
 from latentheads.names import SELECTION, Block, block_of
 from latentheads.posterior_lookup import as_distribution, context_of
 
-__all__ = [
-    "OF_TEXT",
-    "SAVED_INFER",
-    "Guide",
-    "ModelGuide",
-    "WithSelection",
-    "check_argument_order",
-    "check_options",
-    "check_own_model",
-    "check_pair",
-    "get_conditioned_block",
-]
-
 OF_TEXT = "discrete latents and, where words have rows, on a decoder's logits over all positions"
 """The latents whose posterior can be conditioned on a text."""
 
@@ -73,21 +60,13 @@ def check_options(hidden: int, scale: float) -> None:
 
 
 def check_argument_order(model: object) -> None:
-    """Check that the first argument is a model.
-
-    Raises:
-        ValueError: It is a guide.
-    """
+    """Check that the first argument is a model."""
     if isinstance(poutine.unwrap(model), GuideMessenger):
         raise ValueError("model and guide are swapped: give the model first")
 
 
 def check_own_model(model: object, guide: object) -> None:
-    """Check that a guide belongs to the model: the guide runs its own, and would ignore another.
-
-    Raises:
-        ValueError: Model and guide are swapped, or the guide belongs to another model.
-    """
+    """Check that a guide belongs to the model: the guide runs its own, and would ignore another."""
     check_argument_order(model)
     unwrapped = poutine.unwrap(guide)
     if not isinstance(unwrapped, GuideMessenger) or unwrapped.model is model:
@@ -104,11 +83,7 @@ def check_own_model(model: object, guide: object) -> None:
 
 
 def check_pair(model: object, guide: object) -> None:
-    """Check that a guide is a :class:`ModelGuide` of this model.
-
-    Raises:
-        ValueError: Model and guide are swapped, it is no such guide, or one of another model.
-    """
+    """Check that a guide is a :class:`ModelGuide` of this model."""
     check_argument_order(model)
     if not isinstance(guide, ModelGuide):
         raise ValueError(f"guide must be one such as Cascaded(model), got {type(guide).__name__}")
@@ -145,9 +120,6 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         of_text: Options of posteriors that are conditioned on a text: those of discrete latents,
             and of the logits of :func:`get_conditioned_block`.
         latent_posteriors: The posteriors of discrete latents, by site.
-
-    Args:
-        model: The model.
     """
 
     no_options = ("model",)
@@ -181,12 +153,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
 
     @classmethod
     def unused_options(cls, model: HeadModel, options: Mapping[str, Any]) -> dict[str, str]:
-        """The changed options that are unused in a model, with the latent that they need.
-
-        Args:
-            model: The model.
-            options: The options of the guide.
-        """
+        """The changed options that are unused in a model, with the latent that they need."""
         own, plain = vars(cls), signature(cls).parameters
         idle: dict[str, str] = {}
         if not _modules_with_noise(model):

@@ -22,18 +22,6 @@ from latentheads.latents.active_heads import Selection
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes
 
-__all__ = [
-    "FromPrior",
-    "PlugIn",
-    "SharedSamples",
-    "StrayParameters",
-    "blocked_from_tracers",
-    "evaluation_mode",
-    "isolated_param_store",
-    "plug_in_value",
-    "register_parameters",
-]
-
 
 def plug_in_value(distribution: Any) -> Tensor:
     """The value that a plug-in network uses: a mean, or the mode of a discrete distribution.

@@ -27,8 +27,6 @@ from latentheads.layers.output import Output
 from latentheads.mask import AttentionMask
 from latentheads.names import SENTENCES, TARGET, Block, check_attention_types
 
-__all__ = ["Decoder", "DecodingState", "HeadModel", "Stepwise"]
-
 if TYPE_CHECKING:
     from latentheads.corpora.vocabulary import Vocabulary
 

@@ -11,16 +11,11 @@ from torch import Tensor
 from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.distributions.heads import is_expandable
 
-__all__ = ["as_distribution", "context_of"]
-
 
 def as_distribution(site: str, posterior: Any, prior: Any) -> Any:
     """Convert what a guide returns for a site to a distribution of the prior's shape.
 
     A tensor becomes a ``Delta``.
-
-    Raises:
-        ValueError: It is no distribution, or one of another shape.
     """
     distribution = posterior
     if isinstance(posterior, Tensor):

@@ -14,11 +14,6 @@ from torch.nn import functional as F
 
 from latentheads.batch import SentenceTasks
 
-__all__ = [
-    "Adapter",
-    "Adapters",
-]
-
 
 @dataclass(frozen=True)
 class Adapters:

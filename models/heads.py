@@ -14,8 +14,6 @@ from latentheads.models.network import Network
 from latentheads.names import Block
 from latentheads.values import shown
 
-__all__ = ["HeadOptions", "with_selected_heads"]
-
 A = TypeVar("A", bound=LatentAttention)
 
 

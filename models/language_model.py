@@ -26,8 +26,6 @@ from latentheads.models.mixing import STACKS, named_stacks
 from latentheads.models.network import Embedding, Network
 from latentheads.names import ATTENTION_TYPES
 
-__all__ = ["LanguageModel"]
-
 
 class LanguageModel(Decoder):
     """p(y, heads) of a causal decoder.

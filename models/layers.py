@@ -16,8 +16,6 @@ from latentheads.model import DecodingState
 from latentheads.models.mixers import Mixer
 from latentheads.models.network import FeedForward, Network, Residual
 
-__all__ = ["Layer", "Stack"]
-
 NONE: Mapping[str, Choice] = MappingProxyType({})
 
 

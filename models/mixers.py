@@ -19,8 +19,6 @@ from latentheads.models.mixing import attention_layer_below
 from latentheads.models.network import Network
 from latentheads.names import Block, side_of
 
-__all__ = ["LocalAttention", "Mixer", "SelfAttention", "make_mixer"]
-
 
 @runtime_checkable
 class Mixer(Protocol):

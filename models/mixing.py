@@ -7,16 +7,6 @@ from dataclasses import dataclass
 
 from latentheads.checks import check_known, split_items
 
-__all__ = [
-    "MIXERS",
-    "STACKS",
-    "MixerConfig",
-    "attention_layer_below",
-    "named_stacks",
-    "parse_by_layer",
-    "parse_mixers",
-]
-
 MIXERS = ("attention", "local", "ngram")
 STACKS = ("encoder", "decoder")
 WINDOW = 5

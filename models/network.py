@@ -21,15 +21,6 @@ from latentheads.layers.subsampler import Subsampler
 from latentheads.models.mixing import STACKS, MixerConfig, named_stacks, parse_mixers
 from latentheads.values import convert_fields
 
-__all__ = [
-    "Embedding",
-    "FeedForward",
-    "FrameEmbedding",
-    "Network",
-    "Residual",
-    "sinusoidal_positions",
-]
-
 Norm = Literal["post", "pre"]
 Share = Literal["decoder", "all", "none"]
 NGRAM = ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context", "ngram_noise")

@@ -32,8 +32,6 @@ from latentheads.models.mixers import Mixer, make_mixer
 from latentheads.models.network import Embedding, FrameEmbedding, Network
 from latentheads.names import ATTENTION_TYPES, Block
 
-__all__ = ["Translation"]
-
 
 @dataclass
 class _TranslationState(DecodingState):
@@ -243,11 +241,7 @@ class Translation(Decoder):
         return EncoderDecoderStates(x, memory, valid.unsqueeze(-2), tokens=_key_tokens(batch))
 
     def decode_ctc(self, batch: Batch) -> list[list[int]]:
-        """Decodes each utterance greedily by CTC, without the decoder: tokens without EOS.
-
-        Raises:
-            ValueError: The model has no CTC.
-        """
+        """Decodes each utterance greedily by CTC, without the decoder: tokens without EOS."""
         if self.ctc is None:
             raise ValueError("this model has no CTC: train it with ctc")
         return self.ctc.greedy_decode(

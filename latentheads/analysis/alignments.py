@@ -33,23 +33,6 @@ from latentheads.metrics.alignment import LinkCounts, Links, count_links
 from latentheads.model import HeadModel
 from latentheads.names import Block
 
-__all__ = [
-    "ATTENTION",
-    "DISTRIBUTIONS",
-    "SOFT",
-    "UNION",
-    "AlignmentDistributions",
-    "LinkScore",
-    "alignment_distributions",
-    "aligns_with_text",
-    "likeliest_links",
-    "samples_alignments",
-    "score_alignments",
-    "score_attention",
-    "score_best_attention",
-    "target_words",
-]
-
 DISTRIBUTIONS = ("prior", "guide", "posterior")
 """Distributions over the position that a head points at, in the order of the report."""
 
@@ -115,9 +98,6 @@ def alignment_distributions(
         model: A model with latent alignments.
         guide: Its guide.
         batch: The sentences, with their target.
-
-    Raises:
-        ValueError: The model has no latent alignments.
     """
     aligner = model.find_latent(Aligner)
     if aligner is None or not samples_alignments(model):

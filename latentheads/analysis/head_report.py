@@ -18,8 +18,6 @@ from latentheads.analysis.syntactic import SyntacticHeads
 from latentheads.inference.shuffled import ShuffledTarget
 from latentheads.names import ATTENTION_TYPES, Block
 
-__all__ = ["HeadReport", "off_diagonal_mean"]
-
 
 @dataclass(frozen=True)
 class HeadReport:

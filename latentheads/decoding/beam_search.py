@@ -20,8 +20,6 @@ from latentheads.layers.numeric import full_precision
 from latentheads.model import Stepwise
 from latentheads.passes import passes
 
-__all__ = ["Hypothesis", "beam_search"]
-
 
 class Hypothesis(NamedTuple):
     """A finished hypothesis.
@@ -161,14 +159,7 @@ class _Candidates(NamedTuple):
 
 
 class _FinishedHypotheses:
-    """Finished hypotheses; the last slot of a sentence collects those that are dropped.
-
-    Args:
-        number: Number of sentences.
-        beam: Hypotheses of a sentence.
-        longest: Most tokens.
-        like: A tensor with the dtype and device of log-probabilities.
-    """
+    """Finished hypotheses; the last slot of a sentence collects those that are dropped."""
 
     def __init__(self, number: int, beam: int, longest: int, like: Tensor) -> None:
         self.tokens = torch.full((number, beam + 1, longest), PAD, device=like.device)

@@ -16,16 +16,9 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Decoder
 
-__all__ = ["ensemble_search"]
-
 
 class _EnsembleModel:
-    """An ensemble of networks of one vocabulary, as one decoder.
-
-    Args:
-        models: The networks, on one device.
-        guides: The guide of each network; its likeliest selection of heads is used.
-    """
+    """An ensemble of networks of one vocabulary, as one decoder."""
 
     def __init__(self, models: Sequence[Decoder], guides: Sequence[ModelGuide | None]) -> None:
         self.pairs = list(zip(models, guides, strict=True))

@@ -21,8 +21,6 @@ from latentheads.handlers import PlugIn
 from latentheads.model import DecodingState
 from latentheads.passes import passes
 
-__all__ = ["sample_text"]
-
 CHUNK = 256
 """Most tokens fed in one pass: a pass computes logits of the whole vocabulary after each."""
 
@@ -192,14 +190,7 @@ class _Window:
 
 
 class _GrowingTexts:
-    """Texts that grow by one token at a time after their prompts.
-
-    Args:
-        prompts: The prompts, of at least one token.
-        length: Most new tokens of each.
-        stop: Whether EOS ends a text.
-        device: Device of the tokens.
-    """
+    """Texts that grow by one token at a time after their prompts."""
 
     def __init__(
         self,

@@ -17,17 +17,6 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import Decoder, Stepwise
 from latentheads.values import convert_fields
 
-__all__ = [
-    "TOKENS",
-    "Decoding",
-    "OnSkip",
-    "decode_lines",
-    "map_batches",
-    "search",
-    "translate",
-    "translate_part",
-]
-
 TOKENS = 2048
 """Tokens of a batch for decoding."""
 

@@ -38,9 +38,6 @@ from latentheads.latents.summed_out import Enumeration, enumerate_latents
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes
 
-__all__ = ["Importance", "Terms", "check_sites", "closed_form", "importance", "terms", "traces"]
-
-
 ZERO = torch.zeros((), dtype=torch.float64)
 
 MIN_TAIL_SAMPLES = 25
@@ -65,11 +62,7 @@ def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Tr
 
 
 def check_sites(model_trace: Trace, guide_trace: Trace) -> None:
-    """Check that a guide samples only latent sites of the model, unlike ``AutoNormal``.
-
-    Raises:
-        ValueError: The guide has another site, or the target.
-    """
+    """Check that a guide samples only latent sites of the model, unlike ``AutoNormal``."""
     for name, site in guide_trace.nodes.items():
         if site["type"] != "sample":
             continue

@@ -16,8 +16,6 @@ from latentheads.metrics.scores import (
     truth_coverage,
 )
 
-__all__ = ["TRUE_BOUND", "name_row", "scores_to_html", "scores_to_text"]
-
 TRUE_BOUND = "a true bound"
 """The fault of a report whose bound exceeds the true log-likelihood."""
 

@@ -30,16 +30,6 @@ from latentheads.model import HeadModel
 from latentheads.names import SELECTION, latent_of
 from latentheads.noise import fixed_noise
 
-__all__ = [
-    "Report",
-    "Tasks",
-    "eval_no_grad",
-    "evaluate",
-    "plug_in_from_terms",
-    "plug_in_log_likelihood",
-    "sample_terms",
-]
-
 ENTROPY_FIGURES = ("prior_entropy", "posterior_entropy", "information")
 """Figures that are sums over all values of the summed latents."""
 

@@ -27,8 +27,6 @@ from latentheads.latents.summed_out import Objective, SummedOut
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import one_at_a_time
 
-__all__ = ["Head_ELBO", "scored"]
-
 KL = "kl"
 """The key of a site for the KL that was computed when it was sampled."""
 
@@ -195,14 +193,7 @@ class Head_ELBO(Trace_ELBO):
         return scaled
 
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        """The negative objective, as a number.
-
-        Args:
-            model: The model.
-            guide: Its guide.
-            *args: What both are run on: a batch.
-            **kwargs: The same by name.
-        """
+        """The negative objective, as a number."""
         return self.differentiable_loss(model, guide, *args, **kwargs).item()
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -235,11 +226,7 @@ def _scale_values(values: Tensor, site: dict[str, Any]) -> Tensor:
 
 
 class _EagerKL(Messenger):
-    """Computes the KL of a block's logits when they are sampled, and frees its distributions.
-
-    Args:
-        kl: Function of the prior and the site of the posterior.
-    """
+    """Computes the KL of a block's logits when they are sampled, and frees its distributions."""
 
     def __init__(self, kl: Callable[[Any, dict[str, Any]], Tensor]) -> None:
         super().__init__()

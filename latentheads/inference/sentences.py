@@ -20,8 +20,6 @@ from latentheads.inference.evaluation import Tasks, eval_no_grad, plug_in_from_t
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 
-__all__ = ["SentenceBounds", "part_bounds", "sentence_bounds"]
-
 
 @dataclass(frozen=True)
 class SentenceBounds:

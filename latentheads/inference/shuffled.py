@@ -21,8 +21,6 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 
-__all__ = ["ShuffledTarget", "shuffle_targets", "shuffled_target"]
-
 
 @dataclass(frozen=True)
 class ShuffledTarget:

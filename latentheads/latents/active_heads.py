@@ -19,8 +19,6 @@ from torch.distributions import constraints
 
 from latentheads.layers.numeric import as_tensor_like
 
-__all__ = ["EnumerableSelection", "Selection", "SelectionFamily", "sample_uniform"]
-
 START = 0.01
 """Standard deviation of the initial parameters, which breaks ties between candidates."""
 

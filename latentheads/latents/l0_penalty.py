@@ -5,15 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["L0Penalty"]
-
 
 class L0Penalty(nn.Module):
-    """The L0 penalty of an open gate in training, in nats for the whole data set; a buffer.
-
-    Args:
-        value: The initial value.
-    """
+    """The L0 penalty of an open gate in training, in nats for the whole data set; a buffer."""
 
     value: Tensor
 

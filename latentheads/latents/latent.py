@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from latentheads.latents.selector import Choice
     from latentheads.model import HeadModel
 
-__all__ = ["AutoConditionOn", "ConditionOn", "Latent", "LatentPosterior", "Structure"]
-
 Structure = Literal["mean-field", "autoregressive", "cascaded"]
 """Heads that a head is conditioned on in a posterior: none; lower ones of its block; those of lower
 blocks."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from latentheads.model import HeadModel
     from latentheads.names import Block
 
-__all__ = ["Controller", "LatentOptions", "ModelShape", "check_latents", "make_latents"]
-
 L = TypeVar("L", bound="LatentOptions")
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from latentheads.model import HeadModel
     from latentheads.names import Block
 
-__all__ = ["EncoderDecoderStates", "OutputHeads", "OutputState", "without_memory"]
-
 
 @dataclass(frozen=True)
 class EncoderDecoderStates:

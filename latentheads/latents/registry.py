@@ -10,8 +10,6 @@ from latentheads.latents.logits.options import LogitsOptions
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.selection.options import SelectionOptions
 
-__all__ = ["DEFAULT_LATENT", "LATENTS"]
-
 LATENTS: dict[str, type[LatentOptions]] = {
     "alignments": AlignmentOptions,
     "copy": CopyOptions,

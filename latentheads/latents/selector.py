@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from latentheads.batch import Batch
     from latentheads.model import HeadModel
 
-__all__ = [
-    "Choice",
-    "LatentSelector",
-    "Selector",
-    "choose_in_order",
-]
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -16,8 +16,6 @@ from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
-__all__ = ["Enumeration", "Objective", "SummedOut", "enumerate_latents"]
-
 Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
 """The objectives that summed latents may be trained by."""
 
@@ -55,11 +53,7 @@ class Enumeration(ABC):
 
     @abstractmethod
     def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
-        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network.
-
-        Args:
-            num_samples: Number of samples.
-        """
+        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network."""
 
 
 class SummedOut(ABC):
@@ -73,12 +67,7 @@ class SummedOut(ABC):
 
     @abstractmethod
     def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> Enumeration:
-        """Enumerate the latents of a pass.
-
-        Args:
-            model_trace: The model's trace.
-            guide_trace: The guide's trace; a latent without a site keeps its prior.
-        """
+        """Enumerate the latents of a pass."""
 
     @abstractmethod
     def log_evidence(self, tokens: Int[Tensor, "*words target"]) -> Float[Tensor, "*batch"]:
@@ -113,13 +102,7 @@ class SummedOut(ABC):
 
 
 def enumerate_latents(model_trace: Trace, guide_trace: Trace, target: str) -> Enumeration | None:
-    """Enumerate the latents of a pass that are summed out; None if there are none.
-
-    Args:
-        model_trace: The model's trace.
-        guide_trace: The guide's trace.
-        target: The site of the target.
-    """
+    """Enumerate the latents of a pass that are summed out; None if there are none."""
     distribution: Any = model_trace.nodes[target]["fn"]
     if not isinstance(distribution, SummedOut):
         return None

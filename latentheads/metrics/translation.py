@@ -26,8 +26,6 @@ from latentheads.checks import check_known
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import Counts, Metric, References
 
-__all__ = ["Protocol", "bleu", "chrf", "paper_bleu", "split_compounds"]
-
 COMPOUND = re.compile(rb"(\S)-(\S)")
 
 

@@ -17,8 +17,6 @@ from latentheads.metrics.alignment import Link
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
 from latentheads.plot.style import in_style
 
-__all__ = ["draw_alignments"]
-
 LABEL = 1.5
 """Minimum height of a map in inches: it has the label of its head beside it."""
 

@@ -33,20 +33,6 @@ if TYPE_CHECKING:
     from latentheads.runs.results import Results
     from latentheads.runs.run import Run
 
-__all__ = [
-    "alignments",
-    "audio",
-    "batch_alignments",
-    "bound",
-    "divergence",
-    "gates",
-    "heads",
-    "kl",
-    "kl_history",
-    "selection",
-    "selection_history",
-]
-
 P = ParamSpec("P")
 
 
@@ -277,13 +263,7 @@ def alignments(
 
 
 def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Figure:
-    """Draws the alignment of a batch's first sentence; see :func:`alignments`.
-
-    Args:
-        run: A finished run with latent alignments.
-        batch: The sentence, with its translation.
-        links: As for :func:`alignments`.
-    """
+    """Draws the alignment of a batch's first sentence; see :func:`alignments`."""
     frames = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
     positions = "source words" if run.source is not None else "earlier words"
     if frames is not None:

@@ -23,8 +23,6 @@ from latentheads.plot.canvas import (
 )
 from latentheads.plot.style import MARKERS, RED, cycle_colours, in_style
 
-__all__ = ["draw_gates", "draw_selection", "draw_selection_history"]
-
 
 @in_style
 def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:

@@ -19,15 +19,9 @@ from latentheads.runs.generation import encode_pairs, list_texts, raise_on_skip,
 from latentheads.runs.trained_model import TrainedModel
 from latentheads.runs.words import split_word_ids
 
-__all__ = ["align_lines", "align_texts", "check_alignments"]
-
 
 def check_alignments(trained: TrainedModel) -> None:
-    """Checks that a model has latent alignments.
-
-    Raises:
-        ValueError: It has none.
-    """
+    """Checks that a model has latent alignments."""
     if trained.source is None:
         raise ValueError(f"{trained.name} is a language model: it has no source to align with")
     if not samples_alignments(trained.model):

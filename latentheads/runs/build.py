@@ -27,20 +27,6 @@ from latentheads.pruning import fold_selection, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings
 
-__all__ = [
-    "apply_pruning",
-    "changed_parts",
-    "digest_corpus",
-    "digest_parts",
-    "freeze_parameters",
-    "make_accelerator",
-    "make_model",
-    "read_heads",
-    "select_device",
-    "vocabularies_to_json",
-]
-
-
 DIGESTED = 2**16
 """Frames in the digest of a speech corpus: hashing all of a large one would take long."""
 

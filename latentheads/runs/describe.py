@@ -26,8 +26,6 @@ from latentheads.runs.settings import DisagreementOptions, Settings
 from latentheads.training.checkpoints import weights
 from latentheads.training.options import Training
 
-__all__ = ["check_rebuilt", "describe_data", "describe_run"]
-
 
 def describe_run(
     model: Decoder,

@@ -105,8 +105,6 @@ def translate_lines(
 
     A newline that the model generates becomes a space.
 
-    ``on_skip`` is called for a line that is too long for the model or memory; None raises an error.
-
     Args:
         trained: The model with its guide and vocabularies.
         lines: The lines.
@@ -223,8 +221,6 @@ def encode_sources(
 ) -> EncodedInputs:
     """Encodes the lines that are not empty, with placeholders for targets.
 
-    ``on_skip`` is called for a line that is too long for the model.
-
     Args:
         trained: The model with its guide and vocabularies.
         lines: The lines.
@@ -266,8 +262,6 @@ def encode_pairs(
     on_skip: OnSkip,
 ) -> EncodedInputs:
     """Encodes pairs of lines and translations of which neither is empty.
-
-    ``on_skip`` is called for a line that is too long for the model.
 
     Args:
         trained: The model with its guide and vocabularies.

@@ -39,8 +39,6 @@ from latentheads.names import ATTENTION_TYPES
 from latentheads.runs.parses import Parses
 from latentheads.runs.trained_model import TrainedModel
 
-__all__ = ["AnalysisOptions", "analyse_heads"]
-
 
 @dataclass(frozen=True)
 class AnalysisOptions:

@@ -13,8 +13,6 @@ from latentheads.latents.logits.options import OfGuide, PriorSpec
 from latentheads.latents.logits.priors import PRIORS, Prior
 from latentheads.model import HeadModel
 
-__all__ = ["GuideSpec", "ModelGuidePair", "join_pair"]
-
 
 @dataclass(frozen=True, eq=False)
 class GuideSpec(ClassSpec):

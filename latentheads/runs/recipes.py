@@ -11,8 +11,6 @@ from latentheads.latents.logits.priors import PRIORS
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 
-__all__ = ["read_recipe", "recipe_name"]
-
 SUFFIXES: dict[str, tuple[str, Mapping[str, Any]]] = {
     label: (name, options)
     for name, kind in LATENTS.items()

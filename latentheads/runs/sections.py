@@ -8,8 +8,6 @@ from typing import Any
 from latentheads.errors import one_line_message
 from latentheads.values import finite
 
-__all__ = ["Section", "complete", "lacking"]
-
 Section = Callable[[], Mapping[str, Any]]
 """Makes what a report holds, by its name: rows and mappings are added to those before."""
 

@@ -28,7 +28,7 @@ from latentheads.guides import GUIDES, Guide
 from latentheads.latents.logits.options import DEFAULT_PRIOR, LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
-from latentheads.metrics.translation import Protocol
+from latentheads.metrics.protocol import Protocol
 from latentheads.models import Network
 from latentheads.names import parse_attention_types
 from latentheads.options import OptionError, build_fields, from_dict, merge, to_dict
@@ -37,16 +37,6 @@ from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import read_recipe, recipe_name
 from latentheads.training.options import Training
 from latentheads.values import Flag, convert_fields, shown
-
-__all__ = [
-    "DisagreementOptions",
-    "Settings",
-    "check_version",
-    "complete_options",
-    "expand_recipe",
-    "read_latents",
-    "trusted_paths",
-]
 
 SHOWN_TASKS = 3
 """Tasks that a title names; of more it says how many."""
@@ -378,11 +368,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def check_version(options: Mapping[str, Any]) -> None:
-    """Raises an error for options as earlier versions wrote them, side by side.
-
-    Raises:
-        ValueError: They are such.
-    """
+    """Raises an error for options as earlier versions wrote them, side by side."""
     guide = options.get("guide")
     if isinstance(guide, Mapping) and "class_path" in guide:
         raise ValueError(

@@ -86,9 +86,6 @@ def load_audio_files(
 ) -> AudioInput:
     """Computes the features of audio files.
 
-    ``on_skip`` is called for a file that is silent, cannot be read or does not fit into memory;
-    None raises an error.
-
     Args:
         trained: A speech model.
         files: Wav, FLAC, Ogg, Opus, MP3, ...

@@ -47,13 +47,6 @@ if TYPE_CHECKING:
     from latentheads.batch import Batch
     from latentheads.model import HeadModel
 
-__all__ = [
-    "AlignedTokens",
-    "Aligner",
-    "AlignmentContext",
-    "AlignmentPass",
-]
-
 
 @dataclass(frozen=True)
 class AlignmentPass:

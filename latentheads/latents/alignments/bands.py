@@ -26,12 +26,6 @@ from latentheads.layers.adaptive import AdaptiveOutput
 from latentheads.layers.numeric import exp
 from latentheads.layers.output import LinearOutput, RowOutput
 
-__all__ = [
-    "BandedNextTokenDistribution",
-    "compute_emission_log_probs",
-    "make_next_token_distribution",
-]
-
 
 def compute_emission_log_probs(
     output: RowOutput,

@@ -23,8 +23,6 @@ from latentheads.latents.alignments.distribution import NOWHERE, CategoricalPara
 from latentheads.layers.numeric import dropout, full_precision
 from latentheads.names import Block
 
-__all__ = ["AlignmentBlock", "Jumps", "JumpsAfterNull", "alignment_scores"]
-
 
 def alignment_scores(
     query: Float[Tensor, "*batch target head dim"],

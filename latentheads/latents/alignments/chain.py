@@ -31,8 +31,6 @@ from latentheads.latents.alignments.transitions import (
 )
 from latentheads.layers.numeric import exp, log_softmax
 
-__all__ = ["ChainInference", "ChainParameters"]
-
 
 @dataclass(frozen=True)
 class ChainParameters(CategoricalParameters):

@@ -26,17 +26,6 @@ from torch.distributions.kl import register_kl
 from latentheads.distributions.heads import is_expandable
 from latentheads.layers.numeric import exp, log_softmax, softmax
 
-__all__ = [
-    "NOWHERE",
-    "Alignments",
-    "CategoricalParameters",
-    "check_parameters",
-    "check_posterior",
-    "sample_blocks",
-    "sample_position",
-    "word_log_probs",
-]
-
 NOWHERE = -1e9
 """The score of a masked position: finite, so that gradients are, and its probability exactly 0."""
 
@@ -133,11 +122,7 @@ class CategoricalParameters:
     def word_log_prob(
         self, positions: Int[Tensor, "*sample target lower"]
     ) -> Float[Tensor, "*sample target"]:
-        """Log-probability of each word's alignments, given those of lower blocks.
-
-        Args:
-            positions: The positions of all heads, from the lowest.
-        """
+        """Log-probability of each word's alignments, given those of lower blocks."""
         total = torch.zeros((), dtype=self.scores.dtype, device=positions.device)
         for head in self.heads:
             log_probs = self.conditional_log_probs(head, positions)
@@ -336,13 +321,7 @@ def sample_blocks(
     valid: Bool[Tensor, "*batch target"],
     num_samples: int,
 ) -> Int[Tensor, "sample *batch target head"]:
-    """Sample block by block, each given the samples of the lower blocks.
-
-    Args:
-        parameters: The parameters of every block, from the lowest.
-        valid: True at real tokens.
-        num_samples: Number of samples.
-    """
+    """Sample block by block, each given the samples of the lower blocks."""
     first, *above = parameters
     positions = Alignments(first, valid).sample(torch.Size((num_samples,)))
     for block_parameters in above:

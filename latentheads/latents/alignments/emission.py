@@ -35,17 +35,6 @@ from latentheads.layers.output import (
     linear_log_prob,
 )
 
-__all__ = [
-    "MAX_HEADS",
-    "MIN_NORMALISER",
-    "EmissionRequest",
-    "emission_log_probs",
-    "outer_sum",
-    "states_at",
-    "sum_products",
-    "weighted_products",
-]
-
 MAX_HEADS = 2
 """Most heads that are summed out exactly: each further head multiplies the table's size."""
 

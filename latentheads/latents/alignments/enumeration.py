@@ -27,8 +27,6 @@ from latentheads.latents.alignments.exact import ExactInference
 from latentheads.latents.summed_out import Enumeration
 from latentheads.names import TARGET
 
-__all__ = ["AlignmentEnumeration", "enumerate_alignments", "get_posterior_sites", "get_tied_sites"]
-
 ENTROPIES = ("prior_entropy", "posterior_entropy", "information")
 
 
@@ -76,11 +74,7 @@ class AlignmentEnumeration(Enumeration):
 
     @torch.no_grad()
     def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
-        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network.
-
-        Args:
-            num_samples: Number of samples.
-        """
+        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network."""
         valid, priors = self.inference.valid, self.inference.priors
         positions = sample_blocks(self.posterior, valid, num_samples)
         under_model, under_guide = (

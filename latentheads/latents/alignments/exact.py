@@ -25,17 +25,11 @@ from torch import Tensor
 from latentheads.latents.alignments.distribution import CategoricalParameters
 from latentheads.layers.numeric import exp, log_softmax
 
-__all__ = ["ExactInference", "IndependentWords", "block_log_probs", "broadcast_sum"]
-
 
 def block_log_probs(
     parameters: Sequence[CategoricalParameters],
 ) -> list[Float[Tensor, "*table"]]:
-    """Log-probabilities of each block's alignments, for all positions of all heads.
-
-    Args:
-        parameters: The parameters of every block, from the lowest.
-    """
+    """Log-probabilities of each block's alignments, for all positions of all heads."""
     heads = sum(len(block.heads) for block in parameters)
     return [
         broadcast_sum([block.log_prob_table(head, heads) for head in block.heads])

@@ -16,8 +16,6 @@ from latentheads.latents.alignments.pass_samples import (
 )
 from latentheads.latents.alignments.sampled import importance_bound, score_bound, wake_objective
 
-__all__ = ["alignment_loss_terms"]
-
 
 def alignment_loss_terms(
     model_trace: Trace, guide_trace: Trace, objective: str, num_samples: int

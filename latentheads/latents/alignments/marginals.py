@@ -12,17 +12,11 @@ from latentheads.latents.alignments.distribution import CategoricalParameters
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.layers.numeric import exp
 
-__all__ = ["head_marginals"]
-
 
 def head_marginals(
     parameters: Sequence[CategoricalParameters],
 ) -> Float[Tensor, "*batch head target key"]:
-    """The marginal probability of every position for each head of all blocks, from the lowest.
-
-    Args:
-        parameters: The priors or posteriors of every block, from the lowest.
-    """
+    """The marginal probability of every position for each head of all blocks, from the lowest."""
     if not any(block.pairs for block in parameters):
         return torch.cat([block.marginals for block in parameters], -2).transpose(-2, -3)
     joint = broadcast_sum(block_log_probs(parameters))

@@ -23,8 +23,6 @@ from latentheads.latents.alignments.emission import (
 from latentheads.layers.numeric import exp, exp_, full_precision
 from latentheads.layers.output import CHUNK
 
-__all__ = ["NextTokenDistribution"]
-
 
 @dataclass
 class _ScaledExponentials:
@@ -111,12 +109,7 @@ class NextTokenDistribution:
         states: Float[Tensor, "sentence row dim"],
         log_prior: Float[Tensor, "sentence row *keys"],
     ) -> Float[Tensor, "sentence row vocab"]:
-        r"""Log-probabilities of the vocabulary, :math:`\log \sum_s \pi_s p(v \mid t, s)`.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            log_prior: Log-probability of every position, or pair of positions.
-        """
+        r"""Log-probabilities of the vocabulary, :math:`\log \sum_s \pi_s p(v \mid t, s)`."""
         state_exp = _ScaledExponentials.of(states, self.weight)
         normalisers, underflows = self._log_normalisers(state_exp, states)
         weights = log_prior - normalisers
@@ -141,14 +134,7 @@ class NextTokenDistribution:
         states: Float[Tensor, "sentence row dim"],
         weights: Float[Tensor, "sentence row *keys"],
     ) -> None:
-        """Recompute entries by logsumexp where products of exponentials underflow; in place.
-
-        Args:
-            log_probs: The log-probabilities, changed in place.
-            imprecise: The entries to recompute.
-            states: The decoder states that predict the next tokens.
-            weights: Log-probability of every position, or pair of positions, minus its normaliser.
-        """
+        """Recompute entries by logsumexp where products of exponentials underflow; in place."""
         chunk = CHUNK.get(log_probs.device.type, CHUNK["cuda"]) // max(1, weights[0].numel())
         for sentence in imprecise.flatten(1).any(1).nonzero().flatten().tolist():
             sentence_weights = weights[sentence].flatten(1)[:, :, None]
@@ -169,12 +155,7 @@ class NextTokenDistribution:
         states: Float[Tensor, "sentence row dim"],
         tokens: Int[Tensor, "sentence row"],
     ) -> Float[Tensor, "sentence row *keys"]:
-        """Log-probability of one token for each state, for all positions.
-
-        Args:
-            states: The decoder states that predict the tokens.
-            tokens: The tokens.
-        """
+        """Log-probability of one token for each state, for all positions."""
         return self._log_probs_of(states, full_precision(self.weight)[tokens])
 
     def word_entropies(
@@ -185,9 +166,6 @@ class NextTokenDistribution:
         With scores :math:`a_v` and :math:`b_v` minus the maximum of their rows it is
         :math:`\log Z - \frac1Z \sum_v e^{a_v + b_v} (a_v + b_v)`: one matrix product for Z, and one
         for each term of the sum.
-
-        Args:
-            states: The decoder states that predict the next tokens.
         """
         state_exp = _ScaledExponentials.of(states, self.weight)
         values = [side.values for side in self.exponentials]
@@ -209,12 +187,7 @@ class NextTokenDistribution:
         states: Float[Tensor, "sentence row dim"],
         probs: Float[Tensor, "sentence row vocab"],
     ) -> Float[Tensor, "sentence row *keys"]:
-        """Expected log-probability of tokens under another distribution, for all positions.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            probs: The probabilities of the other distribution.
-        """
+        """Expected log-probability of tokens under another distribution, for all positions."""
         return self._log_probs_of(states, probs @ full_precision(self.weight))
 
     def _log_probs_of(

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
     from latentheads.model import HeadModel
 
-__all__ = ["AlignmentOptions"]
-
 Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
 
 

@@ -22,8 +22,6 @@ from latentheads.latents.alignments.enumeration import (
 from latentheads.latents.alignments.sampled import AlignmentSamples
 from latentheads.names import TARGET
 
-__all__ = ["kl_enumeration", "sample_alignments", "soft_log_prob"]
-
 
 def sample_alignments(
     model_trace: Trace, guide_trace: Trace, num_samples: int = 1

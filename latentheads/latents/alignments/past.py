@@ -16,8 +16,6 @@ from latentheads.layers.output import RowOutput
 if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
 
-__all__ = ["PastAlignmentState", "begin_past_alignments"]
-
 
 class PastAlignmentState:
     """The decoding state of alignments that point at the text's own past.
@@ -53,12 +51,7 @@ class PastAlignmentState:
         states: Float[Tensor, "sentence *hypothesis new dim"],
         tokens: Int[Tensor, "sentence *hypothesis new"],
     ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Score the vocabulary after each new token, and append the states as keys.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            tokens: The input tokens of those states.
-        """
+        """Score the vocabulary after each new token, and append the states as keys."""
         rows = states.flatten(0, -3)
         if self._state is None:
             self._state, self._shape = self._begin(rows), states.shape[:-2]

@@ -40,8 +40,6 @@ from latentheads.names import ALIGNED_POSITION
 if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import AlignmentContext, AlignmentPass
 
-__all__ = ["AlignmentPosterior", "with_parameters"]
-
 IMPOSSIBLE = NOWHERE / 2
 """Scores of masked positions lie below this, all others above."""
 

@@ -27,8 +27,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["AlignmentSamples", "importance_bound", "score_bound", "wake_objective"]
-
 
 @dataclass(frozen=True)
 class AlignmentSamples:

@@ -26,8 +26,6 @@ from latentheads.layers.output import RowOutput
 if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
 
-__all__ = ["AlignmentState"]
-
 
 class AlignmentState:
     """The decoding state of alignments, for a batch of sentences.
@@ -107,12 +105,7 @@ class AlignmentState:
         states: Float[Tensor, "sentence *hypothesis new dim"],
         tokens: Int[Tensor, "sentence *hypothesis new"],
     ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Score the vocabulary after each new token, with alignments summed out.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            tokens: The input tokens of those states.
-        """
+        """Score the vocabulary after each new token, with alignments summed out."""
         rows = states.flatten(1, -2)
         hidden = EncoderDecoderStates(rows, self.hidden.memory, self.hidden.attn_mask)
         alignment_pass = self.aligner.prepare(hidden, None, self.output, self.vectors)

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from latentheads.layers.numeric import exp, log_softmax
 
-__all__ = ["SharedTransitions", "Transitions", "WordTransitions", "later_transitions", "vecmat"]
-
 MIN_TRANSITION_SCORE = -200.0
 """Transition scores are clamped to this, relative to the maximum of their row.
 

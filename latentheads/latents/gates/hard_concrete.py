@@ -26,8 +26,6 @@ from torch.nn import functional as F
 from latentheads.latents.active_heads import Selection
 from latentheads.layers.numeric import as_tensor_like
 
-__all__ = ["HIGH", "LOW", "HardConcrete"]
-
 LOW, HIGH = -0.1, 1.1
 """The interval, as in both papers."""
 

@@ -26,8 +26,6 @@ from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.latents.selector import Choice, LatentSelector
 
-__all__ = ["GateController", "Gating"]
-
 LARGEST_FLOAT = torch.finfo(torch.float32).max
 """Beyond it is infinity, in the precision of weights."""
 

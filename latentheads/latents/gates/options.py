@@ -17,8 +17,6 @@ from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
 from latentheads.values import convert_fields
 
-__all__ = ["GateOptions"]
-
 
 @dataclass(frozen=True)
 class GateOptions(LatentOptions):
@@ -120,14 +118,7 @@ class GateOptions(LatentOptions):
     def make_controller(
         self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
     ) -> GateController | None:
-        """Sets the L0 penalty of a new model, and makes its controller if it is adapted.
-
-        Args:
-            model: The model.
-            guide: Its guide.
-            steps: Optimiser steps of the whole training.
-            tokens: Target tokens of the data set.
-        """
+        """Sets the L0 penalty of a new model, and makes its controller if it is adapted."""
         if model.l0_penalty is None:
             return None
         model.l0_penalty.value.fill_(self.penalty * tokens)
@@ -140,13 +131,7 @@ class GateOptions(LatentOptions):
 
     @torch.no_grad()
     def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:
-        """The numbers of gates of a trained model; None without gates.
-
-        Args:
-            model: The model.
-            guide: Its guide.
-            tokens: Target tokens of the data set.
-        """
+        """The numbers of gates of a trained model; None without gates."""
         if model.l0_penalty is None:
             return None
         gates = [family() for family in guide.selections.values()]

@@ -13,8 +13,6 @@ from latentheads.model import HeadModel
 from latentheads.names import name_attention_types, parse_attention_types
 from latentheads.values import convert_fields
 
-__all__ = ["DEFAULT_PRIOR", "LogitsOptions", "OfGuide", "PriorSpec"]
-
 DEFAULT_PRIOR = "delta"
 """The prior of attention logits that are not latent."""
 

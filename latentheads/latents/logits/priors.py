@@ -27,18 +27,6 @@ from latentheads.families import (
 )
 from latentheads.names import Block
 
-__all__ = [
-    "PRIORS",
-    "Autoregressive",
-    "Cascaded",
-    "Delta",
-    "Independent",
-    "Prior",
-    "Released",
-    "Residual",
-    "make_prior",
-]
-
 
 class Prior(WithOptions, ABC):
     """Makes the prior family of each block of a model."""

@@ -21,8 +21,6 @@ from latentheads.latents.active_heads import EnumerableSelection, sample_uniform
 from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.latents.selector import Choice
 
-__all__ = ["BernoulliSelector", "Bernoullis"]
-
 
 class Bernoullis(EnumerableSelection):
     """Independent Bernoulli candidates."""

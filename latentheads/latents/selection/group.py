@@ -21,8 +21,6 @@ from latentheads.latents.active_heads import EnumerableSelection, sample_uniform
 from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.latents.selector import Choice
 
-__all__ = ["Group", "GroupSelector"]
-
 
 class Group(EnumerableSelection):
     """One candidate of each group; group g holds the candidates g, g + H, g + 2H, ...

@@ -31,8 +31,6 @@ from latentheads.inference.objective import Head_ELBO, scored
 from latentheads.latents.active_heads import EnumerableSelection, Selection
 from latentheads.names import SELECTION, SENTENCES
 
-__all__ = ["MOST", "Alternatives", "Enumerated_ELBO", "ScoreFunction_ELBO"]
-
 MOST = 64
 """Most joint choices of all blocks that are enumerated at each step."""
 

@@ -15,8 +15,6 @@ from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
 from latentheads.values import convert_fields
 
-__all__ = ["SelectionOptions"]
-
 
 @dataclass(frozen=True)
 class SelectionOptions(LatentOptions):

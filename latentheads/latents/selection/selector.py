@@ -15,8 +15,6 @@ from torch import Tensor
 from latentheads.latents.selector import LatentSelector, Selector
 from latentheads.names import side_of
 
-__all__ = ["CandidateSelector", "TaskSelector"]
-
 
 @dataclass(frozen=True)
 class TaskSelector(Selector):

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from latentheads.guide import ModelGuide
 
-__all__ = ["chosen_heads", "overlap_coefficient", "selection_probabilities"]
-
 
 @torch.no_grad()
 def selection_probabilities(guide: ModelGuide) -> dict[str, Float[Tensor, "task candidate"]]:

@@ -17,8 +17,6 @@ from latentheads.latents.selector import Choice, choose_in_order
 from latentheads.layers.numeric import as_tensor_like
 from latentheads.names import side_of
 
-__all__ = ["StaticSelector"]
-
 
 @dataclass(frozen=True)
 class StaticSelector(TaskSelector):

@@ -12,8 +12,6 @@ from latentheads.latents.selection.static import StaticSelector
 from latentheads.latents.selection.subset import SubsetSelector
 from latentheads.names import ATTENTION_TYPES
 
-__all__ = ["STRATEGIES", "Strategy", "make_selector"]
-
 Strategy = Literal["bernoulli", "subset", "group", "static"]
 
 STRATEGIES: dict[Strategy, type[TaskSelector]] = {

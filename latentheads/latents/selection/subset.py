@@ -24,8 +24,6 @@ from latentheads.latents.active_heads import EnumerableSelection, sample_uniform
 from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.latents.selector import Choice, choose_in_order
 
-__all__ = ["Subset", "SubsetSelector"]
-
 
 class Subset(EnumerableSelection):
     """Exactly ``size`` candidates: the conditional Bernoulli distribution.

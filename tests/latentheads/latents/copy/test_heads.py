@@ -204,7 +204,7 @@ def test_without_a_slip_a_guide_that_does_not_see_the_word_has_no_bound() -> Non
     object.__setattr__(model.latents["copy"].options, "slip", 1e-300)
     assert (lh.terms(model, Tied(model), batch).elbo < finite - 20).all()
     emissions = copy_emissions(torch.tensor([-1.0]), torch.tensor([[False, True]]), 1e-300)
-    assert emissions[0, 1] < -700
+    assert emissions[0, 1] < -600
 
 
 @pytest.mark.parametrize("loss", ["bound", "marginal", "sampled", "iwae", "rws"])
