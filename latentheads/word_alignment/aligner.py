@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -23,15 +22,10 @@ from latentheads.word_alignment.training import (
 )
 from latentheads.word_alignment.vocabulary import Vocabulary, Words
 
-__all__ = ["Direction", "WordAligner", "split_words", "train_aligner"]
+__all__ = ["Direction", "WordAligner", "train_aligner"]
 
 LEAST_COUNT = 1e-3
 """Expected counts below this are not kept."""
-
-
-def split_words(line: str) -> list[str]:
-    """The words of a line, in lower case: what stands between white space."""
-    return line.lower().split()
 
 
 @dataclass(frozen=True)
@@ -77,6 +71,7 @@ class WordAligner:
         forward: The direction that generates the target.
         backward: The direction that generates the source; its sources are target words.
         options: Options of training.
+        split: What separates the units that are aligned.
         guide: The guide that links are inferred by.
     """
 
@@ -86,6 +81,7 @@ class WordAligner:
     forward: Direction
     backward: Direction
     options: AlignerOptions
+    split: str = "spaces"
     guide: str = "exact"
 
     def read(self, pairs: Sequence[tuple[Words, Words]]) -> Bitext:
@@ -100,40 +96,28 @@ class WordAligner:
         backward = self.backward.model(bitext.reverse(), entries)
         return self.forward.model(bitext, entries), backward
 
-    def posteriors(
-        self, pairs: Sequence[tuple[Words, Words]], report: Callable[[int], None] = lambda _: None
-    ) -> list[LinkPosterior]:
-        """The posterior of the links of sentence pairs.
-
-        Args:
-            pairs: The words of both sides.
-            report: Called with the number of batches that are done.
-        """
-        return self.posteriors_of(self.read(pairs), [(len(s), len(t)) for s, t in pairs], report)
-
     @torch.no_grad()
-    def posteriors_of(
+    def posteriors(
         self,
         bitext: Bitext,
         lengths: Sequence[tuple[int, int]],
-        report: Callable[[int], None] = lambda _: None,
+        report: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[LinkPosterior]:
         """The posterior of the links of a text that :meth:`read` made.
 
         Args:
             bitext: The text.
             lengths: Numbers of source and target words of each sentence pair.
-            report: Called with the number of batches that are done.
+            report: Called with the number of batches that are done, and of all.
         """
-        empty = [np.zeros(shape, dtype=np.float32) for shape in lengths]
-        posteriors = [LinkPosterior(none, none, (0.0, 0.0)) for none in empty]
+        posteriors = [LinkPosterior.without_links(*shape) for shape in lengths]
         guides = [LinkGuide(model, self.guide) for model in self.models(bitext)]
         for done, batch in enumerate(bitext.batches, 1):
             both = batch, batch.reverse()
             chains = [guide.posterior(side) for guide, side in zip(guides, both, strict=True)]
             for index, posterior in _split_batch(batch, chains, lengths):
                 posteriors[index] = posterior
-            report(done)
+            report(done, len(bitext.batches))
         return posteriors
 
 
@@ -159,17 +143,17 @@ def _split_batch(
 def train_aligner(
     pairs: Sequence[tuple[Words, Words]],
     options: AlignerOptions | None = None,
-    report: Callable[[int], None] = lambda _: None,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[WordAligner, Bitext]:
     """Trains an aligner.
 
     Args:
         pairs: The words of both sides of every sentence pair.
         options: Options of training.
-        report: Called with the number of batches that are done, in all passes.
+        report: Called with the number of batches that are done, and of all passes.
 
     Returns:
-        The aligner, and the text, for :meth:`WordAligner.posteriors_of`.
+        The aligner, and the text, for :meth:`WordAligner.posteriors`.
 
     Raises:
         ValueError: No sentence pair has words on both sides.
@@ -181,8 +165,8 @@ def train_aligner(
     forward, backward = train_directions(bitext, options, report)
     is_stored = torch.maximum(forward.counts.links, backward.counts.links)[:-1] > LEAST_COUNT
     entries = torch.stack([bitext.pair_source[is_stored], bitext.pair_target[is_stored]])
-    directions = [_stored_direction(side, is_stored) for side in (forward, backward)]
-    return WordAligner(bitext.source, bitext.target, entries, *directions, options), bitext
+    sides = _stored_direction(forward, is_stored), _stored_direction(backward, is_stored)
+    return WordAligner(bitext.source, bitext.target, entries, *sides, options), bitext
 
 
 def _stored_direction(trained: TrainedDirection, is_stored: Tensor) -> Direction:

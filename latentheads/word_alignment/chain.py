@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -216,7 +216,7 @@ class LinkChain(TorchDistribution):
             position = torch.where(is_null, position, previous)
         return torch.stack(states[::-1], -1)
 
-    def with_weights(self, **changes: Tensor) -> LinkChain:
+    def with_weights(self, **changes: Any) -> LinkChain:
         """The chain with some of its parameters replaced."""
         return LinkChain(replace(self.weights, **changes))
 

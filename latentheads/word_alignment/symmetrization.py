@@ -44,6 +44,12 @@ class LinkPosterior:
     backward: Float[ndarray, "source target"]
     log_probs: tuple[float, float]
 
+    @classmethod
+    def without_links(cls, source: int, target: int) -> LinkPosterior:
+        """That of a pair without links, by its numbers of words."""
+        none = np.zeros((source, target), dtype=np.float32)
+        return cls(none, none, (0.0, 0.0))
+
     @property
     def product(self) -> Float[ndarray, "source target"]:
         """The geometric mean of both directions."""

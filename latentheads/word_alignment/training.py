@@ -79,22 +79,27 @@ class _Expectations:
 
 
 def train_directions(
-    bitext: Bitext, options: AlignerOptions, report: Callable[[int], None] = lambda _: None
+    bitext: Bitext,
+    options: AlignerOptions,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[TrainedDirection, TrainedDirection]:
     """Trains both directions of a text.
 
     Args:
         bitext: The text.
         options: Options of training.
-        report: Called with the number of batches that are done, in all passes.
+        report: Called with the number of batches that are done, and of all passes.
     """
     texts = bitext, bitext.reverse()
     directions = [_initial_direction(text, options) for text in texts]
     tables = [direction.lexicon.associations() for direction in directions]
     for iteration in range(options.iterations):
         models = [LinkModel(table, d.jumps) for table, d in zip(tables, directions, strict=True)]
-        done = iteration * len(bitext.batches)
-        sums = _expect(texts, directions, models, options.agreement, lambda n: report(done + n))  # noqa: B023
+        before, total = iteration * len(bitext.batches), options.iterations * len(bitext.batches)
+        sums = [_Expectations(d.lexicon.new_counts(), d.jumps.new_counts()) for d in directions]
+        for done, batches in enumerate(zip(*(text.batches for text in texts), strict=True), 1):
+            _expect_batch(sums, models, batches, options.agreement)
+            report(before + done, total)
         for direction, expected in zip(directions, sums, strict=True):
             direction.counts, direction.log_prob = expected.lexicon, expected.log_prob
             direction.jumps = direction.jumps.update(expected.jumps)
@@ -108,25 +113,18 @@ def _initial_direction(text: Bitext, options: AlignerOptions) -> TrainedDirectio
     return TrainedDirection(lexicon, lexicon.new_counts(), jumps)
 
 
-def _expect(
-    texts: Sequence[Bitext],
-    directions: Sequence[TrainedDirection],
+def _expect_batch(
+    sums: Sequence[_Expectations],
     models: Sequence[LinkModel],
+    batches: Sequence[PairBatch],
     agreement: float,
-    report: Callable[[int], None],
-) -> list[_Expectations]:
-    """The E step: expected counts of both directions."""
-    sums = [_Expectations(d.lexicon.new_counts(), d.jumps.new_counts()) for d in directions]
-    for done, batches in enumerate(zip(*(text.batches for text in texts), strict=True), 1):
-        chains = [model.posterior(batch) for model, batch in zip(models, batches, strict=True)]
-        forward, backward = (chain.marginals for chain in chains)
-        joint = (forward * backward.mT).sqrt()
-        for chain, batch, model, both, total in zip(
-            chains, batches, models, (joint, joint.mT), sums, strict=True
-        ):
-            _add_expectations(total, chain, batch, model, agreement * both, 1 - agreement)
-        report(done)
-    return sums
+) -> None:
+    """The E step of a batch, which is seen in both directions."""
+    chains = [model.posterior(batch) for model, batch in zip(models, batches, strict=True)]
+    forward, backward = (chain.marginals for chain in chains)
+    joint = agreement * (forward * backward.mT).sqrt()
+    for parts in zip(sums, chains, batches, models, (joint, joint.mT), strict=True):
+        _add_expectations(*parts, own=1 - agreement)
 
 
 def _add_expectations(
