@@ -37,8 +37,8 @@ DESCRIPTION = (
     "    python experiments/align.py text.en text.de --out links --scores links.jsonl\n"
     "    python experiments/align.py text.en text.de --out links --keep en-de.aligner\n"
     "    python experiments/align.py new.en new.de --out links --aligner en-de.aligner\n\n"
-    "It trains on the texts themselves and needs nothing else; more lines give better links. Line n "
-    "of one text translates line n of the other; one text may hold both, as 'source ||| target'. "
+    "It trains on the texts themselves and needs nothing else; more lines give better links. Line "
+    "n of one text translates line n of the other; one text may hold both, as 'source ||| target'. "
     "Links are written as 0-0 1-2: a source and a target word, counted from 0, where words are "
     "what white space separates. An empty line has no links."
 )
@@ -91,7 +91,7 @@ def make_parser() -> Parser:
         "probability], the probability that each source_null and target_null word has no link, and "
         "the log_prob of the target given the source and of the reverse, in nats",
     )
-    parser.add_argument("--quiet", type=bool, default=False, help="show no progress")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser
 
 

@@ -107,7 +107,7 @@ class Bitext:
 def make_bitext(
     pairs: Sequence[tuple[Words, Words]],
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
-    stored: Int[Tensor, "2 entry"] | None = None,
+    stored: Int[Tensor, "2 stored"] | None = None,
 ) -> Bitext:
     """Makes the batches of a parallel text.
 
@@ -179,7 +179,7 @@ def _cell_keys(
 
 
 def _distinct_keys(
-    cell_keys: Sequence[Int[Tensor, "pair target source"]], stored: Int[Tensor, " entry"] | None
+    cell_keys: Sequence[Int[Tensor, "pair target source"]], stored: Int[Tensor, " stored"] | None
 ) -> Int[Tensor, " entry"]:
     """The distinct keys of all cells and of stored entries, sorted."""
     distinct = torch.zeros(0, dtype=torch.int64) if stored is None else stored

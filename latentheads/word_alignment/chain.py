@@ -149,11 +149,11 @@ class LinkChain(TorchDistribution):
     def expected_log_weight(self, other: ChainWeights) -> Float[Tensor, " pair"]:
         """E log of the unnormalised probability that other parameters give, under this chain."""
         null = self._null_by_position
-        log_null = torch.full_like(null[..., :1], other.null_probability).log() + other.null.log()
+        kept = (other.null * other.null_probability).expand_as(null)
         return (
             _expected_log(self.expected_moves, other.moves).sum((-2, -1))
             + _expected_log(self.marginals, other.linked).sum((-2, -1))
-            + _expected(null, log_null).sum((-2, -1))
+            + _expected_log(null, kept).sum((-2, -1))
         )
 
     def entropy(self) -> Float[Tensor, " pair"]:
@@ -226,13 +226,6 @@ def _expected_log(
 ) -> Float[Tensor, "*shape"]:
     """The product p log w; 0 where p = 0."""
     return torch.special.xlogy(probability, weight)
-
-
-def _expected(
-    probability: Float[Tensor, "*shape"], value: Float[Tensor, "*shape"]
-) -> Float[Tensor, "*shape"]:
-    """The product of p and a value; 0 where p = 0, also if the value is infinite."""
-    return torch.where(probability > 0, probability * value, probability.new_zeros(()))
 
 
 @register_kl(LinkChain, LinkChain)

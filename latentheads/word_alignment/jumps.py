@@ -21,6 +21,9 @@ __all__ = ["JumpCounts", "Jumps", "initial_jumps"]
 MAX_JUMP = 12
 """Longest distance with a weight of its own; longer jumps have that of the longest."""
 
+LEAST_SMOOTHING = 1e-6
+"""Keeps the weights of a word that is never jumped from."""
+
 
 @dataclass
 class JumpCounts:
@@ -113,7 +116,8 @@ class Jumps:
         shared = self.weights[0] * counts.taken.sum(0) / counts.offered.sum(0).clamp(min=1e-9)
         shared = (shared / shared.sum()).clamp(min=1e-6)
         departures = counts.offered / self.weights
-        weights = (counts.taken + self.smoothing * shared) / (departures + self.smoothing)
+        smoothing = max(self.smoothing, LEAST_SMOOTHING)
+        weights = (counts.taken + smoothing * shared) / (departures + smoothing)
         weights[0] = shared
         return replace(self, weights=weights.clamp(min=1e-9))
 

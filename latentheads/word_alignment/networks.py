@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
 
 import numpy as np
 import torch
@@ -111,8 +110,10 @@ def _link_batch(trained: TrainedModel, batch: Batch) -> list[Table | None]:
 
 def _fill_spaces(words: Sequence[int | None]) -> list[int | None]:
     """The word of every token; a space belongs to the word after it."""
-    filled = accumulate(reversed(words), lambda after, word: after if word is None else word)
-    return list(filled)[::-1]
+    filled: list[int | None] = []
+    for word in reversed(words):
+        filled.append(filled[-1] if word is None and filled else word)
+    return filled[::-1]
 
 
 def _join(

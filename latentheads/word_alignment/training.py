@@ -39,8 +39,8 @@ class AlignerOptions:
 
     iterations: int = 6
     null_probability: float = 0.2
-    agreement: float = 0.5
-    jump_smoothing: float = 50.0
+    agreement: float = 1.0
+    jump_smoothing: float = 20.0
 
     def __post_init__(self) -> None:
         values = vars(self)
