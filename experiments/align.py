@@ -32,7 +32,7 @@ from latentheads.word_alignment.tokenization import SPLITS
 from latentheads.word_alignment.training import AlignerOptions
 
 DESCRIPTION = (
-    "Aligns the words of two texts, line by line, and gives every link its probability.\n\n"
+    "Aligns the words of two texts, and gives every link its probability.\n\n"
     "    python experiments/align.py text.en text.de --out links\n"
     "    python experiments/align.py text.en text.de --out links --scores links.jsonl\n"
     "    python experiments/align.py text.en text.de --out links --keep en-de.aligner\n"
@@ -42,6 +42,13 @@ DESCRIPTION = (
     "Links are written as 0-0 1-2: a source and a target word, counted from 0, where words are "
     "what white space separates. An empty line has no links."
 )
+GROUPS = {
+    "links": ("symmetrize", "threshold", "guide"),
+    "training": ("iterations", "null_probability", "agreement", "jump_smoothing"),
+    "text": ("split", "max_words"),
+    "the aligner": ("keep", "aligner", "runs"),
+    "output": ("out", "scores", "quiet", "help"),
+}
 SEPARATOR = "|||"
 
 LEAST_PROBABILITY = 0.01
@@ -50,21 +57,9 @@ LEAST_PROBABILITY = 0.01
 
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser(
-        prog="align.py",
-        usage="align.py [options] SOURCE [TARGET]",
-        description=DESCRIPTION,
-    )
-    parser.sections = {
-        "links": ("symmetrize", "threshold", "guide"),
-        "training": ("iterations", "null_probability", "agreement", "jump_smoothing"),
-        "text": ("split", "max_words"),
-        "the aligner": ("keep", "aligner", "runs"),
-        "output": ("out", "scores", "quiet", "help"),
-    }
+    parser = Parser("align.py", DESCRIPTION, GROUPS, "[options] SOURCE [TARGET]")
     parser.add_argument(
         "texts",
-        type=str,
         nargs="+",
         metavar="TEXT",
         help="a file for each language, one sentence per line (.gz is decompressed), or one file "
@@ -74,7 +69,6 @@ def make_parser() -> Parser:
     parser.add_dataclass(AlignerOptions)
     parser.add_argument(
         "--split",
-        type=str,
         choices=SPLITS,
         help="spaces: text is tokenised. punctuation: words and the punctuation attached to them "
         "are aligned separately; links are still those of words (default: spaces)",
@@ -83,10 +77,9 @@ def make_parser() -> Parser:
         "--max_words", type=int, default=MAX_WORDS, help="most words of a line that is aligned"
     )
     _add_aligner_options(parser)
-    parser.add_argument("--out", type=str, help="file for the links (default: standard output)")
+    parser.add_argument("--out", help="file for the links (default: standard output)")
     parser.add_argument(
         "--scores",
-        type=str,
         help="file for probabilities, one JSON object per line: links [source, target, "
         "probability], the probability that each source_null and target_null word has no link, and "
         "the log_prob of the target given the source and of the reverse, in nats",
@@ -98,7 +91,6 @@ def make_parser() -> Parser:
 def _add_link_options(parser: Parser) -> None:
     parser.add_argument(
         "--symmetrize",
-        type=str,
         choices=tuple(SYMMETRIZATIONS),
         default="product",
         help="how both directions are joined. product: the geometric mean of both probabilities is "
@@ -111,7 +103,6 @@ def _add_link_options(parser: Parser) -> None:
     )
     parser.add_argument(
         "--guide",
-        type=str,
         choices=tuple(GUIDES),
         help="how links are inferred. exact: the posterior. filtered: given the words up to each. "
         "lexical: from translations, without positions. viterbi: the likeliest links, with "
@@ -120,13 +111,12 @@ def _add_link_options(parser: Parser) -> None:
 
 
 def _add_aligner_options(parser: Parser) -> None:
-    parser.add_argument("--keep", type=str, help="file to keep the trained aligner in")
+    parser.add_argument("--keep", help="file to keep the trained aligner in")
     parser.add_argument(
-        "--aligner", type=str, help="align with an aligner that --keep wrote, without training"
+        "--aligner", help="align with an aligner that --keep wrote, without training"
     )
     parser.add_argument(
         "--runs",
-        type=str,
         nargs=2,
         metavar=("FORWARD", "BACKWARD"),
         help="align with two translation runs that run.py wrote with --latents alignments, of the "

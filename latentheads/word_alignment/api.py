@@ -85,7 +85,8 @@ def align(
 
     Without an aligner it trains one on the lines. Case is ignored.
 
-    >>> aligned = align(["the house", "the book", "a book"], ["das haus", "das buch", "ein buch"])
+    >>> english, german = ["the house", "the book", "a book"], ["das haus", "das buch", "ein buch"]
+    >>> aligned = lh.align(english, german)
     >>> aligned.links[2]
     [(0, 0), (1, 1)]
 

@@ -78,7 +78,7 @@ def run_rival(
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         out = Path(folder) / "links"
         before = _children_seconds()
-        _run(_command(name, python, *paths, out))
+        _run(_command(name, python, paths[0], paths[1], out))
         seconds = _children_seconds() - before
         links = [_read_links(Path(f"{out}.{side}")) for side in ("forward", "backward")]
     return (links[0], links[1]), seconds
