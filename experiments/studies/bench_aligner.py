@@ -30,6 +30,7 @@ from latentheads.experiments.cli.parser import OneLineErrorParser, positive, wri
 from latentheads.experiments.studies.word_aligners.measures import (
     Gold,
     calibrate,
+    fit_scale,
     guide_gaps,
     measure_posteriors,
     measure_rival,
@@ -126,6 +127,7 @@ def measure_own(
     aligned = align(*text, options=settings)
     seconds = time.process_time() - before
     posteriors = _split(aligned.posteriors, lengths)
+    scale = fit_scale(posteriors["trial"], gold["trial"])
     known = sum(lengths.values())
     before = time.process_time()
     align(text[0][:known], text[1][:known], aligner=aligned.aligner)
@@ -136,6 +138,7 @@ def measure_own(
         "new_lines_cpu_seconds": round(time.process_time() - before, 2),
         "scores": {p: measure_posteriors(posteriors[p], gold[p], THRESHOLDS) for p in PARTS},
         "calibration": {part: calibrate(posteriors[part], gold[part]) for part in PARTS},
+        "scaled_on_trial": {"scale": scale, **calibrate(posteriors["test"], gold["test"], scale)},
         "guides": measure_guides(aligned, text, gold, lengths),
     }
 

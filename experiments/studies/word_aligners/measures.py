@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch.distributions import kl_divergence
 
@@ -19,6 +19,7 @@ from latentheads.uncertainty.calibration import Bins, equal_width_edges, sum_bin
 from latentheads.word_alignment.bitext import Bitext
 from latentheads.word_alignment.model import GUIDES, LinkModel
 from latentheads.word_alignment.symmetrization import (
+    THRESHOLD,
     LinkPosterior,
     grow_diag_final_and,
     select_links,
@@ -27,6 +28,7 @@ from latentheads.word_alignment.symmetrization import (
 __all__ = [
     "Gold",
     "calibrate",
+    "fit_scale",
     "guide_gaps",
     "measure_links",
     "measure_posteriors",
@@ -38,10 +40,13 @@ SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Shares of links that are kept, the most probable ones."""
 
 LEAST = 0.01
-"""Least probability of a link whose calibration is measured."""
+"""Least probability of a link in the bins of calibration."""
 
 FLOOR = 1e-4
 """Least probability of a sure link in the negative log-likelihood."""
+
+CLIP = 1e-4
+"""Least distance of a probability from 0 and 1 before it is scaled."""
 
 
 @dataclass(frozen=True)
@@ -104,29 +109,91 @@ def measure_rival(
     }
 
 
-def calibrate(posteriors: Sequence[LinkPosterior], gold: Gold) -> dict[str, Any]:
-    """Calibration of link probabilities: a link is correct if it is possible.
+def calibrate(
+    posteriors: Sequence[LinkPosterior],
+    gold: Gold,
+    scale: tuple[float, float] = (1.0, 0.0),
+) -> dict[str, Any]:
+    """Calibration of link probabilities.
+
+    Args:
+        posteriors: The posterior of each line.
+        gold: Its links made by people.
+        scale: Slope and intercept of a map of log odds that is applied first.
 
     Returns:
-        The bins of a reliability diagram and the expected calibration error of all links of a
-        probability of .01 or more, the mean -log p of sure links in nats, and the precision of
-        the most probable links by the share of links that are kept, of those of .4 or more.
+        The expected calibration error of links of a probability of .4 or more, against possible and
+        against sure links, with the bins of all links of .01 or more; the mean -log p of sure links
+        in nats; and the precision of the most probable links of .4 or more by the share kept.
     """
-    lines = list(enumerate(zip(posteriors, gold.possible, gold.sure, strict=True)))
-    probability = np.concatenate([p.product.flatten() for _, (p, _, _) in lines]).astype(float)
-    line = np.concatenate([np.full(p.product.size, index) for index, (p, _, _) in lines])
-    correct = np.concatenate([_matrix(p, possible).flatten() for _, (p, possible, _) in lines])
-    sure = np.concatenate([_matrix(p, sure).flatten() for _, (p, _, sure) in lines])
-    shown = probability >= LEAST
-    parts = probability[shown], correct[shown], line[shown]
-    bins = sum_bins(*parts, len(posteriors), equal_width_edges(10)).bins()
-    return {
-        "bins": _as_lists(bins),
-        "ece": round(bins.error, 5),
-        "overconfidence": round(bins.overconfidence, 5),
-        "nll_of_sure_links": round(float(-np.log(probability[sure].clip(FLOOR)).mean()), 5),
-        "precision_by_share": _precision_by_share(probability, correct),
+    probability, line, possible, sure = flatten_links(posteriors, gold)
+    scaled = _scale(probability, *scale)
+    measured: dict[str, Any] = {}
+    for name, correct in (("possible", possible), ("sure", sure)):
+        shown = probability >= LEAST
+        bins = _bin(scaled[shown], correct[shown], line[shown])
+        written = probability >= THRESHOLD
+        error = _bin(scaled[written], correct[written], line[written])
+        measured[name] = {
+            "bins": _as_lists(bins),
+            "ece": round(error.error, 5),
+            "overconfidence": round(error.overconfidence, 5),
+        }
+    nll = -np.log(scaled[sure].clip(FLOOR)).mean()
+    return measured | {
+        "nll_of_sure_links": round(float(nll), 5),
+        "precision_by_share": _precision_by_share(probability, possible),
     }
+
+
+def fit_scale(posteriors: Sequence[LinkPosterior], gold: Gold) -> tuple[float, float]:
+    """The map of log odds that makes possible links likeliest (Platt 1999), by Newton's method."""
+    probability, _, possible, _ = flatten_links(posteriors, gold)
+    shown = probability >= LEAST
+    inputs = np.stack([_log_odds(probability[shown]), np.ones(int(shown.sum()))], 1)
+    scale = np.array([1.0, 0.0])
+    for _ in range(30):
+        predicted = 1 / (1 + np.exp(-inputs @ scale))
+        curvature = (inputs * (predicted * (1 - predicted))[:, None]).T @ inputs
+        scale = scale + np.linalg.solve(curvature, inputs.T @ (possible[shown] - predicted))
+    return round(float(scale[0]), 5), round(float(scale[1]), 5)
+
+
+def flatten_links(
+    posteriors: Sequence[LinkPosterior], gold: Gold
+) -> tuple[
+    Float[ndarray, " link"], Int[ndarray, " link"], Bool[ndarray, " link"], Bool[ndarray, " link"]
+]:
+    """The probability of every pair of words, its line, and whether it is possible and sure."""
+    lines = list(zip(posteriors, gold.possible, gold.sure, strict=True))
+    return (
+        np.concatenate([p.product.flatten() for p, _, _ in lines]).astype(float),
+        np.repeat(np.arange(len(lines)), [p.forward.size for p, _, _ in lines]),
+        np.concatenate([_matrix(p, possible).flatten() for p, possible, _ in lines]),
+        np.concatenate([_matrix(p, sure).flatten() for p, _, sure in lines]),
+    )
+
+
+def _log_odds(probability: Float[ndarray, " link"]) -> Float[ndarray, " link"]:
+    clipped = probability.clip(CLIP, 1 - CLIP)
+    return np.log(clipped) - np.log1p(-clipped)
+
+
+def _scale(
+    probability: Float[ndarray, " link"], slope: float, intercept: float
+) -> Float[ndarray, " link"]:
+    if (slope, intercept) == (1.0, 0.0):
+        return probability
+    return 1 / (1 + np.exp(-slope * _log_odds(probability) - intercept))
+
+
+def _bin(
+    probability: Float[ndarray, " link"],
+    correct: Bool[ndarray, " link"],
+    line: Int[ndarray, " link"],
+) -> Bins:
+    lines = int(line.max()) + 1 if len(line) else 1
+    return sum_bins(probability, correct, line, lines, equal_width_edges(10)).bins()
 
 
 def _matrix(posterior: LinkPosterior, links: Links) -> Bool[ndarray, "source target"]:
@@ -144,7 +211,7 @@ def _as_lists(bins: Bins) -> dict[str, list[float]]:
 def _precision_by_share(
     probability: Float[ndarray, " link"], correct: Bool[ndarray, " link"]
 ) -> dict[str, float]:
-    order = np.argsort(-probability, kind="stable")[: int((probability >= 0.4).sum())]
+    order = np.argsort(-probability, kind="stable")[: int((probability >= THRESHOLD).sum())]
     kept = {share: order[: max(1, round(share * len(order)))] for share in SHARES}
     return {str(share): round(float(correct[links].mean()), 5) for share, links in kept.items()}
 

@@ -12,6 +12,7 @@ import pytest
 from latentheads.experiments.studies.word_aligners.measures import (
     Gold,
     calibrate,
+    fit_scale,
     measure_rival,
     read_gold,
 )
@@ -48,7 +49,7 @@ def test_links_probabilities_and_guides_are_measured(folder: Path) -> None:
     gaps = {name: guide["gap"] for name, guide in own["guides"].items()}
     assert gaps["exact"] == pytest.approx(0, abs=1e-5)
     assert gaps["tied"] > gaps["filtered"] > 0
-    assert sum(own["calibration"]["test"]["bins"]["count"]) > 8
+    assert sum(own["calibration"]["test"]["possible"]["bins"]["count"]) > 8
 
 
 def test_sure_and_possible_links_are_read(folder: Path) -> None:
@@ -73,11 +74,25 @@ def test_calibration_by_hand() -> None:
     posterior = LinkPosterior(table, table, (0.0, 0.0))
     gold = Gold([frozenset({(0, 0)})], [frozenset({(0, 0), (1, 1)})])
     measured = calibrate([posterior], gold)
-    assert measured["bins"]["count"] == [0, 0, 0, 1, 0, 1, 0, 0, 1, 0]
-    assert measured["ece"] == pytest.approx((0.1 + 0.4 + 0.4) / 3, abs=1e-5)
+    assert measured["possible"]["bins"]["count"] == [0, 0, 0, 1, 0, 1, 0, 0, 1, 0]
+    assert measured["possible"]["ece"] == pytest.approx((0.1 + 0.4 + 0.4) / 3, abs=1e-5)
+    assert measured["sure"]["ece"] == pytest.approx((0.1 + 0.4 + 0.6) / 3, abs=1e-5)
     assert measured["nll_of_sure_links"] == pytest.approx(-np.log(0.9), abs=1e-5)
     assert measured["precision_by_share"]["1.0"] == pytest.approx(2 / 3, abs=1e-5)
     assert measured["precision_by_share"]["0.5"] == 1.0
+
+
+def test_a_scale_recovers_the_log_odds_that_links_are_correct_by() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.uniform(0.02, 0.98, (100, 100))
+    truth = 1 / (1 + np.exp(-0.5 * np.log(table / (1 - table)) - 1.0))
+    is_link = rng.uniform(size=table.shape) < truth
+    links = frozenset((int(s), int(t)) for s, t in zip(*is_link.nonzero(), strict=True))
+    posterior, gold = LinkPosterior(table, table, (0.0, 0.0)), Gold([links], [links])
+    scale = fit_scale([posterior], gold)
+    assert scale == (pytest.approx(0.5, abs=0.06), pytest.approx(1.0, abs=0.06))
+    before, after = calibrate([posterior], gold), calibrate([posterior], gold, scale)
+    assert after["possible"]["ece"] < 0.02 < before["possible"]["ece"]
 
 
 @pytest.mark.parametrize(
