@@ -27,6 +27,7 @@ from latentheads.checks import check_known, split_items
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
+from latentheads.experiments.studies.word_aligners.figures import draw_calibration
 from latentheads.experiments.studies.word_aligners.measures import (
     Gold,
     calibrate,
@@ -39,9 +40,11 @@ from latentheads.experiments.studies.word_aligners.measures import (
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links
+from latentheads.plot.canvas import save
+from latentheads.plot.word_links import draw_word_links
 from latentheads.word_alignment.api import AlignedText, align
 from latentheads.word_alignment.model import GUIDES
-from latentheads.word_alignment.symmetrization import THRESHOLD
+from latentheads.word_alignment.symmetrization import THRESHOLD, LinkPosterior
 from latentheads.word_alignment.training import AlignerOptions
 
 PARTS = ("test", "trial")
@@ -53,7 +56,7 @@ THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
 GROUPS = {
     "data": ("source", "target", "pairs", "sample"),
     "aligners": ("agreement", "iterations", "rivals", "systems"),
-    "output": ("json", "help"),
+    "output": ("json", "figures", "example", "help"),
 }
 
 Text = tuple[list[str], list[str]]
@@ -88,6 +91,10 @@ def make_parser() -> OneLineErrorParser:
         help=f"of {OWN}, {', '.join(RIVALS)} (default: {OWN})",
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
+    parser.add_argument(
+        "--example", type=int, default=0, help="line of test whose links are drawn (default: 0)"
+    )
     return parser
 
 
@@ -128,6 +135,9 @@ def measure_own(
     seconds = time.process_time() - before
     posteriors = _split(aligned.posteriors, lengths)
     scale = fit_scale(posteriors["trial"], gold["trial"])
+    if options.figures is not None:
+        index = options.example
+        draw_example(text, index, posteriors["test"][index], gold["test"], options.figures)
     known = sum(lengths.values())
     before = time.process_time()
     align(text[0][:known], text[1][:known], aligner=aligned.aligner)
@@ -141,6 +151,15 @@ def measure_own(
         "scaled_on_trial": {"scale": scale, **calibrate(posteriors["test"], gold["test"], scale)},
         "guides": measure_guides(aligned, text, gold, lengths),
     }
+
+
+def draw_example(
+    text: Text, index: int, posterior: LinkPosterior, gold: Gold, folder: Path
+) -> None:
+    """Draws the links of a line of test."""
+    source, target = (side[index].split() for side in text)
+    figure = draw_word_links(posterior, source, target, gold.sure[index], f"Line {index + 1}")
+    save(figure, folder / "links.png")
 
 
 def measure_guides(
@@ -196,6 +215,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results = measure_systems(text, gold, lengths, options)
         facts = {name: getattr(options, name) for name in ("pairs", "sample", "agreement")}
         facts |= {"iterations": options.iterations, "torch": torch.__version__, "threads": 1}
+        if options.figures is not None and OWN in results:
+            where = f"{options.pairs:,} pairs of {options.source}-{options.target}, test"
+            save(draw_calibration(results[OWN], where), options.figures / "calibration.png")
         if options.json is not None:
             text_of_results = json.dumps({"metadata": facts, **results}, indent=1)
             write_text(options.json, f"{text_of_results}\n")
