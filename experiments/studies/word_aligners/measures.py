@@ -147,16 +147,23 @@ def calibrate(
 
 
 def fit_scale(posteriors: Sequence[LinkPosterior], gold: Gold) -> tuple[float, float]:
-    """The map of log odds that makes possible links likeliest (Platt 1999), by Newton's method."""
+    """The map of log odds that makes possible links likeliest (Platt 1999)."""
     probability, _, possible, _ = flatten_links(posteriors, gold)
     shown = probability >= LEAST
-    inputs = np.stack([_log_odds(probability[shown]), np.ones(int(shown.sum()))], 1)
-    scale = np.array([1.0, 0.0])
-    for _ in range(30):
-        predicted = 1 / (1 + np.exp(-inputs @ scale))
-        curvature = (inputs * (predicted * (1 - predicted))[:, None]).T @ inputs
-        scale = scale + np.linalg.solve(curvature, inputs.T @ (possible[shown] - predicted))
-    return round(float(scale[0]), 5), round(float(scale[1]), 5)
+    odds, correct = (torch.tensor(x[shown]).double() for x in (_log_odds(probability), possible))
+    scale = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([scale], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        logits = scale[0] * odds + scale[1]
+        value = torch.nn.functional.binary_cross_entropy_with_logits(logits, correct)
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    slope, intercept = (round(value, 5) for value in scale.tolist())
+    return slope, intercept
 
 
 def flatten_links(
