@@ -57,8 +57,16 @@ if TYPE_CHECKING:
     from latentheads.runs.trainer import Trainer as Trainer
     from latentheads.training.fit import Fitted as Fitted
     from latentheads.training.fit import fit as fit
+    from latentheads.word_alignment.aligner import WordAligner as WordAligner
+    from latentheads.word_alignment.api import AlignedText as AlignedText
+    from latentheads.word_alignment.api import align as align
+    from latentheads.word_alignment.kept import load_aligner as load_aligner
+    from latentheads.word_alignment.kept import save_aligner as save_aligner
+    from latentheads.word_alignment.training import AlignerOptions as AlignerOptions
 
 PLACES = {
+    "AlignedText": "word_alignment.api",
+    "AlignerOptions": "word_alignment.training",
     "AlignmentOptions": "latents.alignments.options",
     "Batch": "batch",
     "BernoulliHeadsOptions": "latents.bernoulli_heads.options",
@@ -85,16 +93,20 @@ PLACES = {
     "Settings": "runs.settings",
     "Trainer": "runs.trainer",
     "WithSelection": "guide",
+    "WordAligner": "word_alignment.aligner",
     "Terms": "inference.bound",
+    "align": "word_alignment.api",
     "batches": "corpora.batches",
     "compare": "training.comparison",
     "evaluate": "inference.evaluation",
     "fit": "training.fit",
     "importance": "inference.bound",
     "latent": "pretrained.model",
+    "load_aligner": "word_alignment.kept",
     "load_run": "runs.loading",
     "plain": "pretrained.model",
     "report": "page.assembly",
+    "save_aligner": "word_alignment.kept",
     "shuffled_target": "inference.shuffled",
     "terms": "inference.bound",
 }

@@ -14,6 +14,7 @@ PROGRAMS = {
     "compare": "train several recipes with several seeds and compare their ELBOs",
     "sweep": "train recipes with several numbers of heads",
     "translate": "translate text with a finished run",
+    "align": "align the words of two texts",
     "transcribe": "transcribe or translate audio files with a finished speech run",
     "generate": "generate text with a finished language model",
     "score": "compute BLEU, chrF or log p of finished runs, with paired tests",

@@ -19,8 +19,6 @@ from latentheads.batch import Batch
 from latentheads.latents.selector import Choice
 from latentheads.layers.numeric import full_precision
 
-__all__ = ["PassMixture"]
-
 
 @dataclass
 class PassMixture:

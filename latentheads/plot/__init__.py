@@ -31,6 +31,7 @@ from latentheads.plot.selection import draw_gates, draw_selection, draw_selectio
 from latentheads.plot.style import STYLE, in_style
 from latentheads.plot.training import draw_bound, draw_curves, draw_kl, draw_kl_history
 from latentheads.plot.uncertainty import draw_metrics, draw_rejection, draw_reliability
+from latentheads.plot.word_links import draw_word_links
 
 __all__ = [
     "STYLE",
@@ -61,6 +62,7 @@ __all__ = [
     "draw_selection_history",
     "draw_sweep",
     "draw_weights",
+    "draw_word_links",
     "gates",
     "heads",
     "in_style",

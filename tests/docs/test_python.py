@@ -27,6 +27,7 @@ from tests.tiny import small_batch
 
 SHOWN = {
     "README.md": 1,
+    "docs/align.md": 1,
     "docs/alignments.md": 2,
     "docs/api.md": 1,
     "docs/architecture.md": 1,
@@ -51,6 +52,14 @@ def run(snippet: str, names: dict[str, Any]) -> None:
 def test_no_block_is_forgotten() -> None:
     counts = {str(page): len(page.blocks("python")) for page in PAGES}
     assert {name: number for name, number in counts.items() if number} == SHOWN
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_two_texts_are_aligned() -> None:
+    names: dict[str, Any] = {}
+    run(snippets("docs/align.md")[0], names)
+    assert names["aligned"].links == [[(0, 0), (1, 1)]] * 3
+    assert names["more"].links == [[(0, 0), (1, 1)]]
 
 
 def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(

@@ -31,8 +31,6 @@ from latentheads.latents.bernoulli_heads.subsets import (
 from latentheads.latents.summed_out import Enumeration
 from latentheads.names import TARGET
 
-__all__ = ["SubsetEnumeration", "enumerate_subsets", "posterior_sites"]
-
 
 @dataclass(frozen=True)
 class SubsetEnumeration(Enumeration):

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from latentheads.model import HeadModel
     from latentheads.names import Block
 
-__all__ = ["ACTIVE", "BernoulliHeads", "SubsetContext"]
-
 ACTIVE = "active"
 """The latent of a block: which of its heads are active in a sentence."""
 

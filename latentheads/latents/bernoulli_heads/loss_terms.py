@@ -31,8 +31,6 @@ from latentheads.latents.bernoulli_heads.passes import GatedPass
 from latentheads.latents.bernoulli_heads.subsets import HeadSubsets, all_subsets, joint_table
 from latentheads.names import TARGET
 
-__all__ = ["subset_loss_terms"]
-
 
 def subset_loss_terms(
     model_trace: Trace, guide_trace: Trace, objective: str, num_samples: int

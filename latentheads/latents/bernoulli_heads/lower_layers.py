@@ -14,8 +14,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["LowerLayers"]
-
 
 class LowerLayers:
     """The outputs of the layers below the lowest of some blocks.

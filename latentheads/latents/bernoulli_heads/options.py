@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
     from latentheads.model import HeadModel
 
-__all__ = ["MAX_SUBSETS", "BernoulliHeadsOptions", "check_number_of_subsets"]
-
 MAX_SUBSETS = 4096
 """Most subsets of heads that are summed over."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from latentheads.distributions import Tokens
     from latentheads.model import HeadModel
 
-__all__ = ["GatedPass", "choices_of"]
-
 NUMBERS = 24
 """Numbers that a layer holds for one number of its output, by and large."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
     from latentheads.model import HeadModel
 
-__all__ = ["SubsetPosterior"]
-
 
 class _TextEncoder(nn.Module):
     """A vector of a text: the mean of its encoded tokens.

@@ -19,8 +19,6 @@ from torch import Tensor, nn
 
 from latentheads.latents.bernoulli_heads.subsets import SubsetTable, logistic_chain
 
-__all__ = ["Prior", "SubsetPrior", "chain_tables", "dependence_mask"]
-
 Prior = Literal["independent", "autoregressive", "cascaded"]
 """Which other heads the prior of a head is conditioned on."""
 

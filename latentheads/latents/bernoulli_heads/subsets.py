@@ -18,17 +18,6 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
-__all__ = [
-    "HeadSubsets",
-    "SubsetTable",
-    "all_subsets",
-    "extend_table",
-    "joint_conditionals",
-    "joint_table",
-    "logistic_chain",
-    "subset_index",
-]
-
 
 def all_subsets(heads: int, like: Tensor) -> Float[Tensor, "subset head"]:
     """The gates of every subset of some heads; row i has the bits of i, the lowest first."""

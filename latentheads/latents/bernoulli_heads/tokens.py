@@ -17,8 +17,6 @@ from latentheads.latents.bernoulli_heads.passes import GatedPass
 from latentheads.latents.bernoulli_heads.subsets import HeadSubsets, SubsetTable
 from latentheads.latents.summed_out import Enumeration, SummedOut
 
-__all__ = ["GatedTokens"]
-
 
 class GatedTokens(Tokens, SummedOut):
     """The tokens of a sentence given sampled gates of its heads.

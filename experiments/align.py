@@ -1,0 +1,285 @@
+"""Aligns the words of two texts, and writes their links in the Pharaoh format.
+
+python experiments/align.py text.en text.de --out links
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import latentheads.experiments.cli.startup  # noqa: F401
+
+from latentheads.corpora.text import read_lines
+from latentheads.experiments.cli.errors import SkippedInputs, error_handling, streaming
+from latentheads.experiments.cli.options import Options, Parser
+from latentheads.experiments.cli.outputs import check_output_file
+from latentheads.files import write_text
+from latentheads.metrics.alignment import write_pharaoh
+from latentheads.runs.loading import load_run
+from latentheads.training.progress import ProgressDisplay
+from latentheads.word_alignment.aligner import WordAligner
+from latentheads.word_alignment.api import MAX_WORDS, AlignedText, align
+from latentheads.word_alignment.kept import load_aligner, save_aligner
+from latentheads.word_alignment.model import GUIDES
+from latentheads.word_alignment.networks import align_by_networks
+from latentheads.word_alignment.symmetrization import SYMMETRIZATIONS, THRESHOLD, LinkPosterior
+from latentheads.word_alignment.tokenization import SPLITS
+from latentheads.word_alignment.training import AlignerOptions
+
+DESCRIPTION = (
+    "Aligns the words of two texts, and gives every link its probability.\n\n"
+    "    python experiments/align.py text.en text.de --out links\n"
+    "    python experiments/align.py text.en text.de --out links --scores links.jsonl\n"
+    "    python experiments/align.py text.en text.de --out links --keep en-de.aligner\n"
+    "    python experiments/align.py new.en new.de --out links --aligner en-de.aligner\n\n"
+    "It trains on the texts themselves and needs nothing else; more lines give better links. Line "
+    "n of one text translates line n of the other; one text may hold both, as 'source ||| target'. "
+    "Links are written as 0-0 1-2: a source and a target word, counted from 0, where words are "
+    "what white space separates. An empty line has no links."
+)
+GROUPS = {
+    "links": ("symmetrize", "threshold", "guide"),
+    "training": ("iterations", "null_probability", "agreement", "jump_smoothing"),
+    "text": ("split", "max_words"),
+    "the aligner": ("keep", "aligner", "runs"),
+    "output": ("out", "scores", "quiet", "help"),
+}
+SEPARATOR = "|||"
+
+LEAST_PROBABILITY = 0.01
+"""Links that are less likely are not written to --scores."""
+
+
+def make_parser() -> Parser:
+    """Makes the parser."""
+    parser = Parser("align.py", DESCRIPTION, GROUPS, "[options] SOURCE [TARGET]")
+    parser.add_argument(
+        "texts",
+        nargs="+",
+        metavar="TEXT",
+        help="a file for each language, one sentence per line (.gz is decompressed), or one file "
+        "whose lines are 'source ||| target'",
+    )
+    _add_link_options(parser)
+    parser.add_dataclass(AlignerOptions)
+    parser.add_argument(
+        "--split",
+        choices=SPLITS,
+        help="spaces: text is tokenised. punctuation: words and the punctuation attached to them "
+        "are aligned separately; links are still those of words (default: spaces)",
+    )
+    parser.add_argument(
+        "--max_words", type=int, default=MAX_WORDS, help="most words of a line that is aligned"
+    )
+    _add_aligner_options(parser)
+    parser.add_argument("--out", help="file for the links (default: standard output)")
+    parser.add_argument(
+        "--scores",
+        help="file for probabilities, one JSON object per line: links [source, target, "
+        "probability], the probability that each source_null and target_null word has no link, and "
+        "the log_prob of the target given the source and of the reverse, in nats",
+    )
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    return parser
+
+
+def _add_link_options(parser: Parser) -> None:
+    parser.add_argument(
+        "--symmetrize",
+        choices=tuple(SYMMETRIZATIONS),
+        default="product",
+        help="how both directions are joined. product: the geometric mean of both probabilities is "
+        "at least --threshold; others take the likeliest link of each word",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        help=f"least probability of a link; higher for fewer, surer links (default: {THRESHOLD})",
+    )
+    parser.add_argument(
+        "--guide",
+        choices=tuple(GUIDES),
+        help="how links are inferred. exact: the posterior. filtered: given the words up to each. "
+        "lexical: from translations, without positions. viterbi: the likeliest links, with "
+        "probability 1. tied: the prior (default: exact)",
+    )
+
+
+def _add_aligner_options(parser: Parser) -> None:
+    parser.add_argument("--keep", help="file to keep the trained aligner in")
+    parser.add_argument(
+        "--aligner", help="align with an aligner that --keep wrote, without training"
+    )
+    parser.add_argument(
+        "--runs",
+        nargs=2,
+        metavar=("FORWARD", "BACKWARD"),
+        help="align with two translation runs that run.py wrote with --latents alignments, of the "
+        "one direction and of the other",
+    )
+
+
+def read_texts(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Reads the lines of both texts.
+
+    Raises:
+        ValueError: A file cannot be read, or the texts differ in their number of lines.
+    """
+    if len(paths) > 2:
+        raise ValueError(f"give a file for each language, or one for both: got {len(paths)} files")
+    if len(paths) == 1:
+        (path,) = paths
+        pairs = [_split_line(line, n, path) for n, line in enumerate(read_lines(path), 1)]
+        return [source for source, _ in pairs], [target for _, target in pairs]
+    source, target = (read_lines(path) for path in paths)
+    if len(source) != len(target):
+        raise ValueError(
+            f"{paths[0]} has {len(source):,} lines and {paths[1]} {len(target):,}: line n of one "
+            "must translate line n of the other"
+        )
+    return source, target
+
+
+def _split_line(line: str, number: int, path: str) -> tuple[str, str]:
+    """The source and the target of a line of one file."""
+    parts = line.split(SEPARATOR)
+    if len(parts) != 2 and line.strip():
+        raise ValueError(
+            f"{path}, line {number}: a line of one file must be 'source ||| target', "
+            f"got {len(parts) - 1} separators"
+        )
+    return parts[0], parts[-1] if len(parts) == 2 else ""
+
+
+def check_options(options: Options) -> None:
+    """Checks the options before a file is read.
+
+    Raises:
+        ValueError: One is out of range, has no effect, or names a file that cannot be written.
+    """
+    threshold = options.threshold
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise ValueError(f"--threshold must lie in [0, 1], got {threshold}")
+    if threshold is not None and options.symmetrize != "product":
+        raise ValueError(f"--threshold is for --symmetrize product, not {options.symmetrize}")
+    if options.runs is not None and options.aligner is not None:
+        raise ValueError("--aligner and --runs both say what aligns: give one")
+    trained = "--runs" if options.runs is not None else "--aligner"
+    defaults = vars(AlignerOptions())
+    idle = [name for name, value in defaults.items() if options[name] != value]
+    idle += [name for name in ("keep", "split") if options[name] is not None]
+    idle += ["guide"] if options.runs is not None and options.guide is not None else []
+    if idle and (options.runs is not None or options.aligner is not None):
+        raise ValueError(f"--{idle[0]} acts on nothing with {trained}: nothing is trained")
+    named = {name: options[name] for name in ("out", "scores", "keep") if options[name] is not None}
+    real = [check_output_file(Path(path), name) for name, path in named.items()]
+    if len(set(real)) < len(real):
+        raise ValueError(f"{' and '.join(f'--{name}' for name in named)} need a file each")
+
+
+def align_texts(source: list[str], target: list[str], options: Options) -> AlignedText:
+    """Trains an aligner where none is given, and aligns the lines."""
+    if options.runs is not None:
+        forward, backward = (load_run(folder).trained_model for folder in options.runs)
+        return align_by_networks(source, target, forward, backward)
+    aligner: WordAligner | None = None
+    settings: dict[str, Any] = {}
+    if options.aligner is not None:
+        aligner = load_aligner(options.aligner)
+    else:
+        training = AlignerOptions(**{name: options[name] for name in vars(AlignerOptions())})
+        settings = {"options": training, "split": options.split or SPLITS[0]}
+    with _Progress(options.quiet) as progress:
+        return align(
+            source,
+            target,
+            aligner=aligner,
+            guide=options.guide or "exact",
+            max_words=options.max_words,
+            report=progress.show,
+            **settings,
+        )
+
+
+class _Progress:
+    """A progress bar for training, and another for aligning.
+
+    Args:
+        quiet: Show nothing.
+    """
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._display: ProgressDisplay | None = None
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._display is not None:
+            self._display.__exit__(None, None, None)
+
+    def show(self, done: int, total: int) -> None:
+        """Shows that some batches of all are done."""
+        if self._display is None or self._display.total != total:
+            self.__exit__()
+            self._display = ProgressDisplay(total, quiet=self._quiet).__enter__()
+        self._display.advance(done)
+
+
+def format_scores(posteriors: Sequence[LinkPosterior]) -> Iterator[str]:
+    """Yields the line of ``--scores`` of every sentence pair."""
+    for posterior in posteriors:
+        product = posterior.product
+        links = [
+            [s, t, round(float(product[s, t]), 4)]
+            for s, t in zip(*map(list, (product >= LEAST_PROBABILITY).nonzero()), strict=True)
+        ]
+        facts = {
+            "links": [[int(s), int(t), probability] for s, t, probability in links],
+            "source_null": [round(float(p), 4) for p in posterior.null_source],
+            "target_null": [round(float(p), 4) for p in posterior.null_target],
+            "log_prob": [
+                None if math.isnan(value) else round(value, 4) for value in posterior.log_probs
+            ],
+        }
+        yield f"{json.dumps(facts)}\n"
+
+
+def write_results(aligned: AlignedText, options: Options) -> None:
+    """Writes links, probabilities and the aligner."""
+    threshold = THRESHOLD if options.threshold is None else options.threshold
+    links = aligned.select(options.symmetrize, threshold)
+    text = "".join(f"{write_pharaoh(line)}\n" for line in links)
+    if options.keep is not None and aligned.aligner is not None:
+        save_aligner(options.keep, aligned.aligner)
+    if options.scores is not None:
+        write_text(Path(options.scores), "".join(format_scores(aligned.posteriors)))
+    if options.out is not None:
+        write_text(Path(options.out), text)
+    else:
+        with streaming("align.py"):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    options = make_parser().parse_args(arguments)
+    skipped = SkippedInputs("align.py", "line")
+    with error_handling("align.py"):
+        check_options(options)
+        aligned = align_texts(*read_texts(options.texts), options)
+        for index, reason in aligned.skipped.items():
+            skipped.note(index, reason)
+        write_results(aligned, options)
+    return int(skipped.number > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

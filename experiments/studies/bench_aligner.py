@@ -1,0 +1,227 @@
+"""Word aligners on links made by people: error rates, calibration, a ladder of guides, CPU time.
+
+    python experiments/studies/bench_aligner.py data/hansards --pairs 50000 --sample 0 \
+        --systems latentheads,eflomal --rivals venv/bin/python --json results.json
+
+The folder holds train, trial and test in both languages, as train.en and train.fr, and the links of
+trial and test, as trial.links: 0-0 is a sure link, 0?0 a possible one. Aligners are trained on the
+text of trial and test, without links, and on some lines of train. The samples of a number of lines
+are disjoint: training is not random, so that they take the place of seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import latentheads.experiments.cli.startup  # noqa: F401
+
+import torch
+
+from latentheads.checks import check_known, split_items
+from latentheads.corpora.text import read_lines
+from latentheads.experiments.cli.errors import error_handling
+from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
+from latentheads.experiments.studies.word_aligners.figures import draw_calibration
+from latentheads.experiments.studies.word_aligners.measures import (
+    Gold,
+    calibrate,
+    fit_scale,
+    guide_gaps,
+    measure_posteriors,
+    measure_rival,
+    read_gold,
+)
+from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
+from latentheads.files import write_text
+from latentheads.metrics.alignment import Links
+from latentheads.plot.canvas import save
+from latentheads.plot.word_links import draw_word_links
+from latentheads.word_alignment.api import AlignedText, align
+from latentheads.word_alignment.model import GUIDES
+from latentheads.word_alignment.symmetrization import THRESHOLD, LinkPosterior
+from latentheads.word_alignment.training import AlignerOptions
+
+PARTS = ("test", "trial")
+"""Parts with links made by people, in the order in which their lines come first."""
+
+OWN = "latentheads"
+
+THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
+GROUPS = {
+    "data": ("source", "target", "pairs", "sample"),
+    "aligners": ("agreement", "iterations", "rivals", "systems"),
+    "output": ("json", "figures", "example", "help"),
+}
+
+Text = tuple[list[str], list[str]]
+
+
+def make_parser() -> OneLineErrorParser:
+    """Builds the command line."""
+    parser = OneLineErrorParser("bench_aligner.py", __doc__, GROUPS, "[options] FOLDER")
+    parser.add_argument("run", metavar="FOLDER", type=Path, help="the folder of the text")
+    parser.add_argument("--source", default="en", help="ending of files (default: en)")
+    parser.add_argument("--target", default="fr", help="ending of files (default: fr)")
+    parser.add_argument("--pairs", type=positive, default=50_000, help="lines of train to train on")
+    parser.add_argument("--sample", type=int, default=0, help="which lines of train (default: 0)")
+    defaults = AlignerOptions()
+    parser.add_argument(
+        "--agreement", type=float, default=defaults.agreement, help="of training, as in align.py"
+    )
+    parser.add_argument(
+        "--iterations", type=positive, default=defaults.iterations, help="as in align.py"
+    )
+    parser.add_argument(
+        "--rivals",
+        type=Path,
+        default=Path(sys.executable),
+        metavar="PYTHON",
+        help="the Python of an environment with eflomal and sil-thot (default: this one)",
+    )
+    parser.add_argument(
+        "--systems",
+        default=OWN,
+        metavar="NAME,NAME",
+        help=f"of {OWN}, {', '.join(RIVALS)} (default: {OWN})",
+    )
+    parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
+    parser.add_argument(
+        "--example", type=int, default=0, help="line of test whose links are drawn (default: 0)"
+    )
+    return parser
+
+
+def read_text(options: Namespace) -> tuple[Text, dict[str, int]]:
+    """The lines of all parts in lower case, and the number of lines of those with links."""
+    sides: list[list[str]] = []
+    lengths: dict[str, int] = {}
+    for language in (options.source, options.target):
+        lines: list[str] = []
+        for part in PARTS:
+            part_lines = read_lines(options.run / f"{part}.{language}")
+            lengths[part] = len(part_lines)
+            lines += part_lines
+        begin = options.sample * options.pairs
+        train = read_lines(options.run / f"train.{language}")[begin : begin + options.pairs]
+        if len(train) < options.pairs:
+            raise ValueError(f"sample {options.sample} of {options.pairs:,} lines ends after train")
+        sides.append([line.lower() for line in [*lines, *train]])
+    return (sides[0], sides[1]), lengths
+
+
+def _split(values: Sequence[Any], lengths: dict[str, int]) -> dict[str, Sequence[Any]]:
+    """What belongs to the lines of each part with links."""
+    split, begin = {}, 0
+    for part in PARTS:
+        split[part] = values[begin : begin + lengths[part]]
+        begin += lengths[part]
+    return split
+
+
+def measure_own(
+    text: Text, gold: dict[str, Gold], lengths: dict[str, int], options: Namespace
+) -> dict[str, Any]:
+    """Trains an aligner, and measures its links, its probabilities and its guides."""
+    settings = AlignerOptions(iterations=options.iterations, agreement=options.agreement)
+    before = time.process_time()
+    aligned = align(*text, options=settings)
+    seconds = time.process_time() - before
+    posteriors = _split(aligned.posteriors, lengths)
+    scale = fit_scale(posteriors["trial"], gold["trial"])
+    if options.figures is not None:
+        index = options.example
+        draw_example(text, index, posteriors["test"][index], gold["test"], options.figures)
+    known = sum(lengths.values())
+    before = time.process_time()
+    align(text[0][:known], text[1][:known], aligner=aligned.aligner)
+    return {
+        "cpu_seconds": round(seconds, 1),
+        "pairs": len(text[0]),
+        "new_lines": known,
+        "new_lines_cpu_seconds": round(time.process_time() - before, 2),
+        "scores": {p: measure_posteriors(posteriors[p], gold[p], THRESHOLDS) for p in PARTS},
+        "calibration": {part: calibrate(posteriors[part], gold[part]) for part in PARTS},
+        "scaled_on_trial": {"scale": scale, **calibrate(posteriors["test"], gold["test"], scale)},
+        "guides": measure_guides(aligned, text, gold, lengths),
+    }
+
+
+def draw_example(
+    text: Text, index: int, posterior: LinkPosterior, gold: Gold, folder: Path
+) -> None:
+    """Draws the links of a line of test."""
+    source, target = (side[index].split() for side in text)
+    figure = draw_word_links(posterior, source, target, gold.sure[index], f"Line {index + 1}")
+    save(figure, folder / "links.png")
+
+
+def measure_guides(
+    aligned: AlignedText, text: Text, gold: dict[str, Gold], lengths: dict[str, int]
+) -> dict[str, Any]:
+    """The gap of every guide on test, and the links that it gives, by one trained aligner."""
+    assert aligned.aligner is not None
+    source, target = (side[: lengths["test"]] for side in text)
+    pairs = [(left.split(), right.split()) for left, right in zip(source, target, strict=True)]
+    bitext = aligned.aligner.read(pairs)
+    gaps = guide_gaps(aligned.aligner.models(bitext), bitext)
+    results: dict[str, Any] = {}
+    for guide in GUIDES:
+        other = align(source, target, aligner=aligned.aligner, guide=guide)
+        scores = measure_posteriors(other.posteriors, gold["test"], [THRESHOLD])
+        results[guide] = {"gap": gaps[guide], "aer": {k: v["aer"] for k, v in scores.items()}}
+    return results
+
+
+def measure_systems(
+    text: Text, gold: dict[str, Gold], lengths: dict[str, int], options: Namespace
+) -> dict[str, Any]:
+    """The results of every system on the same lines."""
+    results: dict[str, Any] = {}
+    if OWN in split_items(options.systems):
+        results[OWN] = measure_own(text, gold, lengths, options)
+        print(format_row(OWN, results[OWN]), flush=True)
+    for name in [name for name in split_items(options.systems) if name != OWN]:
+        links, seconds = run_rival(name, options.rivals, *text)
+        split: list[dict[str, Sequence[Links]]] = [_split(side, lengths) for side in links]
+        scores = {p: measure_rival(split[0][p], split[1][p], gold[p]) for p in PARTS}
+        results[name] = {"cpu_seconds": round(seconds, 1), "scores": scores}
+        print(format_row(name, results[name]), flush=True)
+    return results
+
+
+def format_row(name: str, result: dict[str, Any]) -> str:
+    """One line of a system: AER on test by symmetrization, and CPU seconds."""
+    scores = result["scores"]["test"]
+    cells = "  ".join(f"{key} {100 * value['aer']:.1f}" for key, value in scores.items())
+    return f"{name}: {cells}  ({result['cpu_seconds']:.0f} CPU s)"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the study."""
+    options = make_parser().parse_args(arguments)
+    torch.set_num_threads(1)
+    with error_handling("bench_aligner.py"):
+        for name in split_items(options.systems):
+            check_known("system", name, (OWN, *RIVALS))
+        text, lengths = read_text(options)
+        gold = {part: read_gold(options.run / f"{part}.links") for part in PARTS}
+        results = measure_systems(text, gold, lengths, options)
+        facts = {name: getattr(options, name) for name in ("pairs", "sample", "agreement")}
+        facts |= {"iterations": options.iterations, "torch": torch.__version__, "threads": 1}
+        if options.figures is not None and OWN in results:
+            where = f"{options.pairs:,} pairs of {options.source}-{options.target}, test"
+            save(draw_calibration(results[OWN], where), options.figures / "calibration.png")
+        if options.json is not None:
+            text_of_results = json.dumps({"metadata": facts, **results}, indent=1)
+            write_text(options.json, f"{text_of_results}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Word aligners of other packages, and what links are measured by."""

@@ -1,0 +1,151 @@
+"""Aligning the words of two texts in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from latentheads.checks import check_known, check_least
+from latentheads.metrics.alignment import Link
+from latentheads.word_alignment.aligner import WordAligner, train_aligner
+from latentheads.word_alignment.model import GUIDES
+from latentheads.word_alignment.symmetrization import THRESHOLD, LinkPosterior, select_links
+from latentheads.word_alignment.tokenization import TokenizedLine, join_tokens, tokenize_line
+from latentheads.word_alignment.training import AlignerOptions
+
+MAX_WORDS = 200
+"""Most words of a line that is aligned."""
+
+Report = Callable[[int, int], None]
+"""Called with the number of batches that are done, and of all."""
+
+
+@dataclass(frozen=True)
+class AlignedText:
+    """The links of a parallel text.
+
+    Attributes:
+        posteriors: The posterior of the links of each line, by words that white space separates.
+        aligner: The trained aligner, which :func:`align` takes for further lines; None if networks
+            aligned them.
+        skipped: Why a line has no links, by its index: it is too long.
+    """
+
+    posteriors: Sequence[LinkPosterior]
+    aligner: WordAligner | None
+    skipped: dict[int, str]
+
+    @property
+    def links(self) -> list[list[Link]]:
+        """The links of each line whose probability in both directions is at least .4."""
+        return self.select()
+
+    def select(self, symmetrize: str = "product", threshold: float = THRESHOLD) -> list[list[Link]]:
+        """The sorted links of each line, as indices of a source and of a target word.
+
+        Args:
+            symmetrize: product, intersection, grow-diag-final-and, forward or backward.
+            threshold: The least probability of a link of ``product``.
+        """
+        return [sorted(select_links(p, symmetrize, threshold)) for p in self.posteriors]
+
+
+def check_lines(source: Sequence[str], target: Sequence[str]) -> None:
+    """Checks that two texts have lines, and equally many.
+
+    Raises:
+        ValueError: They have not.
+    """
+    for name, lines in (("source", source), ("target", target)):
+        if isinstance(lines, str):
+            raise ValueError(f"{name} must be a list of lines, got one text")
+    if len(source) != len(target):
+        raise ValueError(
+            f"source has {len(source):,} lines and target {len(target):,}: line n of one must "
+            "translate line n of the other"
+        )
+    if not source:
+        raise ValueError("source and target have no lines: there is nothing to align")
+
+
+def align(
+    source: Sequence[str],
+    target: Sequence[str],
+    *,
+    aligner: WordAligner | None = None,
+    options: AlignerOptions | None = None,
+    split: str = "spaces",
+    guide: str = "exact",
+    max_words: int = MAX_WORDS,
+    report: Report = lambda done, total: None,
+) -> AlignedText:
+    """Aligns the words of lines with those of their translations.
+
+    Without an aligner it trains one on the lines. Case is ignored.
+
+    >>> english, german = ["the house", "the book", "a book"], ["das haus", "das buch", "ein buch"]
+    >>> aligned = lh.align(english, german)
+    >>> aligned.links[2]
+    [(0, 0), (1, 1)]
+
+    Args:
+        source: Lines in one language.
+        target: The translation of each.
+        aligner: A trained aligner; None trains one.
+        options: Options of training.
+        split: spaces: what stands between white space is aligned as it is. punctuation: words and
+            their punctuation are aligned separately, and joined again. A trained aligner has its
+            own.
+        guide: exact, filtered, lexical, viterbi or tied: what links are inferred by.
+        max_words: Most words of a line; a longer one has no links.
+        report: Called with the number of batches that are done, and of all.
+
+    Raises:
+        ValueError: The texts have no lines, or differ in their number; a trained aligner was given
+            with options of training; an option is out of range.
+    """
+    check_lines(source, target)
+    check_least({"max_words": max_words}, max_words=1)
+    check_known("guide", guide, GUIDES)
+    if aligner is not None and options is not None:
+        raise ValueError("options are of training: a trained aligner has its own")
+    split = split if aligner is None else aligner.split
+    lines = [
+        (tokenize_line(left, split), tokenize_line(right, split))
+        for left, right in zip(source, target, strict=True)
+    ]
+    skipped = _find_long(lines, max_words)
+    pairs = [
+        ((), ()) if index in skipped else (left.tokens, right.tokens)
+        for index, (left, right) in enumerate(lines)
+    ]
+    if aligner is None:
+        trained, bitext = train_aligner(pairs, options, report)
+        aligner = replace(trained, split=split)
+    else:
+        bitext = aligner.read(pairs)
+    posteriors = replace(aligner, guide=guide).posteriors(
+        bitext, [(len(left), len(right)) for left, right in pairs], report
+    )
+    joined = [
+        _empty(left, right) if index in skipped else join_tokens(posterior, left, right)
+        for index, (posterior, (left, right)) in enumerate(zip(posteriors, lines, strict=True))
+    ]
+    return AlignedText(joined, aligner, skipped)
+
+
+def _find_long(
+    lines: Sequence[tuple[TokenizedLine, TokenizedLine]], max_words: int
+) -> dict[int, str]:
+    """Why lines are left out, by index."""
+    longest = [max(len(left.tokens), len(right.tokens)) for left, right in lines]
+    return {
+        index: f"{words:,} words, and at most {max_words:,} are aligned"
+        for index, words in enumerate(longest)
+        if words > max_words
+    }
+
+
+def _empty(source: TokenizedLine, target: TokenizedLine) -> LinkPosterior:
+    """The posterior of a line that is left out: no links."""
+    return LinkPosterior.without_links(source.length, target.length)

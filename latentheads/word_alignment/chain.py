@@ -1,0 +1,235 @@
+r"""The links of a sentence pair as one Markov chain, with exact sums.
+
+Each target word :math:`t` is linked to a source position :math:`s_t`, or to none: it is then null,
+and keeps the position of the word before it, so that the next jump starts there (Och and Ney 2003,
+https://aclanthology.org/J03-1002, section 2.1.2). Position 0 is before the first word. With a
+transition matrix :math:`A`, a null probability :math:`p_0` and weights :math:`u`, the chain is
+
+.. math:: q(z) = \frac1Z \prod_t a(z_{t-1}, z_t)\, u_t(z_t), \qquad
+          a = \begin{cases} (1 - p_0) A_{s_{t-1} s_t} & \text{linked} \\
+                            p_0 [s_t = s_{t-1}] & \text{null.} \end{cases}
+
+Where :math:`u = 1` it is the prior. Where :math:`u_t(z) = p(f_t \mid e_z)` it is the exact
+posterior, and :math:`Z = p(f \mid e)`. All sums are computed by the forward and the backward
+algorithm with messages that are scaled at every word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.kl import register_kl
+
+
+@dataclass(frozen=True)
+class ChainWeights:
+    """The parameters of the links of some sentence pairs.
+
+    Attributes:
+        moves: :math:`(1 - p_0) A`: the probability of a link to each position after each; column 0
+            is 0. Each row of a position that exists sums to :math:`1 - p_0`.
+        null_probability: :math:`p_0`.
+        linked: Weights of links to positions 1, 2, ...; 0 where there is no word.
+        null: Weights of null, by the position that it keeps; one column if it does not matter.
+        mask: Whether there is a target word.
+    """
+
+    moves: Float[Tensor, "pair before position"]
+    null_probability: float
+    linked: Float[Tensor, "pair target source"]
+    null: Float[Tensor, "pair target #position"]
+    mask: Bool[Tensor, "pair target"]
+
+    @cached_property
+    def padded(self) -> tuple[Tensor, Tensor]:
+        """Weights of links to positions 0, 1, ..., and those of null times its probability.
+
+        At padding a word is null with probability 1, which changes no sum.
+        """
+        mask = self.mask[..., None]
+        linked = torch.nn.functional.pad(self.linked * mask, (1, 0))
+        return linked, torch.where(mask, self.null * self.null_probability, self.null.new_ones(()))
+
+
+class LinkChain(TorchDistribution):
+    """The distribution of the links of some sentence pairs; one value is the links of a sentence.
+
+    A value has a state for each target word: its position, plus the number of positions if it is
+    null.
+
+    Args:
+        weights: The parameters.
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+    support = constraints.independent(constraints.nonnegative_integer, 1)
+
+    def __init__(self, weights: ChainWeights) -> None:
+        self.weights = weights
+        pairs, targets, _ = weights.linked.shape
+        super().__init__((pairs,), (targets,), validate_args=False)
+
+    @property
+    def positions(self) -> int:
+        """Number of positions, with the one before the first word."""
+        return self.weights.moves.shape[-1]
+
+    @cached_property
+    def _forward(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """For each word: sums of prefixes by last position, those that end in a link, the scale."""
+        linked, null = self.weights.padded
+        reached = torch.zeros_like(self.weights.moves[:, 0])
+        reached[:, 0] = 1
+        sums, links, scales = [reached], [], []
+        for word in range(linked.shape[1]):
+            arriving = (reached[:, None] @ self.weights.moves)[:, 0] * linked[:, word]
+            total = arriving + reached * null[:, word]
+            scale = total.sum(-1, keepdim=True)
+            reached = total / scale
+            sums.append(reached)
+            links.append(arriving / scale)
+            scales.append(scale)
+        return sums, links, scales
+
+    @cached_property
+    def _backward(self) -> list[Tensor]:
+        """For each word, and before the first: scaled sums of suffixes after each position."""
+        linked, null = self.weights.padded
+        scales = self._forward[2]
+        suffix = torch.ones_like(self.weights.moves[:, 0])
+        suffixes = [suffix]
+        for word in reversed(range(linked.shape[1])):
+            leaving = (self.weights.moves @ (linked[:, word] * suffix)[..., None])[..., 0]
+            suffix = (leaving + null[:, word] * suffix) / scales[word]
+            suffixes.append(suffix)
+        return suffixes[::-1]
+
+    @cached_property
+    def log_normaliser(self) -> Float[Tensor, " pair"]:
+        """The log of Z of every pair: of the posterior log p(f | e), of the prior 0."""
+        return torch.cat(self._forward[2], -1).log().sum(-1)
+
+    @cached_property
+    def marginals(self) -> Float[Tensor, "pair target source"]:
+        """The probability of every link."""
+        links = torch.stack(self._forward[1], 1) * torch.stack(self._backward[1:], 1)
+        return links[..., 1:]
+
+    @property
+    def null_marginals(self) -> Float[Tensor, "pair target"]:
+        """The probability that a target word has no link; 0 at padding."""
+        return (1 - self.marginals.sum(-1)).clamp(min=0) * self.weights.mask
+
+    @cached_property
+    def expected_moves(self) -> Float[Tensor, "pair before position"]:
+        """Expected number of links to each position after each."""
+        linked = self.weights.padded[0]
+        scales = torch.stack(self._forward[2], 1)
+        departing = torch.stack(self._forward[0][:-1], 1)
+        arriving = linked * torch.stack(self._backward[1:], 1) / scales
+        return (departing.mT @ arriving) * self.weights.moves
+
+    @cached_property
+    def _null_by_position(self) -> Float[Tensor, "pair target position"]:
+        """The probability of null at each position; 0 at padding."""
+        null = self.weights.padded[1]
+        scales = torch.stack(self._forward[2], 1)
+        kept = torch.stack(self._forward[0][:-1], 1) * null / scales
+        return kept * torch.stack(self._backward[1:], 1) * self.weights.mask[..., None]
+
+    def expected_log_weight(self, other: ChainWeights) -> Float[Tensor, " pair"]:
+        """E log of the unnormalised probability that other parameters give, under this chain."""
+        null = self._null_by_position
+        kept = (other.null * other.null_probability).expand_as(null)
+        return (
+            _expected_log(self.expected_moves, other.moves).sum((-2, -1))
+            + _expected_log(self.marginals, other.linked).sum((-2, -1))
+            + _expected_log(null, kept).sum((-2, -1))
+        )
+
+    def entropy(self) -> Float[Tensor, " pair"]:
+        """The entropy of the links of every pair, in nats."""
+        return self.log_normaliser - self.expected_log_weight(self.weights)
+
+    def log_prob(self, value: Int[Tensor, "*sample pair target"]) -> Float[Tensor, "*sample pair"]:
+        """Log-probability of the links of every pair."""
+        weights, positions = self.weights, self.positions
+        position, is_null = value % positions, value >= positions
+        before = torch.nn.functional.pad(position[..., :-1], (1, 0))
+        pair = torch.arange(value.shape[-2])[:, None]
+        word = torch.arange(value.shape[-1])
+        linked, null = weights.padded
+        move = weights.moves[pair, before, position] * linked[pair, word, position]
+        kept = null.expand_as(linked)[pair, word, position] * (position == before)
+        log_weight = torch.where(is_null, kept, move).log()
+        return log_weight.masked_fill(~weights.mask, 0).sum(-1) - self.log_normaliser
+
+    def sample(self, sample_shape: torch.Size = torch.Size()) -> Int[Tensor, "*sample pair target"]:
+        """Samples links from left to right, each given the word before and all weights."""
+        linked, null = self.weights.padded
+        pairs = torch.arange(linked.shape[0])
+        position = linked.new_zeros(*sample_shape, len(pairs), dtype=torch.int64)
+        states = []
+        for word in range(linked.shape[1]):
+            suffix = self._backward[word + 1]
+            move = self.weights.moves[pairs, position] * linked[:, word] * suffix
+            here = torch.nn.functional.one_hot(position, self.positions)
+            kept = here * null[:, word] * suffix
+            state = torch.distributions.Categorical(torch.cat([move, kept], -1)).sample()
+            position = state % self.positions
+            states.append(state)
+        return torch.stack(states, -1)
+
+    def likeliest(self) -> Int[Tensor, "pair target"]:
+        """The likeliest links of every pair: the Viterbi algorithm."""
+        linked, null = (weight.log() for weight in self.weights.padded)
+        moves = self.weights.moves.log()
+        best = torch.full_like(moves[:, 0], -torch.inf)
+        best[:, 0] = 0
+        origins = []
+        stay = torch.arange(self.positions)
+        for word in range(linked.shape[1]):
+            score, origin = (best[..., None] + moves).max(-2)
+            score, kept = score + linked[:, word], best + null[:, word]
+            origins.append(torch.where(kept >= score, stay + self.positions, origin))
+            best = torch.maximum(score, kept)
+        return self._trace_back(best.argmax(-1), origins)
+
+    def _trace_back(
+        self, position: Int[Tensor, " pair"], origins: list[Tensor]
+    ) -> Int[Tensor, "pair target"]:
+        """The states of the best path to a last position."""
+        states = []
+        for origin in reversed(origins):
+            previous = origin.gather(-1, position[:, None])[:, 0]
+            is_null = previous >= self.positions
+            states.append(position + self.positions * is_null)
+            position = torch.where(is_null, position, previous)
+        return torch.stack(states[::-1], -1)
+
+    def with_weights(self, **changes: Any) -> LinkChain:
+        """The chain with some of its parameters replaced."""
+        return LinkChain(replace(self.weights, **changes))
+
+
+def _expected_log(
+    probability: Float[Tensor, "*shape"], weight: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
+    """The product p log w; 0 where p = 0."""
+    return torch.special.xlogy(probability, weight)
+
+
+@register_kl(LinkChain, LinkChain)
+def _kl_of_chains(q: LinkChain, p: LinkChain) -> Float[Tensor, " pair"]:
+    """KL(q ‖ p) of the links of every pair; exactly 0 where both are one object."""
+    if q is p:
+        return torch.zeros_like(q.log_normaliser)
+    own = q.expected_log_weight(q.weights) - q.log_normaliser
+    return own - q.expected_log_weight(p.weights) + p.log_normaliser

@@ -1,0 +1,145 @@
+r"""Links of a sentence pair from the posteriors of both directions.
+
+Directional links are those of the likeliest choice of each word, a position or none. They are
+joined by intersection or by growing (grow-diag-final-and, Koehn et al. 2003,
+https://aclanthology.org/N03-1017). ``product`` thresholds the geometric mean of both posteriors,
+
+.. math:: \sqrt{r^{\to}_{st}\, r^{\leftarrow}_{st}} \ge \theta,
+
+after Liang et al. 2006, https://aclanthology.org/N06-1014.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from latentheads.checks import check_known
+from latentheads.metrics.alignment import Link, Links
+
+THRESHOLD = 0.4
+"""The least probability of a link of ``product``."""
+
+NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+@dataclass(frozen=True)
+class LinkPosterior:
+    """The posterior of the links of a sentence pair.
+
+    Attributes:
+        forward: The probability of each link if the source generates the target: columns sum to at
+            most 1.
+        backward: The same of the other direction: rows sum to at most 1.
+        log_probs: log p(target | source) and log p(source | target) in nats.
+    """
+
+    forward: Float[ndarray, "source target"]
+    backward: Float[ndarray, "source target"]
+    log_probs: tuple[float, float]
+
+    @classmethod
+    def without_links(cls, source: int, target: int) -> LinkPosterior:
+        """That of a pair without links, by its numbers of words."""
+        none = np.zeros((source, target), dtype=np.float32)
+        return cls(none, none, (0.0, 0.0))
+
+    @property
+    def product(self) -> Float[ndarray, "source target"]:
+        """The geometric mean of both directions."""
+        return np.sqrt(self.forward * self.backward)
+
+    @property
+    def null_source(self) -> Float[ndarray, " source"]:
+        """The probability that each source word has no link, in the direction that generates it."""
+        return np.clip(1 - self.backward.sum(1), 0, 1)
+
+    @property
+    def null_target(self) -> Float[ndarray, " target"]:
+        """The probability that each target word has no link, in the direction that generates it."""
+        return np.clip(1 - self.forward.sum(0), 0, 1)
+
+
+def forward_links(posterior: LinkPosterior) -> Links:
+    """The likeliest choice of each target word."""
+    return frozenset((s, t) for t, s in _likeliest(posterior.forward.T, posterior.null_target))
+
+
+def backward_links(posterior: LinkPosterior) -> Links:
+    """The likeliest choice of each source word."""
+    return frozenset(_likeliest(posterior.backward, posterior.null_source))
+
+
+def _likeliest(rows: Float[ndarray, "row column"], null: Float[ndarray, " row"]) -> list[Link]:
+    """The likeliest column of each row, where it is likelier than none."""
+    if not rows.size:
+        return []
+    best = rows.argmax(1)
+    chosen = np.flatnonzero(rows.max(1) > null)
+    return [(int(row), int(best[row])) for row in chosen]
+
+
+def grow_diag_final_and(forward: Links, backward: Links) -> Links:
+    """Joins the links of both directions, starting from their intersection.
+
+    Neighbours of links that one direction has are added while one of their words is unaligned;
+    then links of the forward and of the backward direction between two unaligned words.
+    """
+    links = set(forward & backward)
+    sources, targets = {s for s, _ in links}, {t for _, t in links}
+
+    def add(link: Link) -> None:
+        links.add(link)
+        sources.add(link[0])
+        targets.add(link[1])
+
+    union, grown = forward | backward, True
+    while grown:
+        grown = False
+        for source, target in sorted(links):
+            for right, down in NEIGHBOURS:
+                link = source + right, target + down
+                is_free = link[0] not in sources or link[1] not in targets
+                if link in union and link not in links and is_free:
+                    add(link)
+                    grown = True
+    for direction in (forward, backward):
+        for link in sorted(direction):
+            if link[0] not in sources and link[1] not in targets:
+                add(link)
+    return frozenset(links)
+
+
+def _select_product(posterior: LinkPosterior, threshold: float) -> Links:
+    chosen = zip(*np.nonzero(posterior.product >= threshold), strict=True)
+    return frozenset((int(source), int(target)) for source, target in chosen)
+
+
+SYMMETRIZATIONS: dict[str, Callable[[LinkPosterior, float], Links]] = {
+    "product": _select_product,
+    "intersection": lambda posterior, _: forward_links(posterior) & backward_links(posterior),
+    "grow-diag-final-and": lambda posterior, _: grow_diag_final_and(
+        forward_links(posterior), backward_links(posterior)
+    ),
+    "forward": lambda posterior, _: forward_links(posterior),
+    "backward": lambda posterior, _: backward_links(posterior),
+}
+"""How links are selected, by name."""
+
+
+def select_links(
+    posterior: LinkPosterior, symmetrize: str = "product", threshold: float = THRESHOLD
+) -> Links:
+    """The links of a sentence pair.
+
+    Args:
+        posterior: The posterior of both directions.
+        symmetrize: One of :data:`SYMMETRIZATIONS`.
+        threshold: The least probability of a link of ``product``.
+    """
+    check_known("symmetrize", symmetrize, SYMMETRIZATIONS)
+    return SYMMETRIZATIONS[symmetrize](posterior, threshold)

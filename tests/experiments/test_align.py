@@ -1,0 +1,224 @@
+"""Two texts in, links out: real files and processes, kept aligners, one-line errors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from latentheads.runs.alignment import align_texts
+from latentheads.runs.loading import load_run
+from tests.experiments.processes import ended, start
+from tests.experiments.programs import assert_one_line, command, inside
+from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
+from tests.latentheads.runs.trained import train
+
+pytestmark = pytest.mark.usefixtures("as_the_programs_do")
+
+ENGLISH = ["the house", "the book", "", "a book", "a red house"] * 3
+GERMAN = ["das Haus", "das Buch", "", "ein Buch", "ein rotes Haus"] * 3
+LINKS = ["0-0 1-1", "0-0 1-1", "", "0-0 1-1", "0-0 1-1 2-2"] * 3
+
+
+def write_lines(path: Path, lines: list[str]) -> str:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> tuple[str, str]:
+    return write_lines(tmp_path / "text.en", ENGLISH), write_lines(tmp_path / "text.de", GERMAN)
+
+
+def test_two_files_give_the_links_of_every_line(texts: tuple[str, str], tmp_path: Path) -> None:
+    out, scores = tmp_path / "links", tmp_path / "scores"
+    done = subprocess.run(
+        command("align.py", *texts, "--out", str(out), "--scores", str(scores)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert out.read_text().split("\n") == [*LINKS, ""]
+    facts = [json.loads(line) for line in scores.read_text().splitlines()]
+    assert len(facts) == len(LINKS)
+    assert facts[2] == {
+        **{"links": [], "source_null": [], "target_null": [], "log_prob": [0.0, 0.0]}
+    }
+    links = {(s, t): p for s, t, p in facts[4]["links"]}
+    assert {link for link, p in links.items() if p >= 0.4} == {(0, 0), (1, 1), (2, 2)}
+    assert len(facts[4]["source_null"]) == len(facts[4]["target_null"]) == 3
+    assert all(0 <= p <= 1 for p in (*links.values(), *facts[4]["source_null"]))
+    assert all(value < 0 for value in facts[4]["log_prob"])
+
+
+def test_links_are_written_to_standard_output(texts: tuple[str, str]) -> None:
+    done = inside("align.py", *texts, "--quiet")
+    assert (done.returncode, done.stdout.split("\n"), done.stderr) == (0, [*LINKS, ""], "")
+    shown = inside("align.py", *texts)
+    assert "step 6 of 6" in shown.stderr
+    assert shown.stdout == done.stdout
+
+
+def test_one_file_with_separators_gives_the_same_links(tmp_path: Path) -> None:
+    lines = [f"{left} ||| {right}" if left else "" for left, right in zip(ENGLISH, GERMAN)]
+    done = inside("align.py", write_lines(tmp_path / "both", lines), "--quiet")
+    assert (done.returncode, done.stdout.split("\n")) == (0, [*LINKS, ""])
+
+
+def test_a_compressed_file_gives_the_same_links(texts: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "text.en.gz"
+    path.write_bytes(gzip.compress(Path(texts[0]).read_bytes()))
+    assert inside("align.py", str(path), texts[1], "--quiet").stdout.split("\n") == [*LINKS, ""]
+
+
+def test_a_kept_aligner_aligns_lines_it_has_not_seen(
+    texts: tuple[str, str], tmp_path: Path
+) -> None:
+    kept = str(tmp_path / "kept")
+    first = inside("align.py", *texts, "--quiet", "--keep", kept)
+    again = inside("align.py", *texts, "--quiet", "--aligner", kept)
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+    new = write_lines(tmp_path / "new.en", ["the red book"])
+    other = write_lines(tmp_path / "new.de", ["das rotes Buch"])
+    done = inside("align.py", new, other, "--quiet", "--aligner", kept)
+    assert (done.returncode, done.stdout) == (0, "0-0 1-1 2-2\n")
+
+
+@pytest.mark.parametrize("symmetrize", ["intersection", "grow-diag-final-and", "forward"])
+def test_links_are_joined_as_they_are_asked_for(symmetrize: str, texts: tuple[str, str]) -> None:
+    done = inside("align.py", *texts, "--quiet", "--symmetrize", symmetrize)
+    assert done.stdout.split("\n") == [*LINKS, ""]
+
+
+def test_a_threshold_of_one_leaves_no_link(texts: tuple[str, str]) -> None:
+    done = inside("align.py", *texts, "--quiet", "--threshold", "1")
+    assert done.stdout == "\n" * len(LINKS)
+    all_links = inside("align.py", *texts, "--quiet", "--threshold", "0").stdout.split("\n")
+    assert all_links[0] == "0-0 0-1 1-0 1-1"
+
+
+def test_a_long_line_stays_empty_and_is_named(tmp_path: Path) -> None:
+    english = write_lines(tmp_path / "en", [*ENGLISH, "a b c d"])
+    german = write_lines(tmp_path / "de", [*GERMAN, "a"])
+    out = tmp_path / "links"
+    done = inside("align.py", english, german, "--max_words", "3", "--out", str(out), "--quiet")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "align.py: line 16 of the input stays empty: 4 words, and at most 3 are aligned\n"
+    )
+    assert out.read_text().split("\n") == [*LINKS, "", ""]
+
+
+def test_one_line_is_aligned(tmp_path: Path) -> None:
+    texts = write_lines(tmp_path / "en", ["a house"]), write_lines(tmp_path / "de", ["ein Haus"])
+    done = inside("align.py", *texts, "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+
+
+def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
+    english = write_lines(tmp_path / "en", ENGLISH * 300)
+    german = write_lines(tmp_path / "de", GERMAN * 300)
+    out, said = tmp_path / "links", tmp_path / "said"
+    options = ("--iterations", "100000", "--out", str(out), "--keep", str(tmp_path / "kept"))
+    process = start("align.py", english, german, *options, said=said)
+    process.join(6)
+    assert process.is_alive()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    assert ended(process) == 130
+    assert said.read_text().splitlines()[-1] == "align.py: stopped"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["de", "en", "said"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("EN", "a line of one file must be 'source ||| target', got 0 separators"),
+        ("EN DE EN", "got 3 files"),
+        ("EN NONE", "there is no file NONE"),
+        ("EN EMPTY", "EMPTY is empty"),
+        ("EN SHORT", "has 15 lines and"),
+        ("BLANK BLANK", "no line has words on both sides"),
+        ("EN DE --threshold 1.5", "--threshold must lie in [0, 1], got 1.5"),
+        ("EN DE --threshold .5 --symmetrize forward", "--threshold is for --symmetrize product"),
+        ("EN DE --iterations 0", "iterations must be at least 1, got 0"),
+        ("EN DE --agreement 2", "agreement must be at most 1.0, got 2.0"),
+        ("EN DE --max_words 0", "max_words must be at least 1, got 0"),
+        ("EN DE --symmetrize union", "invalid choice: 'union'"),
+        ("EN DE --iteration 3", "did you mean --iterations?"),
+        ("EN DE --aligner NONE", "there is no checkpoint NONE"),
+        ("EN DE --aligner EN", "is no whole checkpoint"),
+        ("EN DE --aligner NONE --iterations 3", "--iterations acts on nothing with --aligner"),
+        ("EN DE --aligner NONE --keep OUT", "--keep acts on nothing with --aligner"),
+        ("EN DE --aligner NONE --runs A B", "--aligner and --runs both say what aligns"),
+        ("EN DE --runs A B --guide tied", "--guide acts on nothing with --runs"),
+        ("EN DE --runs NONE NONE", "NONE"),
+        ("EN DE --out NONE/links", "out: cannot write"),
+        ("EN DE --out OUT --scores OUT", "need a file each"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: str,
+    message: str,
+    texts: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = {"EN": texts[0], "DE": texts[1]}
+    write_lines(tmp_path / "EMPTY", [])
+    write_lines(tmp_path / "SHORT", GERMAN[:-1])
+    write_lines(tmp_path / "BLANK", ["", " "])
+    done = inside("align.py", "--quiet", *(paths.get(word, word) for word in words.split()))
+    assert_one_line(done, "align.py")
+    assert message in done.stderr
+    assert not (tmp_path / "OUT").exists()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A translation run with latent alignments for each direction."""
+    top = tmp_path_factory.mktemp("runs")
+    data = write_corpus(top / "corpus")
+    source, target = LANGUAGES[1::2]
+    options = ["--data", str(data), "--alignments.blocks=1", "--recipe=cascaded+alignments"]
+    folders = top / "forward", top / "backward"
+    for folder, (left, right) in zip(folders, ((source, target), (target, source)), strict=True):
+        train(folder, *options, f"--data.source={left}", f"--data.target={right}")
+    return folders
+
+
+def test_two_runs_align_by_their_posteriors(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    lines = ["the gap of the", "", "gap"], ["der gap", "", "gap der"]
+    paths = [write_lines(tmp_path / name, side) for name, side in zip(("en", "de"), lines)]
+    words = ["--runs", *map(str, runs)]
+    scores = tmp_path / "scores"
+    done = inside("align.py", *paths, *words, "--threshold", "0", "--scores", str(scores))
+    assert (done.returncode, done.stderr) == (0, "")
+    everything = done.stdout.split("\n")
+    assert everything[1:] == ["", "0-0 0-1", ""]
+    assert len(everything[0].split()) == 8
+    facts = json.loads(scores.read_text().split("\n")[0])
+    assert facts["log_prob"] == [None, None]
+    forward = inside("align.py", *paths, *words, "--symmetrize", "forward").stdout.split("\n")
+    own = align_texts(load_run(runs[0]).trained_model, *lines)
+    # each target word has its likeliest source word where that is likelier than none
+    for line, links in zip(forward, own, strict=False):
+        assert set(line.split()) <= {f"{s}-{t}" for s, t in links}
+
+
+def test_runs_without_alignments_are_one_line(
+    texts: tuple[str, str], tmp_path: Path, runs: tuple[Path, Path]
+) -> None:
+    data = write_corpus(tmp_path / "corpus")
+    train(tmp_path / "plain", "--data", str(data), *LANGUAGES, "--recipe=transformer")
+    done = inside("align.py", *texts, "--runs", str(runs[0]), str(tmp_path / "plain"))
+    assert_one_line(done, "align.py")
+    assert "has no alignments" in done.stderr

@@ -1,0 +1,183 @@
+"""Aligning texts in one call, and the aligner that is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.training import checkpoints
+from latentheads.word_alignment.api import AlignedText, align
+from latentheads.word_alignment.kept import load_aligner, save_aligner
+from latentheads.word_alignment.tokenization import tokenize_line
+
+SOURCE = ["The house", "the book", "", "a book", "a red house"]
+TARGET = ["Das Haus", "das Buch", "ein", "ein Buch", "ein rotes Haus"]
+
+
+@pytest.fixture(scope="module")
+def aligned() -> AlignedText:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return align(SOURCE, TARGET)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_the_public_name_is_the_function() -> None:
+    assert lh.align is align
+
+
+def test_lines_keep_their_order_and_an_empty_one_has_no_links(aligned: AlignedText) -> None:
+    assert aligned.links == [
+        [(0, 0), (1, 1)],
+        [(0, 0), (1, 1)],
+        [],
+        [(0, 0), (1, 1)],
+        [(0, 0), (1, 1), (2, 2)],
+    ]
+    assert [p.forward.shape for p in aligned.posteriors][2:] == [(0, 1), (2, 2), (3, 3)]
+    assert aligned.skipped == {}
+
+
+def test_probabilities_are_exact_posteriors(aligned: AlignedText) -> None:
+    for posterior in aligned.posteriors:
+        sums = posterior.forward.sum(0) + posterior.null_target
+        np.testing.assert_allclose(sums, np.ones(len(sums)))
+        assert ((posterior.product >= 0) & (posterior.product <= 1)).all()
+    assert all(value < 0 for value in aligned.posteriors[0].log_probs)
+
+
+def test_an_aligner_aligns_its_own_lines_as_before(aligned: AlignedText) -> None:
+    again = align(SOURCE, TARGET, aligner=aligned.aligner)
+    for old, new in zip(aligned.posteriors, again.posteriors, strict=True):
+        np.testing.assert_allclose(old.forward, new.forward, atol=1e-12)
+        np.testing.assert_allclose(old.backward, new.backward, atol=1e-12)
+        np.testing.assert_allclose(old.log_probs, new.log_probs)
+
+
+def test_a_line_is_aligned_alone_as_it_is_among_others(aligned: AlignedText) -> None:
+    alone = align(SOURCE[4:], TARGET[4:], aligner=aligned.aligner).posteriors[0]
+    np.testing.assert_allclose(alone.forward, aligned.posteriors[4].forward, atol=1e-12)
+
+
+def test_new_words_are_aligned_by_their_first_letters_and_spelling(aligned: AlignedText) -> None:
+    (links,) = align(["books ottawa"], ["bücher ottawa"], aligner=aligned.aligner).links
+    assert (1, 1) in links
+    text = align(["the houses"], ["das hausboot"], aligner=aligned.aligner)
+    assert text.posteriors[0].forward[1, 1] > text.posteriors[0].forward[0, 1]
+
+
+def test_a_kept_aligner_is_the_same(aligned: AlignedText, tmp_path: Path) -> None:
+    assert aligned.aligner is not None
+    path = tmp_path / "kept"
+    save_aligner(path, replace(aligned.aligner, split="punctuation"))
+    kept = load_aligner(path)
+    assert (kept.source, kept.target) == (aligned.aligner.source, aligned.aligner.target)
+    assert (kept.options, kept.split) == (aligned.aligner.options, "punctuation")
+    new = align(["the red book"], ["das rote buch"], aligner=replace(kept, split="spaces"))
+    old = align(["the red book"], ["das rote buch"], aligner=aligned.aligner)
+    np.testing.assert_array_equal(new.posteriors[0].forward, old.posteriors[0].forward)
+    np.testing.assert_array_equal(new.posteriors[0].backward, old.posteriors[0].backward)
+
+
+@pytest.mark.parametrize("name", ["entries", "forward.counts", "backward.jumps", "backward.null"])
+def test_a_kept_aligner_with_tensors_of_another_is_one_line(
+    name: str, aligned: AlignedText, tmp_path: Path
+) -> None:
+    assert aligned.aligner is not None
+    path = tmp_path / "kept"
+    save_aligner(path, aligned.aligner)
+    tensors, facts = checkpoints.load(path)
+    checkpoints.save(path, tensors | {name: tensors[name][..., 1:]}, facts)
+    with pytest.raises(ValueError, match=f"is no whole word aligner: {name} of it"):
+        load_aligner(path) if name != "entries" else load_shifted(path)
+
+
+def load_shifted(path: Path) -> None:
+    """Entries that are fewer than counts, and those that name no word."""
+    with pytest.raises(ValueError, match=r"forward.counts of it"):
+        load_aligner(path)
+    tensors, facts = checkpoints.load(path)
+    checkpoints.save(path, tensors | {"entries": tensors["entries"] + 99}, facts)
+    load_aligner(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "other"}, "is no word aligner of this version"),
+        ({"source": ["a", "a"]}, "words of it"),
+        ({"split": "letters"}, "split of it"),
+        ({"options": {"iterations": 0}}, "iterations must be at least 1"),
+        ({"options": {"steps": 3}}, "steps"),
+    ],
+)
+def test_a_kept_aligner_with_other_facts_is_one_line(
+    change: dict[str, Any], message: str, aligned: AlignedText, tmp_path: Path
+) -> None:
+    assert aligned.aligner is not None
+    path = tmp_path / "kept"
+    save_aligner(path, aligned.aligner)
+    tensors, facts = checkpoints.load(path)
+    checkpoints.save(path, tensors, facts | change)
+    with pytest.raises(ValueError, match=message) as error:
+        load_aligner(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_long_line_has_no_links_and_is_named() -> None:
+    aligned = align([*SOURCE, "a b c d"], [*TARGET, "a"], max_words=3)
+    assert aligned.skipped == {5: "4 words, and at most 3 are aligned"}
+    assert aligned.links[5] == []
+    assert aligned.posteriors[5].forward.shape == (4, 1)
+    assert aligned.links[0] == [(0, 0), (1, 1)]
+
+
+def test_punctuation_is_aligned_apart_and_joined_again() -> None:
+    source, target = [f"{line}." for line in SOURCE], [f"{line} ." for line in TARGET]
+    aligned = align(source, target, split="punctuation")
+    assert aligned.links[0] == [(0, 0), (1, 1), (1, 2)]
+    assert aligned.posteriors[0].forward.shape == (2, 3)
+    line = tokenize_line("Don't go!", "punctuation")
+    assert line.tokens == ("don", "'", "t", "go", "!")
+    assert (line.words, line.length) == ((0, 0, 0, 1, 1), 2)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "options", "message"),
+    [
+        (["a"], ["b", "c"], {}, "source has 1 lines and target 2"),
+        ([], [], {}, "have no lines"),
+        (["", " "], ["b", ""], {}, "no line has words on both sides"),
+        ("text", ["b"], {}, "source must be a list of lines"),
+        (["a"], ["b"], {"guide": "best"}, "unknown guide 'best'"),
+        (["a"], ["b"], {"max_words": 0}, "max_words must be at least 1"),
+        (["a"], ["b"], {"split": "letters"}, "unknown split 'letters'"),
+    ],
+)
+def test_wrong_texts_and_options_are_one_line(
+    source: Any, target: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        align(source, target, **options)
+
+
+def test_options_of_training_are_not_for_a_trained_aligner(aligned: AlignedText) -> None:
+    with pytest.raises(ValueError, match="options are of training"):
+        align(["a"], ["b"], aligner=aligned.aligner, options=lh.AlignerOptions())
+
+
+@pytest.mark.parametrize("guide", ["filtered", "lexical", "viterbi", "tied"])
+def test_links_by_other_guides(guide: str, aligned: AlignedText) -> None:
+    other = align(SOURCE, TARGET, aligner=aligned.aligner, guide=guide)
+    exact = aligned.posteriors[4].forward
+    assert not np.allclose(other.posteriors[4].forward, exact)
+    renamed = align(["a red house"], ["y y y"], aligner=aligned.aligner, guide=guide).posteriors[0]
+    assert (guide == "tied") == np.allclose(renamed.forward, other.posteriors[4].forward)
