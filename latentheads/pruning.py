@@ -39,6 +39,8 @@ from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of, check_attention_types
 from latentheads.values import shown
 
+__all__ = ["all_heads", "fold_selection", "most_important", "random_importance", "remove_heads"]
+
 INDEPENDENT = Dependence(across_heads=False, on_lower_logits=False)
 
 
