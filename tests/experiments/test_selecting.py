@@ -111,7 +111,7 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--recipe coda+top", "unknown selection strategy 'top' of recipe coda+top: choose from"),
+        ("--recipe coda+top", "unknown latent 'top' of recipe coda+top: choose from"),
         (
             "--recipe group --selection.candidates 6",
             "candidates must be a multiple of the 4 heads for group",
