@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from latentheads.arguments import WithOptions
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch, check_batch
-from latentheads.checks import check_choices, check_least, check_number
+from latentheads.checks import MAX_WIDTH, check_choices, check_least, check_most, check_number
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.families import (
     Dependence,
@@ -54,6 +54,7 @@ def check_options(hidden: int, scale: float) -> None:
         scale: Initial standard deviation of the posterior.
     """
     check_least({"guide.hidden": hidden}, **{"guide.hidden": 1})
+    check_most({"guide.hidden": hidden}, **{"guide.hidden": MAX_WIDTH})
     check_number("guide.scale", scale)
     if not 0 < scale < math.inf:
         raise ValueError(f"guide.scale must be positive and finite, got {scale}")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
-from latentheads.checks import check_least
+from latentheads.checks import MAX_WIDTH, check_least, check_most
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import sinusoidal_positions
@@ -23,6 +23,9 @@ from latentheads.values import convert_fields
 
 Norm = Literal["post", "pre"]
 Share = Literal["decoder", "all", "none"]
+MAX_LAYERS = 1000
+"""Most layers of a stack: more do not fit into memory."""
+
 NGRAM = ("ngram_heads", "ngram_width", "ngram_slices", "ngram_context", "ngram_noise")
 """Options of n-gram layers."""
 MIXERS_OF_OPTION = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
@@ -102,6 +105,8 @@ class Network:
     def __post_init__(self) -> None:
         convert_fields(self)
         check_least(vars(self), width=1, feed_forward=1, heads=1, layers=1, decoder_layers=0)
+        check_most(vars(self), width=MAX_WIDTH, feed_forward=4 * MAX_WIDTH, channels=MAX_WIDTH)
+        check_most(vars(self), layers=MAX_LAYERS, decoder_layers=MAX_LAYERS)
         if self.channels < 2 or self.channels % 2:
             raise ValueError(f"channels must be even and at least 2, got {self.channels}")
         if self.width % self.heads:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least
+from latentheads.checks import check_least, check_most
 from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.batches import batch_indices, collate
 from latentheads.decoding.beam_search import beam_search
@@ -25,7 +25,7 @@ OnSkip = Callable[[int, str], object]
 
 
 MAX_BEAM = 1000
-"""Most hypotheses of a sentence: memory grows with them."""
+"""Most hypotheses or samples of a sentence: memory grows with them."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ class Decoding:
         convert_fields(self)
         check_least(vars(self), beam=1, min_tokens=1, max_tokens=0, no_repeat=0)
         check_least(vars(self), length_penalty=0.0, draws=0)
-        if self.beam > MAX_BEAM:
-            raise ValueError(f"beam must be at most {MAX_BEAM:,}, got {self.beam:,}")
+        check_most(vars(self), beam=MAX_BEAM, draws=MAX_BEAM)
         if 0 < self.max_tokens < self.min_tokens:
             raise ValueError(
                 f"max_tokens must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}"

@@ -106,7 +106,7 @@ CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
     ({"data": {"class": "planted.Sharper"}}, "data must be one of grammar, "),
     ({"data": {"class": "planted:Sharper"}}, "data 'planted:Sharper' is none of this library's"),
     ({"train": {"optimizer": "planted.Sharper"}}, "train.optimizer must be one of muon, adamw"),
-    ({"network": {"width": 10**6}}, "belongs to another model: it holds"),
+    ({"network": {"width": 2**16}}, "belongs to another model: it holds"),
     ({"network": {"layers": 10**2}}, "best.safetensors belongs to another model: it lacks"),
     ({"network": {"feed_forward": 10**30}}, "feed_forward must be at least 1 and less than 2^63"),
     ({"guide": {"class": "cascaded", "hidden": 10**20}}, "cannot be loaded"),

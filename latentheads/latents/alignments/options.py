@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from latentheads.checks import check_least
+from latentheads.checks import MAX_WIDTH, check_least, check_most
 from latentheads.latents.alignments.emission import MAX_HEADS
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.values import convert_fields
@@ -51,6 +51,7 @@ class AlignmentOptions(LatentOptions):
         convert_fields(self)
         check_least(vars(self), blocks=1, heads=1, width=1)
         check_least(vars(self), reach=0, window=0, components=2)
+        check_most(vars(self), width=MAX_WIDTH, reach=MAX_WIDTH, components=MAX_WIDTH)
         if self.prior != "soft" and self.total_heads > MAX_HEADS:
             raise ValueError(
                 f"heads times blocks must be at most {MAX_HEADS}, since more heads are not summed "

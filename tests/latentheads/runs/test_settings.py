@@ -143,6 +143,13 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"network": {"width": True}}, "network.width must be a whole number, got True"),
         ({"network": {"width": 8.0}}, "network.width must be a whole number, got 8.0"),
         ({"network": {"width": 0}}, "network.width must be at least 1, got 0"),
+        ({"network": {"width": 10**9}}, "network.width must be at most 65,536, got 1,000,000,000"),
+        ({"network": {"layers": 10**8}}, "network.layers must be at most 1,000, got 100,000,000"),
+        ({"decode": {"draws": 10**9}}, "decode.draws must be at most 1,000, got 1,000,000,000"),
+        (
+            {"alignments": {"width": 10**9}},
+            "alignments.width must be at most 65,536, got 1,000,000,000",
+        ),
         ({"network": {"dropout": "x"}}, "network.dropout must be a number, got 'x'"),
         ({"network": {"dropout": "nan"}}, "network.dropout must be a number, got 'nan'"),
         ({"network": {"cutoffs": [3, "x"]}}, "must be a list of whole numbers, got [3, 'x']"),
