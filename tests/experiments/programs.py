@@ -151,6 +151,13 @@ def results_of(out: Path) -> dict[str, Any]:
     return found | parts | {"tasks": {n: Scores.read(rows) for n, rows in found["tasks"].items()}}
 
 
+def timeless_results_of(out: Path) -> dict[str, Any]:
+    """All that a run has found, but how fast it was."""
+    found = results_of(out)
+    test = {name: x for name, x in found["test"].items() if name != "sentences_per_second"}
+    return {n: x for n, x in found.items() if n != "tokens_per_second"} | {"test": test}
+
+
 def report_of(out: Path) -> Results:
     """All that a run has found, typed."""
     return Results.read(json.loads((out / "results.json").read_text("utf-8")))

@@ -207,7 +207,11 @@ def test_the_table_says_which_weights_it_is_of() -> None:
 
 
 def test_weights_that_are_not_to_be_trusted_are_a_share() -> None:
-    weights = Scores.of(FIGURES | {"pareto_k": 0.5, "pareto_unknown": 0.0})
-    rows = told(valid=weights, test=weights)
-    assert rows["Pareto k > 0.7"] == ["50%", "50%"]
+    known, some, none = (
+        Scores.of(FIGURES | {"pareto_k": k, "pareto_unknown": share})
+        for k, share in ((0.25, 0.0), (0.5, 0.1), (0.5, 0.0))
+    )
+    assert told(valid=known, test=some)["Pareto k unknown"] == ["0%", "10%"]
+    rows = told(valid=known, test=none)
+    assert rows["Pareto k > 0.7"] == ["25%", "50%"]
     assert "Pareto k unknown" not in rows

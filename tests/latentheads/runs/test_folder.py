@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from latentheads.runs.folder import distinct_names
 from tests.figures import rows_of
 
 OPTIONS = "width: 8\nguide:\n  class: cascaded\n"
@@ -500,3 +501,8 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, overwrite: bool) 
     assert str(caught.value) == (
         f"{tmp_path} is no run folder, but contains \x1b[31mred and 1 more: choose another out"
     )
+
+
+def test_names_are_as_long_as_tells_runs_apart() -> None:
+    assert distinct_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
+    assert distinct_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
