@@ -16,13 +16,15 @@ import pytest
 import torch
 import yaml
 
+from latentheads.experiments.cli.options import read_settings, trainer_of
+from latentheads.plot import draw_bound, draw_kl, save
 from latentheads.runs.trainer import Trainer
 from latentheads.training import checkpoints
 from tests.experiments.breaks import stopped_in
 from tests.experiments.programs import (
     SHORT,
     TINY,
-    assert_one_line,
+    assert_refused,
     inside,
     painted,
     succeed,
@@ -79,15 +81,11 @@ def corpus(data: Any) -> Any:
 
 @lru_cache
 def settings_of(words: tuple[str, ...]) -> Any:
-    from latentheads.experiments.cli.options import read_settings
-
     return read_settings([*TINY, *SHORT, *words], "run.py", "")
 
 
 def taken_up(out: Path, *words: str) -> Any:
     """What the same command takes up, before it trains."""
-    from latentheads.experiments.cli.options import trainer_of
-
     settings, options, _ = settings_of(words)
     return trainer_of(settings, replace(options, out=str(out)), corpus(settings.data))
 
@@ -295,9 +293,8 @@ def test_what_cannot_be_gone_on_from_costs_one_line(
 
 def test_what_is_damaged_costs_one_line(halted: Path) -> None:
     say(step=10**9)(halted)
-    done = again(halted, "--train.steps=6")
-    assert_one_line(done, "run.py")
-    assert "last.safetensors: step must lie between 0 and 6" in done.stderr
+    words = [*TINY, *SHORT, "--train.steps=6", f"--out={halted}"]
+    assert_refused("run.py", *words, says="last.safetensors: step must lie between 0 and 6")
 
 
 def test_metrics_that_are_lost_cost_no_training(halted: Path) -> None:
@@ -349,8 +346,6 @@ def test_what_is_removed_while_it_trains_is_missed(
 
 def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
     """What reads it refuses them."""
-    from latentheads.experiments.cli.options import read_settings
-
     words = ["--preset=wikitext103", "--recipe=coda"]
     settings, *_ = read_settings(words, "run.py", "")
     assert "*" not in settings.to_yaml()
@@ -359,8 +354,6 @@ def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
-
-    from latentheads.plot import draw_kl, save
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -380,8 +373,6 @@ def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.Mon
 
 
 def test_figures_are_drawn_of_the_metrics_that_are_left(tmp_path: Path) -> None:
-    from latentheads.plot import draw_bound, save
-
     with painted():
         save(draw_bound([]), tmp_path / "bound.png")
     assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")
