@@ -340,7 +340,6 @@ MISTAKES = [
     ("--guide guides:Guide", "guide 'guides:Guide' is abstract: it must define family"),
     (f"{PRIOR} tied --guide autoregressive --guide.form masked", "has no option 'form'"),
     ("--recipe coda --guide tied", "recipe coda sets prior and guide: drop guide"),
-    ("--recipe coda+grup", "unknown latent 'grup' of recipe coda+grup:"),
     ("--recipe coda+group+subset", "one selection strategy, or gates, stands behind a recipe"),
 ]
 

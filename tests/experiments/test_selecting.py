@@ -85,7 +85,7 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
 
 ENGLISH = "--recipe coda+static --data.tasks"
 MISTAKES = [
-    ("--recipe coda+top", "unknown selection strategy 'top' of recipe coda+top: choose from"),
+    ("--recipe coda+top", "unknown latent 'top' of recipe coda+top: "),
     ("--recipe group --selection.candidates 6", "candidates must be a multiple of the 4 heads"),
     ("--recipe subset --selection.candidates 4", "candidates must be more than the 4 heads, got 4"),
     (f"{ENGLISH} velu --selection.families de", "unknown task 'de' of families"),

@@ -38,7 +38,8 @@ def run_of(
     target: Vocabulary,
     data: Data = Grammar(),  # noqa: B008
 ) -> Run:
-    prior, network, latents = make_prior("delta"), sizes(width=6, layers=1), [options] * bool(options)
+    prior, network = make_prior("delta"), sizes(width=6, layers=1)
+    latents = [options] if options else []
     model: Any = Translation(len(source), len(target), prior, network, (), latents=latents)
     model = jiggle(model, 0.7).double().eval()
     if options is not None:

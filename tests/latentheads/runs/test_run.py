@@ -63,11 +63,12 @@ def test_what_draws_nothing_is_refused(run: Run, tmp_path: Path) -> None:
     text = make_run(tmp_path / "text", small_corpus(text=True), "delta")
     assert text.generate("a", length=3)
     nothing = "acts on nothing here: it needs"
+    a_draw = f"{nothing} a run that samples"
     for draw, said in (
-        (lambda: plain.translate(LINES, 2), f"^number {nothing} a run that samples"),
+        (lambda: plain.translate(LINES, 2), f"^number {a_draw}"),
         (lambda: run.translate(LINES, 2, draws=0), f"^number {nothing} draws 1 or more, got 0$"),
-        (lambda: plain.translate(LINES, draws=2), f"^draws {nothing} a run that samples"),
-        (lambda: text.generate("a", sample_heads=True), f"^sample_heads {nothing} a run that samples"),
+        (lambda: plain.translate(LINES, draws=2), f"^draws {a_draw}"),
+        (lambda: text.generate("a", sample_heads=True), f"^sample_heads {a_draw}"),
     ):
         with pytest.raises(ValueError, match=said):
             draw()

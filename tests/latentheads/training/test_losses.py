@@ -221,7 +221,7 @@ def test_a_loss_has_the_name_that_makes_it_again() -> None:
         assert name_loss(again) == known
         assert Training(loss=known).loss == known
     assert name_loss(Tilted()) == f"{__name__}:Tilted"
-    assert name_loss(ScoreFunction_ELBO()).endswith("selection_objectives:ScoreFunction_ELBO")
+    assert name_loss(ScoreFunction_ELBO()).endswith("selection.objectives:ScoreFunction_ELBO")
     for known in LOSSES:
         assert Training(loss=known).loss == known
 
