@@ -133,6 +133,10 @@ ANSWERS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda prior: dist.Normal(torch.zeros(7, *prior.event_shape), 1).to_event(prior.event_dim),
         r"distribution of .* batch_shape \(3,\), as the prior, got .* batch_shape \(7,\)",
     ),
+    "a number": (
+        lambda prior: torch.tensor(0.0),
+        r"distribution of .*, as the prior, got event_shape \(\) and batch_shape \(\)",
+    ),
 }
 
 

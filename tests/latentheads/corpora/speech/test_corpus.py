@@ -88,11 +88,16 @@ def test_frames_are_mapped_and_a_cache_gives_them_back(
     assert again.source.to_json() == made.source.to_json() == positions
 
 
-def test_a_cache_is_made_anew_where_a_sound_has_changed(folder: Path, tmp_path: Path) -> None:
-    place = str(tmp_path / "cache")
-    before = read(folder, cache=place).train.frames
+def test_a_cache_is_made_anew_where_a_sound_has_changed_or_it_is_broken(
+    folder: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "cache"
+    before = read(folder, cache=str(place)).train.frames
+    (kept,) = place.iterdir()
+    np.save(kept / "test.frames.npy", np.zeros((3, 7), np.float16))
+    assert read(folder, cache=str(place)).test.frames.values.shape == (18 + 25 + 32 + 39, 7)
     write_sound(folder / "sound" / "train-0.wav", make_noise(0.3, 77))
-    after = read(folder, cache=place).train.frames
+    after = read(folder, cache=str(place)).train.frames
     assert before is not None
     assert after is not None
     assert before.lengths[0] != after.lengths[0]
