@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import torch
 
 from latentheads.runs.trainer import Trainer
 from latentheads.training import checkpoints
+from tests.experiments.programs import SHORT, assert_refused, inside, succeed
 
 
 def told(out: Path) -> list[dict]:
@@ -48,3 +49,28 @@ def assert_same_ends(whole: Path, other: Path) -> None:
         assert one.keys() == two.keys()
         assert all(torch.equal(one[key], two[key]) for key in one)
     assert told(whole) == told(other)
+
+
+def assert_resumes(words: list[str], out: Path, update: int) -> Path:
+    """A run that is stopped in an update, and resumed, ends as one that was not."""
+    whole, halted = out / "whole", out / "halted"
+    succeed("run.py", *words, "--out", str(whole))
+    with stopped_in(update):
+        assert inside("run.py", *words, "--out", str(halted)).returncode == 130
+    assert "resumed at step" in succeed("run.py", *words, "--out", str(halted)).stdout
+    assert_same_ends(whole, halted)
+    return whole
+
+
+def assert_data_refused(
+    folder: Path, act: Callable[[Path], object] | None, words: Iterable[str], says: str
+) -> None:
+    """A mistake in a folder of text, or in words about it, costs a line and writes nothing."""
+    if act is not None:
+        act(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder.parent)
+        assert_refused(
+            "run.py", "--data", folder.name, "--out=run", *SHORT, *words, says=says, quiet=False
+        )
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]

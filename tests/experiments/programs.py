@@ -18,6 +18,8 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from latentheads.experiments.cli.comparison import ComparisonOptions, Plan, plan_all, take_common
+from latentheads.experiments.cli.options import read_program
 from latentheads.metrics.scores import Scores
 from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results
@@ -149,6 +151,13 @@ def results_of(out: Path) -> dict[str, Any]:
     return found | parts | {"tasks": {n: Scores.read(rows) for n, rows in found["tasks"].items()}}
 
 
+def timeless_results_of(out: Path) -> dict[str, Any]:
+    """All that a run has found, but how fast it was."""
+    found = results_of(out)
+    test = {name: x for name, x in found["test"].items() if name != "sentences_per_second"}
+    return {n: x for n, x in found.items() if n != "tokens_per_second"} | {"test": test}
+
+
 def report_of(out: Path) -> Results:
     """All that a run has found, typed."""
     return Results.read(json.loads((out / "results.json").read_text("utf-8")))
@@ -159,3 +168,30 @@ def assert_one_line(done: subprocess.CompletedProcess[str], program: str, status
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr.startswith(f"{program}: ")
     assert done.stderr.count("\n") == 1
+
+
+def succeed(name: str, *words: str, text: str | bytes = b"") -> subprocess.CompletedProcess[str]:
+    """Runs a program in this process to its good end."""
+    done = inside(name, *words, text=text)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def assert_refused(
+    name: str, *words: str, says: str, text: str | bytes = b"", quiet: bool = True
+) -> None:
+    """A mistake costs one line, and the line says so; ``quiet`` if nothing is printed before."""
+    done = inside(name, *words, text=text)
+    assert done.returncode == 2
+    assert done.stdout == "" or not quiet
+    assert done.stderr.startswith(f"{name}: error: ")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+def plans_of(out: Path, *words: str) -> list[Plan]:
+    """The runs of a comparison's command line."""
+    kind = ComparisonOptions
+    given, line, options = read_program([*words, f"--out={out}"], "compare.py", "", kind)
+    common = take_common(given, line, "compare.py", kind.replaced)
+    return plan_all(common, line, options, out, "compare.py")

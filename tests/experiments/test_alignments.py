@@ -13,76 +13,37 @@ from safetensors.torch import load_file
 from latentheads import load_run
 from latentheads.analysis import score_alignments, score_best_attention
 from latentheads.metrics.alignment import read_pharaoh, write_pharaoh
-from tests.experiments.programs import assert_one_line, inside, results_of
+from tests.experiments.breaks import assert_same_ends, stopped_in
+from tests.experiments.programs import assert_refused, inside, results_of, succeed
+from tests.latentheads.runs import trained
 
-SMALL = (
-    *(
-        "--data=grammar",
-        "--data.sentences=60",
-        "--data.held_out=7",
-        "--network.width=8",
-        "--network.feed_forward=8",
-    ),
-    *(
-        "--network.heads=2",
-        "--network.layers=1",
-        "--train.steps=4",
-        "--train.report_every=2",
-        "--samples=2",
-    ),
-)
-QUICK = (*SMALL, "--decode.max_tokens=8")
+SMALL = ["--data=grammar", "--data.sentences=60", "--data.held_out=7", *trained.SMALL]
+SMALL += ["--train.steps=4", "--train.report_every=2", "--samples=2"]
+QUICK = [*SMALL, "--decode.max_tokens=8"]
 """Of a translation that is written: who has not learned to end a sentence goes on for long."""
 
-TEXT = (
-    *(
-        "--data=python-docs",
-        "--data.block=16",
-        "--data.context=8",
-        "--data.max_train_samples=40",
-    ),
-    *(
-        "--network.width=8",
-        "--network.feed_forward=8",
-        "--network.heads=2",
-        "--network.layers=1",
-        "--samples=2",
-    ),
-    *(
-        "--train.steps=4",
-        "--train.report_every=2",
-        "--train.checkpoint_every=2",
-        "--train.tokens=128",
-    ),
-    *(
-        "--guide=cascaded",
-        "--alignments.blocks=1",
-        "--alignments.prior=chain",
-        "--alignments.width=4",
-    ),
-)
+TEXT = ["--data=python-docs", "--data.block=16", "--data.context=8", "--data.max_train_samples=40"]
+TEXT += [*trained.SMALL, "--samples=2", "--train.steps=4", "--train.report_every=2"]
+TEXT += ["--train.checkpoint_every=2", "--train.tokens=128", "--guide=cascaded"]
+TEXT += ["--alignments.blocks=1", "--alignments.prior=chain", "--alignments.width=4"]
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_default_dtype(torch.float32)
     out = tmp_path_factory.mktemp("aligned") / "base"
     words = ("--guide=exact", "--alignments.blocks=2", "--alignments.width=4", "--out", str(out))
-    done = inside("run.py", *QUICK, *words)
-    assert done.returncode == 0, done.stderr
+    succeed("run.py", *QUICK, *words)
     return out
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A language model of running text."""
-    torch.set_default_dtype(torch.float32)
     out = tmp_path_factory.mktemp("aligned") / "text"
-    done = inside("run.py", *TEXT, "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    assert "perplexity, exact: latents summed out" in done.stdout
-    assert "plug-in log-likelihood" not in done.stdout
+    printed = succeed("run.py", *TEXT, "--out", str(out)).stdout
+    assert "perplexity, exact: latents summed out" in printed
+    assert "plug-in log-likelihood" not in printed
     return out
 
 
@@ -95,15 +56,9 @@ def test_a_run_prints_what_is_exact(base: Path) -> None:
 
 def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "ladder"
-    words = (
-        "--guide=cascaded",
-        "--guide.condition_on=prefix",
-        "--train_only=guide",
-        f"--start={base}",
-    )
-    blocks = ("--alignments.blocks=2", "--alignments.width=4", "--out", str(out))
-    done = inside("run.py", *QUICK, *words, *blocks)
-    assert done.returncode == 0, done.stderr
+    words = ["--guide=cascaded", "--guide.condition_on=prefix", "--train_only=guide"]
+    words += [f"--start={base}", "--alignments.blocks=2", "--alignments.width=4"]
+    done = succeed("run.py", *QUICK, *words, "--out", str(out))
     assert "gap of the guide" in done.stdout
     before, after = (load_file(p / "checkpoints" / "best.safetensors") for p in (base, out))
     assert all(torch.equal(after[n], v) for n, v in before.items() if n.startswith("model."))
@@ -113,9 +68,9 @@ def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) 
 
 
 def test_a_beam_translates_by_the_exact_sum(base: Path) -> None:
-    done = inside("translate.py", str(base), "--beam=3", text="the cat sleeps\n\nthe old dog\n")
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.split("\n")) == 4
+    lines = "the cat sleeps\n\nthe old dog\n"
+    done = succeed("translate.py", str(base), "--beam=3", text=lines)
+    assert done.stdout.count("\n") == 3
 
 
 def test_a_language_model_points_at_its_own_past(text: Path) -> None:
@@ -133,61 +88,36 @@ def test_a_language_model_points_at_its_own_past(text: Path) -> None:
 
 
 def test_bands_of_rare_words_are_summed_out_too(tmp_path: Path) -> None:
-    words = (
-        "--network.cutoffs=50,200",
-        "--network.adaptive_factor=2",
-        "--network.adaptive_dropout=0.1",
-    )
-    done = inside("run.py", *TEXT, *words, "--loss=marginal", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    words = ["--network.cutoffs=50,200", "--network.adaptive_factor=2", "--loss=marginal"]
+    words += ["--network.adaptive_dropout=0.1", "--out", str(tmp_path)]
+    succeed("run.py", *TEXT, *words)
     results = results_of(tmp_path)
     blocks, test = results["perplexity"][1], results["test"]
     assert blocks["token"]["exact"] == pytest.approx(math.exp(-test["exact"]), rel=1e-6)
     assert test["exact"] - test["elbo"] == pytest.approx(test["gap"], abs=1e-5)
-    drawn = inside("generate.py", str(tmp_path), "--prompt=the", "--length=20")
-    assert drawn.returncode == 0, drawn.stderr
+    drawn = succeed("generate.py", str(tmp_path), "--prompt=the", "--length=20")
     assert drawn.stdout.startswith("the ")
 
 
 def test_text_is_drawn_from_the_exact_sum(text: Path) -> None:
     """More of it than a block holds, so that some of it is read anew."""
-    done = inside("generate.py", str(text), "--prompt=the", "--length=20", "--number=2")
-    assert done.returncode == 0, done.stderr
+    done = succeed("generate.py", str(text), "--prompt=the", "--length=20", "--number=2")
     assert done.stdout.startswith("the ")
 
 
 def test_a_language_model_is_gone_on_with_to_the_last_digit(text: Path, tmp_path: Path) -> None:
-    from latentheads.experiments.cli.options import read_settings, trainer_of
-    from latentheads.runs.trainer import Trainer
-
-    watch, words = Trainer._checkpoint, [*TEXT, "--out", str(tmp_path)]
-
-    def stop(self: Trainer) -> None:
-        watch(self)
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_checkpoint", stop)
+    words = [*TEXT, "--out", str(tmp_path)]
+    with stopped_in(3):
         assert inside("run.py", *words).returncode == 130
-    settings, options, _ = read_settings(words, "run.py", "")
-    trainer_of(settings, options).train(quiet=True)
-    one, two = (load_file(path / "checkpoints" / "last.safetensors") for path in (text, tmp_path))
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    succeed("run.py", *words)
+    assert_same_ends(text, tmp_path)
 
 
 @pytest.mark.parametrize("buffer", [1, 9])
 def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_path: Path) -> None:
     file, lines = tmp_path / "links", ["the cat sleeps", "", "the old dog"]
-    words = (
-        f"--alignments={file}",
-        f"--buffer={buffer}",
-        "--beam=2",
-        "--max_tokens=6",
-    )
-    text = "".join(f"{line}\n" for line in lines)
-    done = inside("translate.py", str(base), *words, text=text)
-    assert done.returncode == 0, done.stderr
+    words = (f"--alignments={file}", f"--buffer={buffer}", "--beam=2", "--max_tokens=6")
+    done = succeed("translate.py", str(base), *words, text="\n".join(lines))
     written = done.stdout.split("\n")[:-1]
     found = file.read_text().split("\n")
     assert found.pop() == ""
@@ -202,20 +132,17 @@ def test_links_of_words_without_punctuation_are_written_on_request(
 ) -> None:
     line, file = "the cat, sleeps", tmp_path / "links"
     words = "--beam=2", "--max_tokens=6", "--split_punctuation"
-    done = inside("translate.py", str(base), f"--alignments={file}", *words, text=f"{line}\n")
-    assert done.returncode == 0, done.stderr
+    done = succeed("translate.py", str(base), f"--alignments={file}", *words, text=f"{line}\n")
     (links,) = load_run(base).align([line], done.stdout.splitlines(), split_punctuation=True)
     assert file.read_text() == f"{write_pharaoh(links)}\n"
-    done = inside("translate.py", str(base), *words, text="the cat\n")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "translate.py: error: --split_punctuation is for --alignments FILE\n"
+    said = "--split_punctuation is for --alignments FILE"
+    assert_refused("translate.py", str(base), *words, says=said, text="the cat\n")
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_default_dtype(torch.float32)
     out = tmp_path_factory.mktemp("aligned") / "plain"
-    assert inside("run.py", *QUICK, "--recipe=transformer", "--out", str(out)).returncode == 0
+    succeed("run.py", *QUICK, "--recipe=transformer", "--out", str(out))
     return out
 
 
@@ -224,8 +151,7 @@ def test_links_are_scored_beside_those_of_the_best_attention(
 ) -> None:
     out = tmp_path / "heads"
     words = ("--sentences=5", "--relevance=0", "--part=test", "--out", str(out))
-    done = inside("analyse.py", str(base), str(plain), *words)
-    assert done.returncode == 0, done.stderr
+    done = succeed("analyse.py", str(base), str(plain), *words)
     assert (out / "alignments-base.png").exists()
     assert not (out / "alignments-plain.png").exists()
     aligned, other = json.loads((out / "analysis.json").read_text())["runs"]
@@ -253,24 +179,20 @@ def test_links_are_scored_beside_those_of_the_best_attention(
 
 
 def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Path) -> None:
-    file = tmp_path / "links"
-    refused = inside("translate.py", str(plain), f"--alignments={file}", text="the cat\n")
-    assert_one_line(refused, "translate.py")
-    assert f"{plain} has no alignments: there is no posterior of them" in refused.stderr
-    assert not file.exists()
-    nowhere = inside("translate.py", str(base), f"--alignments={tmp_path}", text="the cat\n")
-    assert_one_line(nowhere, "translate.py")
-    assert f"--alignments: cannot write {tmp_path}: Is a directory" in nowhere.stderr
+    for run, file, says in (
+        (plain, tmp_path / "links", f"{plain} has no alignments: there is no posterior of them"),
+        (base, tmp_path, f"--alignments: cannot write {tmp_path}: Is a directory"),
+    ):
+        words = (str(run), f"--alignments={file}")
+        assert_refused("translate.py", *words, says=says, text="the cat\n")
+    assert not (tmp_path / "links").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "says"),
     [
         ("--alignments.blocks=2 --alignments.heads=2", "must be at most 2"),
-        (
-            "--recipe=coda --loss=marginal",
-            "loss marginal needs a latent that is summed out",
-        ),
+        ("--recipe=coda --loss=marginal", "loss marginal needs a latent that is summed out"),
         ("--train_only=guide", "start RUN"),
         ("--loss=all", "loss must be one of Head_ELBO, marginal, sampled, iwae, rws, Trace_ELBO,"),
         ("--guide=cascaded --loss=TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this"),
@@ -279,7 +201,5 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
         ("--alignments.blocks=1 --guide=cascaded --guide.condition_on=everything", "condition_on"),
     ],
 )
-def test_a_mistake_costs_one_line(words: str, said: str, tmp_path: Path) -> None:
-    done = inside("run.py", *SMALL, *words.split(), "--out", str(tmp_path / "none"))
-    assert_one_line(done, "run.py")
-    assert said in done.stderr
+def test_a_mistake_costs_one_line(words: str, says: str, tmp_path: Path) -> None:
+    assert_refused("run.py", *SMALL, *words.split(), "--out", str(tmp_path / "none"), says=says)

@@ -30,9 +30,11 @@ from latentheads.analysis.divergence import divergence
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, batches
 from latentheads.data import InMemory
+from latentheads.experiments.analyse import make_parser
 from latentheads.experiments.analysis.tables import summary
+from latentheads.experiments.analysis.texts import texts
 from latentheads.names import ATTENTION_TYPES
-from tests.experiments.programs import SHORT, TINY, inside
+from tests.experiments.programs import SHORT, TINY, assert_refused, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.plot.drawn import head_report as make_head_report
 from tests.latentheads.plot.drawn import symmetric
@@ -49,8 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Two finished runs on the grammar."""
     out = tmp_path_factory.mktemp("runs")
     words = ["--recipes=transformer,cascaded", "--seeds=0", *TINY, *SHORT, "--out", str(out)]
-    done = inside("compare.py", *words)
-    assert done.returncode == 0, done.stderr
+    succeed("compare.py", *words)
     return [str(out / name) for name in NAMES]
 
 
@@ -64,16 +65,8 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top / "run"
 
 
-def said(*words: Any) -> Any:
-    from latentheads.experiments.analyse import make_parser
-
-    return make_parser().parse_args([str(word) for word in words])
-
-
-def text_of(*words: Any) -> Any:
-    from latentheads.experiments.analysis.texts import texts
-
-    return texts(said(*words))[0]
+def text_of(run: str) -> Any:
+    return texts(make_parser().parse_args([run, "--sentences", str(SENTENCES)]))[0]
 
 
 def close(found: Any, expected: torch.Tensor) -> bool:
@@ -85,8 +78,7 @@ def close(found: Any, expected: torch.Tensor) -> bool:
 def analysed(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("analysis") / "new"
     words = ["--sentences", str(SENTENCES), "--top", str(TOP), "--out", str(out)]
-    done = inside("analyse.py", *runs, *words)
-    assert done.returncode == 0, done.stderr
+    done = succeed("analyse.py", *runs, *words)
     assert (out / "table.md").read_text() in done.stdout
     assert done.stdout.endswith(f"written to {out}\n")
     assert done.stderr == ""  # progress is for a terminal
@@ -109,7 +101,7 @@ def test_everything_is_written(analysed: Path) -> None:
 
 @pytest.mark.parametrize("place", range(2))
 def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, place: int) -> None:
-    text = text_of(runs[place], "--sentences", SENTENCES)
+    text = text_of(runs[place])
     model, corpus = text.run.model, text.corpus
     parts = list(batches(text.part, 4096))
     assert sorted(parts[0].sentences.tolist()) == list(range(SENTENCES))
@@ -153,7 +145,7 @@ def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, place: in
 
 
 def test_dependencies_of_the_grammar_are_known(runs: list[str], analysed: Path) -> None:
-    text = text_of(runs[0], "--sentences", SENTENCES)
+    text = text_of(runs[0])
     known = [row for row in text.part.sources if UNK not in row]
     lines = [text.corpus.source.decode(row.tolist()) for row in known]
     assert 0 < len(known) == len(text.parses.part)
@@ -219,13 +211,11 @@ def conllu(path: Path, *sentences: str) -> Path:
 
 
 def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
-    runs: list[str], other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: list[str], other: Path, tmp_path: Path
 ) -> None:
-    from latentheads.experiments import analyse
-
     file, out = conllu(tmp_path / "some.conllu", "the gap of", "of the gap"), tmp_path / "out"
     words = [runs[0], str(other), "--sentences=4", "--relevance=0", "--out", str(out)]
-    assert analyse.main([*words, "--conllu", str(file)]) == 0
+    succeed("analyse.py", *words, "--conllu", str(file))
     table = (out / "table.md").read_text()
     assert "Warning: not all runs were analysed on the same tokens" in table
     assert f"sentences parsed by {file}: 2." in table
@@ -237,8 +227,8 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     down, up = (case for case in parsed["cases"] if case["relation"] == "dobj")
     assert (down["offset"], up["offset"], down["count"], up["count"]) == (1, -1, 4, 4)
     assert set(parsed["accuracy"]) == {"encoder.0.self"}
-    assert analyse.main(words) == 0
-    assert "Syntactic roles were not detected in run: no parses" in capsys.readouterr().out
+    printed = succeed("analyse.py", *words).stdout
+    assert "Syntactic roles were not detected in run: no parses" in printed
     assert json.loads((out / "analysis.json").read_text())["runs"][1]["syntactic"] is None
 
 
@@ -249,13 +239,6 @@ def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
     assert batch.before is not None
     assert batch.before[1] == 9
     assert len(whole.first(99)) == len(whole) == 4
-
-
-def test_names_are_as_long_as_tells_runs_apart() -> None:
-    from latentheads.runs.folder import distinct_names
-
-    assert distinct_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
-    assert distinct_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
 
 
 MISTAKES = [
@@ -306,29 +289,7 @@ def folder(runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("words", "message"), MISTAKES)
 def test_a_mistake_costs_one_line_and_status_two(
-    folder: Path,
-    words: str,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, words: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentheads.experiments import analyse
-
     monkeypatch.chdir(folder)
-    with pytest.raises(SystemExit) as stop:
-        analyse.main(words.split())
-    assert stop.value.code == 2
-    out, error = capsys.readouterr()
-    assert message in error
-    assert error.startswith("analyse.py: error: ")
-    assert len(error.strip().splitlines()) == 1
-    assert out == ""
-
-
-def test_help_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
-    from latentheads.experiments import analyse
-
-    with pytest.raises(SystemExit) as stop:
-        analyse.main(["--help"])
-    assert stop.value.code == 0
-    assert "a table and JSON" in " ".join(capsys.readouterr().out.split())
+    assert_refused("analyse.py", *words.split(), says=message)

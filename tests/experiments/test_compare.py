@@ -13,11 +13,17 @@ import pytest
 from scipy import stats
 
 from latentheads.data import Grammar
-from latentheads.experiments.cli.comparison import ComparisonOptions, Plan, plan_all, take_common
 from latentheads.experiments.cli.jobs import RunJob, open_command
-from latentheads.experiments.cli.options import read_program
 from latentheads.runs.settings import Settings
-from tests.experiments.programs import SHORT, TINY, inside, results_of
+from tests.experiments.programs import (
+    SHORT,
+    TINY,
+    assert_refused,
+    inside,
+    plans_of,
+    succeed,
+    timeless_results_of,
+)
 
 BRIEF = [*TINY, *SHORT, "--network.layers=1"]
 WORDS = ["--recipes", "coda-cs,cascaded", "--seeds", "0,1", *BRIEF]
@@ -27,9 +33,8 @@ WORDS = ["--recipes", "coda-cs,cascaded", "--seeds", "0,1", *BRIEF]
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished comparison of two recipes and two seeds."""
     out = tmp_path_factory.mktemp("compared") / "runs"
-    done = inside("compare.py", *WORDS, "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    (out / "said").write_text(done.stdout)
+    printed = succeed("compare.py", *WORDS, "--out", str(out)).stdout
+    (out / "said").write_text(printed)
     return out
 
 
@@ -47,18 +52,19 @@ def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(compared: Path
     assert names <= {p.name for p in compared.iterdir()}
     assert not (compared / "gaps.png").exists()
     assert "| `cascaded` | 2 |" in (compared / "table.md").read_text()
-    with (compared / "runs.csv").open() as file:
-        runs = list(csv.DictReader(file))
-    with (compared / "table.csv").open() as file:
-        base, cascaded = csv.DictReader(file)
-    check_difference(runs, cascaded)
+    base, cascaded = rows_of(compared / "table.csv")
+    check_difference(rows_of(compared / "runs.csv"), cascaded)
     assert float(base["difference"]) == 0
-    again = inside("compare.py", *WORDS, "--out", str(compared))
-    assert again.returncode == 0, again.stderr
+    again = succeed("compare.py", *WORDS, "--out", str(compared))
     assert "parameters; corpus" not in again.stdout
     other = inside("compare.py", *WORDS, "--out", str(compared), "--train.steps", "2")
     assert other.returncode == 2
     assert "holds a run with other options" in other.stderr
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
 
 
 def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
@@ -73,10 +79,9 @@ def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
 def test_a_comparison_grows_and_takes_pairs(copied: Path) -> None:
     pair = "independent+guides.cascaded:Cascaded"
     words = ["--recipes", f"coda-cs,{pair}", "--seeds", "0", *BRIEF]
-    grown = inside("compare.py", *words, "--out", str(copied))
-    assert grown.returncode == 0, grown.stderr
-    assert grown.stdout.count("parameters; corpus") == 1
-    assert re.search(rf"^{re.escape(pair)} +1 ", grown.stdout, re.MULTILINE)
+    printed = succeed("compare.py", *words, "--out", str(copied)).stdout
+    assert printed.count("parameters; corpus") == 1
+    assert re.search(rf"^{re.escape(pair)} +1 ", printed, re.MULTILINE)
 
 
 def test_finished_runs_are_given_no_more_updates(copied: Path) -> None:
@@ -117,27 +122,17 @@ def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
 
 
 def test_one_seed_has_no_interval(copied: Path) -> None:
-    words = ["--recipes", "coda-cs", "--seeds", "1", *BRIEF]
-    assert inside("compare.py", *words, "--out", str(copied)).returncode == 0
-    with (copied / "table.csv").open() as file:
-        (row,) = csv.DictReader(file)
+    succeed("compare.py", "--recipes=coda-cs", "--seeds=1", *BRIEF, "--out", str(copied))
+    (row,) = rows_of(copied / "table.csv")
     assert row["elbo_low"] == "" or math.isnan(float(row["elbo_low"]))
     assert "[" not in (said := (copied / "table.md").read_text())
     assert "less first row" not in said  # there is but one
 
 
 def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> None:
-    words = [
-        "--recipes=transformer,exact+alignments",
-        "--seeds=3",
-        *TINY,
-        *SHORT,
-        "--network.layers=1",
-    ]
-    done = inside("compare.py", *words, "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    with (tmp_path / "table.csv").open() as file:
-        plain, aligned = csv.DictReader(file)
+    words = ["--recipes=transformer,exact+alignments", "--seeds=3", *BRIEF]
+    succeed("compare.py", *words, "--out", str(tmp_path))
+    plain, aligned = rows_of(tmp_path / "table.csv")
     assert float(aligned["gap"]) == pytest.approx(0, abs=1e-5)
     assert float(aligned["exact"]) == pytest.approx(float(aligned["elbo"]), abs=1e-5)
     assert (aligned["plug_in"], aligned["iwae"]) == ("", "")
@@ -149,30 +144,14 @@ def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> 
         assert f"| {title} less first row |" in said
     assert f"{apart:.4f} |" in said
     assert (tmp_path / "gaps.png").is_file()
-    assert "| exact log p | gap |" in (tmp_path / "table.md").read_text()
+    assert "| exact log p | gap |" in said
 
 
 def test_a_lone_head_has_no_divergence(tmp_path: Path) -> None:
-    words = [
-        "--recipes=transformer",
-        "--seeds=0,1",
-        *TINY,
-        *SHORT,
-        "--network.layers=1",
-        "--network.heads=1",
-    ]
-    done = inside("compare.py", *words, "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^transformer +2 ", done.stdout, re.MULTILINE)
-    assert "JSD" not in done.stdout
-
-
-def plans_of(out: Path, *words: str) -> list[Plan]:
-    """The runs of a command line."""
-    kind = ComparisonOptions
-    given, line, options = read_program([*words, f"--out={out}"], "compare.py", "", kind)
-    common = take_common(given, line, "compare.py", kind.replaced)
-    return plan_all(common, line, options, out, "compare.py")
+    words = ["--recipes=transformer", "--seeds=0,1", *BRIEF, "--network.heads=1"]
+    printed = succeed("compare.py", *words, "--out", str(tmp_path)).stdout
+    assert re.search(r"^transformer +2 ", printed, re.MULTILINE)
+    assert "JSD" not in printed
 
 
 def test_a_recipe_without_a_selection_takes_none_of_its_options_from_a_file(tmp_path: Path) -> None:
@@ -253,52 +232,37 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
     assert (done.returncode, done.stderr) == (130, "run.py: stopped\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--seeds 0,x", "--seeds must be a list of whole numbers, got '0,x'"),
-        ("--recipes coda,codda --seeds 0", "unknown recipe 'codda'"),
-        ("--seeds 0,0", "seeds must differ from each other, got 0,0"),
-        ("--seeds=0,00", "seeds must differ from each other, got 0,0"),
-        ("--seeds=0 --verbose", "--verbose belongs to run.py"),
-        ("--recipes coda,coda --seeds 0", "recipes must differ from each other, got coda,coda"),
-        ("--guide tied", "--guide belongs to run.py: compare.py takes --recipes"),
-        ("--seed 3", "--seed belongs to run.py: compare.py takes --seeds"),
-        ("--tensorboard true", "--tensorboard belongs to run.py"),
-        (
-            "--recipes coda+group --selection.strategy subset",
-            "--selection.strategy stands in a recipe's name: write",
-        ),
-        ("--recipes coda --logits.prior tied", "--logits.prior stands in a recipe's name: write"),
-        ("--recipes coda --selection.candidates=6", "--selection is latent in none of the recipes"),
-        ("--recipe coda", "--recipe belongs to run.py: compare.py takes --recipes"),
-        ("--recipes=", "--recipes must be at least one, got none"),
-        ("--recpies coda", "--recpies is no option: did you mean --recipes?"),
-        ("--recipes coda --seeds 0 --jobs 0", "jobs must be at least 1, got 0"),
-        (
-            "--recipes coda --seeds 0 --shard 3/2",
-            "shard must be I/N with I from 1 to N, as 1/4, got '3/2'",
-        ),
-        (
-            "--recipes coda --seeds 0 --devices 0 --device cpu",
-            "devices are GPUs, and device is cpu: drop one of them",
-        ),
-    ],
-)
+ONE = "--seeds 0 --recipes coda"
+MISTAKES = [
+    ("--seeds 0,x", "--seeds must be a list of whole numbers, got '0,x'"),
+    (f"{ONE},codda", "unknown recipe 'codda'"),
+    ("--seeds 0,0", "seeds must differ from each other, got 0,0"),
+    ("--seeds=0 --verbose", "--verbose belongs to run.py"),
+    (f"{ONE},coda", "recipes must differ from each other, got coda,coda"),
+    ("--guide tied", "--guide belongs to run.py: compare.py takes --recipes"),
+    ("--seed 3", "--seed belongs to run.py: compare.py takes --seeds"),
+    (f"{ONE}+group --selection.strategy subset", "strategy stands in a recipe's name: write"),
+    ("--recipes coda --logits.prior tied", "--logits.prior stands in a recipe's name: write"),
+    ("--recipes coda --selection.candidates=6", "--selection is latent in none of the recipes"),
+    ("--recipes=", "--recipes must be at least one, got none"),
+    ("--recpies coda", "--recpies is no option: did you mean --recipes?"),
+    (f"{ONE} --jobs 0", "jobs must be at least 1, got 0"),
+    (f"{ONE} --shard 3/2", "shard must be I/N with I from 1 to N, as 1/4, got '3/2'"),
+    (f"{ONE} --devices 0 --device cpu", "devices are GPUs, and device is cpu: drop one of them"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES)
 def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> None:
-    done = inside("compare.py", *words.split())
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert_refused("compare.py", *words.split(), says=message)
 
 
 def test_processes_that_share_a_run_are_of_a_single_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    done = inside("compare.py", "--seeds=0", "--out", str(tmp_path / "out"))
-    said = "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
-    assert (done.returncode, done.stderr) == (2, f"compare.py: error: {said}\n")
+    says = "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
+    assert_refused("compare.py", "--seeds=0", "--out", str(tmp_path / "out"), says=says)
     assert not (tmp_path / "out").exists()
 
 
@@ -359,8 +323,8 @@ def test_what_the_first_run_cannot_be_made_with_is_told_at_once(
 ) -> None:
     refuse = mock.Mock(side_effect=ValueError("a mistake"))
     monkeypatch.setattr("latentheads.experiments.cli.comparison.trainer_of", refuse)
-    done = inside("compare.py", "--recipes=transformer", "--seeds=0,1", "--out", str(tmp_path))
-    assert (done.returncode, done.stderr) == (2, "compare.py: error: a mistake\n")
+    words = ("--recipes=transformer", "--seeds=0,1", "--out", str(tmp_path))
+    assert_refused("compare.py", *words, says="error: a mistake\n", quiet=False)
     assert refuse.call_count == 1
 
 
@@ -369,9 +333,7 @@ def run_here(jobs: Sequence[RunJob], places: Sequence[Mapping[str, str]]) -> Non
     assert len(places) == 2
     for job in jobs:
         with open_command(job, ()) as (words, log):
-            done = inside("run.py", *words)
-            log.write(done.stdout.encode())
-        assert done.returncode == 0, done.stderr
+            log.write(succeed("run.py", *words).stdout.encode())
 
 
 def test_shards_and_runs_beside_each_other_end_as_one_after_the_other(
@@ -380,30 +342,21 @@ def test_shards_and_runs_beside_each_other_end_as_one_after_the_other(
     monkeypatch.setattr("latentheads.experiments.cli.comparison.run_jobs", run_here)
     words = ["--recipes", "coda-cs,cascaded", "--seeds=0", *BRIEF, "--out"]
     out = tmp_path / "out"
-    first = inside("compare.py", *words, str(out), "--shard=1/2")
-    assert first.returncode == 0, first.stderr
+    first = succeed("compare.py", *words, str(out), "--shard=1/2")
     assert first.stdout.startswith("shard 1/2: 1 of 2 runs\n")
     assert [path.name for path in out.iterdir()] == ["coda-cs-seed0"]
-    second = inside("compare.py", *words, str(out), "--shard=2/2", "--jobs=2")
-    assert second.returncode == 0, second.stderr
+    succeed("compare.py", *words, str(out), "--shard=2/2", "--jobs=2")
     for each in (out, copied):
-        table = inside("compare.py", *words, str(each))
-        assert "parameters; corpus" not in table.stdout
+        assert "parameters; corpus" not in succeed("compare.py", *words, str(each)).stdout
     assert (out / "table.md").read_text() == (copied / "table.md").read_text()
     for name in ("coda-cs-seed0", "cascaded-seed0"):
-        ours, theirs = (results_of(each / name) for each in (out, copied))
-        for each in (ours, theirs):
-            del each["tokens_per_second"]
-            each["test"] = {**each["test"], "sentences_per_second": None}
-        assert ours == theirs
+        assert timeless_results_of(out / name) == timeless_results_of(copied / name)
     assert "bound (ELBO)" in (out / "cascaded-seed0" / "log.txt").read_text()
 
 
 def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Path) -> None:
     words = ["--recipes=transformer,coda-cs", "--seeds=3", *TINY, *SHORT, "--jobs=2"]
-    (tmp_path / "coda-cs-seed3").mkdir(parents=True)
-    (tmp_path / "coda-cs-seed3" / "checkpoints").touch()
-    done = inside("compare.py", *words, "--out", str(tmp_path))
-    assert done.returncode == 2
-    assert "is no run folder, but contains checkpoints" in done.stderr
+    (tmp_path / "coda-cs-seed3" / "checkpoints").mkdir(parents=True)
+    says = "is no run folder, but contains checkpoints"
+    assert_refused("compare.py", *words, "--out", str(tmp_path), says=says, quiet=False)
     assert not (tmp_path / "transformer-seed3").exists()

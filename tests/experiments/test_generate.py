@@ -18,7 +18,14 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.data import PythonDocs
 from latentheads.runs import generation
 from tests.experiments.processes import ended, talking
-from tests.experiments.programs import SHORT, SMALL, assert_one_line, inside, status_of
+from tests.experiments.programs import (
+    SHORT,
+    SMALL,
+    assert_refused,
+    inside,
+    status_of,
+    succeed,
+)
 from tests.latentheads.runs.trained import train
 from tests.typechecking import unchecked
 
@@ -31,8 +38,7 @@ LM = ["--data=grammar-text"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("generate") / "run"
-    done = inside("run.py", *LM, *SMALL, *SHORT, "--recipe=coda", "--out", str(out))
-    assert done.returncode == 0, done.stderr
+    succeed("run.py", *LM, *SMALL, *SHORT, "--recipe=coda", "--out", str(out))
     return out
 
 
@@ -102,10 +108,8 @@ def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(
     assert talk.said.read_text() == ""
 
 
-def test_help_says_what_every_option_does(say: Say) -> None:
-    status, lines, error = say("", "--help")
-    assert (status, error) == (0, "")
-    shown = " ".join(" ".join(lines).split())
+def test_help_says_what_every_option_does() -> None:
+    shown = " ".join(succeed("generate.py", "--help").stdout.split())
     for words in ("--prompt PROMPT text to", "--top_k TOP_K sample among", "Prompts come from"):
         assert words in shown
 
@@ -125,9 +129,9 @@ def test_every_prompt_begins_its_texts_as_it_was_typed(say: Say) -> None:
 
 def test_lines_of_standard_input_are_prompts_too(say: Say) -> None:
     words = ("--temperature=0", "--length=6")
-    typed = [f"--prompt={prompt}" for prompt in ("the", "", "old men")]
-    assert say("the\n\nold men\n", *words) == say("", *typed, *words)
-    assert say("the\r\n\r\nold men", *words) == say("", *typed, *words)
+    typed = say("", "--prompt=the", "--prompt=", "--prompt=old men", *words)
+    assert say("the\n\nold men\n", *words) == typed
+    assert say("the\r\n\r\nold men", *words) == typed
 
 
 def test_without_any_prompt_it_says_how_to_give_one(
@@ -319,52 +323,24 @@ def test_no_prompt_holds_a_special_token_but_the_end_of_a_line() -> None:
         ("--nonsense 3", "--nonsense"),
     ],
 )
-def test_a_mistake_costs_one_line_and_status_two(say: Say, words: str, message: str) -> None:
-    status, found, error = say("the\n", *words.split())
-    assert (status, found) == (2, [])
-    assert error.startswith("generate.py: error: ")
-    assert message in error
-    assert error.count("\n") == 1
+def test_a_mistake_costs_one_line_and_status_two(run: Path, words: str, message: str) -> None:
+    assert_refused("generate.py", str(run), *words.split(), says=message, text="the\n")
+
+
+FEW = ["--data.sentences=20", "--data.held_out=4", "--train.steps=1"]
 
 
 def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
-    train(
-        tmp_path / "run",
-        *LM,
-        "--data.sentences=20",
-        "--data.held_out=4",
-        "--train.steps=1",
-        "--recipe=transformer",
-    )
-    done = inside("generate.py", str(tmp_path / "run"), "--prompt=the", "--draws=1")
-    assert_one_line(done, "generate.py")
-    assert "--draws acts on nothing here: it needs a run that samples its heads" in done.stderr
+    train(tmp_path / "run", *LM, *FEW, "--recipe=transformer")
+    says = "--draws acts on nothing here: it needs a run that samples its heads"
+    words = (str(tmp_path / "run"), "--prompt=the", "--draws=1")
+    assert_refused("generate.py", *words, says=says)
 
 
-def test_what_is_no_language_model_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import generate
-
-    train(tmp_path / "mt", "--data.sentences=20", "--data.held_out=4", "--train.steps=1")
+def test_what_is_no_language_model_is_refused(tmp_path: Path) -> None:
+    train(tmp_path / "mt", *FEW)
     for name, message in (
-        ("mt", "mt is a translation model: use translate.py"),
-        ("gone", "gone is no run folder: it has no config.yaml"),
+        ("mt", "mt is a translation model: use translate.py\n"),
+        ("gone", "gone is no run folder: it has no config.yaml\n"),
     ):
-        with pytest.raises(SystemExit) as left:
-            generate.main([str(tmp_path / name)])
-        out, error = capsys.readouterr()
-        assert (left.value.code, out) == (2, "")
-        assert error == f"generate.py: error: {tmp_path}/{message}\n"
-
-
-def test_a_full_disk_costs_one_line(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import generate
-
-    with Path("/dev/full").open("w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        assert status_of(generate.main, str(run), "--prompt=the") == 1
-    error = capsys.readouterr().err
-    assert error == "generate.py: error: No space left on device\n"
+        assert_refused("generate.py", str(tmp_path / name), says=f"{tmp_path}/{message}")

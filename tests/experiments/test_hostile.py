@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,14 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
+from latentheads.corpora.hub import load_pairs
 from latentheads.data import PythonDocs
+from latentheads.experiments.cli.options import read_settings
 from latentheads.options import merge
+from latentheads.runs.trainer import name_trusted
+from latentheads.runs.warm_start import load_initial_run
 from latentheads.training import checkpoints
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
+from tests.experiments.programs import SHORT, TINY, assert_one_line, assert_refused, inside, succeed
 
 GUIDE = """
 from pathlib import Path
@@ -137,9 +141,8 @@ def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [*TINY, *SHORT, "--latents=logits", "--guide=planted:Sharper", "--guide.start=0.7"]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(top)
-        done = inside("run.py", *words, "--out", str(top / "run"))
+        succeed("run.py", *words, "--out", str(top / "run"))
     sys.modules.pop("planted", None)
-    assert done.returncode == 0, done.stderr
     return top / "run"
 
 
@@ -147,31 +150,17 @@ def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_class_that_the_reader_names_is_his_to_import(
     own_run: Path, planted: Path, option: str
 ) -> None:
-    refused = inside("translate.py", str(own_run), text="the dog\n")
-    assert_one_line(refused, "translate.py")
+    assert_one_line(inside("translate.py", str(own_run), text="the dog\n"), "translate.py")
     assert not planted.exists()
-    done = inside("translate.py", str(own_run), option, "planted:Sharper", text="the dog\n")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1
+    words = (str(own_run), option, "planted:Sharper")
+    assert succeed("translate.py", *words, text="the dog\n").stdout.count("\n") == 1
     assert planted.exists()
 
 
 def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
     own_run: Path, tmp_path: Path, planted: Path
 ) -> None:
-    from latentheads.experiments.cli.options import read_settings
-    from latentheads.runs.trainer import name_trusted
-    from latentheads.runs.warm_start import load_initial_run
-
-    words = [
-        *TINY,
-        *SHORT,
-        "--latents=logits",
-        "--start",
-        str(own_run),
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    words = [*TINY, *SHORT, "--latents=logits", f"--start={own_run}", f"--out={tmp_path / 'out'}"]
     for named in ([], ["--guide", "planted:Sharper"], ["--trust", "planted:Sharper"]):
         settings, options, _ = read_settings([*words, *named], "run.py", "")
         assert planted.exists() == ("--guide" in named)
@@ -191,10 +180,7 @@ def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
     [
         ({"class": "planted.Other"}, "guide 'planted.Other' is none of this library's"),
         ({"class": "os.system"}, "guide 'os.system' is none of this library's"),
-        (
-            TRUSTED | {"net": {"class": "os.system"}},
-            "guide.net must be a number, a text or a list",
-        ),
+        (TRUSTED | {"net": {"class": "os.system"}}, "guide.net must be a number, a text or a list"),
         (TRUSTED | {"net.class": 3}, "has no option 'net.class'"),
         (TRUSTED | {"start": {"class": "os.system"}}, "guide.start must be a number"),
     ],
@@ -204,16 +190,12 @@ def test_to_trust_a_class_is_to_trust_no_other(
 ) -> None:
     run = copied(own_run, tmp_path)
     say(run, guide=said)
-    done = inside("translate.py", str(run), "--trust", "planted:Sharper")
-    assert_one_line(done, "translate.py")
-    assert message in done.stderr
+    assert_refused("translate.py", str(run), "--trust", "planted:Sharper", says=message)
 
 
 @pytest.mark.parametrize("named", ["planted", "planted/Sharper", "a b:C", "planted:Sharper,"])
 def test_what_cannot_be_trusted_is_said(tiny_run: Path, named: str) -> None:
-    done = inside("translate.py", str(tiny_run), "--trust", named)
-    assert_one_line(done, "translate.py")
-    assert "expected module:Class" in done.stderr
+    assert_refused("translate.py", str(tiny_run), "--trust", named, says="expected module:Class")
 
 
 def test_options_annotated_as_texts_are_read_from_a_folder(
@@ -221,17 +203,7 @@ def test_options_annotated_as_texts_are_read_from_a_folder(
 ) -> None:
     run = copied(own_run, tmp_path)
     say(run, guide={**TRUSTED, "name": "c.d", "net": 3})
-    done = inside("translate.py", str(run), "--trust", "planted:Sharper", text="the dog\n")
-    assert done.returncode == 0, done.stderr
-
-
-def write(name: str, text: str) -> Callable[[Path], object]:
-    return lambda run: (run / name).write_text(text)
-
-
-def change_vocabulary(run: Path, **tokenizer: Any) -> None:
-    path = run / "vocabulary.json"
-    path.write_text(json.dumps({"joint": {"kind": "bpe", **tokenizer}}))
+    succeed("translate.py", str(run), "--trust", "planted:Sharper", text="the dog\n")
 
 
 LINES = "\n".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 99))
@@ -260,9 +232,7 @@ def test_a_bomb_is_refused_before_it_is_built(
 ) -> None:
     run = copied(tiny_run, tmp_path)
     (run / name).write_text(text)
-    done = inside("translate.py", str(run))
-    assert_one_line(done, "translate.py")
-    assert message in done.stderr
+    assert_refused("translate.py", str(run), says=message)
 
 
 def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path) -> None:
@@ -280,9 +250,7 @@ def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path)
         spoilt = {**tensors, name: value}
         checksum = checkpoints._checksum(spoilt, said)
         save_file(spoilt, path, {"format": checkpoints.FORMAT, "facts": said, "checksum": checksum})
-        done = inside("translate.py", str(run), text="the dog\n")
-        assert_one_line(done, "translate.py")
-        assert message in done.stderr
+        assert_refused("translate.py", str(run), says=message, text="the dog\n")
 
 
 def test_nothing_is_written_where_a_folder_says(tmp_path: Path) -> None:
@@ -293,7 +261,5 @@ def test_nothing_is_written_where_a_folder_says(tmp_path: Path) -> None:
 
 
 def test_a_loader_that_unpickles_is_refused() -> None:
-    from latentheads.corpora.hub import load_pairs
-
     with pytest.raises(ValueError, match="pandas reads pickles, which are programs"):
         load_pairs("mine", "train", "en", "de", path="pandas")

@@ -12,18 +12,16 @@ import yaml
 
 from latentheads.attention.ngram import NGram
 from latentheads.models.mixers import LocalAttention, SelfAttention
+from latentheads.runs.loading import load_run
 from latentheads.training.checkpoints import weights
-from tests.experiments.programs import results_of
+from tests.experiments.programs import assert_refused, results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.runs.trained import BRIEF, SMALL, train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
-HYBRID = [
-    "--network.mixers",
-    "encoder=ngram,local,attention",
-    "--network.mixers=decoder=ngram*2,attention",
-]
+HYBRID = ["--network.mixers=encoder=ngram,local,attention"]
+HYBRID += ["--network.mixers=decoder=ngram*2,attention"]
 SIZES = ["--network.layers=3", "--network.windows", "encoder=2,3,5", "--network.windows=decoder=3"]
 
 
@@ -33,17 +31,10 @@ def kinds(stack: Any) -> list[tuple[type, int]]:
 
 
 def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
-    from latentheads.runs.loading import load_run
-
     data, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
     words = ["--data", str(data), *LANGUAGES, *HYBRID, *SIZES, "--recipe=coda", "--train.steps=2"]
-    words += [
-        "--network.ngram_width=decoder=7",
-        "--network.ngram_context=true",
-        "--decode.beam=2",
-        "--decode.max_tokens=8",
-    ]
-    run = train(out, *words)
+    words += ["--network.ngram_width=decoder=7", "--network.ngram_context=true"]
+    run = train(out, *words, "--decode.beam=2", "--decode.max_tokens=8")
     run.finish()
     known = yaml.safe_load((out / "config.yaml").read_text())
     assert known["network"]["mixers"] == "encoder=ngram,local,attention decoder=ngram*2,attention"
@@ -59,81 +50,44 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
     assert results["parameters"] == sum(p.numel() for p in loaded.model.parameters())
 
 
-def test_a_language_model_of_ngrams_goes_on_with_a_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from latentheads.experiments import generate
-
-    words = [
-        "--data=grammar-text",
-        "--data.sentences=40",
-        "--data.held_out=5",
-        "--network.mixers=ngram",
-    ]
-    train(
-        tmp_path, *words, "--network.windows=3", "--network.ngram_heads=1", "--recipe=cascaded"
-    ).finish()
-    monkeypatch.setattr("sys.stdin", None)
-    capsys.readouterr()
-    assert generate.main([str(tmp_path), "--prompt", "the", "--length=4"]) == 0
-    assert capsys.readouterr().out.startswith("the")
+FEW = ["--data.sentences=40", "--data.held_out=5"]
 
 
-NOISY = [
-    "--network.mixers=ngram",
-    "--network.windows=2",
-    "--network.ngram_noise=0.3",
-    "--network.ngram_heads=3",
-]
+def test_a_language_model_of_ngrams_goes_on_with_a_text(tmp_path: Path) -> None:
+    words = ["--data=grammar-text", *FEW, "--network.mixers=ngram", "--network.windows=3"]
+    train(tmp_path, *words, "--network.ngram_heads=1", "--recipe=cascaded").finish()
+    done = succeed("generate.py", str(tmp_path), "--prompt", "the", "--length=4")
+    assert done.stdout.startswith("the")
 
 
-def test_heads_of_ngrams_are_drawn_gated_and_removed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import generate, prune
+NOISY = ["--network.mixers=ngram", "--network.windows=2", "--network.ngram_noise=0.3"]
+NOISY += ["--network.ngram_heads=3"]
 
-    out, words = (
-        tmp_path / "run",
-        ["--data=grammar-text", "--data.sentences=40", "--data.held_out=5"],
-    )
-    train(out, *words, *NOISY, "--recipe=cascaded+gates", "--network.layers=2").finish()
+
+def test_heads_of_ngrams_are_drawn_gated_and_removed(tmp_path: Path) -> None:
+    out, small = tmp_path / "run", tmp_path / "small"
+    words = ["--data=grammar-text", *FEW, *NOISY, "--recipe=cascaded+gates", "--network.layers=2"]
+    train(out, *words).finish()
     results = results_of(out)
-    sites = [
-        f"decoder.{layer}.self.{kind}" for layer in (0, 1) for kind in ("selection", "outputs")
-    ]
-    assert set(results["kl_by_site"]) == set(sites)
+    kinds = ("selection", "outputs")
+    sites = {f"decoder.{layer}.self.{kind}" for layer in (0, 1) for kind in kinds}
+    assert set(results["kl_by_site"]) == sites
     assert set(results["kl_how"].values()) == {"analytic"}
-    small = tmp_path / "small"
     given = [str(out), "--keep_heads=4,0", "--timed=2", "--rounds=1", "--out", str(small)]
-    assert prune.main(given) == 0
+    succeed("prune.py", *given)
     whole, less, none = json.loads((small / "curve.json").read_text())["curve"]
     assert (whole["heads"], less["heads"], none["heads"]) == (6, 4, 0)
     assert whole["parameters"] > less["parameters"] > none["parameters"]
     assert none["valid"]["kl"] == 0 < less["valid"]["kl"]
-    capsys.readouterr()
     drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draws=1"]
-    assert generate.main(drawn) == 0
-    assert capsys.readouterr().out.startswith("the")
+    assert succeed("generate.py", *drawn).stdout.startswith("the")
 
 
-def test_ngram_heads_are_read_beside_those_that_attend(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import analyse
-
-    out, words = (
-        tmp_path / "run",
-        ["--data.sentences=40", "--data.held_out=5", "--network.layers=1", "--network.windows=2"],
-    )
-    train(
-        out,
-        *words,
-        "--network.mixers=encoder=ngram",
-        "--network.ngram_noise=0.3",
-        "--recipe=mean-field",
-    ).finish()
-    told = tmp_path / "told"
-    assert analyse.main([str(out), "--sentences=4", "--draws=1", "--out", str(told)]) == 0
+def test_ngram_heads_are_read_beside_those_that_attend(tmp_path: Path) -> None:
+    out, told = tmp_path / "run", tmp_path / "told"
+    words = [*FEW, "--network.layers=1", "--network.windows=2", "--network.mixers=encoder=ngram"]
+    train(out, *words, "--network.ngram_noise=0.3", "--recipe=mean-field").finish()
+    succeed("analyse.py", str(out), "--sentences=4", "--draws=1", "--out", str(told))
     (run,) = json.loads((told / "analysis.json").read_text())["runs"]
     assert [block["block"] for block in run["blocks"]] == ["decoder.0.self", "decoder.0.cross"]
     (block,) = run["ngrams"]
@@ -146,69 +100,27 @@ def test_ngram_heads_are_read_beside_those_that_attend(
     assert len(block["importance"]) == len(block["relevance"]) == heads
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            "--network.mixers=ngram --network.ngram_noise=.3 "
-            "--latents=logits --logits.blocks=decoder-cross",
-            "--network.ngram_noise: no ngram layer of this network is latent",
-        ),
-        (
-            "--network.mixers=ngram --recipe=transformer+group --network.ngram_heads=1",
-            "ngram_heads must be 2 too, got 1",
-        ),
-        (
-            "--data=grammar-text --network.mixers=ngram --disagreement=position",
-            "n-gram heads have an output alone",
-        ),
-        (
-            "--data=grammar-text --latents=gates --gates.blocks=encoder-self",
-            "--gates.blocks encoder-self: this network has no such heads",
-        ),
-    ],
-)
-def test_what_would_act_on_no_head_is_refused_in_one_line(
-    words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import run
+LM = "--data=grammar-text"
+NGRAM = "--network.mixers=ngram"
+MISTAKES = [
+    (
+        f"{NGRAM} --network.ngram_noise=.3 --latents=logits --logits.blocks=decoder-cross",
+        "--network.ngram_noise: no ngram layer of this network is latent",
+    ),
+    (f"{NGRAM} --recipe=transformer+group --network.ngram_heads=1", "must be 2 too, got 1"),
+    (f"{LM} {NGRAM} --disagreement=position", "n-gram heads have an output alone"),
+    (f"{LM} --latents=gates --gates.blocks=encoder-self", "this network has no such heads"),
+    ("--network.mixers=ngram*7", "mixers 'ngram*7' is for 7 layers: a stack has 1"),
+    ("--network.mixers=encoder=cnn", "unknown mixer 'cnn': choose from attention, local, ngram"),
+    (f"{NGRAM} --network.mixers=local", "give it once for each stack, or once for both"),
+    (f"{NGRAM} --network.ngram_noise=-1", "ngram_noise must be at least 0, got -1.0"),
+]
 
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES)
+def test_what_cannot_be_mixed_or_acts_on_no_head_is_refused_in_one_line(
+    words: str, message: str, tmp_path: Path
+) -> None:
     few = ["--data.sentences=9", "--data.held_out=3", f"--out={tmp_path / 'run'}"]
-    try:
-        status: object = run.main([*SMALL, *BRIEF, *few, *words.split()])
-    except SystemExit as left:
-        status = left.code
-    assert status == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--network.mixers=ngram*7"], "mixers 'ngram*7' is for 7 layers: a stack has 1"),
-        (
-            ["--network.mixers", "encoder=cnn"],
-            "unknown mixer 'cnn': choose from attention, local, ngram",
-        ),
-        (
-            ["--network.mixers=ngram", "--network.mixers=local"],
-            "give it once for each stack, or once for both",
-        ),
-        (
-            ["--network.mixers=ngram", "--network.ngram_noise=-1"],
-            "ngram_noise must be at least 0, got -1.0",
-        ),
-    ],
-)
-def test_what_cannot_be_mixed_is_refused_in_one_line(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments.cli.options import read_settings
-
-    with pytest.raises(SystemExit):
-        read_settings([*SMALL, *BRIEF, *words], "run.py", "")
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    given = [*SMALL, *BRIEF, *few, *words.split()]
+    assert_refused("run.py", *given, says=message, quiet=False)

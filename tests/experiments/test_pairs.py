@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from latentheads.corpora.text import normalise_whitespace, read_lines
+from latentheads.runs.build import make_model
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.loading import load_run
 from latentheads.runs.trained_model import TrainedModel
-from tests.experiments.programs import inside, results_of, status_of
+from tests.experiments.breaks import assert_data_refused
+from tests.experiments.programs import results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, SIZES, write_corpus
 from tests.latentheads.data.loading import load_pairs
 from tests.latentheads.runs.trained import BRIEF, SMALL
@@ -27,11 +29,10 @@ def folder(tmp_path: Path) -> Path:
 def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--decode.max_tokens=8"]
-    done = inside("run.py", *words, "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    assert "40 of 40 training pairs kept" in done.stdout
-    assert "corpus corpus en-de, from en to de, 40 sentences" in done.stdout
-    assert "tok:13a" in done.stdout
+    printed = succeed("run.py", *words, "--out", str(out)).stdout
+    assert "40 of 40 training pairs kept" in printed
+    assert "corpus corpus en-de, from en to de, 40 sentences" in printed
+    assert "tok:13a" in printed
     lines = map(normalise_whitespace, read_lines(folder / "test.de"))
     assert read_lines(out / "test.references.txt") == list(lines)
     assert (out / "test.translations.txt").read_bytes().count(b"\n") == SIZES["test"]
@@ -52,25 +53,17 @@ def check_white_space_of_inputs(trained: TrainedModel) -> None:
     assert [row.tolist() for row in one.targets] == [row.tolist() for row in other.targets]
 
 
-def test_a_run_of_compressed_files_goes_on_with_its_cache(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import run
-    from latentheads.experiments.cli.options import read_settings, trainer_of
-
+def test_a_run_of_compressed_files_goes_on_with_its_cache(folder: Path, tmp_path: Path) -> None:
     packed, out = write_corpus(tmp_path / "packed", compress=True), tmp_path / "run"
     words = ["--data", str(packed), *LANGUAGES, *SMALL, *BRIEF, "--data.joint=false"]
     words += ["--data.whitespace=keep"]
     words += ["--data.cache", str(tmp_path / "cache"), "--out", str(out)]
-    assert run.main(words) == 0
-    assert "40 of 40 training pairs kept" in capsys.readouterr().out
+    assert "40 of 40 training pairs kept" in succeed("run.py", *words).stdout
     assert list(json.loads((out / "vocabulary.json").read_text("utf-8"))) == ["target", "source"]
     assert (out / "test.references.txt").read_bytes() == (folder / "test.de").read_bytes()
-    assert (out / "test.translations.txt").read_bytes().count(b"\n") == SIZES["test"]
-    again = trainer_of(*read_settings(words, "run.py", "")[:2])
-    assert "training pairs kept" not in capsys.readouterr().out
-    assert again.engine.step == 3
-    assert again.folder.results is not None
+    again = succeed("run.py", *words).stdout
+    assert "is finished" in again
+    assert "training pairs kept" not in again
 
 
 def spoil(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -90,11 +83,7 @@ def break_line(data: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def nothing(folder: Path) -> None:
-    pass
-
-
-MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
+MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (spoil("train.de", cut), "", "train.en has 40 lines and corpus/train.de 39: line n of one"),
     (spoil("test.en", cut), "", "test.en has 6 lines and corpus/test.de 7: line n of one must"),
     (spoil("valid.en", break_line), "", "corpus/valid.en, line 5: byte 0xff is no UTF-8"),
@@ -103,65 +92,44 @@ MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
     (spoil("train.de", lambda _: b"\n" * 40), "", "has nothing to train on: 0 of 40 training"),
     (lambda at: (at / "valid.de").unlink(), "", "corpus has no valid.de or valid.de.gz or val.de"),
     (lambda at: (at / "test.en").unlink(), "", "corpus has no test.en or test.en.gz; it has"),
-    (nothing, "--data.target fr", "corpus has no train.fr or train.fr.gz; it has test.de, test.en"),
-    (nothing, "--data.source de", "--data.source and target must differ, got 'de' twice"),
+    (None, "--data.target fr", "corpus has no train.fr or train.fr.gz; it has test.de, test.en"),
+    (None, "--data.source de", "--data.source and target must differ, got 'de' twice"),
     (
-        nothing,
+        None,
         "--data corpsu",
         "data must be one of grammar, grammar-text, pairs, running-text, speech, hub, hub-text, "
         "python-docs, in-memory, multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, "
         "scitldr, wikitext-2, wikitext-103, or a folder; got 'corpsu'",
     ),
-    (nothing, "--data corpus/train.en", "data must be a folder that there is, got 'corpus/train"),
-    (nothing, "--data ./corpsu", "data must be a folder that there is, got './corpsu'"),
-    (nothing, f"--data {'x' * 300}", "or a folder; got 'xxx"),
-    (nothing, "--data.joint false --network.share all", "share all needs one joint vocabulary"),
-    (nothing, "--data.vocab_size 0", "--data.vocab_size must be at least 1, got 0"),
-    (nothing, "--data.vocab_size 100", "vocab_size must be at least 260, 4 special tokens and 256"),
-    (nothing, "--data.max_length many", "--data.max_length must be a whole number, got 'many'"),
-    (nothing, "--data.cache corpus/train.en", "cannot write the cache corpus/train.en: File exis"),
+    (None, "--data corpus/train.en", "data must be a folder that there is, got 'corpus/train"),
+    (None, "--data ./corpsu", "data must be a folder that there is, got './corpsu'"),
+    (None, f"--data {'x' * 300}", "or a folder; got 'xxx"),
+    (None, "--data.joint false --network.share all", "share all needs one joint vocabulary"),
+    (None, "--data.vocab_size 0", "--data.vocab_size must be at least 1, got 0"),
+    (None, "--data.vocab_size 100", "vocab_size must be at least 260, 4 special tokens and 256"),
+    (None, "--data.max_length many", "--data.max_length must be a whole number, got 'many'"),
+    (None, "--data.cache corpus/train.en", "cannot write the cache corpus/train.en: File exis"),
 ]
 
 
 @pytest.mark.parametrize(("act", "words", "message"), MISTAKES)
 def test_a_mistake_costs_one_line_and_writes_nothing(
-    folder: Path,
-    act: Callable[[Path], object],
-    words: str,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, act: Callable[[Path], object] | None, words: str, message: str
 ) -> None:
-    from latentheads.experiments import run
-
-    monkeypatch.chdir(folder.parent)
-    act(folder)
-    given = ["--data", "corpus", *LANGUAGES, *SMALL, *BRIEF, "--out", "run", *words.split()]
-    assert status_of(run.main, *given) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("run.py: error: ")
-    assert message in error
-    assert error.count("\n") == 1
-    assert sorted(os.listdir()) == ["corpus"]
+    assert_data_refused(folder, act, [*LANGUAGES, *SMALL, *words.split()], message)
 
 
-def test_a_joint_vocabulary_may_share_every_table(folder: Path, tmp_path: Path) -> None:
-    from latentheads.experiments.cli.options import read_settings, trainer_of
-
-    words = ["--data", str(folder), *LANGUAGES, *SMALL, "--network.share=all"]
-    words += ["--out", str(tmp_path / "run")]
-    model = trainer_of(*read_settings(words, "run.py", "")[:2]).model
+def test_a_joint_vocabulary_may_share_every_table(folder: Path, settings: Any) -> None:
+    found, _ = load_pairs(folder)
+    made = settings("--data", str(folder), *LANGUAGES, *SMALL, "--network.share=all")
+    model = make_model(made, found.target, found.source)
     assert model.source_embedding.table is model.target_embedding.table
 
 
-def test_separate_vocabularies_of_one_size_share_no_table(folder: Path) -> None:
-    from latentheads.experiments.cli.options import read_settings
-    from latentheads.runs.build import make_model
-
+def test_separate_vocabularies_of_one_size_share_no_table(folder: Path, settings: Any) -> None:
     found, _ = load_pairs(folder, joint=False, vocab_size=265)
     assert found.source is not None
     assert len(found.source) == len(found.target)
-    words = ["--data", str(folder), *LANGUAGES, *SMALL, "--network.share=all"]
-    settings, *_ = read_settings(words, "run.py", "")
+    made = settings("--data", str(folder), *LANGUAGES, *SMALL, "--network.share=all")
     with pytest.raises(ValueError, match="share all needs one joint vocabulary"):
-        make_model(settings, found.target, found.source)
+        make_model(made, found.target, found.source)

@@ -14,7 +14,7 @@ from latentheads.corpora import Words
 from latentheads.corpora.speech.audio import load_features
 from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.vocabulary import Positions
-from latentheads.options import to_dict
+from latentheads.data import Data
 from latentheads.runs.build import make_model
 from latentheads.runs.settings import Settings
 from latentheads.training.options import NAGOptimizer
@@ -115,51 +115,18 @@ def test_the_longest_utterance_of_librispeech_is_heard(
 
 
 def test_published_settings_of_speech(settings: Any) -> None:
-    plan = settings("--preset", "mtedx", "--recipe", "transformer+group")
-    assert plan.data.mixture.tags == ("ar", "de", "el", "es", "fr", "it", "pt", "ru")
-    assert 4 * plan.train.tokens * plan.train.accumulate == 320_000  # frames
-    selection = plan.latent("selection")
-    assert (selection.strategy, plan.network.heads, selection.candidates) == (
-        "group",
-        4,
-        8,
-    )
-    plan = settings(
-        "--preset", "librispeech", "--recipe", "transformer", "--network.mixers", "ngram"
-    )
-    assert 4 * plan.train.tokens * plan.train.accumulate == 320_000
+    group = settings("--preset", "mtedx", "--recipe", "transformer+group")
+    words = ["--preset", "librispeech", "--recipe", "transformer", "--network.mixers", "ngram"]
+    for plan in (group, settings(*words)):
+        assert 4 * plan.train.tokens * plan.train.accumulate == 320_000  # frames
     assert {mixing.window for mixing in plan.network.stack("encoder")} == {5}
-
-
-DATA = {
-    "bible": "data/bible",
-    "digits": "data/digits",
-    "fillets": "data/fillets",
-    "grammar-languages": "grammar",
-    "librispeech": "data/librispeech",
-    "librispeech-100": "data/librispeech-100",
-    "mtedx": "data/mtedx",
-    "libreoffice-help": "data/libreoffice-help",
-    "multi30k-languages": "data/multi30k/tok",
-    "multi30k-paper": "multi30k",
-    "pydoc": "python-docs",
-    "russian": "data/russian",
-    "spoken-multi30k": "data/spoken-multi30k",
-    "stamps": "data/stamps",
-    "stamps-translation": "data/stamps",
-    "sigmorphon": "data/sigmorphon/german",
-    "wikitext2-small": "wikitext-2",
-    "wikitext103": "wikitext-103",
-}
+    assert group.data.mixture.tags == ("ar", "de", "el", "es", "fr", "it", "pt", "ru")
+    assert group.latent("selection").candidates == 2 * group.network.heads
 
 
 def test_every_preset_is_read_without_its_data(settings: Any) -> None:
-    names = sorted(path.stem for path in (ROOT / "experiments" / "presets").glob("*.yaml"))
-    assert set(DATA) < set(names)
-    for name in names:
-        data = settings("--preset", name).data
-        where = getattr(data, "corpus", "") or getattr(data, "folder", "") or to_dict(data)["class"]
-        assert where == DATA.get(name, name)
+    for path in (ROOT / "experiments" / "presets").glob("*.yaml"):
+        assert isinstance(settings("--preset", path.stem).data, Data)
 
 
 @pytest.mark.parametrize(
@@ -184,23 +151,10 @@ def test_presets_of_several_languages_say_which(
 
 def test_published_settings_of_the_language_model(settings: Any) -> None:
     plan = settings("--preset", "wikitext103", "--recipe", "coda")
-    data, network, training = plan.data, plan.network, plan.train
-    assert (data.block, data.context, data.block - data.context) == (512, 480, 32)
-    assert (data.unit, data.min_count, data.lowercase) == ("word", 1, False)
-    assert (network.layers, network.width, network.feed_forward) == (16, 1024, 4096)
-    assert network.heads == 8
-    assert (network.norm, network.final_norm, network.cutoffs) == ("pre", False, (20_000, 60_000))
-    assert (network.dropout, network.attention_dropout) == (0.3, 0.1)
-    assert network.activation_dropout == 0.1
-    assert (network.adaptive_factor, network.adaptive_dropout) == (4, 0.2)
-    assert training.tokens * training.accumulate == 65_536
-    assert (type(training.optimizer), training.learning_rate, training.clip) == (
-        NAGOptimizer,
-        1.0,
-        0.1,
-    )
-    assert (training.steps, training.warmup_steps) == (286_000, 16_000)
-    assert plan.label_smoothing == 0
+    assert plan.data.block - plan.data.context == 32
+    assert plan.network.cutoffs == (20_000, 60_000)
+    assert isinstance(plan.train.optimizer, NAGOptimizer)
+    assert plan.train.tokens * plan.train.accumulate == 65_536
 
 
 @pytest.mark.parametrize("preset", ["pydoc", "wikitext2-small", "wikitext103"])
@@ -211,19 +165,6 @@ def test_texts_are_cut_into_blocks_and_reported_by_windows(
     data = settings("--preset", preset, "--recipe", recipe).data
     assert 0 < data.context < data.block
     assert data.is_language_model
-
-
-def test_published_settings(settings: Any) -> None:
-    iwslt, wmt = (
-        settings("--preset", preset, "--recipe", "coda") for preset in ("iwslt14", "wmt14")
-    )
-    assert (iwslt.train.learning_rate, wmt.train.learning_rate) == (5e-4, 7e-4)
-    assert {iwslt.train.warmup_steps, wmt.train.warmup_steps} == {4000}
-    assert (iwslt.network.dropout, wmt.network.dropout) == (0.3, 0.1)
-    assert (iwslt.decode.beam, iwslt.decode.length_penalty) == (5, 1.0)
-    assert (wmt.decode.beam, wmt.decode.length_penalty) == (4, 0.6)
-    assert (iwslt.train.average, wmt.train.average) == (0, 10)
-    assert {iwslt.label_smoothing, wmt.label_smoothing} == {0.1}
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from latentheads.corpora import batches
+from latentheads.corpora.batches import TOKENS
+from latentheads.inference.evaluation import evaluate
 from latentheads.metrics.scores import Scores
+from latentheads.pruning import all_heads
+from latentheads.runs.reporter import Reporter
 from latentheads.training.checkpoints import weights
 from tests.experiments.breaks import assert_same_ends, stopped_in
-from tests.experiments.programs import SHORT, SMALL, TINY, inside, painted, results_of, status_of
+from tests.experiments.programs import (
+    SHORT,
+    SMALL,
+    TINY,
+    assert_one_line,
+    assert_refused,
+    inside,
+    painted,
+    results_of,
+    succeed,
+)
 from tests.latentheads.runs.trained import load, refused
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -27,36 +40,28 @@ FEW = ["--network.layers=2", "--data.held_out=3", "--samples=1"]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Finished runs: one of each kind, and the first one pruned."""
-    from latentheads.experiments import prune, run
-
     top = tmp_path_factory.mktemp("prune")
     for recipe in ("transformer", "cascaded"):
-        words = ["--recipe", recipe, *TINY, *SHORT, *FEW, "--out", str(top / recipe)]
-        assert run.main(words) == 0
+        succeed("run.py", "--recipe", recipe, *TINY, *SHORT, *FEW, "--out", str(top / recipe))
     words = ["--data=grammar-text", "--recipe=transformer", *SMALL, *SHORT, *FEW]
-    assert run.main([*words, "--out", str(top / "language-model")]) == 0
-    words = [str(top / "transformer"), "--keep_heads=7,3,0", "--timed=2", "--rounds=1"]
+    succeed("run.py", *words, "--out", str(top / "language-model"))
     with painted():
-        assert prune.main([*words, "--out", str(top / "pruned")]) == 0
-    assert run.main([*going_on(top / "pruned" / "heads-7"), "--out", str(top / "tuned")]) == 0
+        pruned(top / "transformer", "--keep_heads=7,3,0", f"--out={top / 'pruned'}")
+    succeed("run.py", *going_on(top / "pruned" / "heads-7"), "--out", str(top / "tuned"))
     return top
 
 
 def going_on(start: Path) -> list[str]:
     """Words that train a pruned network further."""
-    return [
-        "--config",
-        str(start / "config.yaml"),
-        "--start",
-        str(start),
-        "--train.learning_rate=.01",
-    ]
+    configuration = str(start / "config.yaml")
+    return ["--config", configuration, "--start", str(start), "--train.learning_rate=.01"]
 
 
-def call(*words: str) -> int:
-    from latentheads.experiments import prune
+FAST = ("--timed=2", "--rounds=1")
 
-    return int(status_of(prune.main, *words, "--timed=2", "--rounds=1"))
+
+def pruned(run: Path, *words: str) -> None:
+    succeed("prune.py", str(run), *words, *FAST)
 
 
 def curve(path: Path) -> Any:
@@ -82,11 +87,6 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
 
 
 def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> None:
-    from latentheads.corpora import batches
-    from latentheads.corpora.batches import TOKENS
-    from latentheads.inference.evaluation import evaluate
-    from latentheads.pruning import all_heads
-
     loaded = load(runs / "pruned" / "heads-3")
     assert sum(map(len, all_heads(loaded.model).values())) == 3
     assert loaded.heads == curve(runs / "pruned")[2]["kept"]
@@ -115,7 +115,6 @@ def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     tiny_run: Path, tmp_path: Path
 ) -> None:
     from latentheads.experiments.pruning.networks import make_pruned, write_run
-    from latentheads.pruning import all_heads
 
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     whole = json.loads((folder / "results.json").read_text())
@@ -133,82 +132,54 @@ def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     assert results["averaged"] == 0, "of the weights that were pruned, whatever was reported"
 
 
-def test_a_pruned_network_of_several_tasks_has_the_report_of_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import run, score
-
-    words = [
-        "--recipe=cascaded",
-        "--data.tasks=velu,tamir",
-        "--decode.rouge=true",
-        *TINY,
-        *SHORT,
-        *FEW,
-    ]
-    assert run.main([*words, f"--out={tmp_path / 'run'}"]) == 0
-    assert call(str(tmp_path / "run"), "--keep_heads=9", f"--out={tmp_path / 'out'}") == 0
-    small = tmp_path / "out" / "heads-9"
-    whole, less = (results_of(p) for p in (tmp_path / "run", small))
+def test_a_pruned_network_of_several_tasks_has_the_report_of_a_run(tmp_path: Path) -> None:
+    run, small = tmp_path / "run", tmp_path / "out" / "heads-9"
+    words = ["--recipe=cascaded", "--data.tasks=velu,tamir", "--decode.rouge=true"]
+    succeed("run.py", *words, *TINY, *SHORT, *FEW, f"--out={run}")
+    pruned(run, "--keep_heads=9", f"--out={tmp_path / 'out'}")
+    whole, less = results_of(run), results_of(small)
     assert less["test"].keys() == whole["test"].keys() >= {"rouge1", "bleu"}
     assert less["tasks"].keys() == whole["tasks"].keys() == {"en-velu", "en-tamir"}
     assert less["head_divergence"] not in (None, whole["head_divergence"])
     assert (less["test"]["iwae_k"], less["pruned"]["by"]) == (1, "gradient")
-    assert score.main([str(small), "--direction", "en-velu"]) == 0
+    succeed("score.py", str(small), "--direction", "en-velu")
     assert not list((tmp_path / "out").glob(".*"))
 
 
 def test_where_a_report_fails_what_was_there_stays(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentheads.runs.reporter import Reporter
-
     out = shutil.copytree(runs / "pruned", tmp_path / "out")
     before = (out / "heads-3" / "results.json").read_text()
-
-    def fail(reporter: Reporter) -> Any:
-        raise ValueError("no words")
-
+    fail = mock.Mock(side_effect=ValueError("no words"))
     monkeypatch.setattr(Reporter, "translations", fail)
-    again = (str(runs / "transformer"), "--keep_heads=3", f"--out={out}", "--overwrite")
-    assert call(*again) == 1
+    words = (str(runs / "transformer"), "--keep_heads=3", f"--out={out}", "--overwrite", *FAST)
+    done = inside("prune.py", *words)
     message = "prune.py: error: the report on 12 heads lacks translations (no words)\n"
-    assert capsys.readouterr().err == message
+    assert (done.returncode, done.stderr) == (1, message)
     assert (out / "heads-3" / "results.json").read_text() == before
     assert not list(out.glob(".*"))
 
 
 @pytest.mark.parametrize("name", ["pruned/heads-7", "tuned"])
-def test_other_programs_take_a_pruned_run(
-    name: str,
-    runs: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    from latentheads.experiments import analyse, run, score, translate
-
-    folder = runs / name
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n\nthe dog\n")))
-    assert translate.main([str(folder)]) == 0
-    assert capsys.readouterr().out.count("\n") == 3
-    assert run.main(["--config", str(folder / "config.yaml"), "--out", str(folder)]) == 0
-    assert "is finished" in capsys.readouterr().out
-    assert score.main([str(runs / "transformer"), str(folder)]) == 0
-    assert analyse.main([str(folder), "--sentences=3", f"--out={tmp_path}"]) == 0
+def test_other_programs_take_a_pruned_run(name: str, runs: Path, tmp_path: Path) -> None:
+    folder = str(runs / name)
+    assert succeed("translate.py", folder, text="the cat\n\nthe dog\n").stdout.count("\n") == 3
+    again = succeed("run.py", "--config", f"{folder}/config.yaml", "--out", folder)
+    assert "is finished" in again.stdout
+    succeed("score.py", str(runs / "transformer"), folder)
+    succeed("analyse.py", folder, "--sentences=3", f"--out={tmp_path}")
 
 
 def test_a_pruned_run_is_pruned_again(runs: Path, tmp_path: Path) -> None:
     seven = runs / "pruned" / "heads-7"
-    assert call(str(seven), "--by=random", "--keep_heads=4", f"--out={tmp_path}") == 0
+    pruned(seven, "--by=random", "--keep_heads=4", f"--out={tmp_path}")
     before, after = load(seven).heads, load(tmp_path / "heads-4").heads
     assert all(set(heads) <= set(before[name]) for name, heads in after.items())
     assert sum(map(len, after.values())) == 4
 
 
 def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
-    from latentheads.pruning import all_heads
-
     before, after = load(runs / "pruned" / "heads-7"), load(runs / "tuned")
     assert after.heads == before.heads
     assert {n: len(heads) for n, heads in before.heads.items()} == {
@@ -220,7 +191,7 @@ def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
     small = results_of(runs / "pruned" / "heads-7")
     assert results["parameters"] == small["parameters"]
     assert results["valid"]["elbo"] > small["valid"]["elbo"]
-    assert call(str(runs / "tuned"), "--keep_heads=4", f"--out={tmp_path}") == 0
+    pruned(runs / "tuned", "--keep_heads=4", f"--out={tmp_path}")
     least = load(tmp_path / "heads-4").heads
     assert all(set(heads) <= set(before.heads[name]) for name, heads in least.items())
 
@@ -228,21 +199,16 @@ def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
 def test_a_pruned_network_in_training_is_stopped_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:
-    assert call(str(runs / "cascaded"), "--keep_heads=5", f"--out={tmp_path / 'pruned'}") == 0
-    words = [
-        *going_on(tmp_path / "pruned" / "heads-5"),
-        "--train.steps=4",
-        "--train.checkpoint_every=1",
-    ]
+    start = tmp_path / "pruned" / "heads-5"
+    pruned(runs / "cascaded", "--keep_heads=5", f"--out={start.parent}")
+    words = [*going_on(start), "--train.steps=4", "--train.checkpoint_every=1"]
     words += ["--network.dropout=0.2", "--train.report_every=4", "--decode.max_tokens=2"]
     whole, other = tmp_path / "whole", tmp_path / "other"
-    assert inside("run.py", *words, "--out", str(whole)).returncode == 0
+    succeed("run.py", *words, "--out", str(whole))
     with stopped_in(3):
         assert inside("run.py", *words, "--out", str(other)).returncode == 130
-    shutil.rmtree(tmp_path / "pruned" / "heads-5" / "checkpoints")
-    done = inside("run.py", *words, "--out", str(other))
-    assert done.returncode == 0, done.stderr
-    assert "resumed at step 2" in done.stdout
+    shutil.rmtree(start / "checkpoints")
+    assert "resumed at step 2" in succeed("run.py", *words, "--out", str(other)).stdout
     assert_same_ends(whole, other)
     assert sum(map(len, load(other).heads.values())) == 5
 
@@ -250,12 +216,10 @@ def test_a_pruned_network_in_training_is_stopped_and_goes_on_exactly(
 def test_a_network_without_heads_goes_on_and_a_new_run_there_has_them_all(
     runs: Path, tmp_path: Path
 ) -> None:
-    from latentheads.experiments import run
-
-    assert run.main([*going_on(runs / "pruned" / "heads-0"), f"--out={tmp_path}"]) == 0
+    succeed("run.py", *going_on(runs / "pruned" / "heads-0"), f"--out={tmp_path}")
     assert not any(load(tmp_path).heads.values())
     configuration = str(runs / "transformer" / "config.yaml")
-    assert run.main(["--config", configuration, f"--out={tmp_path}", "--overwrite"]) == 0
+    succeed("run.py", "--config", configuration, f"--out={tmp_path}", "--overwrite")
     assert load(tmp_path).heads is None
 
 
@@ -263,7 +227,7 @@ def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(
     runs: Path, tmp_path: Path
 ) -> None:
     words = ["--chains=encoder-self,decoder-cross", "--keep_heads=5", "--sentences=2"]
-    assert call(str(runs / "cascaded"), *words, f"--out={tmp_path}") == 0
+    pruned(runs / "cascaded", *words, f"--out={tmp_path}")
     whole, five = curve(tmp_path)
     assert [len(five["kept"][f"decoder.{layer}.self"]) for layer in (0, 1)] == [2, 2]
     assert five["heads"] == 5
@@ -272,21 +236,15 @@ def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(
     assert load(tmp_path / "heads-5").guide.families.keys() >= {"decoder_0_self"}
 
 
-def test_a_language_model_is_pruned_by_default_to_nothing(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import generate, run
-
-    assert call(str(runs / "language-model"), f"--out={tmp_path}") == 0
+def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: Path) -> None:
+    pruned(runs / "language-model", f"--out={tmp_path}")
     points = curve(tmp_path)
     assert [point["heads"] for point in points] == [4, 3, 2, 1, 0]
     assert all(point["test"]["bleu"] is None for point in points)
     assert load(tmp_path / "heads-1").source is None
-    words = [*going_on(tmp_path / "heads-1"), f"--out={tmp_path / 'tuned'}"]
-    assert run.main(words) == 0
-    capsys.readouterr()
-    assert generate.main([str(tmp_path / "tuned"), "--prompt=the", "--length=4"]) == 0
-    assert capsys.readouterr().out.startswith("the")
+    tuned = str(tmp_path / "tuned")
+    succeed("run.py", *going_on(tmp_path / "heads-1"), "--out", tuned)
+    assert succeed("generate.py", tuned, "--prompt=the", "--length=4").stdout.startswith("the")
     assert not (tmp_path / "heads-1" / "test.translations.txt").exists()
 
 
@@ -299,10 +257,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
         ("--chains=encoder", "unknown attention type 'encoder': choose from encoder-self"),
         ("--chains=none", "chains must be all, or some of encoder-self,"),
         ("--rounds=0", "rounds must be at least 1, got 0"),
-        (
-            "--by=gates --normalise=false",
-            "--normalise acts on nothing here: it needs --by gradient",
-        ),
+        ("--by=gates --normalise=false", "--normalise acts on nothing here: it needs --by gradien"),
         ("--seed=3", "--seed acts on nothing here: it needs --by random"),
         ("--by=magic", "--by: invalid choice: 'magic' (choose from 'gradient', 'gates', 'random'"),
         ("--checkpoint=newest", "has no checkpoint 'newest'"),
@@ -311,17 +266,10 @@ def test_a_language_model_is_pruned_by_default_to_nothing(
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(
-    words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, runs: Path, tmp_path: Path
 ) -> None:
-    from latentheads.experiments import prune
-
-    given = words.format(runs=runs).split()
-    with pytest.raises(SystemExit) as left:
-        prune.main([str(runs / "transformer"), f"--out={tmp_path / 'out'}", *given])
-    assert left.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.strip().splitlines()) == 1
+    given = (f"--out={tmp_path / 'out'}", *words.format(runs=runs).split())
+    assert_refused("prune.py", str(runs / "transformer"), *given, says=message)
 
 
 @pytest.mark.parametrize(
@@ -332,38 +280,34 @@ def test_a_mistake_costs_one_line_and_status_two(
     ],
 )
 def test_a_run_without_a_head_that_may_go_is_refused(
-    words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, runs: Path, tmp_path: Path
 ) -> None:
-    assert call(*f"{runs}/{words}".split(), f"--out={tmp_path / 'out'}") == 2
-    assert message in capsys.readouterr().err
+    given = (*f"{runs}/{words}".split(), f"--out={tmp_path / 'out'}")
+    assert_refused("prune.py", *given, says=message)
     assert not (tmp_path / "out").exists()
 
 
-def test_only_pruned_networks_are_replaced(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, out = str(runs / "language-model"), tmp_path / "out"
+def test_only_pruned_networks_are_replaced(runs: Path, tmp_path: Path) -> None:
+    run, out = runs / "language-model", tmp_path / "out"
     other = shutil.copytree(run, out / "heads-1")
     before = (other / "results.json").read_text()
     for more in ([], ["--overwrite"]):
-        assert call(run, "--keep_heads=1", f"--out={out}", *more) == 2
-        assert "heads-1 is no pruned network: remove it, or choose" in capsys.readouterr().err
+        words = (str(run), "--keep_heads=1", f"--out={out}", *more)
+        says = "heads-1 is no pruned network: remove it, or choose"
+        assert_refused("prune.py", *words, says=says)
     assert (other / "results.json").read_text() == before
     shutil.rmtree(other)
-    assert call(run, "--keep_heads=3,1", f"--out={out}") == 0
+    pruned(run, "--keep_heads=3,1", f"--out={out}")
     (out / "curve.json").unlink()
-    capsys.readouterr()
-    assert call(run, "--keep_heads=2", f"--out={out}") == 2
-    assert "holds a curve already" in capsys.readouterr().err
-    assert call(str(out / "heads-3"), "--keep_heads=2", f"--out={out}", "--overwrite") == 2
-    assert "heads-3, the run itself: choose another --out" in capsys.readouterr().err
+    words = ("--keep_heads=2", f"--out={out}")
+    assert_refused("prune.py", str(run), *words, says="holds a curve already")
+    says = "heads-3, the run itself: choose another --out"
+    assert_refused("prune.py", str(out / "heads-3"), *words, "--overwrite", says=says)
     for heads in (1, 3):
         (out / f"heads-{heads}" / "notes.txt").write_text("mine")
-    assert call(run, "--keep_heads=2,1", f"--out={out}", "--overwrite") == 0
-    assert sorted(path.parent.name for path in out.glob("heads-*/config.yaml")) == [
-        "heads-1",
-        "heads-2",
-    ]
+    pruned(run, "--keep_heads=2,1", f"--out={out}", "--overwrite")
+    found = sorted(path.parent.name for path in out.glob("heads-*/config.yaml"))
+    assert found == ["heads-1", "heads-2"]
     assert [path.name for path in (out / "heads-3").iterdir()] == ["notes.txt"]
     assert (out / "heads-1" / "notes.txt").read_text() == "mine"
 
@@ -372,50 +316,36 @@ def test_only_pruned_networks_are_replaced(
     ("words", "message"),
     [
         ("--latents=gates", "is pruned: its heads can be neither selected nor gated; drop gates"),
-        (
-            "--latents=selection",
-            "is pruned: its heads can be neither selected nor gated; drop selection",
-        ),
+        ("--latents=selection", "can be neither selected nor gated; drop selection"),
         ("--network.heads=4", "has another network: network.heads 2 there, 4 here"),
         ("--network.layers=1", "has another network: network.layers 2 there, 1 here"),
-        (
-            "--recipe=realformer --network.norm=pre",
-            "has another network: network.norm post there, pre here",
-        ),
-        (
-            "--data.sentences=50",
-            "another vocabulary than this corpus: data.sentences 60 there, 50 here",
-        ),
+        ("--recipe=realformer --network.norm=pre", "another network: network.norm post there, pre"),
+        ("--data.sentences=50", "another vocabulary than this corpus: data.sentences 60 there, 50"),
     ],
 )
 def test_what_a_pruned_network_cannot_become_costs_one_line(
-    words: str, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, runs: Path, tmp_path: Path
 ) -> None:
-    from latentheads.experiments import run
-
     start = runs / "pruned" / "heads-7"
     given = [*going_on(start), *words.split(), f"--out={tmp_path / 'out'}"]
-    assert status_of(run.main, *given) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"run.py: error: {start} ")
-    assert message in error
-    assert len(error.strip().splitlines()) == 1
+    done = inside("run.py", *given)
+    assert_one_line(done, "run.py")
+    assert done.stderr.startswith(f"run.py: error: {start} ")
+    assert message in done.stderr
     assert not list(tmp_path.iterdir())
 
 
-SPOILS: list[Callable[[Path], object]] = [
-    lambda path: path.write_text("{"),
-    lambda path: path.write_text("[]"),
-    lambda path: path.write_text('{"encoder.0.self": [9]}'),
-    lambda path: path.write_text('{"encoder.9.self": [0]}'),
-    lambda path: path.write_text('{"encoder.0.self": "ab"}'),
+SPOILT = [
+    "{",
+    "[]",
+    '{"encoder.0.self": [9]}',
+    '{"encoder.9.self": [0]}',
+    '{"encoder.0.self": "ab"}',
 ]
 
 
-@pytest.mark.parametrize("spoil", SPOILS)
-def test_a_spoilt_record_of_heads_costs_one_line(
-    spoil: Callable[[Path], object], runs: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("text", SPOILT)
+def test_a_spoilt_record_of_heads_costs_one_line(text: str, runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "pruned" / "heads-3", tmp_path / "run")
-    spoil(tmp_path / "run" / "heads.json")
+    (tmp_path / "run" / "heads.json").write_text(text)
     assert "heads.json cannot be used: " in refused(tmp_path / "run")

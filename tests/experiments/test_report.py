@@ -11,14 +11,20 @@ import pytest
 from latentheads import page
 from latentheads.experiments.cli import pages
 from latentheads.experiments.cli.options import ProgramOptions
-from tests.experiments.programs import SHORT, TINY, assert_one_line, deserted, inside
+from tests.experiments.programs import (
+    SHORT,
+    TINY,
+    assert_refused,
+    deserted,
+    inside,
+    succeed,
+)
 
 
 def test_a_page_of_a_finished_run(tiny_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     words = ["--shown=2", "--draws=2", "--sentences=5", f"--out={out}"]
-    done = inside("report.py", str(tiny_run), *words)
-    assert done.returncode == 0, done.stderr
+    done = succeed("report.py", str(tiny_run), *words)
     assert done.stdout == f"written to {out}: {out.stat().st_size:,} bytes\n"
     said = out.read_text(encoding="utf-8")
     assert '"alignments":[{"name":"decoder-alignment"' in said
@@ -57,20 +63,15 @@ def test_training_writes_it_when_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("word", "says"),
     [
-        (["--draws=1"], "draws must be at least 2, got 1"),
-        (["--sentences=0"], "sentences must be at least 1, got 0"),
-        (["--shown=0"], "shown must be at least 1, got 0"),
-        (
-            ["--out=nowhere/page.html"],
-            "out: cannot write nowhere/page.html: its folder is not there",
-        ),
-        (["--out=."], "out: cannot write .: it is a folder"),
-        (["--part=train"], "choose from"),
+        ("--draws=1", "draws must be at least 2, got 1"),
+        ("--sentences=0", "sentences must be at least 1, got 0"),
+        ("--shown=0", "shown must be at least 1, got 0"),
+        ("--out=nowhere/page.html", "cannot write nowhere/page.html: its folder is not there"),
+        ("--out=.", "out: cannot write .: it is a folder"),
+        ("--part=train", "choose from"),
     ],
 )
-def test_a_mistake_costs_one_line(tiny_run: Path, words: list[str], said: str) -> None:
-    done = inside("report.py", str(tiny_run), *words)
-    assert_one_line(done, "report.py")
-    assert said in done.stderr
+def test_a_mistake_costs_one_line(tiny_run: Path, word: str, says: str) -> None:
+    assert_refused("report.py", str(tiny_run), word, says=says)

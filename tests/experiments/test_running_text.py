@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.crossing import in_turn
-from tests.experiments.programs import results_of, status_of
+from tests.experiments.breaks import assert_data_refused, assert_resumes
+from tests.experiments.programs import assert_refused, results_of, succeed
 from tests.latentheads.corpora.folders import write_text
 from tests.latentheads.data.loading import load_text
 from tests.latentheads.runs.trained import BRIEF, SMALL
+
+CUT = ["--data.block=7", "--data.context=3"]
 
 
 @pytest.fixture
@@ -23,25 +25,20 @@ def texts(tmp_path: Path) -> Path:
 
 @in_turn(unit=["word", "subword"], recipe=["transformer", "cascaded"])
 def test_a_text_in_blocks_runs_from_end_to_end(
-    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], unit: str, recipe: str
+    texts: Path, tmp_path: Path, unit: str, recipe: str
 ) -> None:
-    from latentheads.experiments import run
-
-    out, cut = tmp_path / "run", ["--data.block=7", "--data.context=3"]
     units = ["--data.unit=subword", "--data.vocab_size=300"] if unit == "subword" else []
-    words = ["--data", str(texts), *cut, *SMALL, *BRIEF, *units, "--recipe", recipe]
-    assert run.main([*words, "--out", str(out)]) == 0
-    printed = capsys.readouterr().out
+    words = ["--data", str(texts), *CUT, *SMALL, *BRIEF, *units, "--recipe", recipe]
+    printed = succeed("run.py", *words, "--out", str(tmp_path / "run")).stdout
     corpus = load_text(texts, unit=unit)[0]
     blocks = -(-corpus.train.tokens // 7)
     assert f"corpus novel, {blocks} blocks" in printed
-    results = results_of(out)
+    results = results_of(tmp_path / "run")
     assert "bleu" not in results["test"]
     modes = ["blocks of 7", "windows of 7, 3 before each token"]
     found = results["perplexity"]
-    assert [(one["mode"], one["part"]) for one in found] == [
-        (mode, part) for mode in modes for part in ("valid", "test")
-    ]
+    wanted = [(mode, part) for mode in modes for part in ("valid", "test")]
+    assert [(one["mode"], one["part"]) for one in found] == wanted
     for one in found:
         assert f"by {one['mode']}" in printed
         part = getattr(corpus, one["part"])
@@ -53,10 +50,8 @@ def test_a_text_in_blocks_runs_from_end_to_end(
             if one["mode"] == modes[0]:
                 report = results[one["part"]]
                 assert value == pytest.approx(math.exp(-report[name]), rel=1e-12)
-        if recipe == "transformer":
-            assert one["token"]["plug_in"] == one["token"]["elbo"]
-        else:
-            assert one["token"]["plug_in"] != one["token"]["elbo"]
+        plain = one["token"]["plug_in"] == one["token"]["elbo"]
+        assert plain == (recipe == "transformer")
         assert (one["word"] == one["token"]) == (unit == "word")
     assert found[0]["token"] != found[2]["token"]
     for title in ("perplexity, plug-in", "perplexity from the bound"):
@@ -64,21 +59,13 @@ def test_a_text_in_blocks_runs_from_end_to_end(
     assert printed.count("perplexity from IWAE_2, by word") == (0 if unit == "word" else 2)
 
 
-def test_a_text_of_lines_has_a_perplexity_by_sentences(
-    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import run
-
-    words = ["--data", str(texts), *SMALL, *BRIEF]
-    assert run.main([*words, "--recipe=coda", "--out", str(tmp_path / "run")]) == 0
-    assert "corpus novel, 40 sentences" in capsys.readouterr().out
+def test_a_text_of_lines_has_a_perplexity_by_sentences(texts: Path, tmp_path: Path) -> None:
+    words = ["--data", str(texts), *SMALL, *BRIEF, "--recipe=coda", "--out", str(tmp_path / "run")]
+    assert "corpus novel, 40 sentences" in succeed("run.py", *words).stdout
     found = results_of(tmp_path / "run")["perplexity"]
-    assert [(one["mode"], one["part"]) for one in found] == [
-        ("sentences", "valid"),
-        ("sentences", "test"),
-    ]
-    assert run.main([*words, "--recipe=coda", "--out", str(tmp_path / "run")]) == 0
-    again = capsys.readouterr().out
+    modes = [("sentences", "valid"), ("sentences", "test")]
+    assert [(one["mode"], one["part"]) for one in found] == modes
+    again = succeed("run.py", *words).stdout
     assert "is finished; --overwrite trains it anew" in again
     assert "  by sentences" in again
 
@@ -86,55 +73,12 @@ def test_a_text_of_lines_has_a_perplexity_by_sentences(
 def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
     texts: Path, tmp_path: Path
 ) -> None:
-    import torch
-
-    from latentheads.experiments import run
-    from latentheads.training import checkpoints
-
-    cut = ["--data.block=7", "--data.context=3"]
-    words = ["--data", str(texts), *cut, *SMALL, "--train.tokens=64", "--samples=2"]
-    words += ["--recipe=cascaded"]
+    words = ["--data", str(texts), *CUT, *SMALL, "--train.tokens=64", "--samples=2"]
+    words += ["--recipe=cascaded", "--train.steps=9", "--train.report_every=5"]
     words += ["--network.cutoffs=[6,11]", "--network.adaptive_factor=2", "--network.dropout=0.2"]
-    words += ["--train.report_every=5", "--data.cache", str(tmp_path / "cache")]
-    whole, halted = tmp_path / "whole", tmp_path / "halted"
-    assert run.main([*words, "--train.steps=9", "--out", str(whole)]) == 0
-
-    from latentheads.runs.trainer import Trainer
-
-    watch, seen = Trainer._checkpoint, []
-
-    def stop(self: Trainer) -> None:
-        watch(self)
-        seen.append(self.engine.step)
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_checkpoint", stop)
-        assert status_of(run.main, *words, "--train.steps=9", "--out", str(halted)) == 130
-    assert seen == [5]
-    assert run.main([*words, "--train.steps=9", "--out", str(halted)]) == 0
-    one, two = (
-        checkpoints.load(o / "checkpoints" / "last.safetensors")[0] for o in (whole, halted)
-    )
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert results_of(whole)["perplexity"] == results_of(halted)["perplexity"]
-
-
-def test_a_run_of_another_text_is_not_gone_on_with(texts: Path, tmp_path: Path) -> None:
-    from latentheads.experiments import run
-
-    words = ["--data", str(texts), "--data.block=7", *SMALL, *BRIEF]
-    words += ["--recipe=transformer", "--out", str(tmp_path / "run")]
-    assert run.main(words) == 0
-    (tmp_path / "run" / "results.json").unlink()
-    with (texts / "train.txt").open("a", encoding="utf-8") as file:
-        file.write("and so on\n")
-    assert status_of(run.main, *words) == 2
-
-
-def nothing(folder: Path) -> None:
-    pass
+    words += ["--data.cache", str(tmp_path / "cache")]
+    whole = assert_resumes(words, tmp_path, 6)
+    assert results_of(whole)["perplexity"] == results_of(tmp_path / "halted")["perplexity"]
 
 
 def write(name: str, data: bytes) -> Callable[[Path], object]:
@@ -142,45 +86,32 @@ def write(name: str, data: bytes) -> Callable[[Path], object]:
 
 
 RARE = "--recipe coda --network.cutoffs [9,19]"
-MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
+MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (lambda at: (at / "valid.txt").unlink(), "", "novel has no valid.txt or valid.txt.gz or val."),
     (write("valid.txt", b"one\n\xff\n"), "", "valid.txt, line 2: byte 0xff is no UTF-8"),
     (write("test.txt", b""), "", "test.txt is empty"),
     (write("test.txt", b" \n\n"), "", "novel has no word in test"),
-    (
-        nothing,
-        "--data grammar --data.sentences 9 --network.share all",
-        "share all needs one joint vocabulary",
-    ),
-    (nothing, "--data.block 5 --data.context 5", "context must lie in 0 ... 4, a block less one,"),
-    (nothing, "--data.unit letter", "--data.unit must be one of word, subword; got 'letter'"),
-    (
-        nothing,
-        f"{RARE} --data.unit subword --data.vocab_size 300",
-        "network.cutoffs need words in the order of frequency: use unit word",
-    ),
-    (nothing, f"{RARE} --label_smoothing 0.1", "label_smoothing needs a full softmax: drop it, or"),
-    (nothing, "--recipe coda --network.cutoffs [9,999]", "cutoffs must rise between 0 and the"),
+    (None, "--data grammar --network.share all", "share all needs one joint vocabulary"),
+    (None, "--data.block 5 --data.context 5", "context must lie in 0 ... 4, a block less one,"),
+    (None, "--data.unit letter", "--data.unit must be one of word, subword; got 'letter'"),
+    (None, f"{RARE} --data.unit subword --data.vocab_size 300", "network.cutoffs need words in"),
+    (None, f"{RARE} --label_smoothing 0.1", "label_smoothing needs a full softmax: drop it, or"),
+    (None, "--recipe coda --network.cutoffs [9,999]", "cutoffs must rise between 0 and the"),
 ]
 
 
 @pytest.mark.parametrize(("act", "words", "message"), MISTAKES)
 def test_a_mistake_costs_one_line_and_writes_nothing(
-    texts: Path,
-    act: Callable[[Path], object],
-    words: str,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    texts: Path, act: Callable[[Path], object] | None, words: str, message: str
 ) -> None:
-    from latentheads.experiments import run
+    assert_data_refused(texts, act, [*SMALL, *words.split()], message)
 
-    monkeypatch.chdir(texts.parent)
-    act(texts)
-    given = ["--data", "novel", *SMALL, *BRIEF, "--out", "run", *words.split()]
-    assert status_of(run.main, *given) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("run.py: error: ")
-    assert message in error
-    assert error.count("\n") == 1
-    assert sorted(os.listdir()) == ["novel"]
+
+def test_a_run_of_another_text_is_not_gone_on_with(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ["--data", str(texts), *CUT, *SMALL, *BRIEF, "--recipe=transformer", f"--out={out}"]
+    succeed("run.py", *words)
+    (out / "results.json").unlink()
+    with (texts / "train.txt").open("a", encoding="utf-8") as file:
+        file.write("the gap\n")
+    assert_refused("run.py", *words, says="was trained on another text", quiet=False)

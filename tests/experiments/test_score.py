@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from latentheads.experiments.cli.systems import read_lines
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, results_of
+from tests.experiments.programs import (
+    SHORT,
+    TINY,
+    assert_refused,
+    inside,
+    results_of,
+    succeed,
+)
 from tests.latentheads.metrics.systems import paired_bootstrap
 
 RIGHT = [f"le chien {i} a vu un chat bien-aimé le jour {i * i}" for i in range(40)]
@@ -35,8 +42,7 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "good", GOOD), make_run(tmp_path / "poor", POOR)]
     out = tmp_path / "scores.json"
     words = [*runs, "--paper", "wmt14", "--resamples", "100", "--seed", "5", "--json", str(out)]
-    done = inside("score.py", *words)
-    assert done.returncode == 0, done.stderr
+    done = succeed("score.py", *words)
     assert done.stderr == ""
     good, poor = paired_bootstrap(GOOD, [POOR], RIGHT, True, "wmt14", resamples=100, seed=5)
     head, first, second, empty, *signatures = done.stdout.splitlines()
@@ -56,30 +62,23 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
 
 
 def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Path) -> None:
-    file = write(tmp_path / "good.txt", GOOD)
-    right = write(tmp_path / "right.txt", RIGHT)
-    done = inside("score.py", file, "--references", right, "--resamples", "50")
-    assert done.returncode == 0, done.stderr
-    assert "tok:13a" in done.stdout
-    assert "paper" not in done.stdout
-    run = make_run(tmp_path / "run", GOOD)
-    both = inside("score.py", run, file, "--references", right, "--tokenised", "--resamples", "50")
-    assert both.returncode == 0, both.stderr
+    file, run = write(tmp_path / "good.txt", GOOD), make_run(tmp_path / "run", GOOD)
+    right = ("--references", write(tmp_path / "right.txt", RIGHT))
+    printed = succeed("score.py", file, *right, "--resamples", "50").stdout
+    assert "tok:13a" in printed
+    assert "paper" not in printed
+    both = succeed("score.py", run, file, *right, "--tokenised", "--resamples", "50")
     assert both.stdout.count("1.0000") == 2
-    mixed = inside("score.py", run, file, "--references", right)
-    assert mixed.returncode == 2
-    assert f"{file} holds raw text, {run} tokens: one kind is needed" in mixed.stderr
+    says = f"{file} holds raw text, {run} tokens: one kind is needed"
+    assert_refused("score.py", run, file, *right, says=says)
 
 
 def test_a_single_sentence_has_scores_and_neither_intervals_nor_tests(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{n}.txt", [line]) for n, line in enumerate(("a b c", "a b d"))]
     out = tmp_path / "scores.json"
-    done = inside("score.py", *files, "--references", files[0], "--recognised", "--json", str(out))
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[1:] for line in done.stdout.splitlines()[1:3]] == [
-        ["0.00", "0.00"],
-        ["33.33", "20.00"],
-    ]
+    words = ("--references", files[0], "--recognised", "--json", str(out))
+    rows = succeed("score.py", *files, *words).stdout.splitlines()[1:3]
+    assert [line.split()[1:] for line in rows] == [["0.00", "0.00"], ["33.33", "20.00"]]
     said = json.loads(out.read_text("utf-8"), parse_constant=pytest.fail)["systems"][1]["wer"]
     assert (said["low"], said["high"], said["p"]) == (None, None, None)
 
@@ -105,16 +104,12 @@ def test_whole_answers_are_scored_where_a_run_or_the_option_says_so(tmp_path: Pa
 def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """Runs without latents, with logits that are drawn, and on another test part."""
     folder = tmp_path_factory.mktemp("beside")
-    made = {
-        "plain": ["--recipe=transformer"],
-        "drawn": ["--recipe=coda-cs"],
-        "other": ["--recipe=transformer", "--data.held_out=7"],
-    }
-    for name, more in made.items():
-        words = [*TINY, *SHORT, "--network.layers=1", *more]
-        done = inside("run.py", *words, "--out", str(folder / name))
-        assert done.returncode == 0, done.stderr
-    return tuple(folder / name for name in made)
+    runs = {"plain": ["transformer"], "drawn": ["coda-cs"]}
+    runs["other"] = ["transformer", "--data.held_out=7"]
+    for name, more in runs.items():
+        words = [*TINY, *SHORT, "--network.layers=1", "--recipe", *more]
+        succeed("run.py", *words, "--out", str(folder / name))
+    return tuple(folder / name for name in runs)
 
 
 def test_log_p_is_compared_exact_where_it_is_known(
@@ -148,13 +143,10 @@ def test_log_p_is_compared_exact_where_it_is_known(
 
 def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, ...]) -> None:
     plain, _, other = map(str, beside)
-    for words, message in (
-        ([plain, other], f"{other} and {plain} have different test parts: one is needed"),
-        ([plain, "--direction=en-fr"], f"{plain} has a single direction: drop --direction"),
-    ):
-        done = inside("score.py", *words, "--likelihood")
-        assert_one_line(done, "score.py")
-        assert message in done.stderr
+    differ = f"{other} and {plain} have different test parts: one is needed"
+    assert_refused("score.py", plain, other, "--likelihood", says=differ)
+    single = f"{plain} has a single direction: drop --direction"
+    assert_refused("score.py", plain, "--direction=en-fr", "--likelihood", says=single)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_sentence(tmp_path: Path) -> None:
@@ -178,10 +170,7 @@ MISTAKES = [
     ("text", "text is no run folder: a text file needs --references FILE"),
     ("text --references gone", "cannot read gone: No such file or directory"),
     ("text --references bytes", "cannot read bytes: it is no UTF-8 text"),
-    (
-        "run --references text",
-        "--tokenised, --lowercase and --recognised are for text files",
-    ),
+    ("run --references text", "--tokenised, --lowercase and --recognised are for text files"),
     ("run --resamples 10", "resamples must be at least 40, got 10"),
     ("run --seed -1", "seed must lie between 0 and 2^63, got -1"),
     ("run --resample 50", "unrecognized arguments: --resample 50"),
@@ -223,13 +212,4 @@ def test_every_mistake_is_named_in_one_line(
     folder: Path, words: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    done = inside("score.py", *words.split())
-    assert_one_line(done, "score.py")
-    assert message in done.stderr
-
-
-def test_help_says_what_it_does() -> None:
-    done = inside("score.py", "--help")
-    assert done.returncode == 0
-    assert "the first is the baseline" in done.stdout
-    assert "%%" not in done.stdout
+    assert_refused("score.py", *words.split(), says=message)

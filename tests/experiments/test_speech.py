@@ -12,22 +12,21 @@ import torch
 import latentheads as lh
 from latentheads.corpora import Words
 from latentheads.runs.transcription import check_is_speech, load_audio_files
-from tests.experiments.programs import SHORT, assert_one_line, inside, results_of, unpainted
+from tests.experiments.programs import (
+    SHORT,
+    assert_one_line,
+    assert_refused,
+    inside,
+    results_of,
+    succeed,
+    unpainted,
+)
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
+from tests.latentheads.runs import trained
 from tests.typechecking import unchecked
 
-SMALL = [
-    "--network.width=8",
-    "--network.feed_forward=8",
-    "--network.heads=2",
-    "--network.layers=1",
-    "--network.channels=4",
-]
-HEARD = [
-    "--data.bins=7",
-    "--data.top_frequency=3800",
-    "--data.vocab_size=0",
-]
+SMALL = [*trained.SMALL, "--network.channels=4"]
+HEARD = ["--data.bins=7", "--data.top_frequency=3800", "--data.vocab_size=0"]
 
 
 @pytest.fixture(scope="module")
@@ -38,23 +37,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
     out = folder.parent / "run"
-    words = [
-        "--data",
-        str(folder),
-        *HEARD,
-        *SMALL,
-        *SHORT,
-        "--network.spec_augment",
-        "LD",
-        "--ctc",
-        "0.3",
-    ]
+    words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--network.spec_augment=LD"]
+    words += ["--ctc=0.3", "--decode.paper_wer=true", "--out", str(out)]
     with unpainted():
-        done = inside("run.py", *words, "--out", str(out), "--decode.paper_wer", "true")
-    assert done.returncode == 0, done.stderr
-    assert "decoding: latents summed out, greedy" in done.stdout
-    assert "WER, % [95 % CI]" in done.stdout
-    assert "bound (ELBO), nats per word" in done.stdout
+        printed = succeed("run.py", *words).stdout
+    assert "decoding: latents summed out, greedy" in printed
+    assert "WER, % [95 % CI]" in printed
+    assert "bound (ELBO), nats per word" in printed
     return out
 
 
@@ -100,38 +89,27 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
 
 
 def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder: Path) -> None:
-    file = str(folder / "sound" / "test-1.wav")
-    for words, said in (
-        ((), "--number acts on nothing here: it needs a run that samples its heads, or the sel"),
-        (
-            ("--draws=0",),
-            "--number acts on nothing here: it needs --draws 1 or more, got 0",
-        ),
-        (
-            ("--draws=2",),
-            "--draws acts on nothing here: it needs a run that samples its heads",
-        ),
+    file, nothing = str(folder / "sound" / "test-1.wav"), "acts on nothing here: it needs"
+    for words, says in (
+        ("--number=2", f"--number {nothing} a run that samples its heads, or the sel"),
+        ("--number=2 --draws=0", f"--number {nothing} --draws 1 or more, got 0"),
+        ("--number=2 --draws=2", f"--draws {nothing} a run that samples its heads"),
+        ("--number=-1", "number must be at least 0, got -1"),
     ):
-        done = inside("transcribe.py", str(run), file, "--number=2", *words)
-        assert_one_line(done, "transcribe.py")
-        assert said in done.stderr
-    done = inside("transcribe.py", str(run), file, "--number=-1")
-    assert "number must be at least 0, got -1" in done.stderr
+        assert_refused("transcribe.py", str(run), file, *words.split(), says=says)
 
 
 def test_every_transcript_of_a_number_has_its_line(folder: Path, tmp_path: Path) -> None:
     files = [str(folder / "sound" / f"test-{place}.wav") for place in (0, 1)]
+    out, times = str(tmp_path / "drawn"), tmp_path / "times.txt"
     words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--latents=alignments+logits"]
     words += ["--train.warmup_steps=200"]  # hardly trained: no two transcripts are nearly as likely
-    done = inside("run.py", *words, "--alignments.blocks=1", "--out", str(tmp_path / "drawn"))
-    assert done.returncode == 0, done.stderr
-    times = ("--alignments", str(tmp_path / "times.txt"))
-    done = inside("transcribe.py", str(tmp_path / "drawn"), *files, "--number=3", *times)
-    assert done.returncode == 0, done.stderr
-    expected = lh.load_run(tmp_path / "drawn").transcribe(files, 3)
+    succeed("run.py", *words, "--alignments.blocks=1", "--out", out)
+    done = succeed("transcribe.py", out, *files, "--number=3", "--alignments", str(times))
+    expected = lh.load_run(out).transcribe(files, 3)
     lines = done.stdout.split("\n")[:-1]
     assert lines == [line for each in expected for line in each]
-    timed = (tmp_path / "times.txt").read_text("utf-8").split("\n")[:-1]
+    timed = times.read_text("utf-8").split("\n")[:-1]
     found = [[word.rpartition("@")[0] for word in line.split()] for line in timed]
     assert found == [line.split() for line in lines]
 
@@ -152,31 +130,27 @@ def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
 
 def test_the_heads_of_a_run_are_analysed(run: Path, tmp_path: Path) -> None:
     words = ["--sentences=2", "--relevance=0", "--out", str(tmp_path)]
-    done = inside("analyse.py", str(run), *words)
-    assert done.returncode == 0, done.stderr
+    succeed("analyse.py", str(run), *words)
     assert len(list(tmp_path.glob("alignments-*.png"))) == 1
 
 
 def test_what_is_of_text_refuses_a_run_that_hears(run: Path, tmp_path: Path) -> None:
     for name, words in (("uncertainty.py", ()), ("translate.py", (f"--confidence={tmp_path}/c",))):
-        done = inside(name, str(run), *words, text="text\n")
-        assert_one_line(done, name)
-        assert f"{run} has speech input: " in done.stderr
+        says = f"{run} has speech input: "
+        assert_refused(name, str(run), *words, says=says, text="text\n")
 
 
 def test_transcripts_are_scored_by_their_errors(run: Path, tmp_path: Path) -> None:
     right, other = run / "test.references.txt", tmp_path / "other.txt"
     other.write_text(right.read_text("utf-8").replace("two", "to"), "utf-8")
-    done = inside("score.py", str(run), str(run))
-    assert done.returncode == 0, done.stderr
-    wer = results_of(run)["test"]["wer"]
-    assert f"{wer:.2f} [" in done.stdout
-    assert "papers' WER, %" in done.stdout  # the run was asked for it
+    printed = succeed("score.py", str(run), str(run)).stdout
+    assert f"{results_of(run)['test']['wer']:.2f} [" in printed
+    assert "papers' WER, %" in printed  # the run was asked for it
     words = [str(right), str(other), "--references", str(right), "--recognised"]
-    done = inside("score.py", *words)
-    assert "BLEU" not in done.stdout
-    assert "paper WER" not in done.stdout
-    assert "42.86 [" in done.stdout  # three of seven words
+    printed = succeed("score.py", *words).stdout
+    assert "BLEU" not in printed
+    assert "paper WER" not in printed
+    assert "42.86 [" in printed  # three of seven words
     assert_one_line(inside("score.py", *words, "--paper", "iwslt14"), "score.py")
 
 
@@ -184,40 +158,24 @@ def test_what_is_heard_is_translated_by_an_encoder_that_recognised(
     run: Path, tmp_path: Path
 ) -> None:
     folder = write_speech(tmp_path / "corpus", src_lang="en", tgt_lang="de")
-    words = [
-        "--data",
-        str(folder),
-        *HEARD,
-        "--data.task=translation",
-        "--data.tasks.names=en-de",
-        *SMALL,
-    ]
+    words = ["--data", str(folder), *HEARD, "--data.task=translation", "--data.tasks=en-de"]
     # a step that moves nothing, so that what was brought along is seen
-    begun = [
-        "--start",
-        str(run),
-        "--start_with=encoder",
-        "--train.steps=1",
-        "--train.learning_rate=1e-30",
-    ]
+    begun = ["--start", str(run), "--start_with=encoder"]
+    begun += ["--train.steps=1", "--train.learning_rate=1e-30"]
     out = tmp_path / "translation"
-    done = inside("run.py", *words, *SHORT, *begun, "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    assert "BLEU" in done.stdout
-    assert "WER" not in done.stdout
+    printed = succeed("run.py", *words, *SMALL, *SHORT, *begun, "--out", str(out)).stdout
+    assert "BLEU" in printed
+    assert "WER" not in printed
     test = results_of(out)["test"]
     assert 0 <= test["bleu"] <= test["chrf"] <= 100
     assert "tok:13a" in test.row("bleu").signature
     assert "wer" not in test
     before, after = (lh.load_run(each).model.encoder.state_dict() for each in (run, out))
     assert all(torch.equal(before[name], after[name]) for name in before)
-    sound = folder / "sound" / "test-1.wav"
-    done = inside("transcribe.py", str(out), str(sound))
-    assert done.returncode == 0, done.stderr
+    done = succeed("transcribe.py", str(out), str(folder / "sound" / "test-1.wav"))
     written = (out / "test.translations.txt").read_text("utf-8").split("\n")
     assert done.stdout.strip() == written[1].strip()
-    done = inside("score.py", str(out), str(out))
-    assert "BLEU" in done.stdout
+    assert "BLEU" in succeed("score.py", str(out), str(out)).stdout
 
 
 def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:

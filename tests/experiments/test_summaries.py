@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from latentheads.metrics.rouge import first_sentence, rouge
-from latentheads.metrics.scores import Scores
-from latentheads.runs.results import Results
-from tests.experiments.programs import results_of
+from tests.experiments.programs import results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, with_references, write_corpus
 from tests.latentheads.runs.trained import BRIEF, SMALL, train
 
@@ -55,36 +52,16 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
 
 
 def test_rouge_stands_in_a_comparison(tmp_path: Path) -> None:
-    from latentheads.experiments import compare
-
     data = write_corpus(tmp_path / "corpus")
     words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--decode.rouge=true", "--seeds=0"]
-    assert compare.main([*words, "--recipes=transformer", "--out", str(tmp_path / "out")]) == 0
+    succeed("compare.py", *words, "--recipes=transformer", "--out", str(tmp_path / "out"))
     table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
     assert "| ROUGE-1 | ROUGE-2 | ROUGE-L |" in table
 
 
 @pytest.mark.parametrize("preset", ["gigaword", "cnn_dailymail", "scitldr"])
-def test_presets_ask_for_rouge_and_cut_their_sources(preset: str) -> None:
-    from latentheads.experiments.cli.options import read_settings
-
-    settings = read_settings(["--preset", preset], "run.py", "")[0]
-    assert settings.decode.rouge
-    assert settings.data.max_source
-    assert settings.data.has_target_lists == (preset == "scitldr")
-
-
-def test_the_table_counts_tails_that_are_not_known_apart() -> None:
-    from latentheads.experiments.cli.tables import result_table
-
-    names = ("elbo", "log_likelihood", "kl", "iwae", "plug_in", "effective_sample_size")
-    part = {**dict.fromkeys(names, 0.0), "tokens": 7, "iwae_k": 30}
-    known = Scores.of(part | {"pareto_k": 0.25, "pareto_unknown": 0.0})
-    some, none = (
-        Scores.of(part | {"pareto_k": 0.5, "pareto_unknown": share}) for share in (0.1, 0.0)
-    )
-    lines = result_table(Results(valid=known, test=some))
-    assert re.search(r"\n  Pareto k unknown +0% +10%\n", lines)
-    lines = result_table(Results(valid=known, test=none))
-    assert re.search(r"\n  Pareto k > 0.7 +25% +50%\n", lines)
-    assert "Pareto k unknown" not in lines
+def test_presets_ask_for_rouge_and_cut_their_sources(settings: Any, preset: str) -> None:
+    plan = settings("--preset", preset)
+    assert plan.decode.rouge
+    assert plan.data.max_source
+    assert plan.data.has_target_lists == (preset == "scitldr")

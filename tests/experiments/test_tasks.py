@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,13 @@ from latentheads.corpora import batches
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.runs.folder import REPORT_FILES
 from latentheads.training import checkpoints
-from tests.experiments.programs import inside, report_of, results_of, status_of
+from tests.experiments.breaks import assert_data_refused, assert_resumes
+from tests.experiments.programs import (
+    assert_refused,
+    report_of,
+    results_of,
+    succeed,
+)
 from tests.latentheads.corpora.folders import SIZES, write_all
 from tests.latentheads.metrics.systems import score
 from tests.latentheads.runs.trained import BRIEF, SMALL, train
@@ -55,24 +60,26 @@ def lines_of(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
+def folder_of(finished: Path, task: str) -> Path:
+    """Where the text of a task is."""
+    return finished.parent / "corpus" / ("bible/en-de" if task.startswith("bible") else "")
+
+
 def test_the_scores_of_a_task_are_those_of_its_lines_alone(finished: Path) -> None:
     results, files = results_of(finished), ("translations", "references", "tasks")
     written, right, tasks = (lines_of(finished / f"test.{name}.txt") for name in files)
     assert {path.name for path in finished.glob("test.*")} <= {*REPORT_FILES}
     assert list(results["tasks"]) == list(dict.fromkeys(tasks)) == NAMES
     assert len(set(written)) > len(NAMES)
-    folder = finished.parent / "corpus"
     for name, figures in results["tasks"].items():
         mine = [place for place, task in enumerate(tasks) if task == name]
-        place = folder / "bible" / "en-de" if name.startswith("bible") else folder
-        references = lines_of(place / f"test.{name[-2:]}")
+        references = lines_of(folder_of(finished, name) / f"test.{name[-2:]}")
         assert [right[line] for line in mine] == references
         alone = score([written[line] for line in mine], references)
         assert (figures["bleu"], figures["chrf"]) == (alone.bleu, alone.chrf)
         assert figures["sentences"] == len(mine) == SIZES["test"]
-    test = results["test"]
     together = score(written, right)
-    assert (test["bleu"], test["chrf"]) == (together.bleu, together.chrf)
+    assert (results["test"]["bleu"], results["test"]["chrf"]) == (together.bleu, together.chrf)
 
 
 def test_the_bound_of_all_is_that_of_the_tasks_by_their_tokens(finished: Path) -> None:
@@ -123,25 +130,17 @@ def test_the_table_has_a_line_for_each_task_and_the_average(finished: Path) -> N
     assert cells[-2:] == [f"{results.average[name]:.2f}" for name in ("bleu", "chrf")]
 
 
-def translated(run: Path, text: str, *words: str) -> tuple[object, list[str], str]:
-    done = inside("translate.py", str(run), *words, text=text)
-    return done.returncode, done.stdout.split("\n")[:-1], done.stderr
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_the_text_of_a_task_is_translated_as_the_test_part_was(
-    finished: Path,
-    name: str,
-) -> None:
-    folder = finished.parent / "corpus"
-    place = folder / "bible" / "en-de" if name.startswith("bible") else folder
-    text = (place / f"test.{name.removeprefix('bible:')[:2]}").read_text(encoding="utf-8")
+def test_the_text_of_a_task_is_translated_as_the_test_part_was(finished: Path, name: str) -> None:
+    text = (folder_of(finished, name) / f"test.{name.removeprefix('bible:')[:2]}").read_text(
+        "utf-8"
+    )
     tasks = lines_of(finished / "test.tasks.txt")
     written = zip(lines_of(finished / "test.translations.txt"), tasks, strict=True)
-    words = "--direction", name.replace("en-", "")
-    found = translated(finished, text, *words)
-    assert found == (0, [line for line, task in written if task == name], "")
-    assert translated(finished, "\n\n", *words) == (0, ["", ""], "")
+    expected = "".join(f"{line}\n" for line, task in written if task == name)
+    words = ("translate.py", str(finished), "--direction", name.replace("en-", ""))
+    assert succeed(*words, text=text).stdout == expected
+    assert succeed(*words, text="\n\n").stdout == "\n\n"
 
 
 @pytest.mark.parametrize(
@@ -153,75 +152,47 @@ def test_the_text_of_a_task_is_translated_as_the_test_part_was(
     ],
 )
 def test_a_task_that_is_not_the_runs_costs_one_line(
-    finished: Path,
-    words: list[str],
-    message: str,
+    finished: Path, words: list[str], message: str
 ) -> None:
-    status, found, error = translated(finished, "a\n", *words)
-    assert (status, found) == (2, [])
-    assert message in error
-    assert error.count("\n") == 1
+    assert_refused("translate.py", str(finished), *words, says=message, text="a\n")
 
 
-def test_a_run_of_one_direction_has_no_task(
-    folder: Path,
-    tmp_path: Path,
-) -> None:
+def test_a_run_of_one_direction_has_no_task(folder: Path, tmp_path: Path) -> None:
     words = ["--data", str(folder), "--data.source=en", "--data.target=de", "--train.steps=1"]
     train(tmp_path / "run", *words)
     assert "task_" not in (tmp_path / "run" / "config.yaml").read_text()
-    one = translated(tmp_path / "run", "a\n", "--direction=de")
-    assert one[0] == 2
-    assert one[2].endswith("has a single direction: drop --direction\n")
+    single = "has a single direction: drop --direction\n"
+    assert_refused("translate.py", str(tmp_path / "run"), "--direction=de", says=single)
 
 
 def test_the_paired_test_takes_all_tasks_together_or_one_alone(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, tmp_path: Path
 ) -> None:
-    from latentheads.experiments import score as program
-
-    results, words = results_of(finished), [str(finished), str(finished), "--resamples=50"]
+    results, file = results_of(finished), tmp_path / "scores.json"
+    words = ["score.py", str(finished), str(finished), "--resamples=50", "--json", str(file)]
     for name, figures in {"": results["test"], **results["tasks"]}.items():
         chosen = ["--direction", name] if name else []
-        assert program.main([*words, *chosen, "--json", str(tmp_path / "scores.json")]) == 0
-        assert f"{figures['bleu']:.2f} [" in capsys.readouterr().out
-        said = json.loads((tmp_path / "scores.json").read_text())
-        assert said["sentences"] == SIZES["test"] * (1 if name else len(NAMES))
+        assert f"{figures['bleu']:.2f} [" in succeed(*words, *chosen).stdout
+        sentences = SIZES["test"] * (1 if name else len(NAMES))
+        assert json.loads(file.read_text())["sentences"] == sentences
     for short, name in (("fr", "en-fr"), ("bible:de", "bible:en-de")):
-        assert program.main([*words, "--direction", short]) == 0
-        assert f"{results['tasks'][name]['bleu']:.2f} [" in capsys.readouterr().out
+        printed = succeed(*words, "--direction", short).stdout
+        assert f"{results['tasks'][name]['bleu']:.2f} [" in printed
 
 
-@pytest.mark.parametrize("kind", ["unknown", "file", "plain", "short"])
-def test_scores_of_a_task_that_is_not_there_are_refused(
-    finished: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import score as program
-
-    copy, task = tmp_path / "run", "en-cs" if kind == "unknown" else "en-de"
-    shutil.copytree(finished, copy)
-    words = [str(copy)]
-    if kind == "file":
-        words = [str(copy / "test.translations.txt"), "--references", str(copy / "config.yaml")]
-    elif kind == "plain":
-        (copy / "test.tasks.txt").unlink()
-    elif kind == "short":
-        (copy / "test.tasks.txt").write_text("en-de\n")
-    messages = {
-        "unknown": f"has no task 'en-cs': choose from {', '.join(NAMES)}",
-        "file": "--direction is for runs: ",
-        "plain": "has a single direction: drop --direction",
-        "short": "must name the task of each line of test.translations.txt",
-    }
-    with pytest.raises(SystemExit):
-        program.main([*words, "--direction", task])
-    error = capsys.readouterr().err
-    assert messages[kind] in error
-    assert error.count("\n") == 1
-
-
-def nothing(folder: Path) -> None:
-    pass
+def test_scores_of_a_task_that_is_not_there_are_refused(finished: Path, tmp_path: Path) -> None:
+    run = str(shutil.copytree(finished, tmp_path / "run"))
+    tasks = tmp_path / "run" / "test.tasks.txt"
+    unknown = f"has no task 'en-cs': choose from {', '.join(NAMES)}"
+    assert_refused("score.py", run, "--direction=en-cs", says=unknown)
+    file = (f"{run}/test.translations.txt", "--references", f"{run}/config.yaml")
+    assert_refused("score.py", *file, "--direction=en-de", says="--direction is for runs: ")
+    tasks.write_text("en-de\n")
+    short = "must name the task of each line of test.translations.txt"
+    assert_refused("score.py", run, "--direction=en-de", says=short)
+    tasks.unlink()
+    single = "has a single direction: drop --direction"
+    assert_refused("score.py", run, "--direction=en-de", says=single)
 
 
 def cut(name: str) -> Callable[[Path], object]:
@@ -232,21 +203,19 @@ def cut(name: str) -> Callable[[Path], object]:
     return act
 
 
-MISTAKES: list[tuple[Callable[[Path], object], str, str]] = [
-    (nothing, "de,cs", "corpus has no train.cs or train.cs.gz; it has bible, test.de"),
-    (nothing, "de,help:de", "there is no folder corpus/help, where train.en was looked"),
-    (nothing, "bible:fr", "corpus/bible has no train.en or train.en.gz; it has en-de"),
+MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
+    (None, "de,cs", "corpus has no train.cs or train.cs.gz; it has bible, test.de"),
+    (None, "de,help:de", "there is no folder corpus/help, where train.en was looked"),
+    (None, "bible:fr", "corpus/bible has no train.en or train.en.gz; it has en-de"),
     (cut("valid.fr"), "de,fr", "valid.en has 6 lines and corpus/valid.fr 5: line n of one"),
     (cut("bible/en-de/test.de"), TASKS, "corpus/bible/en-de/test.de 6: line n of"),
-    (nothing, "de,fr,en-de", "task en-de is given twice"),
-    (nothing, "de,,fr", "a task is TARGET or SOURCE-TARGET, with or without DOMAIN: "),
-    (nothing, "de,fr --data.tasks.temperature 0", "--data.tasks.temperature must be positive"),
-    (nothing, "de,fr --data.tasks.temperature nan", "--data.tasks.temperature must be a number"),
-    (nothing, "de,fr --data.tasks.distinguish_by family", "--data.tasks.distinguish_by must be on"),
-    (nothing, "de,fr --data.tasks.sizes [9]", "--data.tasks.sizes must be one for each of the 2"),
-    (nothing, "de,fr --data.tasks.sizes [9,0]", "--data.tasks.sizes must be at least 1, got 0"),
-    (nothing, "de,fr --data.vocab_size 100", "vocab_size must be at least 260"),
-    (nothing, "de,fr --data.joint false --network.share all", "share all needs one joint voc"),
+    (None, "de,fr,en-de", "task en-de is given twice"),
+    (None, "de,,fr", "a task is TARGET or SOURCE-TARGET, with or without DOMAIN: "),
+    (None, "de,fr --data.tasks.temperature 0", "--data.tasks.temperature must be positive"),
+    (None, "de,fr --data.tasks.distinguish_by family", "--data.tasks.distinguish_by must be on"),
+    (None, "de,fr --data.tasks.sizes [9]", "--data.tasks.sizes must be one for each of the 2"),
+    (None, "de,fr --data.tasks.sizes [9,0]", "--data.tasks.sizes must be at least 1, got 0"),
+    (None, "de,fr --data.joint false --network.share all", "share all needs one joint voc"),
 ]
 OTHERS = [
     ("python-docs", "de,fr", "--data.tasks is no option of python-docs, but of grammar, pairs,"),
@@ -258,82 +227,37 @@ OTHERS = [
 
 @pytest.mark.parametrize(("act", "words", "message"), MISTAKES)
 def test_a_mistake_costs_one_line_and_writes_nothing(
-    folder: Path,
-    act: Callable[[Path], object],
-    words: str,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, act: Callable[[Path], object] | None, words: str, message: str
 ) -> None:
-    from latentheads.experiments import run
-
-    monkeypatch.chdir(folder.parent)
-    act(folder)
-    given = ["--data=corpus", "--data.source=en", "--data.vocab_size=300", *SMALL, *BRIEF]
-    given += ["--out=run", "--data.tasks", *words.split()]
-    status = status_of(run.main, *given)
-    error = capsys.readouterr().err
-    assert status == 2
-    assert message in error
-    assert error.count("\n") == 1
-    assert sorted(os.listdir()) == ["corpus"]
+    given = ["--data.source=en", "--data.vocab_size=300", *SMALL, "--data.tasks", *words.split()]
+    assert_data_refused(folder, act, given, message)
 
 
 @pytest.mark.parametrize(("data", "tasks", "message"), OTHERS)
 def test_tasks_that_a_corpus_has_not_cost_one_line(
-    data: str, tasks: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: str, tasks: str, message: str, tmp_path: Path
 ) -> None:
-    from latentheads.experiments import run
-
     words = ["--data", data, "--data.tasks", tasks, "--out", str(tmp_path / "run")]
-    assert status_of(run.main, *words) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+    assert_refused("run.py", *words, says=message)
     assert not list(tmp_path.iterdir())
 
 
-MIXED = ["--data.tasks", TASKS, "--data.tasks.temperature=5", "--data.tasks.one_task"]
-MIXED += ["--data.source=en", "--data.vocab_size=300"]
-
-
-def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from latentheads.experiments import run
-    from latentheads.runs.trainer import Trainer
-
-    words = ["--data", str(folder), *MIXED, *SMALL, "--recipe=group", "--samples=1"]
+def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(folder: Path, tmp_path: Path) -> None:
+    words = ["--data", str(folder), "--data.source=en", "--data.vocab_size=300"]
+    words += ["--data.tasks", TASKS, "--data.tasks.temperature=5", "--data.tasks.one_task"]
+    words += [*SMALL, "--recipe=group", "--samples=1"]
     words += ["--train.tokens=128", "--train.steps=5", "--train.report_every=3"]
     words += ["--network.dropout=0.2", "--decode.max_tokens=2"]
-    whole, halted = tmp_path / "whole", tmp_path / "halted"
-    assert run.main([*words, "--out", str(whole)]) == 0
-    keep = Trainer._checkpoint
-
-    def stop(self: Trainer) -> None:
-        keep(self)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_checkpoint", stop)
-        assert status_of(run.main, *words, "--out", str(halted)) == 130
-    assert run.main([*words, "--out", str(halted)]) == 0
-    one, two = (
-        checkpoints.load(out / "checkpoints" / "last.safetensors")[0] for out in (whole, halted)
-    )
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert results_of(whole)["average"] == results_of(halted)["average"]
+    whole = assert_resumes(words, tmp_path, 4)
+    assert results_of(whole)["average"] == results_of(tmp_path / "halted")["average"]
     other = [*words, "--data.tasks.temperature=2", "--out", str(whole)]
-    assert status_of(run.main, *other) == 2
+    assert_refused("run.py", *other, says="holds a run with other options")
 
 
 def test_a_comparison_has_a_column_for_each_task_and_the_averages(tmp_path: Path) -> None:
-    from latentheads.experiments import compare
-
     words = ["--data.tasks=velu,news:korin", "--data.tasks.sizes=[60,40]", "--data.held_out=6"]
-    words += [*SMALL, *BRIEF]
-    words += ["--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
-    assert compare.main(words) == 0
+    words += [*SMALL, *BRIEF, "--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
+    succeed("compare.py", *words)
     assert "| BLEU, average of tasks |" in (tmp_path / "table.md").read_text(encoding="utf-8")
     with (tmp_path / "table.csv").open() as file:
         (base,) = csv.DictReader(file)
@@ -342,15 +266,10 @@ def test_a_comparison_has_a_column_for_each_task_and_the_averages(tmp_path: Path
     assert float(base["average_bleu"]) == pytest.approx(found["average"]["bleu"])
     for name, figures in found["tasks"].items():
         for figure in ("bleu", "elbo", "plug_in"):
+            assert math.isfinite(figures[figure])
             assert float(base[f"task {name}: {figure}"]) == pytest.approx(figures[figure])
-    assert all(math.isfinite(figures["elbo"]) for figures in found["tasks"].values())
 
 
-def test_what_a_language_model_writes_is_no_translation(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import generate
-
-    with pytest.raises(SystemExit):
-        generate.main([str(finished), "--prompt", "a"])
-    assert capsys.readouterr().err.endswith("is a translation model: use translate.py\n")
+def test_what_a_language_model_writes_is_no_translation(finished: Path) -> None:
+    says = "is a translation model: use translate.py\n"
+    assert_refused("generate.py", str(finished), "--prompt", "a", says=says)

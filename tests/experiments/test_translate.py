@@ -15,7 +15,7 @@ import torch
 from latentheads.runs import generation
 from latentheads.training import checkpoints
 from tests.experiments.processes import ended, talking
-from tests.experiments.programs import inside, status_of
+from tests.experiments.programs import assert_refused, inside, status_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.runs.trained import train
 from tests.tiny import jiggle
@@ -91,13 +91,13 @@ def test_a_blank_line_stays_empty(say: Say, expected: list[str]) -> None:
         assert say(text(mixed), *words) == (0, wanted, "")
     assert say(text(blank)) == (0, [""] * 6, "")
     assert say("\n") == (0, [""], "")
+    assert say("") == (0, [], "")
 
 
 def test_several_runs_write_together(
     run: Path, say: Say, expected: list[str], tmp_path: Path
 ) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(run, other)
+    other = shutil.copytree(run, tmp_path / "other")
     best = other / "checkpoints" / "best.safetensors"
     tensors, told = checkpoints.load(best)
     checkpoints.save(best, {name: -each for name, each in tensors.items()}, told)
@@ -106,17 +106,11 @@ def test_several_runs_write_together(
     assert (status, error) == (0, "")
     assert together != expected
     assert say(text(LINES), str(other), "--buffer=2")[1] == together
-    for words, said in (
-        (("--alignments=links.txt",), "--alignments and --confidence are for one RUN, got 2"),
-        (("--draws=2",), "draws must be 0 for an ensemble of runs, got 2"),
+    for word, says in (
+        ("--alignments=links.txt", "--alignments and --confidence are for one RUN, got 2"),
+        ("--draws=2", "draws must be 0 for an ensemble of runs, got 2"),
     ):
-        status, found, error = say(text(LINES), str(other), *words)
-        assert (status, found) == (2, [])
-        assert said in error
-
-
-def test_nothing_gives_nothing(say: Say) -> None:
-    assert say("") == (0, [], "")
+        assert_refused("translate.py", str(run), str(other), word, says=says, text=text(LINES))
 
 
 def test_line_ends_of_every_kind_are_no_text(say: Say, expected: list[str]) -> None:
@@ -280,38 +274,21 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("words", "message"), MISTAKES)
-def test_a_mistake_costs_one_line_and_status_two(say: Say, words: str, message: str) -> None:
-    status, found, error = say(text(LINES), *words.split())
-    assert (status, found) == (2, [])
-    assert error.startswith("translate.py: error: ")
-    assert message in error
-    assert error.count("\n") == 1
+def test_a_mistake_costs_one_line_and_status_two(run: Path, words: str, message: str) -> None:
+    assert_refused("translate.py", str(run), *words.split(), says=message, text=text(LINES))
 
 
-def test_what_cannot_translate_is_refused(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from latentheads.experiments import translate
-
+def test_what_cannot_translate_is_refused(run: Path, tmp_path: Path) -> None:
     words = ["--data=grammar-text", "--data.sentences=20", "--data.held_out=4", "--train.steps=1"]
     train(tmp_path / "lm", *words)
-    shutil.copytree(run, tmp_path / "spoilt")
-    best = tmp_path / "spoilt" / "checkpoints" / "best.safetensors"
+    best = shutil.copytree(run, tmp_path / "spoilt") / "checkpoints" / "best.safetensors"
     best.write_bytes(best.read_bytes()[:-9])
-    (tmp_path / "empty").mkdir()
     for name, message in (
         ("lm", "lm is a language model: it has no source to translate"),
         ("spoilt", "best.safetensors is no whole checkpoint"),
-        ("empty", "empty is no run folder: it has no config.yaml"),
         ("gone", "gone is no run folder: it has no config.yaml"),
     ):
-        with pytest.raises(SystemExit) as left:
-            translate.main([str(tmp_path / name)])
-        out, error = capsys.readouterr()
-        assert (left.value.code, out) == (2, "")
-        assert error.startswith(f"translate.py: error: {tmp_path}")
-        assert message in error
-        assert error.count("\n") == 1
+        assert_refused("translate.py", str(tmp_path / name), says=message)
 
 
 def test_a_full_disk_costs_one_line(
@@ -346,12 +323,11 @@ def test_words_that_the_run_does_not_know_are_told_once(tmp_path: Path) -> None:
     """A run on the grammar has words for tokens."""
     out = tmp_path / "run"
     train(out, "--data=grammar", "--recipe=transformer", "--data.sentences=40", "--data.held_out=5")
-
-    def say(text: str) -> tuple[int, str]:
-        done = inside("translate.py", str(out), "--checkpoint=last", "--buffer=1", text=text)
-        assert done.stdout.count("\n") == text.count("\n")
-        return done.returncode, done.stderr
-
-    assert say("the\n") == (0, "")
     told = "translate.py: not in the vocabulary: "
-    assert say("the zork\nzork quux\n") == (0, f"{told}zork\n{told}quux\n")
+    for given, warned in (
+        ("the\n", ""),
+        ("the zork\nzork quux\n", f"{told}zork\n{told}quux\n"),
+    ):
+        words = (str(out), "--checkpoint=last", "--buffer=1")
+        done = succeed("translate.py", *words, text=given)
+        assert (done.stdout.count("\n"), done.stderr) == (given.count("\n"), warned)

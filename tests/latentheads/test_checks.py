@@ -49,6 +49,10 @@ BLOCKS = [Block("decoder-self", 0, 2), Block("decoder-cross", 0, 2)]
 LANGUAGES = ("de", "en", "fr")
 
 
+def families(text: str) -> object:
+    return SelectionOptions("static", families=text).selector(2, LANGUAGES, LANGUAGES)
+
+
 @pytest.mark.parametrize(
     ("read", "text"),
     [
@@ -58,12 +62,7 @@ LANGUAGES = ("de", "en", "fr")
         (lambda text: DisagreementOptions(text).term, "position,output"),
         (trusted_paths, "mine:One,mine:Two"),
         (lambda text: parse_blocks(text, BLOCKS), "decoder-self,decoder-cross"),
-        (
-            lambda text: SelectionOptions("static", families=text).selector(
-                2, LANGUAGES, LANGUAGES
-            ),
-            "de,en|fr",
-        ),
+        (families, "de,en|fr"),
         (
             lambda text: parse_mixers(text, "", "", "decoder", 2),
             "encoder=local decoder=ngram,local",

@@ -247,6 +247,7 @@ def test_an_option_that_acts_on_nothing_is_refused(
     assert kind(model, **{option: default}).options == {option: default}
     both = aligned(SHAPES["two blocks"], prior="independent", latent=None)
     assert getattr(kind(both, **{option: value}), option) == value
+    assert list(signature(Further).parameters) == ["model", "factor", "start"]
 
 
 def test_a_guide_of_ones_own_may_put_an_option_to_another_use() -> None:
@@ -257,11 +258,6 @@ def test_a_guide_of_ones_own_may_put_an_option_to_another_use() -> None:
 
     guide = Own(aligned(SHAPES["one head"]), scale=0.3)
     assert (guide.start, guide.hidden, guide.options) == (0.3, 5, {"scale": 0.3})
-
-
-def test_a_class_of_guides_shows_its_options() -> None:
-    assert list(signature(Further).parameters) == ["model", "factor", "start"]
-    assert list(signature(Tied).parameters) == ["model"]
 
 
 class Amortised(Guide):
@@ -317,9 +313,8 @@ def test_states_are_let_go_when_the_heads_are_drawn(batch: Batch) -> None:
     guide = Amortised(model).double()
     guide(batch)
     for name in ("query", "key"):
-        with pytest.raises(
-            ValueError, match=rf"^the {name} states of decoder.0.self are not available"
-        ):
+        said = rf"^the {name} states of decoder.0.self are not available"
+        with pytest.raises(ValueError, match=said):
             getattr(guide.seen["decoder.0.self"], name)
 
 

@@ -86,24 +86,11 @@ def test_a_chain_that_begins_late_and_changes_its_layout_loses_heads_too(
     small, reference = removed(model, kept), silenced(model, kept)
     found = plug_in_log_likelihood(small, batch)
     assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
-    one, other = (beam_search(m, batch, beam=2, max_tokens=6) for m in (small, reference))
-    assert [[h.tokens for h in each] for each in one] == [
-        [h.tokens for h in each] for each in other
-    ]
-
-
-@pytest.mark.parametrize("prior", ["delta", "residual", "cascaded"])
-def test_token_by_token_equals_whole_sentences(prior: str, batch: Batch) -> None:
-    model = build(prior=prior).eval()
-    remove_heads(model, kept_of(model, KEPT))
-    with PlugIn():
-        whole = model.predict(model.states(batch))
-        state = model.begin(batch)
-        steps = [
-            model.step(batch.decoder_input[:, [t]], state)
-            for t in range(batch.decoder_input.shape[1])
-        ]
-    assert torch.allclose(torch.cat(steps, 1), whole, rtol=0, atol=1e-10)
+    one, other = (
+        [[h.tokens for h in each] for each in beam_search(m, batch, beam=2, max_tokens=6)]
+        for m in (small, reference)
+    )
+    assert one == other
 
 
 @pytest.mark.parametrize(
@@ -192,6 +179,7 @@ def test_heads_may_go_in_several_steps(batch: Batch) -> None:
     remove_heads(once, {"encoder.0.self": [2], "encoder.1.self": [], "decoder.0.cross": [1]})
     remove_heads(twice, {"encoder.0.self": [0, 2], "encoder.1.self": [1], "decoder.0.cross": [1]})
     remove_heads(twice, {"encoder.0.self": [1], "encoder.1.self": []})
+    remove_heads(twice, {})
     one, other = (weights(model=m) for m in (once, twice))
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -272,13 +260,6 @@ def test_candidates_are_not_removed() -> None:
         remove_heads(model, {"decoder.0.self": [0]})
 
 
-def test_nothing_named_nothing_removed() -> None:
-    model = build()
-    before = copy.deepcopy(weights(model=model))
-    remove_heads(model, {})
-    assert all(torch.equal(value, before[name]) for name, value in weights(model=model).items())
-
-
 def test_the_least_important_heads_go_first() -> None:
     importance = {
         "encoder.0.self": torch.tensor([0.5, 0.1, 0.9]),
@@ -311,7 +292,5 @@ def test_heads_that_are_left_may_be_rewarded_for_differing(batch: Batch) -> None
     with poutine.trace() as found:
         model.train()(batch)
     factors = {name: n["fn"].log_factor for name, n in found.trace.nodes.items() if "agree" in name}
-    assert set(factors) == {
-        f"{name}.disagreement" for name in ("decoder.0.self", "decoder.1.cross")
-    }
+    assert set(factors) == {"decoder.0.self.disagreement", "decoder.1.cross.disagreement"}
     assert all(value.isfinite().all() for value in factors.values())

@@ -132,11 +132,7 @@ def test_a_signal_that_submitit_answers_does_not_end_a_run(name: str, tmp_path: 
         ("local", {"slurm_partitoin": "gpu"}, "launcher local: .*slurm_partitoin"),
         ("local", {"mem_gb": "8GB"}, '^launcher local: Parameter "mem_gb" expected type'),
         ("local", {"nodes": 2}, "^launcher local: LocalExecutor can use only one node"),
-        (
-            "slurm",
-            {"slurm_mem": "8GB"},
-            "^launcher slurm: launcher_options must contain timeout_min",
-        ),
+        ("slurm", {"slurm_mem": "8GB"}, "^launcher slurm: launcher_options must contain timeout_m"),
     ],
 )
 def test_an_option_that_is_none_is_named(

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from latentheads.checks import check_distinct, check_least, check_seed, parse_integers
 from latentheads.errors import UnfinishedError, print_message
+from latentheads.experiments import score
 from latentheads.experiments.cli.errors import (
     collecting_errors,
     error_handling,
@@ -106,8 +108,6 @@ def test_work_whose_reader_goes_away_says_once_that_it_is_stopped(
 def test_a_table_that_nobody_reads_is_no_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from latentheads.experiments import score
-
     (tmp_path / "text").write_text("a b c d\n" * 40)
     words = [str(tmp_path / "text"), "--references", str(tmp_path / "text"), "--resamples=40"]
     with deserted():
@@ -204,8 +204,6 @@ def test_a_program_that_streams_ends_with_one_line_for_want_of_memory(
 
 @pytest.mark.parametrize("value", [0, -1, NAN])
 def test_a_figure_out_of_range_is_named(value: float) -> None:
-    from latentheads.checks import check_least
-
     check_least({"beam": 1, "draws": None}, beam=1, draws=0)
     with pytest.raises(ValueError, match=f"^beam must be at least 1, got {value}$"):
         check_least({"beam": value}, beam=1)
@@ -213,8 +211,6 @@ def test_a_figure_out_of_range_is_named(value: float) -> None:
 
 @pytest.mark.parametrize("value", ["5", 1.5, [2]])
 def test_what_is_no_number_and_a_fraction_of_what_is_counted_are_named(value: Any) -> None:
-    from latentheads.checks import check_least, check_seed
-
     kind = "whole number" if isinstance(value, float) else "number"
     with pytest.raises(ValueError, match=f"^beam must be a {kind}, got {re.escape(repr(value))}$"):
         check_least({"beam": value}, beam=1)
@@ -225,16 +221,12 @@ def test_what_is_no_number_and_a_fraction_of_what_is_counted_are_named(value: An
 
 @pytest.mark.parametrize("value", [HUGE, 1e30, math.inf])
 def test_what_is_too_large_is_not_called_too_small(value: float) -> None:
-    from latentheads.checks import check_least
-
     said = re.escape(f"length_penalty must be at least 0 and less than 2^63, got {value}")
     with pytest.raises(ValueError, match=f"^{said}$"):
         check_least({"length_penalty": value}, length_penalty=0)
 
 
 def test_numbers_are_read_and_those_named_twice_refused() -> None:
-    from latentheads.checks import check_distinct, check_seed, parse_integers
-
     assert parse_integers("seeds", "3, 1") == [3, 1]
     with pytest.raises(ValueError, match=r"^seeds must be whole numbers with commas between, got"):
         parse_integers("seeds", "3,x")

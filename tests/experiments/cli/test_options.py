@@ -13,6 +13,15 @@ from latentheads.experiments.cli import parser as parsers
 from latentheads.experiments.cli.options import Parser, read_settings
 
 
+def refusal_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line that a mistake in these words costs."""
+    with pytest.raises(SystemExit) as left:
+        read_settings([*words], "run.py", "")
+    said = capsys.readouterr().err
+    assert (left.value.code, said.count("\n")) == (2, 1)
+    return said
+
+
 def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
     for parser in (Parser("some.py", "", {}), parsers.OneLineErrorParser("some.py", None, {})):
         parser.add_argument("--recipe", type=str)
@@ -44,10 +53,8 @@ def test_so_may_an_option_of_a_prior(capsys: pytest.CaptureFixture[str]) -> None
     more = ["--logits.prior.link=false", "--logits.prior.learned_scale"]
     said = read_settings([*latents, *more], "run.py", "")[0].prior.options
     assert (said["zero"], said["link"], said["learned_scale"]) == (True, False, True)
-    with pytest.raises(SystemExit):
-        read_settings([latents[0], "--logits.prior.scale", "--verbose"], "run.py", "")
-    line = "run.py: error: --logits.prior.scale must be a number, got no value\n"
-    assert capsys.readouterr().err == line
+    said = refusal_of(capsys, latents[0], "--logits.prior.scale", "--verbose")
+    assert said == "run.py: error: --logits.prior.scale must be a number, got no value\n"
 
 
 def test_importance_may_be_said_to_be_normalised() -> None:
@@ -70,10 +77,8 @@ def test_a_file_of_another_encoding_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "some.yaml").write_bytes("train: {steps: 9}\n".encode("utf-16"))
-    with pytest.raises(SystemExit):
-        read_settings(["--config", str(tmp_path / "some.yaml")], "run.py", "")
-    said = f"run.py: error: --config {tmp_path / 'some.yaml'} cannot be read: "
-    assert capsys.readouterr().err.startswith(said)
+    said = refusal_of(capsys, "--config", str(tmp_path / "some.yaml"))
+    assert said.startswith(f"run.py: error: --config {tmp_path / 'some.yaml'} cannot be read: ")
 
 
 def test_the_printed_options_are_read_as_they_are(
@@ -127,7 +132,7 @@ def test_the_printed_options_are_read_as_they_are(
         ("--data ./no:where", "--data must be a folder that there is, got './no:where'"),
         ("--data.folder F", "--data.folder is no option of grammar, but of pairs, running-text, "),
         ("--logits.prior cascaded", "--logits is not latent: say --latents alignments+logits, or "),
-        ("--latents alignment", "unknown latent 'alignment': choose from alignments, logits, "),
+        ("--latents alignment", "unknown latent 'alignment': choose from alignments, copy, "),
         ("--recipe multi30k", "--recipe 'multi30k' is none but a preset: use --preset multi30k"),
         ("--train.optimizer adam", "--train.optimizer must be one of muon, adamw, nag; got 'adam'"),
         ("--train_only guide", "--train_only guide needs --start RUN, whose model stays as it is"),
@@ -140,11 +145,7 @@ def test_the_printed_options_are_read_as_they_are(
 def test_a_mistake_costs_one_line(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as left:
-        read_settings(words.split(), "run.py", "")
-    said = capsys.readouterr().err
-    assert (left.value.code, said.count("\n")) == (2, 1)
-    assert said.startswith(f"run.py: error: {message}")
+    assert refusal_of(capsys, *words.split()).startswith(f"run.py: error: {message}")
 
 
 def test_a_mistake_in_a_file_is_named_as_the_file_writes_it(
@@ -157,6 +158,5 @@ def test_a_mistake_in_a_file_is_named_as_the_file_writes_it(
         ("network: {width: 8, heads: 3}", "network.heads must divide the width 8, got 3"),
     ):
         path.write_text(text)
-        with pytest.raises(SystemExit):
-            read_settings(["--config", str(path)], "run.py", "")
-        assert capsys.readouterr().err == f"run.py: error: {path}: {message}\n"
+        said = refusal_of(capsys, "--config", str(path))
+        assert said == f"run.py: error: {path}: {message}\n"

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from latentheads.experiments.cli.tables import PLUG_IN, packed, result_table, site_table, task_table
 from latentheads.metrics.scores import Score, Scores
+from latentheads.metrics.seeds import _of_tasks
+from latentheads.runs.reporter import average
 from latentheads.runs.results import Perplexity, Results
 from tests.figures import FIGURES
 
@@ -23,8 +26,6 @@ RESULTS: dict[str, Any] = {
 
 
 def test_a_wide_table_is_cut_into_tables_that_fit_a_terminal() -> None:
-    from latentheads.experiments.cli.tables import packed
-
     rows = [["recipe", "seeds", *(f"figure {n}" for n in range(9))], ["a", "2", *("x" * 30,) * 9]]
     parts = packed(rows, names=2).split("\n\n")
     assert len(parts) == 5
@@ -36,8 +37,6 @@ def test_a_wide_table_is_cut_into_tables_that_fit_a_terminal() -> None:
 
 def told(**changes: Any) -> dict[str, list[str]]:
     """The rows of the table by their names."""
-    from latentheads.experiments.cli.tables import result_table
-
     lines = result_table(Results(**{**RESULTS, **changes})).splitlines()
     cells = [[cell for cell in line.split("  ") if cell.strip()] for line in lines]
     return {name.strip(): [value.strip() for value in values] for name, *values in cells}
@@ -57,9 +56,6 @@ def test_a_truth_that_is_known_of_some_says_of_how_many() -> None:
 
 
 def test_where_the_exact_law_is_known_it_is_told_by_task_and_not_the_plug_in() -> None:
-    from latentheads.experiments.cli.tables import task_table
-    from latentheads.metrics.seeds import _of_tasks
-
     tasks = {"de": FIGURES | {"bleu": 5.0}, "fr": FIGURES | {"bleu": 7.0}}
     drawn = of_tasks(tasks)
     exact = of_tasks({name: values | {"exact": -1.3125} for name, values in tasks.items()})
@@ -79,8 +75,6 @@ def test_where_the_exact_law_is_known_it_is_told_by_task_and_not_the_plug_in() -
 
 
 def of_tasks(tasks: dict[str, dict[str, Any]]) -> Results:
-    from latentheads.runs.reporter import average
-
     scores = {name: Scores.of(values) for name, values in tasks.items()}
     return Results(tasks=scores, average=average(scores))
 
@@ -133,8 +127,6 @@ def test_a_table_survives_a_report_that_has_nothing_but_names() -> None:
 
 
 def test_a_kl_that_is_no_number_leaves_its_chain_out() -> None:
-    from latentheads.experiments.cli.tables import site_table
-
     decoder = {"decoder.1.self.logits": 2.0, "decoder.0.self.logits": 1.0}
     sites = {"encoder.1.self.logits": None, **decoder}
     rows = told(kl_by_site=sites)
@@ -190,8 +182,6 @@ def test_error_rates_have_intervals_where_these_are_known() -> None:
 
 
 def test_what_plug_in_means_is_said_once() -> None:
-    from latentheads.experiments.cli.tables import PLUG_IN, result_table
-
     drawn = result_table(Results(**RESULTS))
     assert drawn.splitlines()[-1] == PLUG_IN
     exact = {name: Scores.of(FIGURES | {"exact": -1.0, "gap": 0.5}) for name in ("valid", "test")}
@@ -207,7 +197,11 @@ def test_the_table_says_which_weights_it_is_of() -> None:
 
 
 def test_weights_that_are_not_to_be_trusted_are_a_share() -> None:
-    weights = Scores.of(FIGURES | {"pareto_k": 0.5, "pareto_unknown": 0.0})
-    rows = told(valid=weights, test=weights)
-    assert rows["Pareto k > 0.7"] == ["50%", "50%"]
+    known, some, none = (
+        Scores.of(FIGURES | {"pareto_k": k, "pareto_unknown": share})
+        for k, share in ((0.25, 0.0), (0.5, 0.1), (0.5, 0.0))
+    )
+    assert told(valid=known, test=some)["Pareto k unknown"] == ["0%", "10%"]
+    rows = told(valid=known, test=none)
+    assert rows["Pareto k > 0.7"] == ["25%", "50%"]
     assert "Pareto k unknown" not in rows

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from latentheads import Batch, Head_ELBO
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import Network, Translation, make_prior
-from tests.experiments.programs import CUDA, assert_one_line, inside, painted
+from tests.experiments.programs import painted, succeed
 
 SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 2 --batch 2 --length 5 --vocabulary 9"
 PAIRS: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -94,8 +94,7 @@ def test_every_row_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.M
     words = ["--quick", "--rounds", "1", *SMALL.split(), "--recipe", "cascaded"]
     words += ["--threads", "1", "--json", str(file), "--figure", str(figure)]
     with painted():
-        done = inside("bench.py", *words)
-    assert done.returncode == 0, done.stderr
+        succeed("bench.py", *words)
     written = json.loads(file.read_text())
     assert {"torch", "pyro", "threads", "device", "plan", "memory"} <= set(written["metadata"])
     rows = {(row["precision"], row["row"]): row for row in written["rows"]}
@@ -106,17 +105,3 @@ def test_every_row_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.M
         assert two_passes["memory"] > one["memory"] > 0
     assert {point["row"] for point in written["growth"]["length"]} == {row for _, row in rows}
     assert figure.stat().st_size > 1000
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--recipe", "unheard-of"],
-        ["--rounds", "none"],
-        ["--heads", "3"],
-        ["--json", "no/such/folder/rows.json"],
-        CUDA,
-    ],
-)
-def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
-    assert_one_line(inside("bench.py", *words), "bench.py")

@@ -9,8 +9,6 @@ from pathlib import Path
 import pyro
 import pytest
 
-from tests.experiments.programs import assert_one_line, inside
-
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 2 --vocabulary 9 --tokens 12 --rounds 1"
@@ -36,18 +34,3 @@ def test_every_row_is_measured_against_the_plain_network(
     assert all(row["ratio"] > 0 for row in rows.values())
     assert rows["plain"]["memory"] < rows["one head"]["memory"] < rows["two blocks"]["memory"]
     assert len(capsys.readouterr().out.splitlines()) == 3 + len(rows)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--length", "4096"],
-        ["--heads", "3"],
-        ["--figure", "a.png"],
-        ["--cutoffs", "2000"],
-        ["--task", "language-model", "--cutoffs", "9,5"],
-        ["--task", "language-model", "--cutoffs", "many"],
-    ],
-)
-def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
-    assert_one_line(inside("bench_alignments.py", *words), "bench_alignments.py")

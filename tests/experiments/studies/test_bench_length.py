@@ -12,7 +12,7 @@ import torch
 from matplotlib.figure import Figure
 
 from latentheads.experiments.studies.benchmarks.growth import KEPT, Point, draw_rows
-from tests.experiments.programs import CUDA, assert_one_line, inside, painted
+from tests.experiments.programs import painted, succeed
 
 SMALL = "--width 8 --feed_forward 8 --layers 2 --heads 4 --vocabulary 9 --tokens 32 --rounds 2"
 SHORT = [*SMALL.split(), "--threads", "1", "--length", "32", "--length", "16"]
@@ -21,8 +21,7 @@ SHORT = [*SMALL.split(), "--threads", "1", "--length", "32", "--length", "16"]
 def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> None:
     file, figure = tmp_path / "length.json", tmp_path / "length.png"
     with painted():
-        done = inside("bench_length.py", *SHORT, "--json", str(file), "--figure", str(figure))
-    assert done.returncode == 0, done.stderr
+        done = succeed("bench_length.py", *SHORT, "--json", str(file), "--figure", str(figure))
     written = json.loads(file.read_text())
     assert {"torch", "pyro", "threads", "device", "plan", "memory"} <= set(written["metadata"])
     points = {(point["row"], point["length"]): point for point in written["points"]}
@@ -63,8 +62,7 @@ def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
     file = tmp_path / "length.json"
     recipes = [f"--recipe=transformer{law}" for law in ("", "+group", "+bernoulli")]
     words = [*SMALL.split(), "--rounds=1", "--length=32", *recipes]
-    done = inside("bench_length.py", *words, "--json", str(file))
-    assert done.returncode == 0, done.stderr
+    succeed("bench_length.py", *words, "--json", str(file))
     points = json.loads(file.read_text())["points"]
     plain, group, every = (point["memory"] for point in points)
     assert plain <= group < every
@@ -77,22 +75,3 @@ def test_only_a_fusion_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
         import_module("latentheads.experiments.studies.bench_length").main(words)
     rows = [line[:23].strip() for line in capsys.readouterr().out.splitlines()[3:]]
     assert rows == ["transformer", "coda", "coda, fusion kept"]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--recipe", "unheard-of"],
-        ["--precision", "fp16"],
-        ["--length", "1"],
-        ["--length", "2048"],
-        ["--tokens", "1000"],
-        ["--vocabulary", "4"],
-        ["--heads", "3"],
-        ["--rounds", "0"],
-        ["--figure", "no/such/folder/length.png"],
-        CUDA,
-    ],
-)
-def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
-    assert_one_line(inside("bench_length.py", *words), "bench_length.py")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyro
 import pytest
 
-from tests.experiments.programs import assert_one_line, inside, painted
+from tests.experiments.programs import painted
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -32,8 +32,3 @@ def test_every_mixer_is_measured_and_all_but_attention_grow_with_the_tokens_alon
         grown = memory[row, 512] / memory[row, 64]
         assert grown > 3 if row == "attention" else grown < 1.05
     assert figure.stat().st_size > 1000
-
-
-@pytest.mark.parametrize("words", [["--window", "0"], ["--length", "4096"], ["--heads", "3"]])
-def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
-    assert_one_line(inside("bench_mixers.py", *words), "bench_mixers.py")

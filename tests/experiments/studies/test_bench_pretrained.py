@@ -9,7 +9,7 @@ from pathlib import Path
 import pyro
 import pytest
 
-from tests.experiments.programs import assert_one_line, inside, painted
+from tests.experiments.programs import painted
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -25,8 +25,3 @@ def test_every_row_takes_a_step(tmp_path: Path) -> None:
     rows = {point["row"]: point for point in json.loads(file.read_text())["points"]}
     assert list(rows) == list(bench.ROWS)
     assert rows["delta"]["memory"] < rows["cascaded"]["memory"]
-
-
-@pytest.mark.parametrize("words", [["--length", "4096"], ["--heads", "5"]])
-def test_a_wrong_argument_is_one_line(words: list[str]) -> None:
-    assert_one_line(inside("bench_pretrained.py", *words), "bench_pretrained.py")

@@ -30,13 +30,3 @@ def test_only_the_chosen_are_multiplied(tmp_path: Path, capsys: pytest.CaptureFi
     table = capsys.readouterr().out.splitlines()[1:]
     assert len(table) == 1 + 2 * len(bench.ROWS)
     assert [line.split()[-1] for line in table if "masked" in line] == ["1.00", "1.00"]
-
-
-@pytest.mark.parametrize("words", [["--length", "4096"], ["--heads", "3"], ["--figure", "a.png"]])
-def test_a_wrong_argument_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        import_module("latentheads.experiments.studies.bench_selection").main(words)
-    out, err = capsys.readouterr()
-    assert (left.value.code, out) == (2, "")
-    assert err.startswith("bench_selection.py: ")
-    assert err.count("\n") == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from latentheads.experiments.studies.benchmarks.baselines import PRECISIONS
-from tests.experiments.programs import SHORT, TINY, inside
+from tests.experiments.programs import SHORT, TINY, assert_refused, succeed
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -18,8 +18,7 @@ def test_a_runs_own_weights_and_fresh_ones_do_the_same_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench = import_module("latentheads.experiments.studies.bench_trained")
-    done = inside("run.py", "--recipe=coda", *TINY, *SHORT, "--out", str(tmp_path / "run"))
-    assert done.returncode == 0, done.stderr
+    succeed("run.py", "--recipe=coda", *TINY, *SHORT, "--out", str(tmp_path / "run"))
     file = tmp_path / "rows.json"
     bench.main([str(tmp_path / "run"), "--rounds=1", "--threads=1", "--json", str(file)])
     points = json.loads(file.read_text())["points"]
@@ -29,10 +28,5 @@ def test_a_runs_own_weights_and_fresh_ones_do_the_same_work(
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(points)
 
 
-def test_a_folder_that_is_no_run_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        import_module("latentheads.experiments.studies.bench_trained").main([str(tmp_path)])
-    assert left.value.code == 2
-    assert capsys.readouterr().err.startswith("bench_trained.py: error: ")
+def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path) -> None:
+    assert_refused("bench_trained.py", str(tmp_path), says="", quiet=False)

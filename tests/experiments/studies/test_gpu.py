@@ -17,7 +17,7 @@ from latentheads.experiments.studies.gpu import main
 from latentheads.experiments.studies.machine import agreement, speed
 from latentheads.experiments.studies.machine.jobs import Job, Journal
 from latentheads.experiments.studies.machine.report import write_report
-from tests.experiments.programs import assert_one_line, inside, status_of
+from tests.experiments.programs import assert_one_line, assert_refused, inside, status_of
 
 
 class Ended:
@@ -129,9 +129,7 @@ def test_what_cannot_be_done_costs_one_line(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = inside("gpu.py", *words)
-    assert_one_line(done, "gpu.py")
-    assert said in done.stderr
+    assert_refused("gpu.py", *words, says=said)
     assert not [*tmp_path.iterdir()]
 
 

@@ -16,7 +16,7 @@ from latentheads.experiments.studies.retrieval import measures
 from latentheads.experiments.studies.retrieval.encoder import Encoder, places_of
 from latentheads.experiments.studies.retrieval.paraphrases import Pairs, find_pairs
 from latentheads.experiments.studies.retrieval.task import Task
-from tests.experiments.programs import assert_one_line, inside
+from tests.experiments.programs import assert_refused, inside, succeed
 
 NAMES = ("ann", "bob", "cid", "dan", "eve", "fay", "gus")
 
@@ -43,8 +43,7 @@ def task(tmp_path: Path) -> list[str]:
 def test_every_table_and_the_picture_are_written(task: list[str], tmp_path: Path) -> None:
     words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--gate_heads=2"]
     words += ["--gate_steps=1"]
-    done = inside("paraphrase.py", *task, *words, "--keep_heads=2", "--rounds=1", "--prices=.1")
-    assert done.returncode == 0, done.stderr
+    done = succeed("paraphrase.py", *task, *words, "--keep_heads=2", "--rounds=1", "--prices=.1")
     assert "3 pairs to learn from, 4 of the test" in done.stdout
     tables = {file.stem: pd.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}
     assert set(tables) == {"heads", "noise", "removal", "speed"}
@@ -110,9 +109,8 @@ def test_maps_are_kept_where_gates_fail(
 def test_a_network_that_is_no_encoder_costs_one_line(task: list[str], tmp_path: Path) -> None:
     config = transformers.GPT2Config(vocab_size=20, n_embd=6, n_layer=1, n_head=3)
     transformers.GPT2Model(config).save_pretrained(tmp_path / "network")
-    done = inside("paraphrase.py", *task, "--test=4", "--keep_heads=2")
-    assert_one_line(done, "paraphrase.py")
-    assert "network must be an encoder alone, as BERT is, got blocks of decoder-self" in done.stderr
+    said = "network must be an encoder alone, as BERT is, got blocks of decoder-self"
+    assert_refused("paraphrase.py", *task, "--test=4", "--keep_heads=2", says=said)
 
 
 def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> None:
@@ -138,15 +136,12 @@ def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> Non
     ],
 )
 def test_a_mistake_costs_one_line(task: list[str], words: list[str], said: str) -> None:
-    done = inside("paraphrase.py", *task, "--test=4", *words)
-    assert_one_line(done, "paraphrase.py")
-    assert said in done.stderr
+    assert_refused("paraphrase.py", *task, "--test=4", *words, says=said)
 
 
 def test_a_package_that_is_not_there_costs_one_line(
     task: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    done = inside("paraphrase.py", *task, "--test=4")
-    assert_one_line(done, "paraphrase.py")
-    assert "needs transformers: pip install 'latentheads[transformers]'" in done.stderr
+    said = "needs transformers: pip install 'latentheads[transformers]'"
+    assert_refused("paraphrase.py", *task, "--test=4", says=said)

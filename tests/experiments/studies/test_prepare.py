@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from latentheads.experiments.studies.prepare import CORPORA, RECORDED
-from tests.experiments.programs import assert_one_line, inside
+from tests.experiments.programs import assert_one_line, assert_refused, inside
 
 
 def test_every_corpus_is_prepared_by_its_name(tmp_path: Path) -> None:
@@ -58,6 +58,4 @@ def _speak_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_cannot_be_prepared_is_refused(words: tuple[str, ...], said: str) -> None:
-    done = inside("prepare.py", *words)
-    assert_one_line(done, "prepare.py")
-    assert said in done.stderr
+    assert_refused("prepare.py", *words, says=said)

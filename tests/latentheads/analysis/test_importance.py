@@ -11,7 +11,7 @@ from torch import Tensor
 from latentheads import Batch
 from latentheads.analysis import Recording, gradient_importance
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from tests.tiny import HEADS, KINDS, attach, attentions_of, build, padded, rows, small_batch
+from tests.tiny import HEADS, KINDS, attach, attentions_of, build, small_batch
 
 
 @torch.no_grad()
@@ -37,14 +37,6 @@ def test_it_is_the_derivative_by_a_mask_on_the_head(kind: str, norm: str) -> Non
             up, down = (scaled_loss(model, name, head, 1 + s, batch) for s in (step, -step))
             expected = ((up - down) / (2 * step)).abs().mean()
             assert float(values[head]) == pytest.approx(float(expected), rel=1e-5, abs=1e-8)
-
-
-def test_sentences_count_alike_whatever_the_batches() -> None:
-    model, batch = build().eval(), small_batch()
-    found = gradient_importance(model, [padded(batch, 2, 3)], normalise=False)
-    apart = gradient_importance(model, [rows(batch, [p]) for p in range(3)], normalise=False)
-    for name, values in found.items():
-        assert torch.allclose(values, apart[name], atol=1e-10)
 
 
 def test_the_paper_divides_by_the_norm_over_a_block() -> None:

@@ -13,14 +13,8 @@ SOURCE, TARGET = Tagged(Words(["a", "b"]), ["<2x>"]), Words(["c", "d"])
 
 
 def test_special_tokens_and_tags_have_names() -> None:
-    assert name_tokens(SOURCE, [0, 1, 2, 3, 5, 6]) == [
-        "<pad>",
-        "<bos>",
-        "<eos>",
-        "<unk>",
-        "b",
-        "<2x>",
-    ]
+    names = ["<pad>", "<bos>", "<eos>", "<unk>", "b", "<2x>"]
+    assert name_tokens(SOURCE, [0, 1, 2, 3, 5, 6]) == names
 
 
 def test_a_space_is_seen_and_what_cannot_be_printed_too() -> None:

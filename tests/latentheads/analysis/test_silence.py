@@ -34,7 +34,7 @@ from latentheads.latents.selector import Selector
 from latentheads.models import Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, fold_selection, remove_heads
-from tests.tiny import HEADS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, padded, sizes
+from tests.tiny import HEADS, SOURCE_TYPES, TARGET_TYPES, attach, build, jiggle, padded, sizes
 
 SENTENCES = [[5, 6, 7, 2], [8, 2], [9, 10, 2], [6, 2]]
 READ = [[4, 5, 6, 2], [7, 6, 2], [5, 5, 8, 5, 2], [9, 4, 10, 7, 2]]
@@ -108,11 +108,8 @@ def measures(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[s
         propagated = relevance(model, parts)
         assert propagated.inputs == pytest.approx(propagated.logit, rel=1e-5)
         kinds |= {"relevance": propagated.shares, "relevance in logits": propagated.raw}
-        positions, rarity, relations = (
-            PositionalDetector(),
-            RareWordDetector(ranks, 3),
-            SyntacticDetector(ARCS),
-        )
+        positions, rarity = PositionalDetector(), RareWordDetector(ranks, 3)
+        relations = SyntacticDetector(ARCS)
         detect(model, parts, [positions, rarity, relations], "encoder-self")
     rare, offsets, syntax = rarity.result(), positions.result(), relations.result()
     kinds |= {
@@ -179,11 +176,8 @@ def test_a_closed_gate_reads_as_a_head_that_is_not_there(prior: str) -> None:
             spoken = whole[places][:, places] if pairs else whole[..., places]
             assert torch.allclose(spoken, value, atol=1e-9, equal_nan=True), name
             silent = whole[..., others]
-            assert (
-                (silent == 0).all()
-                if name.startswith(("offset", "asked"))
-                else (silent.isnan().all())
-            ), name
+            counted = name.startswith(("offset", "asked"))
+            assert (silent == 0 if counted else silent.isnan()).all(), name
 
 
 def test_a_head_counts_in_the_sentences_of_its_tasks_alone() -> None:
@@ -233,8 +227,6 @@ def drawn(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[str,
 
 
 def test_a_pass_that_a_guide_hides_is_not_recorded() -> None:
-    from tests.tiny import attach
-
     model = build()
     guide = attach("mean-field", model)
     with Recording(model) as heads:

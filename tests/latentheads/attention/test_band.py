@@ -64,9 +64,8 @@ def test_layouts_turn_into_each_other(band: Band, start: int) -> None:
     near = whole * pairs_of(band, queries, start + queries)
     assert torch.equal(band.to_dense(band.from_dense(whole, start), start), near)
     wider = Band(band.window + 2, band.causal)
-    assert torch.equal(
-        wider.to_dense(band.to_band(band.from_dense(whole, start), wider), start), near
-    )
+    widened = band.to_band(band.from_dense(whole, start), wider)
+    assert torch.equal(wider.to_dense(widened, start), near)
     back = wider.to_band(wider.from_dense(whole, start), band)
     assert torch.equal(back, band.from_dense(whole, start))
 
@@ -83,9 +82,8 @@ def test_the_mask_is_that_of_all_pairs_within_the_band(band: Band) -> None:
     real = valid[:, None, :, None].expand(2, 3, 7, 7)
     seen = (mask.bias == 0).expand(2, 3, 7, 7)
     assert torch.equal(seen & real, readable[:, None].expand(2, 3, 7, 7) & real)
-    assert torch.equal(
-        mask.latent.bool(), readable & (readable.sum(-1) > 1)[..., None] & real[:, 0]
-    )
+    drawn = readable & (readable.sum(-1) > 1)[..., None] & real[:, 0]
+    assert torch.equal(mask.latent.bool(), drawn)
     assert torch.equal(mask.pairs, mask.latent.sum((1, 2)))
     assert torch.isfinite(torch.softmax(every + mask.bias, -1)).all()
 

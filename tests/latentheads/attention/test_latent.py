@@ -60,11 +60,9 @@ def test_causal_self_attention_without_noise_is_multihead_attention() -> None:
 
 def test_initial_weights_have_the_reference_law() -> None:
     torch.manual_seed(1)
-    ours = MultiHeadAttention(64, 4)
-    theirs = nn.MultiheadAttention(64, 4)
-    assert ours.in_weight.std().item() == pytest.approx(
-        theirs.in_proj_weight.std().item(), rel=0.03
-    )
+    ours, theirs = MultiHeadAttention(64, 4), nn.MultiheadAttention(64, 4)
+    expected = theirs.in_proj_weight.std().item()
+    assert ours.in_weight.std().item() == pytest.approx(expected, rel=0.03)
     assert not ours.in_bias.any()
     assert not ours.out.bias.any()
 
@@ -108,19 +106,6 @@ def test_a_closed_gate_silences_its_head(closed: int) -> None:
     assert torch.equal(output(), before)
     gate[:, closed] = 1
     assert not torch.allclose(output(), before)
-
-
-def test_dropout_acts_only_while_training() -> None:
-    attention = MultiHeadAttention(WIDTH, HEADS, dropout=0.5)
-    logits, v = torch.randn(2, HEADS, QUERIES, KEYS), torch.randn(2, HEADS, KEYS, 2)
-    mask = everything(QUERIES, KEYS)
-
-    def output() -> torch.Tensor:
-        return attention.attend(logits, v, mask)
-
-    assert not torch.equal(output(), output())
-    attention.eval()
-    assert torch.equal(output(), output())
 
 
 def test_cache_gives_the_rows_of_the_whole() -> None:

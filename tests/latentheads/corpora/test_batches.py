@@ -59,9 +59,7 @@ def test_a_budget_of_nothing_is_refused(part: Part) -> None:
 
 
 def test_a_whole_corpus_is_no_part() -> None:
-    with pytest.raises(
-        ValueError, match=r"^part must be one of a corpus, as corpus.test, got Corp"
-    ):
+    with pytest.raises(ValueError, match=r"^part must be one of a corpus, as corpus.test, got Co"):
         unchecked(batch_indices)(story(), 100)
 
 
@@ -124,9 +122,8 @@ def test_the_first_blocks_have_windows_of_their_own() -> None:
 def test_blocks_are_shuffled_without_losing_what_stands_before(part: Part) -> None:
     text = running(97, 7)
     for batch in batches(text, 31, seed=5, epoch=2):
-        assert (
-            batch.before.tolist() == text.targets.previous_tokens(batch.sentences.tolist()).tolist()
-        )
+        before = text.targets.previous_tokens(batch.sentences.tolist())
+        assert batch.before.tolist() == before.tolist()
     assert all(batch.before is None for batch in batches(part, 97, seed=5))
 
 
@@ -165,17 +162,12 @@ def test_windows_score_every_token_once_behind_enough_context(
 @pytest.mark.parametrize("length", [4, 5, 10, 17])
 def test_windows_without_context_are_the_blocks(length: int) -> None:
     part = running(length, 5)
-    found = [
-        (row.tolist(), before.item())
-        for batch in windows(part, 0, 11)
-        for row, before in zip(batch.target, batch.before, strict=True)
-    ]
-    rows = part.targets
-    places = range(len(rows))
-    assert found == [
-        (rows[place].tolist(), rows.previous_tokens([place]).item()) for place in places
-    ]
-    assert {batch.context for batch in windows(part, 0, 11)} == {0}
+    rows, places, found = part.targets, range(len(part.targets)), list(windows(part, 0, 11))
+    targets = [row.tolist() for batch in found for row in batch.target]
+    assert targets == [rows[place].tolist() for place in places]
+    before = [token for batch in found for token in batch.before.tolist()]
+    assert before == rows.previous_tokens(places).tolist()
+    assert {batch.context for batch in found} == {0}
 
 
 def test_a_window_for_every_token_is_possible() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from latentheads.corpora import Corpus, Part, Rows, batches, windows
+from latentheads.corpora import Corpus, Part, Rows, batches
 from latentheads.corpora.cache import cached
 from latentheads.corpora.from_grammar import sample_pairs, sample_text_corpus
 from tests.latentheads.corpora.texts import pets, story
@@ -74,14 +74,6 @@ def test_kept_ids_are_mapped_and_make_batches(tmp_path: Path, maker: Callable[[]
     both = [next(batches(c.train, 64, seed=1)) for c in (maker(), corpus)]
     assert both[0].target.tolist() == both[1].target.tolist()
     assert both[0].decoder_input.tolist() == both[1].decoder_input.tolist()
-
-
-def test_kept_text_makes_windows(tmp_path: Path) -> None:
-    cached(tmp_path, "k", lambda: story(block=3))
-    both = [list(windows(c.train, 2, 7)) for c in (story(block=3), cached(tmp_path, "k", never))]
-    for one, other in zip(*both, strict=True):
-        assert one.target.tolist() == other.target.tolist()
-        assert one.decoder_input.tolist() == other.decoder_input.tolist()
 
 
 def test_keys_do_not_share_a_place(tmp_path: Path) -> None:

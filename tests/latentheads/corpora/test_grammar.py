@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import pairwise
 from random import Random
 from typing import Any, TypeVar
 
@@ -14,7 +14,6 @@ import pytest
 
 from latentheads.corpora.grammar import DOMAINS, LANGUAGES, Sentence, log_p_sources, sample
 from latentheads.corpora.grammar.choice import Choice, Chooser
-from latentheads.corpora.grammar.languages import SPECIFICATIONS
 from latentheads.corpora.grammar.languages import language as make
 from latentheads.corpora.grammar.lexicon import ALTERNATIVES, LEXICON, Word
 from latentheads.corpora.grammar.rules import MAX_WORDS, RULES, lengths
@@ -181,10 +180,6 @@ def test_what_the_grammar_does_not_generate_is_refused(source: str) -> None:
 # Lexicon
 
 
-def test_the_source_vocabulary_has_between_150_and_300_forms() -> None:
-    assert 150 <= len(words()) + 1 <= 300
-
-
 def test_forms_belong_to_one_category_except_that_and_pronouns() -> None:
     shared = {
         form for form, found in words().items() if len({(w.category, w.number) for w in found}) > 1
@@ -199,11 +194,6 @@ def test_noun_frequencies_are_zipfian() -> None:
         assert len(steps) == 1
 
 
-def test_domains_rank_nouns_differently() -> None:
-    news, talk = LEXICON["noun.sg"].probabilities
-    assert sum(abs(p - q) for p, q in zip(news, talk, strict=True)) > 0.5
-
-
 @every_language
 def test_forms_of_different_stems_differ(language: str) -> None:
     owners: dict[str, set[int]] = {}
@@ -214,34 +204,21 @@ def test_forms_of_different_stems_differ(language: str) -> None:
     assert all(len(found) == 1 for found in owners.values())
 
 
-@every_language
-def test_the_target_vocabulary_has_between_200_and_600_forms(language: str) -> None:
-    assert 200 <= len({word for s in corpus(language) for word in s.target}) <= 600
-
-
 # The law of the translations
 
 
 @every_language
-def test_targets_of_a_source_sum_to_one(language: str) -> None:
+def test_targets_of_a_source_sum_to_one_and_have_their_enumerated_probability(
+    language: str,
+) -> None:
     for sentence in corpus(language)[:20]:
-        for domain in DOMAINS:
-            law = law_of(sentence.source, language, domain)
+        laws = {domain: law_of(sentence.source, language, domain) for domain in DOMAINS}
+        for law in laws.values():
             assert math.fsum(law.values()) == pytest.approx(1, abs=1e-12)
-
-
-@every_language
-def test_log_p_target_equals_the_enumerated_probability(language: str) -> None:
-    for sentence in corpus(language)[:25]:
-        law = law_of(sentence.source, language, sentence.domain)
-        assert math.exp(sentence.log_p_target) == pytest.approx(law[sentence.target])
-
-
-@every_language
-def test_different_choices_give_different_targets(language: str) -> None:
-    for sentence in corpus(language)[:25]:
+        expected = laws[sentence.domain][sentence.target]
+        assert math.exp(sentence.log_p_target) == pytest.approx(expected)
         found = [target for target, _ in outcomes(sentence.source, language)]
-        assert len(set(found)) == len(found)
+        assert len(set(found)) == len(found), "different choices give different targets"
 
 
 @every_language
@@ -303,24 +280,15 @@ def test_subject_and_verb_agree_in_the_source() -> None:
             "the very old dog often sees him",
             "amod 3 2, advmod 2 1, nsubj 5 3, advmod 5 4, dobj 5 6",
         ),
-        (
-            "dogs that she sees sleep together",
-            "nsubj 3 2, dobj 3 0, nsubj 4 0, advmod 4 5",
-        ),
-        (
-            "he says that a man that always waits laughs",
-            "nsubj 1 0, nsubj 7 4, advmod 7 6, nsubj 8 4",
-        ),
-        (
-            "she loves good old songs near the shy man",
-            "nsubj 1 0, dobj 1 4, amod 4 2, amod 4 3, amod 8 7",
-        ),
+        ("dogs that she sees sleep together", "nsubj 3 2, dobj 3 0, nsubj 4 0, advmod 4 5"),
+        ("a man that always waits laughs", "nsubj 4 1, advmod 4 3, nsubj 5 1"),
+        ("she loves old songs near the shy man", "nsubj 1 0, dobj 1 3, amod 3 2, amod 7 6"),
     ],
 )
 def test_arcs_of_a_source_are_those_by_hand(source: str, expected: str) -> None:
-    in_memory = [arc.split() for arc in expected.split(", ")]
-    found = arcs(parse(split(source))[0])
-    assert found == tuple(sorted(Arc(name, int(head), int(tail)) for name, head, tail in in_memory))
+    by_hand = [arc.split() for arc in expected.split(", ")]
+    wanted = sorted(Arc(name, int(head), int(tail)) for name, head, tail in by_hand)
+    assert arcs(parse(split(source))[0]) == tuple(wanted)
 
 
 def test_every_verb_has_one_subject_and_every_adjective_one_noun() -> None:
@@ -360,37 +328,17 @@ def test_korin_writes_the_definite_article_into_its_noun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "expected"),
+    ("language", "main", "relative"),
     [
-        ("velu", "a man shy sees always this dog"),
-        ("tamir", "a shy man this dog always sees"),
-        ("ostan", "a shy man this dog always sees"),
-        ("korin", "sees a man shy this dog always"),
+        ("velu", "a man shy sees always this dog", "a man that sees this dog waits"),
+        ("tamir", "a shy man this dog always sees", "this dog sees that a man waits"),
+        ("ostan", "a shy man this dog always sees", "this dog sees that a man waits"),
+        ("korin", "sees a man shy this dog always", "waits a man that sees this dog"),
     ],
 )
-def test_main_clauses_have_their_word_order(language: str, expected: str) -> None:
-    assert order("a shy man always sees this dog", language) == expected
-
-
-@pytest.mark.parametrize(
-    ("language", "expected"),
-    [
-        ("velu", "a man that sees this dog waits"),
-        ("tamir", "this dog sees that a man waits"),
-        ("ostan", "this dog sees that a man waits"),
-        ("korin", "waits a man that sees this dog"),
-    ],
-)
-def test_relative_clauses_stand_on_their_side_of_the_noun(language: str, expected: str) -> None:
-    assert order("a man that sees this dog waits", language) == expected
-
-
-def test_only_tamir_and_ostan_share_their_word_order() -> None:
-    pairs = combinations(SPECIFICATIONS, 2)
-    shared = [p for p in pairs if SPECIFICATIONS[p[0]].order == SPECIFICATIONS[p[1]].order]
-    assert shared == [("tamir", "ostan")]
-    vocabularies = [{word for s in corpus(name) for word in s.target} for name in shared[0]]
-    assert vocabularies[0].isdisjoint(vocabularies[1])
+def test_clauses_have_their_word_order(language: str, main: str, relative: str) -> None:
+    assert order("a shy man always sees this dog", language) == main
+    assert order("a man that sees this dog waits", language) == relative
 
 
 @pytest.mark.parametrize("noun", ["dog", "mother", "man", "movie", "city", "kitchen"])
@@ -452,15 +400,12 @@ def test_a_sentence_is_as_often_of_one_domain_as_of_the_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("size", "language", "message"),
     [
-        ({"language": "latin"}, "language must be one of velu, tamir, ostan, korin; got 'latin'"),
-        ({"size": 0}, "size must be a positive number of sentences; got 0"),
+        (3, "latin", "^language must be one of velu, tamir, ostan, korin; got 'latin'$"),
+        (0, "velu", "^size must be a positive number of sentences; got 0$"),
     ],
 )
-def test_an_unknown_argument_is_refused_in_one_line(
-    arguments: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message) as caught:
-        sample(**{"size": 3, **arguments})
-    assert "\n" not in str(caught.value)
+def test_an_unknown_argument_is_refused_in_one_line(size: int, language: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sample(size, language=language)

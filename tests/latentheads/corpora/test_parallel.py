@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -83,14 +82,6 @@ def test_separate_vocabularies_know_their_own_side() -> None:
     assert corpus.source is not corpus.target
     assert corpus.source.decode(corpus.source.encode("ä")) == "ä"
     assert corpus.target.decode(corpus.target.encode("ä")) == "<unk>"
-
-
-def test_streams_are_enough() -> None:
-    def stream(pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        yield from pairs
-
-    corpus = pets(train=stream(TRAIN), valid=stream(VALID), test=stream(TEST))
-    assert text(corpus.valid, corpus) == VALID
 
 
 @pytest.mark.parametrize(

@@ -30,18 +30,9 @@ CHARACTER = st.one_of(st.integers(0, 0xFF), st.integers(0, 0x10F7FF))
 TEXT = st.lists(CHARACTER.map(lambda n: chr(n if n < 0xD800 else n + 0x800))).map("".join)
 """Any text: ``st.text()`` looks at every character of Unicode first, which takes seconds."""
 
-AWKWARD = [
-    "",
-    " ",
-    "  two  spaces ",
-    "\ttab\t",
-    "e\u0301 é ﬁ İ",
-    "\U0001f469\u200d\U0001f469 \u0085 \u2028 \u00a0",
-    "a\nb\r\n",
-    "<pad> <bos> <eos><unk>  </w>",
-    "Ġ Ċ ▁",
-    "\x00\x7f\uffff",
-]
+AWKWARD = ["", " ", "  two  spaces ", "\ttab\t", "e\u0301 é ﬁ İ", "a\nb\r\n", "Ġ Ċ ▁"]
+AWKWARD += ["\U0001f469\u200d\U0001f469 \u0085 \u2028 \u00a0", "\x00\x7f\uffff"]
+AWKWARD += ["<pad> <bos> <eos><unk>  </w>"]
 
 
 @given(TEXT)
@@ -58,11 +49,6 @@ def test_tokenised_text_of_known_characters_comes_back_exactly(line: str) -> Non
     assert TOKENISED.decode(ids) == line
     assert min(ids) == EOS
     assert UNK not in ids
-
-
-@pytest.mark.parametrize("line", AWKWARD)
-def test_awkward_raw_text_comes_back_exactly(line: str) -> None:
-    assert RAW.decode(RAW.encode(line)) == line
 
 
 @BOTH
@@ -163,6 +149,7 @@ def test_all_lines_are_encoded_as_each(monkeypatch: pytest.MonkeyPatch, chunk: i
     monkeypatch.setattr(subwords, "CHUNK", chunk)
     rows = RAW.encode_all(line for line in AWKWARD)
     assert [row.tolist() for row in rows] == [RAW.encode(line) for line in AWKWARD]
+    assert [RAW.decode(row.tolist()) for row in rows] == AWKWARD
     assert (rows.tokens.dtype, rows.ends.dtype) == (np.int32, np.int64)
     assert len(RAW.encode_all([])) == 0
 
@@ -188,15 +175,13 @@ def changed(vocabulary: Subwords, **values: object) -> dict[str, Any]:
 
 
 def without_a_type(vocabulary: Subwords) -> dict[str, Any]:
-    value = changed(vocabulary)
-    value["tokenizer"]["model"]["merges"] = []
+    value = remodelled(vocabulary, merges=[])
     del value["tokenizer"]["model"]["vocab"][vocabulary.tokenizer.id_to_token(5)]
     return value
 
 
 def renamed(vocabulary: Subwords, place: int, name: str) -> dict[str, Any]:
-    value = changed(vocabulary)
-    value["tokenizer"]["model"]["merges"] = []
+    value = remodelled(vocabulary, merges=[])
     types = value["tokenizer"]["model"]["vocab"]
     types[name] = types.pop(vocabulary.tokenizer.id_to_token(place))
     return value
@@ -221,32 +206,19 @@ def with_two_of_a_place(vocabulary: Subwords) -> dict[str, Any]:
     return value
 
 
-PADDING = {
-    "strategy": {"Fixed": 10**9},
-    **{"direction": "Right", "pad_to_multiple_of": None},
-    **{"pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"},
-}
-SPLIT = {
-    "type": "Split",
-    "pattern": {"Regex": "(a+)+$"},
-    **{"behavior": "MergedWithNext", "invert": False},
-}
+PADDING = {"strategy": {"Fixed": 10**9}, "pad_id": 0, "pad_token": "<pad>"}
+SPLIT = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "MergedWithNext"}
 FRESH = {"kind": "bpe", "lowercase": False, "tokenised": False}
+KINDS = "kind must be words, bpe, tagged, characters or positions; got"
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         (["the"], "a vocabulary is a JSON object, got list"),
-        ({}, "kind must be words, bpe, tagged, characters or positions; got None"),
-        (
-            {"kind": "pickle"},
-            "kind must be words, bpe, tagged, characters or positions; got 'pickle'",
-        ),
-        (
-            {"kind": ["bpe"]},
-            r"kind must be words, bpe, tagged, characters or positions; got \['bpe'\]",
-        ),
+        ({}, f"{KINDS} None"),
+        ({"kind": "pickle"}, f"{KINDS} 'pickle'"),
+        ({"kind": ["bpe"]}, rf"{KINDS} \['bpe'\]"),
         ({"kind": "words"}, "has words, a list of strings"),
         ({"kind": "words", "words": ["a", 1]}, "has words, a list of strings"),
         ({"kind": "words", "words": ["a", "a"]}, "has each word once"),

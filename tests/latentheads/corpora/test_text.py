@@ -45,11 +45,6 @@ def test_only_the_last_newline_and_the_mark_are_no_line(
     assert read_lines(str(tmp_path / "a")) == lines
 
 
-def test_a_compressed_file_reads_like_a_plain_one(tmp_path: Path) -> None:
-    (tmp_path / "a.gz").write_bytes(gzip.compress("grün\nrot\n".encode()))
-    assert read_lines(tmp_path / "a.gz") == ["grün", "rot"]
-
-
 def test_broken_bytes_are_named_by_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one\ntwo\nth\xfcee\n")
@@ -75,9 +70,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert refused(read_lines, tmp_path / "e").startswith(f"{tmp_path / 'e'} is empty")
 
 
-@pytest.mark.parametrize(
-    "data", [b"no gzip", gzip.compress(b"a\n" * 99)[:-9]], ids=["foreign", "cut"]
-)
+@pytest.mark.parametrize("data", [b"no gzip", gzip.compress(b"a\n" * 99)[:-9]])
 def test_a_broken_compressed_file_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(data)
     assert f"cannot read {tmp_path / 'a.gz'}: " in refused(read_lines, tmp_path / "a.gz")
@@ -119,12 +112,11 @@ def test_a_plain_file_and_the_full_name_come_first(tmp_path: Path) -> None:
 
 
 def test_another_stem_is_used_alone(tmp_path: Path) -> None:
-    (tmp_path / "test_2016.de").write_bytes(b"x\n")
+    write(tmp_path, test_2016_de="x", test_de="x")
+    (tmp_path / "test.2016.de").rename(tmp_path / "test_2016.de")
     assert find_file(tmp_path, "test", "de", stem="test_2016") == tmp_path / "test_2016.de"
-    write(tmp_path, test_de="x")
-    assert "has no mt.de or mt.de.gz; it has" in refused(
-        find_file, tmp_path, "test", "de", stem="mt"
-    )
+    said = refused(find_file, tmp_path, "test", "de", stem="mt")
+    assert "has no mt.de or mt.de.gz; it has" in said
 
 
 def test_what_is_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:

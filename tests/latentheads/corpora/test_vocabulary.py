@@ -23,12 +23,12 @@ TEXT = [
 ]
 
 
-def test_types_are_ordered_by_frequency_and_the_rare_are_unknown() -> None:
-    words = Words.count(["b a b", "c a b"], minimum=2)
-    assert words.words[4:] == ["b", "a"]
+def test_types_are_ordered_by_frequency_and_letters_and_the_rare_are_unknown() -> None:
+    words = Words.count(["d b a b", "c a b d"], minimum=2)
+    assert words.words[4:] == ["b", "a", "d"]
     assert words.encode("b c") == [4, UNK, EOS]
     assert words.decode([5, 4, EOS, 5]) == "a b"
-    assert len(words) == 6
+    assert len(words) == 7
 
 
 @pytest.mark.parametrize("minimum", [1, 2, 3, 9])
@@ -46,13 +46,6 @@ def test_learning_is_counting_and_encoding_in_one_reading(minimum: int) -> None:
 def test_what_is_learned_is_decoded_again() -> None:
     words, rows = Words.learn(TEXT)
     assert [words.decode(row.tolist()) for row in rows] == [" ".join(x.split()) for x in TEXT]
-
-
-def test_frequent_types_come_first_and_equals_by_their_letters() -> None:
-    words, rows = Words.learn(["c b a", "c b c"])
-    assert words.words[4:] == ["c", "b", "a"]
-    times = np.bincount(rows.tokens)[4:]
-    assert (np.diff(times) <= 0).all()
 
 
 @pytest.mark.parametrize("minimum", [1, 2])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
+from pyarrow import Table, parquet
 
 from latentheads.corpora.text import normalise_whitespace, read_pairs
 from latentheads.data import Hub, Pairs, Tasks
@@ -95,18 +96,15 @@ def test_the_first_pairs_and_the_limits_leave_held_out_text_alone(folder: Path) 
 
 @pytest.mark.parametrize("whitespace", ["normalise", "keep"])
 def test_white_space_is_normalised_unless_it_is_kept(folder: Path, whitespace: str) -> None:
-    with (folder / "train.en").open("a", encoding="utf-8") as file:
-        file.write("\tthe \t gap\n")
-    with (folder / "train.de").open("a", encoding="utf-8") as file:
-        file.write(" ein  Satz \n")
+    for language, line in (("en", "\tthe \t gap\n"), ("de", " ein  Satz \n")):
+        with (folder / f"train.{language}").open("a", encoding="utf-8") as file:
+            file.write(line)
     found, _ = load_pairs(folder, whitespace=whitespace)
     for name in SIZES:
         pairs = read_pairs(folder, name, "en", "de")
         assert any("  " in line for pair in pairs for line in pair)
         if whitespace == "normalise":
-            pairs = [
-                (normalise_whitespace(left), normalise_whitespace(right)) for left, right in pairs
-            ]
+            pairs = [tuple(map(normalise_whitespace, pair)) for pair in pairs]
         assert pairs_of(found, getattr(found, name)) == pairs
     assert list(found.test.references) == [right for _, right in pairs]
 
@@ -157,30 +155,28 @@ def test_what_the_folder_holds_names_the_class_that_reads_it(tmp_path: Path) -> 
         folder = write(tmp_path / kind[:3])
         with pytest.raises(ValueError, match=rf"no text in en or de, but files in \.{kind}"):
             load_pairs(folder)
-    with pytest.raises(ValueError, match=r"^data must be a folder that there is, got '.*gone'$"):
-        load_pairs(tmp_path / "gone")
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("option", "value", "message"),
     [
-        ({"source": "de"}, "^source and target must differ, got 'de' twice$"),
-        ({"vocab_size": 0}, "^vocab_size must be at least 1, got 0$"),
-        ({"vocab_size": 10**9}, "^vocab_size must be at most 16,777,216, got 1,000,000,000$"),
-        ({"vocab_size": 100}, "^vocab_size must be at least 260, 4 special tokens and 256 bytes;"),
-        ({"max_train_samples": -1}, "^max_train_samples must be at least 0, got -1$"),
-        ({"max_source": -1}, "^max_source must be at least 0, got -1$"),
-        ({"max_line": -1}, "^max_line must be at least 0, got -1$"),
-        ({"max_ratio": 0.5}, "^max_ratio must be at least 1, or 0 for none; got 0.5$"),
-        ({"max_length": -1}, r"^max_length must be at least 0 \(0: no limit\), got -1$"),
-        ({"target": "fr"}, r"corpus has no train\.fr or train\.fr\.gz; it has test\.de, test\.en"),
+        ("source", "de", "^source and target must differ, got 'de' twice$"),
+        ("vocab_size", 0, "^vocab_size must be at least 1, got 0$"),
+        ("vocab_size", 10**9, "^vocab_size must be at most 16,777,216, got 1,000,000,000$"),
+        ("vocab_size", 100, "^vocab_size must be at least 260, 4 special tokens and 256 bytes;"),
+        ("max_train_samples", -1, "^max_train_samples must be at least 0, got -1$"),
+        ("max_source", -1, "^max_source must be at least 0, got -1$"),
+        ("max_line", -1, "^max_line must be at least 0, got -1$"),
+        ("max_ratio", 0.5, "^max_ratio must be at least 1, or 0 for none; got 0.5$"),
+        ("max_length", -1, r"^max_length must be at least 0 \(0: no limit\), got -1$"),
+        ("target", "fr", r"corpus has no train\.fr or train\.fr\.gz; it has test\.de, test\.en"),
     ],
 )
 def test_an_option_out_of_range_is_refused(
-    folder: Path, options: dict[str, Any], message: str
+    folder: Path, option: str, value: object, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        load_pairs(folder, **options)
+        load_pairs(folder, **{option: value})
 
 
 # Tasks
@@ -282,8 +278,6 @@ def write_jsonl(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 def write_parquet(path: Path, rows: list[dict[str, str]]) -> None:
-    from pyarrow import Table, parquet
-
     parquet.write_table(Table.from_pylist(rows), path.with_suffix(".parquet"))
 
 
@@ -295,9 +289,11 @@ def write_csv(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 @pytest.fixture
-def hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder for local files of the hub, whose library caches beside it."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    (tmp_path / "hub").mkdir()
+    return tmp_path / "hub"
 
 
 def load_hub(name: str, path: Path, **options: Any) -> Loaded:
@@ -305,19 +301,16 @@ def load_hub(name: str, path: Path, **options: Any) -> Loaded:
     return load(Hub(name, path=str(path), **given))
 
 
-@pytest.mark.usefixtures("hub_cache")
 @pytest.mark.parametrize(
     ("name", "write"), [("mine", write_jsonl), ("multi30k", write_parquet), ("multi30k", write_csv)]
 )
 def test_local_files_of_the_hub_are_a_corpus_and_kept_until_they_change(
-    name: str, write: Callable[[Path, list[dict[str, str]]], None], tmp_path: Path
+    hub: Path, name: str, write: Callable[[Path, list[dict[str, str]]], None], tmp_path: Path
 ) -> None:
-    place = tmp_path / "hub"
-    place.mkdir()
     for split, rows in (("train", ROWS), ("validation", ROWS[:3]), ("test", ROWS[3:5])):
-        write(place / split, rows)
+        write(hub / split, rows)
     options = {"cache": str(tmp_path / "cache"), "max_train_samples": 15, "whitespace": "keep"}
-    found, logged = load_hub(name, place, **options)
+    found, logged = load_hub(name, hub, **options)
     assert logged == [
         "15 of 15 training pairs kept; left out: 0 empty on a side, 0 too long, "
         "0 too unlike in length",
@@ -326,58 +319,37 @@ def test_local_files_of_the_hub_are_a_corpus_and_kept_until_they_change(
     assert found.name == f"{name} en-de"
     assert list(found.test.references) == [row["de"] for row in ROWS[3:5]]
     assert found.source_texts(found.valid) == [row["en"] for row in ROWS[:3]]
-    kept, more = load_hub(name, place, **options)
+    kept, more = load_hub(name, hub, **options)
     assert more == logged[1:]
     assert same(found, kept)
-    write(place / "test", ROWS[9:12])
-    changed, more = load_hub(name, place, **options)
+    write(hub / "test", ROWS[9:12])
+    changed, more = load_hub(name, hub, **options)
     assert more[0] == logged[0]
     assert list(changed.test.references) == [row["de"] for row in ROWS[9:12]]
 
 
-@pytest.mark.usefixtures("hub_cache")
 @pytest.mark.parametrize("inside", ["", "cache"])
-def test_a_cache_may_lie_beside_local_files_of_the_hub(inside: str, tmp_path: Path) -> None:
-    place = tmp_path / "hub"
-    place.mkdir()
+def test_a_cache_may_lie_beside_local_files_of_the_hub(hub: Path, inside: str) -> None:
     for split in ("train", "validation", "test"):
-        write_jsonl(place / split, ROWS)
-    cache = str(place / inside)
-    found, logged = load_hub("mine", place, cache=cache)
-    kept, more = load_hub("mine", place, cache=cache)
+        write_jsonl(hub / split, ROWS)
+    cache = str(hub / inside)
+    found, logged = load_hub("mine", hub, cache=cache)
+    kept, more = load_hub("mine", hub, cache=cache)
     assert len(logged) == len(more) + 1, "it is read once"
     assert same(found, kept)
-    write_jsonl(place / "test", ROWS[:3])
-    assert len(load_hub("mine", place, cache=cache)[0].test) == 3
+    write_jsonl(hub / "test", ROWS[:3])
+    assert len(load_hub("mine", hub, cache=cache)[0].test) == 3
 
 
-@pytest.mark.usefixtures("hub_cache")
-def test_of_a_list_of_targets_training_has_the_first(tmp_path: Path) -> None:
+def test_of_a_list_of_targets_training_has_the_first(hub: Path) -> None:
     rows = [{"en": [row["en"]], "de": [row["de"], "gap"]} for row in ROWS]
-    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
-    place = tmp_path / "hub"
-    place.mkdir()
     for split in ("train", "validation", "test"):
-        (place / f"{split}.jsonl").write_text(lines, "utf-8")
-    found, _ = load_hub("scitldr", place)
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (hub / f"{split}.jsonl").write_text(text, "utf-8")
+    found, _ = load_hub("scitldr", hub)
     first = [" ".join(row["de"].split()) for row in ROWS]
     assert list(found.test.alternatives) == [[one, "gap"] for one in first]
     assert [found.target.decode(ids.tolist()) for ids in found.train.targets] == first
-
-
-@pytest.mark.usefixtures("hub_cache")
-def test_what_the_hub_lacks_is_named(tmp_path: Path) -> None:
-    place = tmp_path / "hub"
-    place.mkdir()
-    for split in ("train", "validation"):
-        write_jsonl(place / split, ROWS)
-    with pytest.raises(ValueError, match="hub has no 'fr'; it has en, de"):
-        load_hub("mine", place, target="fr")
-    with pytest.raises(ValueError, match="cannot read split 'test' of "):
-        load_hub("mine", place)
-    shutil.rmtree(place)
-    with pytest.raises(ValueError, match="cannot read split 'train' of "):
-        load_hub("mine", place)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 
@@ -112,19 +113,17 @@ def test_python_docs_may_be_kept_too(tmp_path: Path) -> None:
 def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "datasets"))
-    place = tmp_path / "hub"
-    place.mkdir()
 
     def write(split: str, *lines: str) -> None:
-        rows = (json.dumps({"text": line}) for line in lines)
-        (place / f"{split}.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
+        rows = "".join(f"{json.dumps({'text': line})}\n" for line in lines)
+        (tmp_path / "hub" / f"{split}.jsonl").write_text(rows, "utf-8")
 
+    (tmp_path / "hub").mkdir()
     write("train", " = One = \n", "", "a b c\n")
     write("validation", "a b\n")
     write("test", "c\n")
-    data = HubText(name, path=str(place), block=4, cache=str(tmp_path / "cache"))
+    data = HubText(name, path=str(tmp_path / "hub"), block=4, cache=str(tmp_path / "cache"))
     found, logged = load(data)
     assert logged
     assert found.name == name
@@ -143,7 +142,6 @@ def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
         ({"folder": ""}, "^folder must name a folder$"),
         ({"block": -1}, "^block must be at least 0, got -1$"),
         ({"context": 5}, "^context must be 0, got 5$"),
-        ({"block": 5, "context": 5}, r"^context must lie in 0 \.\.\. 4, a block less one, got 5$"),
         ({"block": 5, "context": -1}, r"^context must lie in 0 \.\.\. 4, a block less one, got -1"),
         ({"min_count": 0}, "^min_count must be at least 1, got 0$"),
     ],

@@ -47,8 +47,3 @@ def test_the_first_utterances_are_those_of_each_task(tmp_path: Path) -> None:
 def test_what_there_is_not_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Speech(**{"folder": "voices", **options})
-
-
-def test_a_folder_that_is_missing_is_named() -> None:
-    with pytest.raises(ValueError, match=r"^data must be a folder that there is, got 'gone'$"):
-        Speech("gone").load()

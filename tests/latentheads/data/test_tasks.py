@@ -20,11 +20,6 @@ def test_the_mixture_has_the_source_where_a_task_names_none() -> None:
     assert (mixture.temperature, mixture.one_task) == (5.0, True)
 
 
-def test_sizes_are_one_for_each_or_one_for_all() -> None:
-    assert Tasks("de,fr", sizes=(3, 4)).sizes_or(9) == (3, 4)
-    assert Tasks("de,fr").sizes_or(9) == (9, 9)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

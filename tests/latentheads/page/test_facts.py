@@ -39,19 +39,16 @@ def test_every_score_has_a_title_and_says_what_it_is() -> None:
     assert (scores["iwae"]["estimates"], scores["elbo"]["estimates"]) == ("exact", None)
 
 
-def test_a_run_that_recognises_writes_transcripts(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", small_corpus())
-    assert gather_facts(run, "run")["writes"] == "translation"
-    run.settings = replace(run.settings, data=Speech("folder"))
-    assert gather_facts(run, "run")["writes"] == "transcript"
-
-
 def test_a_run_that_is_not_finished_has_nothing_reported(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", small_corpus(text=True))
-    assert gather_facts(run, "run")["finished"]
+    run = make_run(tmp_path / "run", small_corpus())
+    facts = gather_facts(run, "run")
+    assert facts["finished"]
+    assert facts["writes"] == "translation"
     run.path.joinpath("results.json").unlink()
     del run.results
+    run.settings = replace(run.settings, data=Speech("folder"))
     facts = gather_facts(run, "run")
+    assert facts["writes"] == "transcript"
     assert not facts["finished"]
     assert facts["figures"] == {}
     assert facts["steps"] == "weights of step 7"

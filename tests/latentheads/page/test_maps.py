@@ -25,12 +25,8 @@ def test_rows_and_columns_are_named_and_links_stand_where_a_word_is_predicted(
     sides = gather_map_tokens(run, batch, 0, corpus.test.links[0])
     assert set(sides) == {"encoder-self", "decoder-self", "decoder-cross"}
     cross = sides["decoder-cross"]
-    assert cross == MapTokens(
-        ["<bos>", "a", "b", "c"],
-        ["b", "a", "<eos>"],
-        ["a", "b", "c", "<eos>"],
-        cross.links,
-    )
+    rows, predicts = ["<bos>", "a", "b", "c"], ["a", "b", "c", "<eos>"]
+    assert cross == MapTokens(rows, ["b", "a", "<eos>"], predicts, cross.links)
     assert set(cross.links) == {(0, 1), (2, 0)}
     assert sides["encoder-self"].predicts == sides["encoder-self"].links == []
 
@@ -54,11 +50,9 @@ def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
     drawn = sample_weights(run.model, run.guide, batch, 5, 7)
     (maps,) = [each for each in found[1] if each.name == "decoder.1.cross"]
     assert maps.parts["mean"].shape == (3, 3, 5)
-    for part, values in (
-        ("mean", drawn["decoder.1.cross"].mean),
-        ("low", drawn["decoder.1.cross"].low),
-    ):
-        np.testing.assert_array_equal(maps.parts[part], quantise_weights(values[1, :, :3, :5]))
+    for part in ("mean", "low"):
+        values = getattr(drawn["decoder.1.cross"], part)[1, :, :3, :5]
+        np.testing.assert_array_equal(maps.parts[part], quantise_weights(values))
     assert maps.draws.shape == (3, 3, 3, 5)
     assert set(maps.parts) == {"mean", "deviation", "low", "high", "prior"}
     assert maps.to_json(2)["draws"] == 2

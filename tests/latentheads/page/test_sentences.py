@@ -13,21 +13,15 @@ from latentheads.page.sentences import gather_texts
 from tests.latentheads.page.runs import make_run, small_corpus
 
 
-def test_a_page_knows_what_all_sentences_pay_together(tmp_path: Path) -> None:
+def test_bounds_of_a_sentence_are_in_nats_a_token_beside_what_all_pay_together(
+    tmp_path: Path,
+) -> None:
     run = make_run(tmp_path / "run", small_corpus(text=True))
     part = run.corpus.test.first(1)
     alone = sentence_bounds(run.model, run.guide, next(iter(batches(part, 64))), 2)
     shared = replace(alone, shared_kl=torch.tensor(2.5, dtype=torch.float64))
     ((one,), (other,)) = (gather_texts(run, part, each) for each in (alone, shared))
-    assert one["bounds"]["shared_kl"] == 0
-    assert other["bounds"] == one["bounds"] | {"shared_kl": 2.5}
-
-
-def test_bounds_of_a_sentence_are_in_nats_a_token(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", small_corpus(text=True))
-    part = run.corpus.test.first(1)
-    bounds = sentence_bounds(run.model, run.guide, next(iter(batches(part, 64))), 2)
-    (found,) = gather_texts(run, part, bounds)
-    assert found["bounds"]["tokens"] == 4
+    assert (one["bounds"]["tokens"], one["bounds"]["shared_kl"]) == (4, 0)
     for name in ("elbo", "kl", "iwae", "plug_in"):
-        assert found["bounds"][name] == float(getattr(bounds, name)[0]) / 4
+        assert one["bounds"][name] == float(getattr(alone, name)[0]) / 4
+    assert other["bounds"] == one["bounds"] | {"shared_kl": 2.5}

@@ -36,11 +36,8 @@ def test_every_law_of_every_head_has_a_map_without_padding(heads: int) -> None:
     for shown, values in zip(images(figure), expected, strict=True):
         np.testing.assert_allclose(shown, values)
     titles = [axis.get_title() for axis in figure.axes[:3]]
-    assert titles == [
-        "prior:\nbefore the word is known",
-        "guide:\nmine, reads target",
-        "exact posterior:\ngiven the word",
-    ]
+    guide, posterior = "guide:\nmine, reads target", "exact posterior:\ngiven the word"
+    assert titles == ["prior:\nbefore the word is known", guide, posterior]
     assert ticks(figure.axes[0], "y") == TARGETS
     assert ticks(figure.axes[3 * heads - 1], "x") == SOURCES
     assert figure.get_suptitle() == "read"

@@ -99,9 +99,8 @@ def test_the_kl_of_every_block_is_drawn_over_training() -> None:
     assert np.isnan(zero).tolist() == [[False, True]] * 2
     assert labels(figure) == ["encoder.0.self", "decoder.0.cross"]
     tied = plot.draw_kl_history([{"step": 1, "kl_by_site": dict.fromkeys(sites, 0.0)}])
-    assert [text.get_text() for text in tied.axes[0].texts] == [
-        "every KL is 0: the posterior equals the prior"
-    ]
+    (text,) = tied.axes[0].texts
+    assert text.get_text() == "every KL is 0: the posterior equals the prior"
 
 
 def test_curves_are_means_over_seeds_with_their_range() -> None:
@@ -128,10 +127,7 @@ def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     one, other = figure.axes
     assert one.images[0].get_array().tolist() == [[1.0, 0.5], [0.0, 0.25]]
     assert [text.get_text() for text in one.texts] == ["1", "0.50", "0", "0.25"]
-    assert [axis.get_title() for axis in (one, other)] == [
-        "encoder-self: 3 open",
-        "decoder-cross: 1 open",
-    ]
+    assert (one.get_title(), other.get_title()) == ("encoder-self: 3 open", "decoder-cross: 1 open")
 
 
 def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
@@ -155,24 +151,18 @@ def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    "draw",
+    ("draw", "nothing"),
     [
-        lambda: plot.draw_maps([], ""),
-        lambda: plot.draw_roles([], ""),
-        lambda: plot.draw_averages([], ""),
-        lambda: plot.draw_recipes([]),
-        lambda: plot.draw_sweep([]),
-        lambda: plot.draw_gaps({}),
-        lambda: plot.draw_links({}),
-        lambda: plot.draw_selection({}),
-        lambda: plot.draw_reliability({}),
-        lambda: plot.draw_rejection({}, {}),
-        lambda: plot.draw_metrics({}, {}),
+        *((draw, ([], "")) for draw in (plot.draw_maps, plot.draw_roles, plot.draw_averages)),
+        *((draw, ([],)) for draw in (plot.draw_recipes, plot.draw_sweep)),
+        *((draw, ({},)) for draw in (plot.draw_gaps, plot.draw_links, plot.draw_selection)),
+        (plot.draw_reliability, ({},)),
+        *((draw, ({}, {})) for draw in (plot.draw_rejection, plot.draw_metrics)),
     ],
 )
-def test_there_is_no_picture_of_nothing(draw: Callable[[], Any]) -> None:
+def test_there_is_no_picture_of_nothing(draw: Callable[..., Any], nothing: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match=r"^[a-z_]+ must be at least one, got none$"):
-        draw()
+        draw(*nothing)
 
 
 def test_what_many_tasks_share_has_room_for_its_numbers() -> None:
@@ -293,8 +283,3 @@ def test_no_module_of_the_library_asks_for_a_backend() -> None:
         assert "pyplot" not in text, path
         assert "matplotlib.use" not in text, path
     assert "latentheads.plot" in sys.modules
-
-
-def test_a_history_without_a_selection_is_refused() -> None:
-    with pytest.raises(ValueError, match="no record has a selection"):
-        plot.draw_selection_history(RECORDS, {})

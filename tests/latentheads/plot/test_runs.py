@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,13 +156,9 @@ def test_a_language_model_reads_its_own_text(tmp_path: Path) -> None:
 
 
 def test_a_selection_is_drawn_of_a_run_that_has_one(tmp_path: Path, pairs: Corpus) -> None:
-    side = {
-        "tasks": [""],
-        "chosen": {"encoder.0.self": [[True, False]]},
-        "probabilities": {"encoder.0.self": [[0.75, 0.25]]},
-        "sharing": [[1.0]],
-        "by_chance": 0.5,
-    }
+    block = "encoder.0.self"
+    side = {"tasks": [""], "chosen": {block: [[True, False]]}, "sharing": [[1.0]]}
+    side |= {"probabilities": {block: [[0.75, 0.25]]}, "by_chance": 0.5}
     run = finished(tmp_path / "run", pairs, selection={"encoder-self": side})
     assert images(lh.plot.selection(run))[0].tolist() == [[0.75, 0.25]]
     with pytest.raises(ValueError, match="no record has a selection"):
@@ -192,16 +189,16 @@ def test_heads_are_shown_that_speak_at_test_time(run: Run) -> None:
 
 
 def test_what_cannot_be_drawn_is_named(run: Run) -> None:
-    with pytest.raises(ValueError, match="has no gates"):
-        lh.plot.gates(run)
-    with pytest.raises(ValueError, match="has no selection of heads"):
-        lh.plot.selection(run)
-    with pytest.raises(ValueError, match=r"block must be one of encoder\.0\.self, .*; got 'here'"):
-        lh.plot.heads(run, SENTENCE, draws=2, block="here")
-    with pytest.raises(ValueError, match="has a single direction: drop direction"):
-        lh.plot.heads(run, SENTENCE, direction="en-velu")
-    with pytest.raises(ValueError, match=r"links need .*, and encoder\.0\.self is none"):
-        lh.plot.heads(run, SENTENCE, 2, "encoder.0.self", target="", links={(0, 0)})
+    heads, first = partial(lh.plot.heads, run, SENTENCE), "encoder.0.self"
+    for draw, said in (
+        (partial(lh.plot.gates, run), "has no gates"),
+        (partial(lh.plot.selection, run), "has no selection of heads"),
+        (partial(heads, 2, "here"), r"block must be one of encoder\.0\.self, .*; got 'here'"),
+        (partial(heads, direction="en-velu"), "has a single direction: drop direction"),
+        (partial(heads, 2, first, target="", links={(0, 0)}), r"links need .*self is none"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            draw()
     (run.path / "results.json").unlink()
     (run.path / "metrics.jsonl").unlink()
     lost = replace(run)

@@ -253,17 +253,13 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     refuse(lambda: lh.latent(network("bart"), latents=[window]), "window is for a language model")
     capped = grouped("Gemma2", final_logit_softcapping=0.1, head_dim=2).eval()
     model = lh.latent(jiggle(capped, 0.5), latents=[one])
-    refuse(
-        lambda: model.token_distribution(model.batch({"input_ids": IDS})),
-        "Gemma2ForCausalLM",
-        "softcap",
-    )
+    batch = model.batch({"input_ids": IDS})
+    refuse(lambda: model.token_distribution(batch), "Gemma2ForCausalLM", "softcap")
     chained, _ = build("gpt2", "chain")
     left = {"input_ids": IDS, "attention_mask": REAL.flip(-1)}
     unknown = chained.batch({"input_ids": IDS}, IDS + 3)
-    refuse(
-        lambda: chained.token_distribution(unknown), "labels must lie between 0 and 12", "got 14"
-    )
+    said = "labels must lie between 0 and 12"
+    refuse(lambda: chained.token_distribution(unknown), said, "got 14")
     refuse(lambda: chained.batch(left), "pad on the right")
     refuse(lambda: chained.network(**left), "pad on the right")
     embeds = chained.network.transformer.wte(IDS)

@@ -11,12 +11,11 @@ import torch
 import transformers
 
 import latentheads as lh
-from latentheads.analysis import gradient_importance
 from latentheads.guides import Cascaded, Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.logits.priors import Independent
 from latentheads.pretrained import from_pretrained
-from latentheads.pruning import all_heads, fold_selection, most_important, remove_heads
+from latentheads.pruning import all_heads, fold_selection, remove_heads
 from tests.latentheads.pretrained.networks import (
     IDS,
     REAL,
@@ -57,9 +56,8 @@ def test_a_smaller_network_says_the_same_and_is_kept_in_a_folder(name: str, tmp_
     want, whole = law.log_prob(batch.scored), all_heads(model)
     remove_heads(model, KEPT[name])
     assert sum(p.numel() for p in model.network.parameters()) < size
-    assert {n: len(h) for n, h in all_heads(model).items()} == {
-        n: len(KEPT[name].get(n, h)) for n, h in whole.items()
-    }
+    counts = {n: len(h) for n, h in all_heads(model).items()}
+    assert counts == {n: len(KEPT[name].get(n, h)) for n, h in whole.items()}
     torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), want)
     made = lh.plain(model)
     made.save_pretrained(tmp_path)
@@ -159,15 +157,6 @@ def test_gates_are_pressed_and_folded_into_the_network() -> None:
         torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), want)
         made = lh.plain(model)
         assert torch.equal(made.generate(IDS, max_new_tokens=3, do_sample=False), written)
-
-
-def test_the_least_important_heads_go_first() -> None:
-    model = lh.latent(network("bart"), "delta")
-    batch = model.batch(inputs_of(model.network), labels_of("bart"))
-    found = gradient_importance(model, [batch])
-    kept = most_important(found, 5)
-    remove_heads(model, kept)
-    assert sum(map(len, all_heads(model).values())) == 5
 
 
 def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing() -> None:

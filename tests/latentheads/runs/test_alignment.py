@@ -38,21 +38,14 @@ def run_of(
     target: Vocabulary,
     data: Data = Grammar(),  # noqa: B008
 ) -> Run:
-    network = sizes(width=6, layers=1)
-    model: Any = Translation(
-        len(source),
-        len(target),
-        make_prior("delta"),
-        network,
-        (),
-        latents=[options] if options else [],
-    )
+    prior, network = make_prior("delta"), sizes(width=6, layers=1)
+    latents = [options] if options else []
+    model: Any = Translation(len(source), len(target), prior, network, (), latents=latents)
     model = jiggle(model, 0.7).double().eval()
     if options is not None:
         model.alignments.blocks[0].lexicon.weight.data.mul_(3)  # so that words tell where they are
     guide = GUIDES["tied"](model)
-    settings = Settings(data=data)
-    return Run(Path("runs/mine"), settings, target, source, model, guide, step=3)
+    return Run(Path("runs/mine"), Settings(data=data), target, source, model, guide, step=3)
 
 
 @pytest.fixture(scope="module")
@@ -84,21 +77,26 @@ def test_every_word_of_a_translation_is_linked_to_one_of_its_line(words: Run) ->
     assert found[2] == words.align([lines[1]], [translations[1]])[0]  # whatever stands around
 
 
+def pointing(*places: int) -> Any:
+    """Has every token point, by each of the heads, at one position."""
+
+    def at(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
+        weights = torch.zeros(1, len(places), batch.target.shape[1], batch.source.shape[1])
+        for head, place in enumerate(places):
+            weights[:, head, :, place] = 1
+        return AlignmentDistributions(("a", "b")[: len(places)], weights, weights, weights)
+
+    return mock.patch.object(alignment, "alignment_distributions", at)
+
+
 def test_subwords_are_joined_to_words() -> None:
     """Every token points at the last token of the source, by the other head at one of its first."""
     raw = Subwords.train(LINES * 3, 300)
-    run = run_of(SHAPES["two heads"], raw, raw)
     line, translation = "an unseen line", LINES[0]
     places = raw.word_ids(raw.encode(line))
     assert len(places) > len(line.split())
-
-    def ends(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
-        weights = torch.zeros(1, 2, batch.target.shape[1], batch.source.shape[1])
-        weights[:, 0, :, -2] = weights[:, 1, :, places.index(0)] = 1
-        return AlignmentDistributions(("a", "b"), weights, weights, weights)
-
-    with mock.patch.object(alignment, "alignment_distributions", ends):
-        (links,) = run.align([line], [translation])
+    with pointing(-2, places.index(0)):
+        (links,) = run_of(SHAPES["two heads"], raw, raw).align([line], [translation])
     size = len(translation.split())
     assert links == sorted((place, word) for word in range(size) for place in (0, 2))
 
@@ -121,18 +119,11 @@ def test_words_are_linked_without_their_punctuation() -> None:
 
 def test_who_points_at_a_space_means_the_word_behind_it() -> None:
     raw = Subwords.train(LINES * 3, 300)
-    run = run_of(SHAPES["one head"], raw, raw)
     line = "la \N{SNOWMAN}"
     space = raw.word_ids(raw.encode(line)).index(None)
     assert space > 0
-
-    def spaced(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
-        weights = torch.zeros(1, 1, batch.target.shape[1], batch.source.shape[1])
-        weights[:, :, :, space] = 1
-        return AlignmentDistributions(("a",), weights, weights, weights)
-
-    with mock.patch.object(alignment, "alignment_distributions", spaced):
-        assert run.align([line], ["la"]) == [[(1, 0)]]
+    with pointing(space):
+        assert run_of(SHAPES["one head"], raw, raw).align([line], ["la"]) == [[(1, 0)]]
 
 
 def test_links_are_those_of_the_posterior(words: Run) -> None:

@@ -108,10 +108,3 @@ def test_doubtful_words_stand_in_brackets() -> None:
     assert bracket_doubtful_words("a b  c d", ConfidenceScores(0.5, [0.9, 0.2, 0.5])) == "a [b] c d"
     assert bracket_doubtful_words("a b", ConfidenceScores(0.5, [0.9, 0.2]), 0.95) == "[a] [b]"
     assert bracket_doubtful_words("", ConfidenceScores(None, [])) == ""
-
-
-def test_rows_of_other_lengths_are_judged_one_by_one(run: Run) -> None:
-    confidant = run.confidence_estimator(DECODING)
-    together = confidant.estimate(SOURCES, TARGETS)
-    (alone,) = confidant.estimate(SOURCES[:1], TARGETS[:1])
-    assert np.allclose(together[0].words, alone.words)

@@ -70,12 +70,7 @@ APART = {"kinds": "subspace,output", "weight": 0.5, "blocks": "encoder-self", "d
 @pytest.mark.parametrize(
     "said",
     [
-        {
-            "latents": "logits",
-            "logits": {"prior": "cascaded", "blocks": "decoder-cross"},
-            "guide": "tied",
-            "label_smoothing": 0.1,
-        },
+        {**LOGITS, "logits": {"blocks": "decoder-cross"}, "label_smoothing": 0.1},
         {"guide": "mean-field", "alignments": {"blocks": 2, "prior": "independent"}},
         {**LOGITS, "data": {"class": "speech", "folder": "folder"}, "ctc": 0.3},
         {**TASKS, "latents": "logits+selection", "selection": SELECTION},

@@ -19,10 +19,13 @@ from tests.typechecking import unchecked
 BLOCK = "decoder.0.cross"
 
 
+SMALL = ("--data.sentences=90", "--data.held_out=9")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("run") / "mine"
-    train(out, "--recipe=cascaded", "--data.sentences=90", "--data.held_out=9")
+    train(out, "--recipe=cascaded", *SMALL)
     return load(out)
 
 
@@ -63,31 +66,19 @@ def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> No
 
 
 def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
-    train(tmp_path, "--recipe=transformer", "--data.sentences=90", "--data.held_out=9")
+    train(tmp_path, "--recipe=transformer", *SMALL)
     with pytest.raises(ValueError, match="draws acts on nothing here"):
         load(tmp_path).read_heads(draws=2)
 
 
 def test_draws_of_alignments_are_read(tmp_path: Path) -> None:
-    train(
-        tmp_path,
-        "--guide=cascaded",
-        "--alignments.blocks=1",
-        "--data.sentences=90",
-        "--data.held_out=9",
-    )
+    train(tmp_path, "--guide=cascaded", "--alignments.blocks=1", *SMALL)
     found = load(tmp_path).read_heads(sentences=4, draws=2, relevance=0)
     assert found.importance["encoder.0.self"].isfinite().all()
 
 
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
-    train(
-        tmp_path,
-        "--data=grammar-text",
-        "--data.sentences=90",
-        "--data.held_out=9",
-        "--recipe=coda",
-    )
+    train(tmp_path, "--data=grammar-text", "--recipe=coda", *SMALL)
     run = load(tmp_path)
     found = run.read_heads(relevance=2)
     assert found.attention_types == ["decoder-self"]

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from latentheads.corpora import batches
+from latentheads.corpora.batches import TOKENS
 from latentheads.inference.evaluation import evaluate
+from latentheads.runs.loading import load_run
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
-from tests.experiments.programs import ROOT, results_of
+from tests.experiments.programs import ROOT, results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus, write_text
 from tests.latentheads.runs.trained import BRIEF, SMALL, load, refused, train
 from tests.typechecking import unchecked
@@ -25,12 +28,10 @@ pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on a folder of text beside it."""
-    from latentheads.experiments import run
-
     top = tmp_path_factory.mktemp("loading")
     data, out = write_corpus(top / "corpus"), top / "run"
     words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--train.average=2"]
-    assert run.main([*words, "--guide=cascaded", "--out", str(out)]) == 0
+    succeed("run.py", *words, "--guide=cascaded", "--out", str(out))
     return out
 
 
@@ -41,8 +42,6 @@ def equal(loaded: Any, model: Any, guide: Any) -> bool:
 
 
 def test_the_weights_are_those_that_the_figures_are_of(finished: Path) -> None:
-    from latentheads.corpora.batches import TOKENS
-
     loaded = load(finished)
     results = results_of(finished)
     settings = loaded.settings
@@ -73,6 +72,7 @@ def test_an_unknown_checkpoint_is_refused_with_those_there_are(finished: Path) -
     names = "average, best, last, step-0000002, step-0000003"
     said = refused(finished, "newest")
     assert said == f"{finished} has no checkpoint 'newest'; it has {names}"
+    assert "unknown device 'tpu': choose from cpu, cuda, auto" in refused(finished, "best", "tpu")
 
 
 def test_separate_vocabularies_are_loaded_without_the_corpus(tmp_path: Path) -> None:
@@ -90,13 +90,8 @@ def test_separate_vocabularies_are_loaded_without_the_corpus(tmp_path: Path) -> 
 
 
 def test_a_language_model_is_loaded(tmp_path: Path) -> None:
-    words = [
-        "--data=grammar-text",
-        "--data.sentences=30",
-        "--data.held_out=6",
-        "--guide=mean-field",
-    ]
-    run = train(tmp_path / "run", *words)
+    words = ["--data=grammar-text", "--data.sentences=30", "--data.held_out=6"]
+    run = train(tmp_path / "run", *words, "--guide=mean-field")
     loaded = load(tmp_path / "run")
     assert loaded.source is None
     assert loaded.target.words == run.corpus.target.words
@@ -105,12 +100,7 @@ def test_a_language_model_is_loaded(tmp_path: Path) -> None:
 
 def test_a_prompt_is_lower_cased_as_the_text_was(tmp_path: Path) -> None:
     data, out = write_text(tmp_path / "corpus"), tmp_path / "run"
-    words = [
-        "--data",
-        str(data),
-        "--data.lowercase=true",
-        "--data.vocab_size=300",
-    ]
+    words = ["--data", str(data), "--data.lowercase=true", "--data.vocab_size=300"]
     train(out, *words, "--data.unit=subword", "--guide=tied")
     loaded = load(out)
     assert loaded.target.encode("THE dog") == loaded.target.encode("the dog")
@@ -160,69 +150,54 @@ def without_the_guide(path: Path) -> None:
 
 
 def of_another_program(path: Path) -> None:
-    from safetensors.torch import save_file
-
     save_file({"weight": torch.zeros(2)}, path)
 
 
-def fewer_types(path: Path) -> None:
-    path.write_text('{"joint": {"kind": "words", "words": ["a", "b"]}}')
+FEWER_TYPES = '{"joint": {"kind": "words", "words": ["a", "b"]}}'
+
+
+AVERAGE = "checkpoints/average.safetensors"
+
+
+def say(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text)
 
 
 SPOILS: list[tuple[str, Callable[[Path], object], str]] = [
-    ("checkpoints/average.safetensors", shorten, "is no whole checkpoint"),
-    ("checkpoints/average.safetensors", lambda p: p.write_text("foreign"), "is no whole"),
-    ("checkpoints/average.safetensors", of_another_program, "is no checkpoint of latentheads"),
-    ("checkpoints/average.safetensors", of_another_model, "belongs to another model: model."),
-    ("checkpoints/average.safetensors", without_the_guide, "belongs to another model: it lacks"),
-    ("checkpoints/average.safetensors", Path.unlink, "has no checkpoint 'average'; it has best,"),
+    (AVERAGE, shorten, "is no whole checkpoint"),
+    (AVERAGE, of_another_program, "is no checkpoint of latentheads"),
+    (AVERAGE, of_another_model, "belongs to another model: model."),
+    (AVERAGE, without_the_guide, "belongs to another model: it lacks"),
+    (AVERAGE, Path.unlink, "has no checkpoint 'average'; it has best,"),
     ("checkpoints", shutil.rmtree, "has no checkpoint 'average'; it has none"),
+    *(("vocabulary.json", say(text), "vocabulary.json cannot be read: ") for text in ("{", "[]")),
     ("vocabulary.json", Path.unlink, "vocabulary.json cannot be read: "),
-    ("vocabulary.json", lambda p: p.write_text("{"), "vocabulary.json cannot be read: "),
-    ("vocabulary.json", lambda p: p.write_text("[]"), "vocabulary.json cannot be read: "),
-    ("vocabulary.json", lambda p: p.write_text("{}"), "vocabulary.json cannot be read: "),
-    ("vocabulary.json", lambda p: p.write_bytes(b"\xff"), "vocabulary.json cannot be read: "),
-    ("vocabulary.json", fewer_types, "belongs to another model: model."),
+    ("vocabulary.json", say("{}"), "vocabulary.json cannot be read: "),
+    ("vocabulary.json", lambda path: path.write_bytes(b"\xff"), "vocabulary.json cannot be read: "),
+    ("vocabulary.json", say(FEWER_TYPES), "belongs to another model: model."),
     ("config.yaml", Path.unlink, "is no run folder: it has no config.yaml"),
-    ("config.yaml", lambda p: p.write_text("network: {width: wide}\n"), "network.width must be "),
-    (
-        "config.yaml",
-        lambda p: p.write_text("network: {width: 7}\n"),
-        "network.heads must divide",
-    ),
-    ("config.yaml", lambda p: p.write_text("recipe: codda\n"), "unknown recipe 'codda'"),
-    ("config.yaml", lambda p: p.write_text(": : ["), "cannot be loaded: "),
-    ("config.yaml", lambda p: p.write_bytes(b"a: \xff"), "cannot be loaded: "),
-    ("config.yaml", lambda p: p.write_text("depth: 3\n"), "cannot be loaded: "),
+    ("config.yaml", say("network: {width: wide}\n"), "network.width must be "),
+    ("config.yaml", say("network: {width: 7}\n"), "network.heads must divide"),
+    ("config.yaml", say("recipe: codda\n"), "unknown recipe 'codda'"),
+    ("config.yaml", say(": : ["), "cannot be loaded: "),
+    ("config.yaml", lambda path: path.write_bytes(b"a: \xff"), "cannot be loaded: "),
+    ("config.yaml", say("depth: 3\n"), "cannot be loaded: "),
 ]
 
 
 @pytest.mark.parametrize(("name", "spoil", "message"), SPOILS)
 def test_what_cannot_be_loaded_costs_one_line(
-    finished: Path,
-    name: str,
-    spoil: Callable[[Path], object],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    finished: Path, name: str, spoil: Callable[[Path], object], message: str, tmp_path: Path
 ) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(finished, out)
+    out = shutil.copytree(finished, tmp_path / "run")
     spoil(out / name)
     said = refused(out)
     assert said.startswith(str(out))
     assert message in said
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_device_that_is_none_is_refused(finished: Path) -> None:
-    assert "unknown device 'tpu': choose from cpu, cuda, auto" in refused(finished, "best", "tpu")
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "gone", ROOT / "README.md"):
         assert refused(path) == f"{path} is no run folder: it has no config.yaml"
-    from latentheads.runs.loading import load_run
-
     with pytest.raises(ValueError, match=r"^folder must be a run folder, got 3$"):
         unchecked(load_run)(3)

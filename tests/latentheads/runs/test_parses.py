@@ -37,15 +37,11 @@ def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
     assert found.part.sources[0].tolist() == [4, 5, EOS]
     assert found.part.targets[0].tolist() == [EOS]
     trained.source, trained.target = None, Words(["dogs"])
-    assert unchecked(parsed_part)(sentences, trained, "file").part.targets[0].tolist() == [
-        4,
-        UNK,
-        EOS,
-    ]
+    part = unchecked(parsed_part)(sentences, trained, "file").part
+    assert part.targets[0].tolist() == [4, UNK, EOS]
+    sentences = [ParsedSentence(("a", "\u3000"), (), (False, False))]
     with pytest.raises(ValueError, match="file, sentence 1: the vocabulary does not split it"):
-        unchecked(parsed_part)(
-            [ParsedSentence(("a", "\u3000"), (), (False, False))], trained, "file"
-        )
+        unchecked(parsed_part)(sentences, trained, "file")
 
 
 def test_heads_are_read_on_sentences_of_every_task() -> None:

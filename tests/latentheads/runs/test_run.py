@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -57,29 +58,20 @@ def test_draws_are_what_a_translation_averages_over(run: Run) -> None:
     assert run.translate(LINES, 1) != [[each] for each in averaged]
 
 
-def test_a_number_of_texts_is_refused_where_they_would_be_the_same(
-    run: Run, tmp_path: Path
-) -> None:
+def test_what_draws_nothing_is_refused(run: Run, tmp_path: Path) -> None:
     plain = make_run(tmp_path / "plain", small_corpus(), "delta")
-    with pytest.raises(
-        ValueError, match=r"^number acts on nothing here: it needs a run that sample"
+    text = make_run(tmp_path / "text", small_corpus(text=True), "delta")
+    assert text.generate("a", length=3)
+    nothing = "acts on nothing here: it needs"
+    a_draw = f"{nothing} a run that samples"
+    for draw, said in (
+        (lambda: plain.translate(LINES, 2), f"^number {a_draw}"),
+        (lambda: run.translate(LINES, 2, draws=0), f"^number {nothing} draws 1 or more, got 0$"),
+        (lambda: plain.translate(LINES, draws=2), f"^draws {a_draw}"),
+        (lambda: text.generate("a", sample_heads=True), f"^sample_heads {a_draw}"),
     ):
-        plain.translate(LINES, 2)
-    with pytest.raises(ValueError, match=r"^number .* here: it needs draws 1 or more, got 0$"):
-        run.translate(LINES, 2, draws=0)
-    with pytest.raises(
-        ValueError, match=r"^draws acts on nothing here: it needs a run that samples"
-    ):
-        plain.translate(LINES, draws=2)
-
-
-def test_heads_that_are_not_drawn_draw_no_text(tmp_path: Path) -> None:
-    plain = make_run(tmp_path / "plain", small_corpus(text=True), "delta")
-    assert plain.generate("a", length=3)
-    with pytest.raises(
-        ValueError, match=r"^sample_heads acts on nothing here: it needs a run that samples"
-    ):
-        plain.generate("a", length=3, sample_heads=True)
+        with pytest.raises(ValueError, match=said):
+            draw()
 
 
 def test_a_sentence_is_a_text(run: Run) -> None:
@@ -110,23 +102,21 @@ def test_runs_write_together_by_their_mean_law(run: Run) -> None:
 
 
 def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
-    with pytest.raises(ValueError, match=r"^draws must be 0 for an ensemble of runs, got 3:"):
-        run.translate(LINES, draws=3, others=[run])
-    with pytest.raises(ValueError, match=r"text has another source vocabulary than .*pairs: the"):
-        run.translate(LINES, others=[text])
-    other = replace(run, target=Words([*"ab"]))
-    with pytest.raises(ValueError, match="another target vocabulary"):
-        run.translate(LINES, others=[other])
-    with pytest.raises(ValueError, match=r"^number must be 0 for an ensemble of runs, got 2$"):
-        run.translate(LINES, 2, others=[run])
-    with pytest.raises(ValueError, match=r"^others must be runs, got str$"):
-        run.translate(LINES, others=["runs/one"])
-    with pytest.raises(ValueError, match=r"^others must be a list of runs, got one run$"):
-        run.translate(LINES, others=run)
-    mixed = with_data(run, tasks=Tasks("a:de-en,b:de-en"))
-    with pytest.raises(ValueError, match="another order of tasks"):
-        run.translate(LINES, others=[mixed])
-    told = with_data(run, tasks=Tasks("a:de-en,b:de-en", distinguish_by="domain"))
+    tasks = "a:de-en,b:de-en"
+    mixed, told = (
+        with_data(run, tasks=Tasks(tasks, distinguish_by=key)) for key in ("language", "domain")
+    )
+    for options, said in (
+        ({"draws": 3, "others": [run]}, r"^draws must be 0 for an ensemble of runs, got 3:"),
+        ({"others": [text]}, r"text has another source vocabulary than .*pairs: the"),
+        ({"others": [replace(run, target=Words([*"ab"]))]}, "another target vocabulary"),
+        ({"number": 2, "others": [run]}, r"^number must be 0 for an ensemble of runs, got 2$"),
+        ({"others": ["runs/one"]}, r"^others must be runs, got str$"),
+        ({"others": run}, r"^others must be a list of runs, got one run$"),
+        ({"others": [mixed]}, "another order of tasks"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            run.translate(LINES, **options)
     with pytest.raises(ValueError, match=r"another distinguish_by than .*pairs: the"):
         mixed.translate(LINES, direction="b:de-en", others=[told])
 
@@ -141,14 +131,9 @@ def test_vocabularies_are_compared_once_whatever_is_written(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of ten thousand subwords takes a twentieth of a second to write down."""
-
-    def refuse(_: Words) -> Any:
-        raise AssertionError
-
-    check_ensemble(run.trained_model, [run.trained_model], run.settings.decode)
-    monkeypatch.setattr(type(run.target), "to_json", refuse)
-    trained = run.trained_model
-    decoding = run.settings.decode
+    trained, decoding = run.trained_model, run.settings.decode
+    check_ensemble(trained, [trained], decoding)
+    monkeypatch.setattr(type(run.target), "to_json", mock.Mock(side_effect=AssertionError))
     assert translate_lines(trained, LINES, decoding, others=[trained]) == run.translate(LINES)
 
 
@@ -173,19 +158,19 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
 
 
 @pytest.mark.parametrize(
-    ("prompt", "options", "said"),
+    ("option", "value", "said"),
     [
-        ("the", {"length": 0}, "^length must be at least 1, got 0$"),
-        ("the", {"number": -1}, "^number must be at least 0, got -1$"),
-        ("the", {"temperatur": 0.5}, "^unknown option 'temperatur': did you mean temperature"),
-        ("the", {"top_k": "all"}, "^top_k must be a whole number, got 'all'$"),
+        ("length", 0, "^length must be at least 1, got 0$"),
+        ("number", -1, "^number must be at least 0, got -1$"),
+        ("temperatur", 0.5, "^unknown option 'temperatur': did you mean temperature"),
+        ("top_k", "all", "^top_k must be a whole number, got 'all'$"),
     ],
 )
 def test_what_no_text_is_generated_by_is_refused_by_its_name(
-    text: Run, prompt: Any, options: dict[str, Any], said: str
+    text: Run, option: str, value: Any, said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        unchecked(Run.generate)(text, prompt, **options)
+        unchecked(Run.generate)(text, "the", **{option: value})
 
 
 def test_a_prompt_is_one_text(text: Run) -> None:

@@ -12,16 +12,12 @@ from latentheads.runs.trained_model import TrainedModel
 from tests.latentheads.runs.trained import load, train
 
 KINDS: Any = ("heads", "selections", "alignments")
+GROUP = ("--latents=selection", "--selection.strategy=group", "--selection.candidates=4")
 RUNS = {
     "plain": ("--recipe=transformer",),
     "heads": ("--recipe=cascaded",),
     "alignments": ("--guide=cascaded", "--alignments.blocks=1"),
-    "selections": (
-        "--latents=selection",
-        "--selection.strategy=group",
-        "--selection.candidates=4",
-        "--data.tasks.names=velu,tamir",
-    ),
+    "selections": (*GROUP, "--data.tasks.names=velu,tamir"),
 }
 
 

@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from latentheads.inference.evaluation import Report
+from latentheads.runs.reporter import Reporter
+from latentheads.runs.sections import complete, lacking
 from tests.experiments.programs import SHORT, TINY, inside, painted, results_of
 
 NO_MEMORY = (
@@ -23,8 +27,6 @@ def fails(*_: Any, **__: Any) -> Any:
 
 def kept(results: dict[str, Any], sections: dict[str, Any]) -> list[dict[str, Any]]:
     """What was written, each time."""
-    from latentheads.runs.sections import complete
-
     found: list[dict[str, Any]] = []
     complete(results, sections, lambda said: found.append(json.loads(json.dumps(said))))
     return found
@@ -40,35 +42,20 @@ def test_what_is_kept_says_what_it_still_lacks() -> None:
 
 
 def test_what_fails_is_named_and_what_follows_is_done() -> None:
-    from latentheads.runs.sections import lacking
-
-    def breaks() -> dict[str, Any]:
-        return {"never": 1 // 0}
-
-    sections = {"heads": fails, "plots": breaks, "last": lambda: {"a": float("nan")}}
-    last = kept({}, sections)[-1]
-    assert last == {
-        "a": None,
-        "missing": {
-            "heads": "out of memory: 51,539,607,552 bytes asked for at once",
-            "plots": "ZeroDivisionError: integer division or modulo by zero",
-        },
-    }
-    assert lacking(last).startswith("heads (out of memory: 51,539,607,552 bytes asked for at once)")
-    assert lacking(last).endswith(", plots (ZeroDivisionError: integer division or modulo by zero)")
+    breaks = mock.Mock(side_effect=ZeroDivisionError("by zero"))
+    last = kept({}, {"heads": fails, "plots": breaks, "last": lambda: {"a": float("nan")}})[-1]
+    memory = "out of memory: 51,539,607,552 bytes asked for at once"
+    missing = {"heads": memory, "plots": "ZeroDivisionError: by zero"}
+    assert last == {"a": None, "missing": missing}
+    assert lacking(last) == f"heads ({memory}), plots (ZeroDivisionError: by zero)"
     assert lacking({"a": 1}) == ""
 
 
 def test_what_stops_the_program_leaves_what_was_done() -> None:
-    from latentheads.runs.sections import complete
-
     found: list[str] = []
-
-    def stops() -> dict[str, Any]:
-        raise KeyboardInterrupt
-
+    sections = {"a": dict, "b": mock.Mock(side_effect=KeyboardInterrupt)}
     with pytest.raises(KeyboardInterrupt):
-        complete({}, {"a": dict, "b": stops}, lambda said: found.append(json.dumps(said)))
+        complete({}, sections, lambda said: found.append(json.dumps(said)))
     assert json.loads(found[-1]) == {"missing": {"b": "not done yet"}}
 
 
@@ -103,9 +90,6 @@ def test_a_training_outlives_a_report_that_fails(
 
 @pytest.mark.parametrize("part", ["valid", "test"])
 def test_a_bound_that_leaks_is_told_beside_its_figures(part: str) -> None:
-    from latentheads.inference.evaluation import Report
-    from latentheads.runs.reporter import Reporter
-
     reporter = object.__new__(Reporter)  # what it has found already is all that it needs here
     reporter.corpus = SimpleNamespace(source=None, tasks=())  # type: ignore[assignment]
     figures = (-1.0, -1.0, 0.0, -1.0, 1, -1.0, 9, 1.0, None, None)

@@ -56,8 +56,8 @@ def test_classes_are_equal_where_their_options_at_their_default_are() -> None:
         ({"guide": GuideSpec("cascaded", {"hidden": "x"})}, "guide.hidden must be a whole number"),
         ({"guide": GuideSpec("os:system")}, "guide 'os:system' must be a subclass of "),
         ({"guide": GuideSpec("nix:Nix")}, "guide 'nix:Nix' cannot be imported: No module"),
-        ({"latents": ("alignments",)}, "latents must be AlignmentOptions, LogitsOptions, "),
-        ({"latents": (AlignmentOptions,)}, "latents must be AlignmentOptions, LogitsOptions, "),
+        ({"latents": ("alignments",)}, "latents must be AlignmentOptions, "),
+        ({"latents": (AlignmentOptions,)}, "latents must be AlignmentOptions, "),
     ],
 )
 def test_settings_of_python_are_checked(said: dict[str, Any], message: str) -> None:
@@ -173,7 +173,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"samples": 10**8}, "samples must be at most 100,000, got 100,000,000"),
         ({"adapters": 10**8}, "adapters must be at most 65,536, got 100,000,000"),
-        ({"latents": "noise"}, "unknown latent 'noise': choose from alignments, logits"),
+        ({"latents": "noise"}, "unknown latent 'noise': choose from alignments, copy"),
         ({"latents": "gates+gates"}, "latents must differ from each other, got gates+gates"),
         ({"logits": {"prior": "tied"}}, "logits is not latent: say latents alignments+logits"),
         (

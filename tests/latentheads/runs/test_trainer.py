@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
-from tests.experiments.programs import inside
+from tests.experiments.breaks import stopped_in
+from tests.experiments.programs import assert_refused, succeed
 from tests.typechecking import unchecked
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -89,23 +91,19 @@ def test_a_run_from_objects_is_that_of_the_command_line(
     corpus: Corpus, tmp_path: Path, tiny_run: Path
 ) -> None:
     """The seed of the weights is the program's; everything else is the same."""
-    found = trainer(corpus, tmp_path / "run", layers=2)
-    mine = timeless(found.fit())
+    out = tmp_path / "run"
+    mine = timeless(trainer(corpus, out, layers=2).fit())
     assert mine == timeless(lh.load_run(tiny_run).results)
-    texts = [(out / "config.yaml").read_text() for out in (tmp_path / "run", tiny_run)]
-    assert texts[0] == texts[1]
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
-        path.name for path in tiny_run.iterdir()
-    )
+    assert (out / "config.yaml").read_text() == (tiny_run / "config.yaml").read_text()
+    names = [sorted(path.name for path in each.iterdir()) for each in (out, tiny_run)]
+    assert names[0] == names[1]
 
 
 def test_a_program_opens_what_the_library_wrote(finished: Path) -> None:
-    done = inside("translate.py", str(finished), text="the dog sleeps\n")
-    assert done.returncode == 0, done.stderr
+    done = succeed("translate.py", str(finished), text="the dog sleeps\n")
     assert done.stdout.count("\n") == 1
     words = ["--config", str(finished / "config.yaml"), "--out", str(finished)]
-    again = inside("run.py", *words)
-    assert "is finished; --overwrite trains it anew" in again.stdout
+    assert "is finished; --overwrite trains it anew" in succeed("run.py", *words).stdout
 
 
 def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -> None:
@@ -145,9 +143,7 @@ def test_a_run_in_the_same_folder_is_the_same_run(
     assert capsys.readouterr().out == f"{finished} is finished; overwrite=True trains it anew\n"
     assert same(again, lh.load_run(finished))
     assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
-    with pytest.raises(
-        ValueError, match=r"other options .seed 0 there, 1 here.: choose another out"
-    ):
+    with pytest.raises(ValueError, match=r"other options .seed 0 there, 1 here.: choose another o"):
         trainer(corpus, finished, seed=1)
 
 
@@ -159,17 +155,18 @@ def test_a_finished_run_knows_how_many_checkpoints_it_is_the_average_of(
     assert first.averaged == again.averaged == 2
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_end(
-    corpus: Corpus, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(self: Any, step: int) -> None:
-        if step == 3:
-            raise KeyboardInterrupt
+def broken_off(corpus: Corpus, out: Path, last: int = 3) -> lh.Trainer:
+    """A trainer whose fit was stopped behind an update; a checkpoint is kept of the second."""
+    found = trainer(corpus, out)
+    with stopped_in(last), pytest.raises(KeyboardInterrupt):
+        found.fit()
+    return found
 
-    with monkeypatch.context() as patch:
-        patch.setattr(lh.Trainer, "_tick", stop)
-        with pytest.raises(KeyboardInterrupt):
-            trainer(corpus, tmp_path / "run").fit()
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_end(
+    corpus: Corpus, finished: Path, tmp_path: Path
+) -> None:
+    broken_off(corpus, tmp_path / "run")
     again = trainer(corpus, tmp_path / "run")
     assert again.engine.step == 2
     assert timeless(again.fit()) == timeless(lh.load_run(finished).results)
@@ -177,21 +174,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(
 
 @pytest.mark.parametrize("last", [1, 3])
 def test_a_training_that_was_broken_off_is_fitted_again(
-    corpus: Corpus, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int
+    corpus: Corpus, finished: Path, tmp_path: Path, last: int
 ) -> None:
     """In the same notebook, before or after the first evaluation; nobody knows the seed."""
-    found = trainer(corpus, tmp_path / "run")
-
-    def stop(self: Any, step: int) -> None:
-        if step == last:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lh.Trainer, "_tick", stop)
-        with pytest.raises(KeyboardInterrupt):
-            found.fit()
-        with pytest.raises(KeyboardInterrupt):
-            trainer(corpus, tmp_path / "run").fit()  # the folder is free though the other one lives
+    found = broken_off(corpus, tmp_path / "run", last)
+    broken_off(corpus, tmp_path / "run", last)  # the folder is free though the other one lives
     assert timeless(found.fit()) == timeless(lh.load_run(finished).results)
 
 
@@ -232,11 +219,8 @@ def test_a_finished_run_is_given_more_updates(
 def test_more_updates_are_told_with_the_course_of_the_learning_rate(
     warmup: int, course: str
 ) -> None:
-    training = Training(steps=6, learning_rate=0.1, warmup_steps=warmup)
-    checkpoint_manager = CheckpointManager(
-        Mock(spec=Folder), Mock(spec=Engine, training=training), "", {}
-    )
-    said = checkpoint_manager._describe_schedule(3, 6)
+    engine = Mock(spec=Engine, training=Training(steps=6, learning_rate=0.1, warmup_steps=warmup))
+    said = CheckpointManager(Mock(spec=Folder), engine, "", {})._describe_schedule(3, 6)
     assert said == f"3 steps are done, and 3 follow; the learning rate {course}"
 
 
@@ -244,19 +228,13 @@ def test_more_updates_are_told_with_the_course_of_the_learning_rate(
     ("owner", "name"), [(lh.Trainer, "_tick"), (CheckpointManager, "save_state")]
 )
 def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+    corpus: Corpus, tmp_path: Path, owner: type, name: str
 ) -> None:
     """Broken off before the next checkpoint, or before the first one."""
     plan = {"report_every": 1, "patience": 1, "learning_rate": 1e-30}
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     trainer(corpus, tmp_path / "run", steps=5, **plan).train(quiet=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, stop)
-        with pytest.raises(KeyboardInterrupt):
-            trainer(corpus, tmp_path / "run", steps=7, **plan).fit()
+    with patch.object(owner, name, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        trainer(corpus, tmp_path / "run", steps=7, **plan).fit()
     again = trainer(corpus, tmp_path / "run", steps=7, **plan)
     assert again.engine.step == 2
     again.train(quiet=True)
@@ -264,58 +242,29 @@ def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
 
 
 def test_the_program_gives_a_finished_run_more_updates_too(corpus: Corpus, tmp_path: Path) -> None:
-    trainer(corpus, tmp_path / "run", steps=2, warmup_steps=1).fit()
-    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
-    words = ["--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run")]
-    done = inside("run.py", *words, "--train.steps=4")
-    assert done.returncode == 0, done.stderr
+    out = tmp_path / "run"
+    trainer(corpus, out, steps=2, warmup_steps=1).fit()
+    shutil.copy(out / "config.yaml", tmp_path / "c.yaml")
+    words = ["--config", str(tmp_path / "c.yaml"), "--out", str(out)]
+    done = succeed("run.py", *words, "--train.steps=4")
     assert "resumed at step 2" in done.stdout
     assert "falls linearly to 0 over all 4" in done.stderr
-    run = lh.load_run(tmp_path / "run")
+    run = lh.load_run(out)
     assert run.results is not None
     assert (run.settings.train.steps, run.results.steps) == (4, 4)
-    refused = inside("run.py", *words, "--train.steps=3")
-    assert refused.returncode == 2
-    assert "train.steps 4 there, 3 here" in refused.stderr
-
-
-def test_an_unfinished_run_is_finished_first(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(self: Any, step: int) -> None:
-        if step == 3:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lh.Trainer, "_tick", stop)
-        with pytest.raises(KeyboardInterrupt):
-            trainer(corpus, tmp_path / "run").fit()
-    with pytest.raises(ValueError, match="has done 2 of its 3 steps: more can be given to a fin"):
-        trainer(corpus, tmp_path / "run", steps=6)
-
-
-def broken_off(corpus: Corpus, out: Path, monkeypatch: pytest.MonkeyPatch) -> lh.Trainer:
-    """A trainer whose fit was stopped behind its third update of three; the last kept is 2."""
-
-    def stop(self: Any, step: int) -> None:
-        if step == 3:
-            raise KeyboardInterrupt
-
-    found = trainer(corpus, out)
-    with monkeypatch.context() as patch:
-        patch.setattr(lh.Trainer, "_tick", stop)
-        with pytest.raises(KeyboardInterrupt):
-            found.fit()
-    return found
+    says = "train.steps 4 there, 3 here"
+    assert_refused("run.py", *words, "--train.steps=3", says=says, quiet=False)
 
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_more_updates_that_are_refused_change_nothing(
-    corpus: Corpus, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool
+    corpus: Corpus, finished: Path, tmp_path: Path, anew: bool
 ) -> None:
-    found = broken_off(corpus, tmp_path / "run", monkeypatch)
+    """An unfinished run is finished first."""
+    found = broken_off(corpus, tmp_path / "run")
     if anew:
+        with pytest.raises(ValueError, match="has done 2 of its 3 steps: more can be given to a f"):
+            trainer(corpus, tmp_path / "run", steps=6)
         found = trainer(corpus, tmp_path / "run")
     with pytest.raises(ValueError, match="has done 2 of its 3 steps"):
         found.fit(steps=6)
@@ -325,17 +274,10 @@ def test_more_updates_that_are_refused_change_nothing(
 def test_more_updates_that_are_refused_leave_the_penalty_of_gates(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    options = {
-        "latents": "logits+gates",
-        "gates": {"heads": 3},
-        "guide": "mean-field",
-        "network": SIZES,
-        "train": {"steps": 3, "report_every": 2, "tokens": 128},
-        "samples": 2,
-    }
-    made = lh.Trainer.of(
-        lh.Settings.from_options(options), corpus, out=tmp_path / "run", quiet=True
-    )
+    options = {"latents": "logits+gates", "gates": {"heads": 3}, "guide": "mean-field"}
+    options |= {"train": {"steps": 3, "report_every": 2, "tokens": 128}, "samples": 2}
+    settings = lh.Settings.from_options({**options, "network": SIZES})
+    made = lh.Trainer.of(settings, corpus, out=tmp_path / "run", quiet=True)
     made.train(quiet=True)
     assert made.model.l0_penalty is not None
     facts = checkpoints.load(made.folder.last)
@@ -351,9 +293,9 @@ def test_more_updates_that_are_refused_leave_the_penalty_of_gates(
 
 
 def test_weights_whose_checkpoint_is_lost_do_not_begin_at_step_0(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, tmp_path: Path
 ) -> None:
-    found = broken_off(corpus, tmp_path / "run", monkeypatch)
+    found = broken_off(corpus, tmp_path / "run")
     (tmp_path / "run").rename(tmp_path / "renamed")
     with pytest.raises(ValueError, match=r"has lost the checkpoint .* are of step 3: begin with"):
         found.fit()
@@ -367,9 +309,7 @@ def test_settings_take_the_data_of_the_corpus_that_is_given(tmp_path: Path) -> N
     assert made.settings.data == corpus.data
     own = lh.Trainer.of(made.settings, replace(corpus, data=None), out=tmp_path / "own").settings
     assert own.in_memory
-    with pytest.raises(
-        ValueError, match="data in-memory is a corpus that no options make: give corpus"
-    ):
+    with pytest.raises(ValueError, match="data in-memory is a corpus that no options make: give c"):
         lh.Trainer.of(own, out=tmp_path / "none")
 
 
@@ -399,16 +339,13 @@ def test_a_cache_and_another_word_for_a_folder_are_no_other_run(
 
 
 def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
-    made = GrammarText(sentences=60, held_out=12).load()
-    corpus = replace(made, data=None)
-    model = LanguageModel.of(corpus, **SIZES)
-    out = tmp_path / "run"
+    corpus = replace(GrammarText(sentences=60, held_out=12).load(), data=None)
+    model, out = LanguageModel.of(corpus, **SIZES), tmp_path / "run"
     results = lh.Trainer(model, MeanField(model), corpus, out=out, **SHORT).fit()
     assert results is not None
     assert "class: in-memory\n" in (out / "config.yaml").read_text()
     run = lh.load_run(out)
-    text = run.generate("the", length=4)
-    assert text.startswith("the")
+    assert run.generate("the", length=4).startswith("the")
     assert len(run.generate("the", 2, length=4)) == 2
     with pytest.raises(ValueError, match="was trained on a corpus in memory: give corpus"):
         run.evaluate()
@@ -417,9 +354,8 @@ def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
     other = GrammarText(sentences=9, held_out=3).load()
     with pytest.raises(ValueError, match="another vocabulary"):
         lh.load_run(out, corpus=other)
-    done = inside("run.py", "--config", str(out / "config.yaml"))
-    assert done.returncode == 2
-    assert "data in-memory is a corpus that no options make" in done.stderr
+    says = "data in-memory is a corpus that no options make"
+    assert_refused("run.py", "--config", str(out / "config.yaml"), says=says)
 
 
 def test_a_guide_that_calls_its_model_otherwise_is_told_so(corpus: Corpus, tmp_path: Path) -> None:
@@ -435,16 +371,9 @@ def test_a_guide_that_calls_its_model_otherwise_is_told_so(corpus: Corpus, tmp_p
 
 def test_a_part_is_no_corpus_to_train_on(corpus: Corpus) -> None:
     model = Translation.of(corpus, **SIZES)
+    how = {"train": Training(), "decode": lh.Decoding(), "seed": 0, "samples": 1}
     with pytest.raises(ValueError, match=r"^corpus must be a Corpus, .* got Part\(60 sentences"):
-        unchecked(describe_run)(
-            model,
-            Cascaded(model),
-            corpus.train,
-            train=Training(),
-            decode=lh.Decoding(),
-            seed=0,
-            samples=1,
-        )
+        unchecked(describe_run)(model, Cascaded(model), corpus.train, **how)
 
 
 def test_the_path_of_settings_is_none() -> None:
@@ -611,11 +540,9 @@ def test_an_option_of_another_kind_is_refused_where_it_is_given() -> None:
 
 def test_no_does_not_say_yes_to_training_anew(corpus: Corpus, finished: Path) -> None:
     model = Translation.of(corpus, "delta", **SIZES)
-    given = model, Cascaded(model), corpus
+    begin = partial(unchecked(lh.Trainer.__init__), object.__new__(lh.Trainer))
     said = r"^overwrite must be true or false, got 'no'$"
     with pytest.raises(ValueError, match=said):
-        unchecked(lh.Trainer.__init__)(
-            object.__new__(lh.Trainer), *given, out=finished, overwrite="no"
-        )
+        begin(model, Cascaded(model), corpus, out=finished, overwrite="no")
     with pytest.raises(ValueError, match=said):
         unchecked(lh.Trainer.of.__func__)(lh.Trainer, lh.Settings(), overwrite="no")

@@ -103,9 +103,8 @@ def test_a_sampling_rate_that_is_too_low_for_the_run_is_told_what_it_needs(
 ) -> None:
     low = write_sound(tmp_path / "low.wav", make_noise(0.3), 4000)
     said = (
-        "its sampling rate is 4,000 Hz: the run uses frequencies up to 3,800 Hz and needs at least "
-        "7,600 "
+        "its sampling rate is 4,000 Hz: the run uses .* and needs at least 7,600 samples a second"
     )
     for read in (lambda: run.transcribe([low]), lambda: lh.plot.audio(run, low)):
-        with pytest.raises(UnfinishedError, match=rf"^{low}: {said}samples a second$"):
+        with pytest.raises(UnfinishedError, match=rf"^{low}: {said}$"):
             read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,8 @@ from latentheads.training.checkpoints import weights
 
 NOTHING = Part(Rows.of([[2]]), Rows.of([[4]]))
 SMALL = {"width": 6, "feed_forward": 7, "heads": 2, "layers": 2, "channels": 4}
-PLAIN = {
-    "data": {"class": "speech", "folder": "here"},
-    "latents": "logits",
-    "logits": {"prior": "cascaded"},
-    "guide": "tied",
-    "network": SMALL,
-    "ctc": 0.3,
-}
+PLAIN = {"data": {"class": "speech", "folder": "here"}, "network": SMALL, "ctc": 0.3}
+PLAIN |= {"latents": "logits", "logits": {"prior": "cascaded"}, "guide": "tied"}
 HEARS = Positions(Filterbank(5, 3800))
 
 
@@ -58,13 +53,25 @@ def run_of(said: Settings, target: Vocabulary, source: Vocabulary = HEARS) -> Ru
     return Run(Path("before"), said, target, source, model, said.pair.make_guide(model), 0)
 
 
+def initialise(before: Run, said: Settings, now: Run) -> None:
+    """Gives a run the weights of one before it."""
+    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
+    initialise_from(before, said, corpus, now.model, now.guide)
+
+
+@pytest.fixture
+def load_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
+    """Has the run that is named for a start be this one."""
+    name = "latentheads.runs.warm_start.load_finished"
+    return lambda run: monkeypatch.setattr(name, lambda *_: run)
+
+
 def test_an_encoder_is_taken_and_nothing_else() -> None:
     before = run_of(settings(), Words(["eins", "zwei"]))
     said = settings(start="before", start_with="encoder", network={"decoder_layers": 1}, ctc=0.0)
     now = run_of(said, Words(["one"]))
     was = {name: each.clone() for name, each in now.model.named_parameters()}
-    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
-    initialise_from(before, said, corpus, now.model, now.guide)
+    initialise(before, said, now)
     given = dict(before.model.named_parameters())
     taken = {n for n, each in now.model.named_parameters() if not torch.equal(each, was[n])}
     assert any("fusion" in name for name in taken)
@@ -76,46 +83,45 @@ def test_an_encoder_is_taken_and_nothing_else() -> None:
             assert name not in taken
 
 
-def test_what_is_not_of_the_encoder_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_of_the_encoder_may_differ(load_as: Callable[[Run], None]) -> None:
     before = run_of(settings(**select("group"), **recognise("de,fr")), Words(["eins"]))
-    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
+    load_as(before)
     new = {"start": "before", **translate("de-en"), **select("group")}
     narrow = {"network": {"decoder_layers": 1}}
     assert load_initial_run(settings(**new, **narrow, start_with="encoder")) is before
     own = select("static", blocks="decoder-self")
     decoder = run_of(settings(**own, **recognise("de,fr")), Words(["eins"]))
-    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: decoder)
+    load_as(decoder)
     assert load_initial_run(settings(**{**new, **own}, start_with="encoder")) is decoder
     without = {"start": "before", **translate("de-en"), "start_with": "encoder"}
     assert load_initial_run(settings(**without)) is decoder  # whose encoder chose nothing
     gated = run_of(settings(**gate("decoder-self,decoder-cross")), Words(["eins"]))
-    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: gated)
+    load_as(gated)
     assert load_initial_run(settings(**without)) is gated
-    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
-    with pytest.raises(
-        ValueError, match=r"before has another network: selection\.strategy group th"
+    load_as(before)
+    for said, differs in (
+        (settings(**without), r"selection\.strategy group th"),
+        (
+            settings(**new, start_with="encoder", network={"layers": 3}),
+            r"network\.layers 2 there, 3",
+        ),
+        (settings(**new, **narrow), r"network\.decoder_layers 0 th"),
     ):
-        load_initial_run(settings(**without))
-    with pytest.raises(ValueError, match=r"before has another network: network\.layers 2 there, 3"):
-        load_initial_run(settings(**new, start_with="encoder", network={"layers": 3}))
-    with pytest.raises(
-        ValueError, match=r"before has another network: network\.decoder_layers 0 th"
-    ):
-        load_initial_run(settings(**new, **narrow))
+        with pytest.raises(ValueError, match=f"before has another network: {differs}"):
+            load_initial_run(said)
 
 
 @pytest.mark.parametrize("own", [select("static"), {"adapters": 3}])
 def test_an_encoder_with_weights_of_each_language_may_begin_to_translate_them(
-    own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    own: dict[str, Any], load_as: Callable[[Run], None]
 ) -> None:
     before = run_of(settings(**own, **recognise("de,fr")), Words(["eins"]))
-    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
+    load_as(before)
     new = {**own, "start": "before", "start_with": "encoder"}
     said = settings(**new, **translate("de-en,fr-en,fr-de"))
     now = run_of(said, Words(["one", "two"]))
-    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
     assert load_initial_run(said) is before
-    initialise_from(before, said, corpus, now.model, now.guide)
+    initialise(before, said, now)
     given = dict(before.model.named_parameters())
     for name, each in now.model.named_parameters():
         assert torch.equal(each, given[name]) or not name.startswith("encoder."), name
@@ -134,34 +140,29 @@ def test_an_encoder_brings_what_it_chose_for_each_language(
     new = {**chosen, "start": "before", "start_with": "encoder"}
     said = settings(**new, **translate("es-en,pt-en,de-en"))
     now = run_of(said, Words(["one", "two"]))
-    expected = weights(guide=now.guide)
-    expected = {name: each.detach().clone() for name, each in expected.items()}
+    expected = {name: each.detach().clone() for name, each in weights(guide=now.guide).items()}
     for name, each in weights(guide=before.guide).items():
         if name.startswith("guide.selections.encoder"):
             for place, theirs in kept.items():
                 expected[name][place] = each[theirs]
-    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
-    initialise_from(before, said, corpus, now.model, now.guide)
+    initialise(before, said, now)
     for name, each in weights(guide=now.guide).items():
         assert torch.equal(each, expected[name]), name
 
 
 @pytest.mark.parametrize("part", ["all", "encoder"])
-def test_what_is_of_training_alone_may_differ(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_of_training_alone_may_differ(part: str, load_as: Callable[[Run], None]) -> None:
     before = run_of(settings(network={"spec_augment": "LB"}), Words(["eins"]))
-    monkeypatch.setattr("latentheads.runs.warm_start.load_finished", lambda *_: before)
-    assert (
-        load_initial_run(settings(start="before", start_with=part, network={"dropout": 0.3}))
-        is before
-    )
+    load_as(before)
+    said = settings(start="before", start_with=part, network={"dropout": 0.3})
+    assert load_initial_run(said) is before
 
 
 def test_a_head_of_ctc_is_left_behind_where_none_is_trained() -> None:
     before, said = run_of(settings(), Words(["eins"])), settings(start="before", ctc=0.0)
     now = run_of(said, Words(["eins"]))
     torch.nn.init.normal_(before.model.output.weight)
-    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
-    initialise_from(before, said, corpus, now.model, now.guide)
+    initialise(before, said, now)
     given = dict(before.model.named_parameters())
     assert given.keys() - dict(now.model.named_parameters()) == {"ctc.head.weight", "ctc.head.bias"}
     for name, each in now.model.named_parameters():
@@ -192,8 +193,7 @@ def test_a_guide_is_taken_by_the_same_guide_alone(
     now = run_of(said, Words(["eins"]))
     for each in (*before.model.parameters(), *before.guide.parameters()):
         torch.nn.init.normal_(each)
-    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
-    initialise_from(before, said, corpus, now.model, now.guide)
+    initialise(before, said, now)
     given = weights(model=before.model, guide=before.guide)
     for name, each in weights(model=now.model, guide=now.guide).items():
         own = name.startswith("guide.families.")
@@ -202,28 +202,27 @@ def test_a_guide_is_taken_by_the_same_guide_alone(
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("target", "source", "part", "said"),
     [
-        (Positions(Filterbank(7, 3800)), r"input Positions\(5 bins .*has Positions\(7 bins"),
-        (Words(["a"]), "start_with encoder is for speech, but before has text input"),
+        (
+            "eins",
+            Positions(Filterbank(7, 3800)),
+            "encoder",
+            r"input Positions\(5 bins .*has Positi",
+        ),
+        ("eins", Words(["a"]), "encoder", "start_with encoder is for speech, but before has text"),
+        ("uno", HEARS, "all", r"than this corpus: its text has changed since$"),
     ],
 )
-def test_another_source_is_refused(source: Vocabulary, said: str) -> None:
-    before = run_of(settings(), Words(["eins"]))
-    options = settings(start="before", start_with="encoder")
-    corpus = Corpus("other", NOTHING, NOTHING, NOTHING, before.target, source)
+def test_another_source_or_vocabulary_is_refused(
+    target: str, source: Vocabulary, part: str, said: str
+) -> None:
+    """Whatever the cache is, which is no reason."""
+    before = run_of(settings(data={"cache": "kept"}), Words(["eins"]))
+    options = settings(start="before", start_with=part)
+    corpus = Corpus("other", NOTHING, NOTHING, NOTHING, Words([target]), source)
     with pytest.raises(ValueError, match=said):
         initialise_from(before, options, corpus, before.model, before.guide)
-
-
-def test_a_cache_is_no_reason_for_another_vocabulary() -> None:
-    before, now = (
-        run_of(settings(data={"cache": "kept"}), Words(["eins"])),
-        settings(start="before"),
-    )
-    corpus = Corpus("other", NOTHING, NOTHING, NOTHING, Words(["uno"]), HEARS)
-    with pytest.raises(ValueError, match=r"than this corpus: its text has changed since$"):
-        initialise_from(before, now, corpus, before.model, before.guide)
 
 
 def test_what_needs_all_of_a_run_is_refused() -> None:

@@ -168,24 +168,18 @@ def test_a_guide_without_a_bound_is_refused_before_training() -> None:
     assert asked == []
 
 
-def test_what_is_frozen_stays() -> None:
-    model, guide = pair()
-    model.requires_grad_(False)
-    before, start = outcome_of(model), outcome_of(guide)
-    lh.fit(model, guide, some(), quiet=True, **PLAN)
-    assert same(before, outcome_of(model))
-    assert not same(start, outcome_of(guide))
-
-
-def test_gradients_that_were_left_behind_move_nothing() -> None:
+def test_what_is_frozen_stays_and_gradients_that_were_left_behind_move_nothing() -> None:
     (model, guide), (mine, own) = pair(), pair()
+    before, start = outcome_of(model), outcome_of(guide)
     model.requires_grad_(False)
     mine.requires_grad_(False)
     for parameter in [*mine.parameters(), *own.parameters()]:
         parameter.grad = torch.ones_like(parameter)
     for each in ((model, guide), (mine, own)):
         lh.fit(*each, some(), quiet=True, **PLAN)
-    assert same(outcome_of(model), outcome_of(mine))
+    assert same(before, outcome_of(model))
+    assert same(before, outcome_of(mine))
+    assert not same(start, outcome_of(guide))
     assert same(outcome_of(guide), outcome_of(own))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyro
 import pyro.distributions as dist
@@ -40,6 +40,7 @@ from latentheads.training.engine import check_compatible
 from latentheads.training.loss_modules import make_loss_module
 from latentheads.training.losses import LOSSES, make_named_loss, name_loss
 from latentheads.training.options import OF_HEAD_ELBO, Training
+from tests.experiments.breaks import stopped_in
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.latentheads.training.engines import same
 from tests.tiny import attach, attentions_of, build, jiggle, sizes, small_batch
@@ -47,14 +48,10 @@ from tests.typechecking import unchecked
 
 RATE, STEPS, TOKENS, SEED = 0.01, 10, 64, 3
 SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1, "dropout": 0.1}
-CONSTANT: dict[str, Any] = {
-    "warmup_steps": 0,
-    "schedule": {"class": "cosine", "min_rate": RATE},
-    "clip": 0.0,
-}
 PLAN: dict[str, Any] = {
     **{"steps": STEPS, "report_every": STEPS, "tokens": TOKENS, "learning_rate": RATE},
-    **{"optimizer": "adamw", "quiet": True, "seed": SEED, **CONSTANT},
+    **{"optimizer": "adamw", "quiet": True, "seed": SEED, "warmup_steps": 0, "clip": 0.0},
+    "schedule": {"class": "cosine", "min_rate": RATE},
 }
 
 
@@ -239,20 +236,11 @@ def test_a_loss_has_the_name_that_makes_it_again() -> None:
         ("Trace_ELBO(**{'num_particles': 2})", "loss Trace_ELBO.* unexpected keyword argument.*"),
         ("RenyiELBO(alpha=1)", "loss RenyiELBO.*: The order alpha should not be equal to 1.*"),
         ("Trace_ELBO(particles=2)", "loss Trace_ELBO.* unexpected keyword argument 'particles'"),
-        (
-            "Trace_ELBO(num_particles=0)",
-            ".*: num_particles must be a whole .*, got 0",
-        ),
+        ("Trace_ELBO(num_particles=0)", ".*: num_particles must be a whole .*, got 0"),
         ("Trace_ELBO(num_particles='a')", ".*: num_particles must be a whole .*, got 'a'"),
         ("Trace_ELBO(num_particles=1.5)", ".*: num_particles must be a whole .*, got 1.5"),
-        (
-            "Trace_ELBO(num_particles=True)",
-            ".*: num_particles must be a whole .*, got True",
-        ),
-        (
-            "Trace_ELBO(max_plate_nesting='x')",
-            ".*: max_plate_nesting must be a whole .*'x'",
-        ),
+        ("Trace_ELBO(num_particles=True)", ".*: num_particles must be a whole .*, got True"),
+        ("Trace_ELBO(max_plate_nesting='x')", ".*: max_plate_nesting must be a whole .*'x'"),
         ("RenyiELBO(alpha='a')", ".*: alpha must be a finite number, got 'a'"),
         ("RenyiELBO(alpha=1e999)", ".*: alpha must be a finite number, got inf"),
         ("Head_ELBO(analytic=3)", ".*: analytic must be True or False, got 3"),
@@ -293,17 +281,12 @@ def alignments() -> tuple[Any, Any]:
 
 
 def selection(selector: Any) -> tuple[Any, Any]:
-    network = sizes(layers=1)
-    model = Translation(11, 13, lh.models.make_prior("delta"), network, latents=[selector]).double()
+    network, prior = sizes(layers=1), lh.models.make_prior("delta")
+    model = Translation(11, 13, prior, network, latents=[selector]).double()
     return model, attach("tied", model)
 
 
-def subset() -> tuple[Any, Any]:
-    return selection(SubsetSelector(3, candidates=6))
-
-
-def gates() -> tuple[Any, Any]:
-    return selection(Gating(3))
+subset, gates = partial(selection, SubsetSelector(3, candidates=6)), partial(selection, Gating(3))
 
 
 @pytest.mark.parametrize(
@@ -381,23 +364,13 @@ def test_half_precision_of_a_loss_without_a_derivative_is_refused() -> None:
 )
 def test_a_run_goes_on_to_the_same_weights(loss: str, corpus: Corpus, tmp_path: Path) -> None:
     whole = by_trainer(pair, corpus, tmp_path / "whole", loss=loss)
-    options = {"loss": loss, "checkpoint_every": 4}
-
-    class StoppedError(Exception):
-        pass
-
-    def stop(_: Any, step: int) -> None:
-        if step == 6:
-            raise StoppedError
-
-    model, guide = pair(corpus)
-    plan: dict[str, Any] = {**PLAN, **options, "out": tmp_path / "parts", "device": "cpu"}
-    first = lh.Trainer(model, guide, corpus, **plan)
-    with mock.patch.object(lh.Trainer, "_tick", stop), pytest.raises(StoppedError):
+    plan: dict[str, Any] = {**PLAN, "loss": loss, "checkpoint_every": 4, "device": "cpu"}
+    first = lh.Trainer(*pair(corpus), corpus, out=tmp_path / "parts", **plan)
+    with stopped_in(6), pytest.raises(KeyboardInterrupt):
         first.train(quiet=True)
     first.folder.release()
     model, guide = pair(corpus)
-    second = lh.Trainer(model, guide, corpus, **plan)
+    second = lh.Trainer(model, guide, corpus, out=tmp_path / "parts", **plan)
     assert second.engine.step == 4
     second.train(quiet=True)
     assert same(whole, [*model.parameters(), *guide.parameters()])
@@ -409,17 +382,17 @@ def test_a_folder_names_a_loss_of_ones_own_and_needs_it_to_go_on(
     torch.manual_seed(0)
     model = Translation.of(corpus, "independent", **SIZES)
     options: dict[str, Any] = {**PLAN, "steps": 2, "report_every": 1, "samples": 1}
-    trainer = lh.Trainer(model, Cascaded(model), corpus, out=tmp_path, loss=Tilted(), **options)
-    trainer.fit()
+    lh.Trainer(model, Cascaded(model), corpus, out=tmp_path, loss=Tilted(), **options).fit()
     name = f"{__name__}:Tilted"
     assert f"loss: {name}\n" in (tmp_path / "config.yaml").read_text("utf-8")
     assert lh.load_run(tmp_path, device="cpu").settings.train.loss == name
     settings = lh.Settings.read(tmp_path / "config.yaml")
+    again = partial(lh.Trainer.of, settings, corpus, out=tmp_path, quiet=True)
     line = rf"^loss {name} is of a class of your own: give an instance to lh.Trainer or lh.fit"
     with pytest.raises(ValueError, match=line):
-        lh.Trainer.of(settings, corpus, out=tmp_path, quiet=True)
+        again()
     with pytest.raises(ValueError, match=rf"^loss must be {name}, got Trace_ELBO$"):
-        lh.Trainer.of(settings, corpus, out=tmp_path, quiet=True, loss=Trace_ELBO())
-    more = lh.Trainer.of(settings, corpus, out=tmp_path, quiet=True, loss=Tilted())
+        again(loss=Trace_ELBO())
+    more = again(loss=Tilted())
     more.fit(steps=4)
     assert more.engine.step == 4

@@ -307,11 +307,8 @@ def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:
     assert float(found.knowledge_uncertainty[batch.target_valid].max()) > 1e-6
     with fixed_noise(3, CPU), WithSelection(guide, 4), torch.no_grad():
         every = batch.repeated(4)
-        laws = (
-            model.step(every.decoder_input, model.begin(every))
-            .log_softmax(-1)
-            .unflatten(0, (4, -1))
-        )
+        laws = model.step(every.decoder_input, model.begin(every)).log_softmax(-1)
+    drawn = list(laws.unflatten(0, (4, -1)))
     assert_same(
-        found, mix_distributions(list(laws), batch.target, sentence_level=True), batch.target_valid
+        found, mix_distributions(drawn, batch.target, sentence_level=True), batch.target_valid
     )

@@ -67,16 +67,6 @@ def evaluation(model: Any) -> EnsembleEvaluation:
     return evaluate_ensemble(HeadSamples(model, members=3), TEXTS, DECODING, varied=2)
 
 
-def test_temperature_and_line_are_fitted_on_validation(
-    model: Any, evaluation: EnsembleEvaluation
-) -> None:
-    ensemble, types = HeadSamples(model, members=3), len(TEXTS.target)
-    assert evaluation.temperature == fit_temperature(ensemble, TEXTS.valid, types)
-    tokens = translate_with_ensemble(ensemble, TEXTS.valid, DECODING)
-    written = Output.of(ensemble, TEXTS.valid, types, tokens, 0)
-    assert evaluation.platt_scaling == fit_platt_scaling(written.log_prob, written.correct)
-
-
 def test_all_draws_of_a_trial_are_of_its_seed(model: Any) -> None:
     ensemble, types, written = HeadSamples(model, members=3), len(TEXTS.target), {}
     evaluation = evaluate_ensemble(ensemble, TEXTS, DECODING, 7, translations=written)
@@ -122,10 +112,8 @@ def test_figures_of_references_are_means_over_their_tokens(evaluation: EnsembleE
 
 
 def test_figures_of_a_resample_are_those_of_its_sentences(evaluation: EnsembleEvaluation) -> None:
-    found, twice = (
-        compute_measures(evaluation),
-        {TEST: np.array([0, 0, 1]), "turned": np.array([1, 1])},
-    )
+    found = compute_measures(evaluation)
+    twice = {TEST: np.array([0, 0, 1]), "turned": np.array([1, 1])}
     log_prob = evaluation.references.by_temperature[1.0].log_prob
     first, second = (log_prob[evaluation.references.sentence == place] for place in (0, 1))
     nats = np.concatenate([first, first, second])
@@ -168,9 +156,8 @@ def test_tokens_that_are_too_sure_do_not_make_up_for_others(evaluation: Ensemble
 def test_every_score_is_there_for_every_text(evaluation: EnsembleEvaluation) -> None:
     assert {*evaluation.scores} == {TEST, "turned"}
     assert list(evaluation.scores["turned"]) == [*UNCERTAINTIES, "unlike"]
-    assert (
-        (evaluation.scores[TEST]["unlike"] >= 0) & (evaluation.scores[TEST]["unlike"] <= 1)
-    ).all()
+    unlike = evaluation.scores[TEST]["unlike"]
+    assert ((unlike >= 0) & (unlike <= 1)).all()
     timed = replace(evaluation, references=replace(evaluation.references, seconds=3.0))
     assert timed.seconds == pytest.approx(3000 / len(evaluation.references.token))
     assert TEXTS.sizes == {TEST: 3, "turned": 2}
@@ -253,19 +240,15 @@ def test_systems_are_compared_on_the_same_resamples(
 
 
 def test_texts_are_resampled_each_by_a_seed_of_its_own(evaluation: EnsembleEvaluation) -> None:
-    with mock.patch.object(
-        measures, "resample_indices", wraps=resample_indices
-    ) as sampling_context:
+    with mock.patch.object(measures, "resample_indices", wraps=resample_indices) as drawn:
         compare_systems([[evaluation]], TEXTS.sizes, resamples=40, seed=5)
-    assert sampling_context.mock_calls == [mock.call(3, 40, 5), mock.call(2, 40, 6)]
+    assert drawn.mock_calls == [mock.call(3, 40, 5), mock.call(2, 40, 6)]
 
 
 def test_a_sentence_that_stands_in_two_texts_is_resampled_in_both(
     evaluation: EnsembleEvaluation,
 ) -> None:
-    paired = replace(
-        evaluation, scores={TEST: evaluation.scores[TEST], "copy": evaluation.scores[TEST]}
-    )
+    paired = replace(evaluation, scores=dict.fromkeys((TEST, "copy"), evaluation.scores[TEST]))
     known = [[paired]], {TEST: 3, "copy": 3}, 40
     (apart,), (together,) = compare_systems(*known), compare_systems(*known, paired=["copy"])
     assert apart["roc_copy_log_prob"].low < 0.5 < apart["roc_copy_log_prob"].high
@@ -310,27 +293,17 @@ def test_a_text_without_ends_that_are_foreseen_has_no_figure_of_them(
     assert np.isnan(compute_measures(replace(evaluation, references=always))["ece_mass"](WHOLE))
 
 
-def test_a_system_that_writes_nothing_has_no_share_of_right_tokens(
-    evaluation: EnsembleEvaluation,
-) -> None:
-    nothing = np.zeros_like(evaluation.output.inner)
-    output = replace(evaluation.output, inner=nothing, correct=evaluation.output.correct[:0])
-    found = compute_measures(replace(evaluation, output=output))
-    assert np.isnan([found["right"](WHOLE), found["sure"](WHOLE)]).all()
-
-
 def test_a_score_that_is_constant_in_one_trial_is_that_of_a_system_all_the_same(
     evaluation: EnsembleEvaluation,
 ) -> None:
-    level = {
-        text: scores | {"unlike": 0 * scores["unlike"]}
-        for text, scores in evaluation.scores.items()
-    }
-    varied = {
-        text: scores | {"unlike": np.arange(len(scores["unlike"])) / 9}
-        for text, scores in evaluation.scores.items()
-    }
-    constant, varying = replace(evaluation, scores=level), replace(evaluation, scores=varied)
+    def with_unlike(step: float) -> EnsembleEvaluation:
+        scores = {
+            text: each | {"unlike": step * np.arange(len(each["unlike"]))}
+            for text, each in evaluation.scores.items()
+        }
+        return replace(evaluation, scores=scores)
+
+    constant, varying = with_unlike(0), with_unlike(1 / 9)
     for evaluations in ([constant, varying], [varying, constant]):
         (found,) = compare_systems([evaluations], TEXTS.sizes, resamples=40)
         assert sorted(found["roc_turned_unlike"].each)[-1] == 0.5

@@ -18,7 +18,7 @@ from latentheads.experiments.studies.benchmarks.command_line import (
     check_size,
     write,
 )
-from tests.experiments.programs import ROOT
+from tests.experiments.programs import CUDA, ROOT, assert_one_line, inside
 
 NUMBERS = ("rounds", "heads")
 SMALL = Size(width=8, heads=2)
@@ -83,3 +83,56 @@ def test_rows_that_are_kept_are_what_programs_write(file: str, row: str) -> None
     known = fields(getattr(import_module(f"latentheads.experiments.studies.{module}"), name))
     every = chain(kept.get("rows", kept.get("points")), *kept.get("growth", {}).values())
     assert {tuple(each) for each in every} == {tuple(field.name for field in known)}
+
+
+MISTAKES = {
+    "bench": [
+        "--recipe unheard-of",
+        "--rounds none",
+        "--heads 3",
+        "--json no/such/folder/rows.json",
+    ],
+    "bench_alignments": [
+        "--length 4096",
+        "--heads 3",
+        "--figure a.png",
+        "--cutoffs 2000",
+        "--task language-model --cutoffs 9,5",
+        "--task language-model --cutoffs many",
+    ],
+    "bench_decoding": [
+        "--recipe unheard-of",
+        "--beam 0",
+        "--rounds none",
+        "--heads 3",
+        "--vocabulary 4",
+        "--json no/such/folder/rows.json",
+    ],
+    "bench_length": [
+        "--recipe unheard-of",
+        "--precision fp16",
+        "--length 1",
+        "--length 2048",
+        "--tokens 1000",
+        "--vocabulary 4",
+        "--heads 3",
+        "--rounds 0",
+        "--figure no/such/folder/length.png",
+    ],
+    "bench_mixers": ["--window 0", "--length 4096", "--heads 3"],
+    "bench_pretrained": ["--length 4096", "--heads 5"],
+    "bench_selection": ["--length 4096", "--heads 3", "--figure a.png"],
+}
+"""Of each program, words that it does not take."""
+
+
+@pytest.mark.parametrize("program", MISTAKES)
+def test_a_wrong_argument_is_one_line(program: str) -> None:
+    for words in MISTAKES[program]:
+        assert_one_line(inside(f"{program}.py", *words.split()), f"{program}.py")
+
+
+@pytest.mark.parametrize("words", [CUDA])
+@pytest.mark.parametrize("program", ["bench", "bench_decoding", "bench_length"])
+def test_a_gpu_that_is_not_there_is_one_line(program: str, words: list[str]) -> None:
+    assert_one_line(inside(f"{program}.py", *words), f"{program}.py")

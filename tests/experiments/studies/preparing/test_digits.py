@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from latentheads.corpora.speech.table import read_utterances
 from latentheads.corpora.speech.waveform import read_waveform
 from latentheads.experiments.studies.preparing import digits
 from latentheads.experiments.studies.preparing.digits import WORDS, prepare_digits
+from tests.experiments.studies.preparing.packages import digest_of as digest_of_files
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
 
 SPEAKERS = ("ann", "bob")
@@ -32,10 +32,7 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def digest_of(folder: Path) -> str:
-    total = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        total.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()
+    return digest_of_files({path.name: path for path in folder.iterdir()})
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -12,7 +12,7 @@ from latentheads.experiments.studies.preparing.inflection import (
     prepare_inflection,
     write_pair,
 )
-from tests.experiments.programs import assert_one_line, inside
+from tests.experiments.programs import assert_refused, succeed
 
 LINES = {
     "all/task1/moon-train-high": ["ab\tabs\tN;PL", "Rad fahren\tfährt Rad\tV;IND;3"],
@@ -85,10 +85,9 @@ def test_files_that_are_not_those_of_the_task_are_refused(files: Path, tmp_path:
 def test_the_program_prepares_it(files: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()  # an empty folder is as good as none
-    done = inside("prepare.py", "sigmorphon", str(files), "--out", str(out))
-    assert done.returncode == 0, done.stderr
+    succeed("prepare.py", "sigmorphon", str(files), "--out", str(out))
     assert (out / "moon" / "test.form").read_text() == "c s\nd\n"
-    assert_one_line(inside("prepare.py", "sigmorphon", str(tmp_path / "gone")), "prepare.py")
+    assert_refused("prepare.py", "sigmorphon", str(tmp_path / "gone"), says="gone")
 
 
 def test_a_pair_keeps_every_letter() -> None:

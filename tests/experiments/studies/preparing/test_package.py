@@ -77,10 +77,6 @@ def damage_gzip() -> bytes:
 )
 def test_a_tar_file_that_lies_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.tar").write_bytes(content)
-    with (
-        pytest.raises(
-            ValueError, match=r"a\.tar cannot be read as a tar file or a Debian package: "
-        ),
-        opened([tmp_path / "a.tar"], [".txt"]),
-    ):
+    said = r"a\.tar cannot be read as a tar file or a Debian package: "
+    with pytest.raises(ValueError, match=said), opened([tmp_path / "a.tar"], [".txt"]):
         pass

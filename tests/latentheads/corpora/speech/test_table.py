@@ -31,10 +31,7 @@ def test_a_table_is_read_with_the_columns_that_it_has(tmp_path: Path, sound: Pat
         ([], "has no utterance"),
         ([["x", "s/a.wav"]], "line 2: 2 columns, 3 in the first line"),
         ([["x", "s/b.wav", "b"]], "line 2: there is no file .*b.wav$"),
-        (
-            [["x", "f.zip:81:640", "b"]],
-            "no file .*f.zip:81:640: byte ranges of a file are not supported$",
-        ),
+        ([["x", "f.zip:81:640", "b"]], "f.zip:81:640: byte ranges of a file are not supported$"),
         ([["x", "", "b"]], "line 2: there is no file"),
         ([["x", "s/a.wav", "b"], ["x", "s/a.wav", "c"]], "line 3: id 'x' is that of line 2 too"),
     ],

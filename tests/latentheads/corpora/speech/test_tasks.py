@@ -103,10 +103,9 @@ def test_domains_are_tasks_too(folder: Path) -> None:
     assert corpus.test.task is not None
     assert corpus.test.mixture is not None
     names = [corpus.test.mixture.names[task] for task in corpus.test.task.tolist()]
-    told = set(zip(corpus.test.references, names, strict=True))
-    read_aloud, telephoned = ("eins", "zwei"), ("un", "drei")
-    expected = {(text, "read:de") for text in read_aloud}
-    assert told == expected | {(text, "telephone:de") for text in telephoned}
+    read_aloud, telephoned = dict.fromkeys(("eins", "zwei"), "read:de"), ("un", "drei")
+    expected = read_aloud | dict.fromkeys(telephoned, "telephone:de")
+    assert dict(zip(corpus.test.references, names, strict=True)) == expected
     with pytest.raises(ValueError, match=r"news:de has nothing to train on: the tables have read:"):
         read(folder, by("domain", "news:de"))
 
@@ -115,22 +114,13 @@ def test_domains_are_tasks_too(folder: Path) -> None:
     ("tasks", "message"),
     [
         ("it", " it has nothing to train on: the tables have de-de, fr-fr$"),
-        (
-            by("speaker", "eve:de"),
-            "eve:de has nothing to train on: the tables have ann:de-de, ann:fr-fr, bob:de-de$",
-        ),
+        (by("speaker", "eve:de"), "eve:de has nothing to train on: the tables have ann:de-de, ann"),
         ("de,it", "no utterance in train of it: the tables have de-de, fr-fr$"),
-        (by("speaker", "de"), "distinguished by speaker need one each; de has"),
     ],
 )
 def test_what_cannot_be_a_task_is_refused(folder: Path, tasks: Tasks | str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read(folder, tasks)
-
-
-def test_a_translation_names_both_languages(folder: Path) -> None:
-    with pytest.raises(ValueError, match="task 'en' must name both languages, as SOURCE-TARGET"):
-        read(folder, "en", task="translation")
 
 
 def test_texts_in_several_languages_of_one_need_tasks(folder: Path) -> None:
