@@ -151,6 +151,17 @@ def test_every_answer_has_the_figures_of_the_section_that_it_links_to(row: list[
     check_linked(row, [question, answer, figures])
 
 
+def test_accuracies_on_the_page_of_inflection_are_those_of_the_study() -> None:
+    page = Page(ROOT / "docs" / "inflection.md")
+    (text,) = (part for part in page.sections if part.startswith("## Results"))
+    link = "[rows](../experiments/results/sigmorphon/README.md#german-and-turkish)"
+    rows = rows_of(text)
+    assert len(rows) == 3
+    for _, *cells in rows:
+        assert all(len(numbers(cell)) == 3 for cell in cells)
+        check_linked([link], cells)
+
+
 def test_a_wrong_answer_would_be_found() -> None:
     link = "[rows](../experiments/results/multi30k-end/README.md#all-recipes-over-three-seeds)"
     check_linked([link], ["-.095 [-.117, -.074] nats"])
