@@ -13,7 +13,7 @@ RESULTS = ROOT / "experiments" / "results"
 FENCE = re.compile(r"^ *```(\S*)[^\n]*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Page:
     @property
     def anchors(self) -> set[str]:
         """What a link to a heading says behind the #, as GitHub and the site make it."""
-        return {_slug(heading) for heading in HEADING.findall(self.prose)}
+        return {slug(heading) for _, heading in HEADING.findall(self.prose)}
 
     @property
     def sections(self) -> list[str]:
@@ -60,7 +60,8 @@ class Page:
         return re.split(r"^(?=## )", self.prose, flags=re.MULTILINE)
 
 
-def _slug(heading: str) -> str:
+def slug(heading: str) -> str:
+    """The anchor of a heading."""
     words = re.sub(r"[^\w\- ]", "", heading.strip().lower())
     return words.replace(" ", "-")
 

@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from latentheads.metrics.seeds import spread
-from tests.docs.pages import README, RESULTS, ROOT, Page, rows_of
+from tests.docs.pages import HEADING, README, RESULTS, ROOT, Page, rows_of, slug
 
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.\d+(?:e-?\d+)?|(?<![\w.< ])\d+e-\d+")
 ALIGNMENTS = ROOT / "docs" / "alignments.md"
 STUDY = re.compile(r"experiments/results/([\w-]+)/README\.md")
-TABLED = [README, Page(ROOT / "docs" / "results.md")]
+LINKED = re.compile(r"\]\(\.\./experiments/results/([\w-]+)/README\.md(?:#([\w-]+))?\)")
+QUESTIONS = Page(ROOT / "docs" / "results.md")
+PAPERS = Page(ROOT / "docs" / "papers.md")
 
 
 def numbers(cell: str) -> list[str]:
@@ -76,10 +79,10 @@ def is_made_of(row: list[str], study: str) -> bool:
 
 SECTIONS = {
     section.splitlines()[0]: section
-    for section in chain.from_iterable(page.sections for page in TABLED)
+    for section in README.sections
     if any(map(numbers, chain.from_iterable(rows_of(section))))
 }
-"""Sections with tables of figures, by their headings."""
+"""Sections of the first page with tables of figures, by their headings."""
 
 
 @pytest.mark.parametrize("heading", SECTIONS)
@@ -109,6 +112,115 @@ def test_a_wrong_figure_would_be_found() -> None:
     assert is_made_of(row, "grammar-velu")
     for place, wrong in ((1, "-.0708 [-.0757, -.0660]"), (3, "-.0675"), (4, "95.2")):
         assert not is_made_of([*row[:place], wrong, *row[place + 1 :]], "grammar-velu")
+
+
+def below_heading(page: Page, anchor: str) -> str:
+    """The part of a page from a heading to the next of its level; without an anchor all of it."""
+    if not anchor:
+        return page.text
+    headings = [(found, found[1].count("#")) for found in HEADING.finditer(page.prose)]
+    first = next(i for i, (found, _) in enumerate(headings) if slug(found[2]) == anchor)
+    start, level = headings[first]
+    ends = (found.start() for found, depth in headings[first + 1 :] if depth <= level)
+    return page.prose[start.start() : next(ends, None)]
+
+
+@cache
+def figures_at(study: str, anchor: str) -> list[float]:
+    """The sizes of all figures of a section of a study, or of its page and its tables."""
+    page = Page(RESULTS / study / "README.md")
+    figures = [float(text) for text in numbers(below_heading(page, anchor))]
+    if not anchor:
+        figures += chain.from_iterable(known(study)[0])
+    return [abs(figure) for figure in figures]
+
+
+def check_linked(row: list[str], cells: list[str]) -> None:
+    """Whether the figures of cells are those of the sections of studies that their row links to."""
+    links = LINKED.findall(" ".join(row))
+    figures = [figure for link in links for figure in figures_at(*link)]
+    for text in numbers(re.sub(r"`[^`]*`|\]\([^)]*\)", "", " ".join(cells))):
+        assert among(text.removeprefix("-"), figures), (text, row)
+
+
+@pytest.mark.parametrize("row", rows_of(QUESTIONS.text), ids=lambda row: row[0] or row[2][:30])
+def test_every_answer_has_the_figures_of_the_section_that_it_links_to(row: list[str]) -> None:
+    question, answer, figures, seeds, link = row
+    assert LINKED.search(link), row
+    assert int(seeds) in (1, 2, 3)
+    check_linked(row, [question, answer, figures])
+
+
+def test_accuracies_on_the_page_of_inflection_are_those_of_the_study() -> None:
+    page = Page(ROOT / "docs" / "inflection.md")
+    (text,) = (part for part in page.sections if part.startswith("## Results"))
+    link = "[rows](../experiments/results/sigmorphon/README.md#german-and-turkish)"
+    rows = rows_of(text)
+    assert len(rows) == 3
+    for _, *cells in rows:
+        assert all(len(numbers(cell)) == 3 for cell in cells)
+        check_linked([link], cells)
+
+
+def test_a_wrong_answer_would_be_found() -> None:
+    link = "[rows](../experiments/results/multi30k-end/README.md#all-recipes-over-three-seeds)"
+    check_linked([link], ["-.095 [-.117, -.074] nats"])
+    for wrong in ("-.096 [-.118, -.074]", ".032 [.021, .043]"):  # the second is of another section
+        with pytest.raises(AssertionError):
+            check_linked([link], [wrong])
+
+
+PAPER_TABLES = [part for part in PAPERS.sections[1:] if not part.startswith("## Hours")]
+PAPER_ROWS = [row for part in PAPER_TABLES for row in rows_of(part)]
+NOT_RUN = re.compile(r"not run: ((?:at least )?[\d.]+) GPU-hours")
+
+
+@pytest.mark.parametrize("row", PAPER_ROWS, ids=lambda row: f"{row[0]}: {row[2][:20]}")
+def test_our_figures_beside_a_papers_are_those_of_the_sections_linked_to(row: list[str]) -> None:
+    _, _, ours, seeds, _ = row
+    assert NOT_RUN.search(ours) or LINKED.search(ours) or not numbers(ours), row
+    assert (seeds in {"1", "2", "3"}) == bool(LINKED.search(ours)), row
+    check_linked([ours], [NOT_RUN.sub("", ours)])
+
+
+def test_hours_of_what_was_not_run_are_those_of_presets_and_timed_passes() -> None:
+    timed = json.loads((RESULTS / "gpu" / "speed.json").read_text(encoding="utf-8"))["rows"]
+    passes = {
+        row["row"]: row["ms"]
+        for row in timed
+        if (row["size"], row["precision"]) == ("sentences", "bf16")
+    }
+    listed = set()
+    for preset, recipe, *cells in rows_of(PAPERS.sections[-1]):
+        text = (ROOT / "experiments" / "presets" / f"{preset.strip('`')}.yaml").read_text()
+        train = yaml.safe_load(text)["train"]
+        ms = passes[{"`transformer`": "no latents"}.get(recipe, recipe.strip("`"))]
+        assert cells[:2] == [f"{train['steps']:,}", str(train["accumulate"])]
+        assert cells[2] == f"{ms:.1f}"
+        hours = train["steps"] * train["accumulate"] * ms / 3.6e6
+        assert float(cells[3].removeprefix("at least ")) == pytest.approx(hours, abs=0.0501)
+        listed.add(cells[3])
+    assert {found for row in PAPER_ROWS for found in NOT_RUN.findall(row[2])} == listed
+
+
+def test_the_prose_of_the_results_has_no_figures_of_its_own() -> None:
+    prose = re.sub(r"^\|.*$|```.*?```|`[^`]*`", "", QUESTIONS.text, flags=re.MULTILINE | re.DOTALL)
+    assert set(numbers(prose)) <= {".05"}  # the level of significance
+
+
+def test_the_table_of_recipes_on_the_grammar_is_that_of_its_runs() -> None:
+    names = ("elbo", "kl", "iwae", "plug_in", "bleu", "head_divergence")
+    runs = {run["recipe"]: run for run in runs_in("grammar-velu", "table.csv")}
+    rows = rows_of(section("grammar-velu", "## All recipes, 3,000 steps"))
+    assert {label(row[0]) for row in rows} == set(runs)
+    for recipe, *cells in rows:
+        run = runs[label(recipe)]
+        for cell, name in zip(cells, names, strict=True):
+            figures = [float(run[f"{name}{end}"]) for end in ("", "_low", "_high")]
+            said = numbers(cell)
+            pairs = zip(said, figures, strict=False)
+            assert all(among(text, [figure]) for text, figure in pairs), (recipe, cell)
+            assert len(said) in (0, 1, 3)
 
 
 def test_the_table_of_a_step_is_that_of_its_rows() -> None:
@@ -142,35 +254,33 @@ def measured(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / "bench" / f"{name}-cpu.json").read_text(encoding="utf-8"))
 
 
-def said_of_cost(pattern: str) -> list[str]:
-    """The figures that the page of cost says where a pattern finds them."""
-    (found,) = re.findall(pattern, re.sub(r"\s+", " ", Page(ROOT / "docs" / "cost.md").text))
-    return list(found)
+def rows_of_cost(heading: str) -> dict[str, list[str]]:
+    """The rows of the tables of a section of the page of cost, by their first cells."""
+    (text,) = (part for part in Page(ROOT / "docs" / "cost.md").sections if heading in part[:40])
+    return {row[0]: row[1:] for row in rows_of(text)}
 
 
-def test_what_drawing_costs_is_that_of_the_rows() -> None:
-    three = r"([\d.]+) \[([\d.]+), ([\d.]+)\]"
-    said = said_of_cost(rf"{three} of the time .*? 512 tokens, and {three} at 1,024")
+def test_what_sampling_costs_is_that_of_the_rows() -> None:
+    said = rows_of_cost("## With length")
     rows = measured("growth")["growth"]["length"]
     plain = {row["size"]["length"]: row for row in rows if row["row"] == "no latents"}
-    known = [plain[n][key] for n in (512, 1024) for key in ("ratio", "ratio_low", "ratio_high")]
-    assert all(among(text, [figure]) for text, figure in zip(said, known, strict=True))
+    for cell, length in zip(said["no latents"], (512, 1024), strict=True):
+        figures = [plain[length][key] for key in ("ratio", "ratio_low", "ratio_high")]
+        pairs = zip(numbers(cell), figures, strict=True)
+        assert all(among(text, [figure]) for text, figure in pairs)
     points = {(each["row"], each["length"]): each["ms"] for each in measured("length")["points"]}
-    said = r"takes ([\d.]+) times as long as .* 512 .*?\((\d+) against (\d+) ms\), and ([\d.]+) "
-    said += r"times at 1,024 \((\d+) against (\d+) ms\)"
-    figures = said_of_cost(said)
-    for length, (ratio, *times) in ((512, figures[:3]), (1024, figures[3:])):
+    for length in (512, 1024):
         ours, plains = points["cascaded", length], points["transformer", length]
+        *times, ratio = said[f"{length:,}"]
         assert among(ratio, [ours / plains])
         assert [float(time) for time in times] == [round(ours), round(plains)]
 
 
 def test_the_speed_of_decoding_is_that_of_the_rows() -> None:
     rows = [row for row in measured("decoding")["rows"] if row["row"] == "cache"]
-    for beam, how in ((1, "greedily"), (5, "with beam 5")):
+    for beam, how in ((1, "greedy"), (5, "beam 5")):
         speeds = [row["sentences_per_second"] for row in rows if row["beam"] == beam]
-        said = said_of_cost(rf"{how} \((\d+) to (\d+) sentences")
-        assert said == [f"{min(speeds):.0f}", f"{max(speeds):.0f}"]
+        assert rows_of_cost("## Decoding")[how][0] == f"{min(speeds):.0f} to {max(speeds):.0f}"
 
 
 def test_what_alignments_cost_in_a_language_model_is_that_of_the_rows() -> None:

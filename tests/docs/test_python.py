@@ -250,6 +250,6 @@ def test_the_guides_own_lines_are_about_twenty() -> None:
     assert len([line for line in code if not line.startswith(("import", "from"))]) <= 22
 
 
-@pytest.mark.parametrize("page", [README, Page(ROOT / "docs" / "recipes.md")], ids=str)
-def test_every_recipe_stands_in_the_tables(page: Page) -> None:
-    assert all(f"| `{name}` |" in page.text for name in RECIPES)
+def test_every_recipe_stands_in_the_table() -> None:
+    text = Page(ROOT / "docs" / "recipes.md").text
+    assert [name for name in RECIPES if f"| `{name}` |" not in text] == []

@@ -1,0 +1,52 @@
+"""The signatures and the options of training on the page of the API are those of the library."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import latentheads as lh
+from latentheads.models import LanguageModel, Translation
+from latentheads.options import choices_of
+from latentheads.training.options import Optimizer, Schedule, Training
+from tests.docs.pages import ROOT, Page, rows_of
+
+API = Page(ROOT / "docs" / "api.md")
+CALLS = re.findall(r"^\w[\w.]*\(.*?\)$", "".join(API.blocks("text")), re.MULTILINE | re.DOTALL)
+CHOSEN: dict[str, type] = {"optimizer": Optimizer, "schedule": Schedule}
+
+
+def signature_of(name: str) -> str:
+    """A signature without annotations and without the instance."""
+    place: Any = {"Translation": Translation, "LanguageModel": LanguageModel}
+    first, _, method = name.partition(".")
+    called = place.get(first) or getattr(lh, first)
+    parameters = inspect.signature(getattr(called, method) if method else called).parameters
+    bare = [each.replace(annotation=each.empty) for each in parameters.values()]
+    shown = [each for each in bare if each.name != "self"]
+    return name + str(inspect.Signature(shown))
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.partition("(")[0])
+def test_a_signature_is_that_of_the_library(call: str) -> None:
+    assert re.sub(r"\s+", " ", call) == signature_of(call.partition("(")[0])
+
+
+def test_the_main_calls_are_listed() -> None:
+    assert {"Trainer", "fit", "evaluate", "load_run"} <= {call.partition("(")[0] for call in CALLS}
+
+
+def test_every_option_of_training_stands_in_the_table_with_its_default() -> None:
+    rows = {row[0].strip("`"): row[2].strip("`") for row in rows_of(API.text)}
+    assert list(rows) == [option.name for option in fields(Training)]
+    for option in fields(Training):
+        default = option.default
+        if option.name in CHOSEN:
+            kinds = choices_of(CHOSEN[option.name])
+            assert kinds is not None
+            default = next(name for name, kind in kinds.items() if type(default) is kind)
+        assert rows[option.name] == str(default), option.name
