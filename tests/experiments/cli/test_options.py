@@ -101,7 +101,7 @@ def test_the_printed_options_are_read_as_they_are(
         (f"--train.learning_rate={'9' * 400}", "--train.learning_rate must be "),
         (f"--train.steps={'9' * 5000}", "--train.steps must be a whole number, got '999"),
         ("--data.sentences=1000000000000", "--data.sentences must be at most 1,000,000, got 1,0"),
-        (
+        ("--width 8", "--width is no option: did you mean --network.width or --alignments.width"),
             "--width 8",
             "--width is no option: did you mean --network.width or --alignments.width or ",
         ),
