@@ -101,12 +101,17 @@ class AlignmentPass:
         return distribution.token_log_prob(tokens)
 
     def evidence(
-        self, tokens: Int[Tensor, "*words target"]
+        self, tokens: Int[Tensor, "*words target"], rows: Float[Tensor, "*words target dim"]
     ) -> list[Float[Tensor, "*out target key"]]:
-        """How well each position explains each token, for each head; detached."""
-        rows = full_precision(self.output.rows_of(tokens).detach())
-        with torch.autocast(rows.device.type, enabled=False):  # like the emissions
-            return [rows @ full_precision(vectors.detach()).mT for vectors in self.vectors]
+        """How well each position explains each token, for each head; detached.
+
+        Args:
+            tokens: The tokens.
+            rows: Their rows of the output layer.
+        """
+        wide_rows = full_precision(rows.detach())
+        with torch.autocast(wide_rows.device.type, enabled=False):  # like the emissions
+            return [wide_rows @ full_precision(vectors.detach()).mT for vectors in self.vectors]
 
     def exact_inference(
         self,

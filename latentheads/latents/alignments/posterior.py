@@ -178,7 +178,7 @@ class AlignmentPosterior(LatentPosterior):
         evidence: list[Tensor] = []
         if self.lexical is not None:
             assert token_rows is not None
-            evidence = alignment_pass.evidence(tokens)
+            evidence = alignment_pass.evidence(tokens, token_rows)
             lexical_scores = torch.stack([evidence[head] for head in prior.heads], -2)
             scores = scores + self.lexical[heads, None] * lexical_scores
         attn_mask = alignment_pass.hidden.attn_mask

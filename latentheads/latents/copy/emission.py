@@ -74,9 +74,9 @@ class CopyPass(AlignmentPass):
         return tokens[..., None] == self.hidden.tokens[..., None, 1:]
 
     def evidence(
-        self, tokens: Int[Tensor, "*words target"]
+        self, tokens: Int[Tensor, "*words target"], rows: Float[Tensor, "*words target dim"]
     ) -> list[Float[Tensor, "*out target key"]]:
-        """1 where a position has the token: what a posterior knows of the word."""
+        """1 where a position has the token, else 0."""
         matches = self.matches(tokens).to(full_precision(self.hidden.states).dtype)
         return [torch.nn.functional.pad(matches, (1, 0))]
 
