@@ -160,7 +160,7 @@ def check_options(options: Options) -> None:
     """Checks the options before a file is read.
 
     Raises:
-        ValueError: One is out of range, has no effect, or names a file that cannot be written.
+        ValueError: One is out of range, or has no effect.
     """
     threshold = options.threshold
     if threshold is not None and not 0 <= threshold <= 1:
@@ -176,10 +176,19 @@ def check_options(options: Options) -> None:
     idle += ["guide"] if options.runs is not None and options.guide is not None else []
     if idle and (options.runs is not None or options.aligner is not None):
         raise ValueError(f"--{idle[0]} acts on nothing with {trained}: nothing is trained")
+
+
+def find_outputs(options: Options) -> dict[str, Path]:
+    """The files to write by their options, with links resolved, so that a link stays one.
+
+    Raises:
+        ValueError: One cannot be written, or two are the same.
+    """
     named = {name: options[name] for name in ("out", "scores", "keep") if options[name] is not None}
-    real = [check_output_file(Path(path), name) for name, path in named.items()]
-    if len(set(real)) < len(real):
-        raise ValueError(f"{' and '.join(f'--{name}' for name in named)} need a file each")
+    files = {name: check_output_file(Path(path), name) for name, path in named.items()}
+    if len(set(files.values())) < len(files):
+        raise ValueError(f"{' and '.join(f'--{name}' for name in files)} need a file each")
+    return files
 
 
 def align_texts(source: list[str], target: list[str], options: Options) -> AlignedText:
@@ -251,17 +260,17 @@ def format_scores(posteriors: Sequence[LinkPosterior]) -> Iterator[str]:
         yield f"{json.dumps(facts)}\n"
 
 
-def write_results(aligned: AlignedText, options: Options) -> None:
+def write_results(aligned: AlignedText, options: Options, files: dict[str, Path]) -> None:
     """Writes links, probabilities and the aligner."""
     threshold = THRESHOLD if options.threshold is None else options.threshold
     links = aligned.select(options.symmetrize, threshold)
     text = "".join(f"{write_pharaoh(line)}\n" for line in links)
-    if options.keep is not None and aligned.aligner is not None:
-        save_aligner(options.keep, aligned.aligner)
-    if options.scores is not None:
-        write_text(Path(options.scores), "".join(format_scores(aligned.posteriors)))
-    if options.out is not None:
-        write_text(Path(options.out), text)
+    if "keep" in files and aligned.aligner is not None:
+        save_aligner(files["keep"], aligned.aligner)
+    if "scores" in files:
+        write_text(files["scores"], "".join(format_scores(aligned.posteriors)))
+    if "out" in files:
+        write_text(files["out"], text)
     else:
         with streaming("align.py"):
             sys.stdout.write(text)
@@ -274,10 +283,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skipped = SkippedInputs("align.py", "line")
     with error_handling("align.py"):
         check_options(options)
+        files = find_outputs(options)
         aligned = align_texts(*read_texts(options.texts), options)
         for index, reason in aligned.skipped.items():
             skipped.note(index, reason)
-        write_results(aligned, options)
+        write_results(aligned, options, files)
     return int(skipped.number > 0)
 
 

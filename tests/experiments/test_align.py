@@ -115,6 +115,19 @@ def test_a_long_line_stays_empty_and_is_named(tmp_path: Path) -> None:
     assert out.read_text().split("\n") == [*LINKS, "", ""]
 
 
+def test_a_link_to_a_file_stays_one(texts: tuple[str, str], tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("links", "scores", "kept")]
+    words = ["--quiet"]
+    for file, option in zip(files, ("--out", "--scores", "--keep"), strict=True):
+        file.write_text("old")
+        link = tmp_path / f"{file.name}-link"
+        link.symlink_to(file)
+        words += [option, str(link)]
+    assert inside("align.py", *texts, *words).returncode == 0
+    assert all((tmp_path / f"{file.name}-link").is_symlink() for file in files)
+    assert all(file.stat().st_size > 100 for file in files)
+
+
 def test_one_line_is_aligned(tmp_path: Path) -> None:
     texts = write_lines(tmp_path / "en", ["a house"]), write_lines(tmp_path / "de", ["ein Haus"])
     done = inside("align.py", *texts, "--quiet")

@@ -1,0 +1,86 @@
+"""The figures of word alignment are those of the results of its study."""
+
+from __future__ import annotations
+
+import json
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import RESULTS, ROOT, Page, rows_of
+
+FOLDER = RESULTS / "hansards"
+PAGES = [Page(FOLDER / "README.md"), Page(ROOT / "docs" / "align.md")]
+COLUMNS = ("forward", "backward", "intersection", "grow-diag-final-and", "product 0.4")
+SAMPLES = range(3)
+OTHERS = {"eflomal": "eflomal", "fast_align": "fast_align", "HMM": "hmm", "IBM 4": "ibm4"}
+
+
+def results(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def own(size: int = 50_000, samples: range = SAMPLES) -> list[dict[str, Any]]:
+    return [results(f"aligner-{size}-{sample}")["latentheads"] for sample in samples]
+
+
+def section(page: Page, heading: str) -> list[list[str]]:
+    (found,) = [part for part in page.sections if part.startswith(f"## {heading}")]
+    return rows_of(found)
+
+
+def percent(values: list[float]) -> str:
+    return f"{100 * mean(values):.1f}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_error_rates_are_means_over_samples(page: Page) -> None:
+    rows = {row[0].strip("*`"): row[1:] for row in section(page, "Error rates")}
+    for name, cells in rows.items():
+        stem, _, size = name.partition(", ")
+        if stem.startswith("align.py"):
+            pairs = int(size.split(" ")[0].replace(",", ""))
+            systems = own(pairs, SAMPLES if pairs == 50_000 else range(1))
+        else:
+            (key,) = [key for title, key in OTHERS.items() if title in name]
+            systems = [results(f"rival-50000-0-{key}")[key]]
+        scores = [system["scores"]["test"] for system in systems]
+        expected = [
+            percent([score[column]["aer"] for score in scores]) if column in scores[0] else ""
+            for column in COLUMNS
+        ]
+        seconds = f"{mean(system['cpu_seconds'] for system in systems):.0f}"
+        assert [cell.strip("*") for cell in cells] == [*expected, seconds], name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_gaps_and_error_rates_of_guides_are_means_over_samples(page: Page) -> None:
+    rows = {row[0].strip("*`"): row[-2:] for row in section(page, "Guides")}
+    guides = [system["guides"] for system in own()]
+    assert list(rows) == list(guides[0])
+    for name, cells in rows.items():
+        gap = f"{mean(guide[name]['gap'] for guide in guides):.3f}".removeprefix("0")
+        aer = percent([guide[name]["aer"]["product 0.4"] for guide in guides])
+        assert cells == [gap, aer], name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_calibration_is_a_mean_over_samples(page: Page) -> None:
+    rows = {row[0]: row[1:] for row in section(page, "Calibration")}
+    before = [system["calibration"]["test"] for system in own()]
+    after = [system["scaled_on_trial"] for system in own()]
+    for name, systems in (("as they are", before), ("scaled on trial", after)):
+        expected = [
+            f"{mean(system['possible']['ece'] for system in systems):.3f}".removeprefix("0"),
+            f"{mean(system['nll_of_sure_links'] for system in systems):.2f}".removeprefix("0"),
+        ]
+        assert rows[name] == expected, name
+
+
+def test_precision_by_share_is_a_mean_over_samples() -> None:
+    (row,) = section(PAGES[0], "Precision")
+    shares = [system["calibration"]["test"]["precision_by_share"] for system in own()]
+    expected = [percent([share[key] for share in shares]) for key in ("0.5", "0.7", "0.9", "1.0")]
+    assert row[1:] == expected
