@@ -196,6 +196,15 @@ def measure_systems(
     return results
 
 
+def save_calibration(own: dict[str, Any], options: Namespace) -> None:
+    """Draws the calibration of the aligner."""
+    from latentheads.experiments.studies.word_aligners.figures import draw_calibration
+    from latentheads.plot.canvas import save  # slow to import
+
+    where = f"{options.pairs:,} pairs of {options.source}-{options.target}, test"
+    save(draw_calibration(own, where), options.figures / "calibration.png")
+
+
 def format_row(name: str, result: dict[str, Any]) -> str:
     """One line of a system: AER on test by symmetrization, and CPU seconds."""
     scores = result["scores"]["test"]
@@ -216,11 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         facts = {name: getattr(options, name) for name in ("pairs", "sample", "agreement")}
         facts |= {"iterations": options.iterations, "torch": torch.__version__, "threads": 1}
         if options.figures is not None and OWN in results:
-            from latentheads.experiments.studies.word_aligners.figures import draw_calibration
-            from latentheads.plot.canvas import save  # slow to import
-
-            where = f"{options.pairs:,} pairs of {options.source}-{options.target}, test"
-            save(draw_calibration(results[OWN], where), options.figures / "calibration.png")
+            save_calibration(results[OWN], options)
         if options.json is not None:
             text_of_results = json.dumps({"metadata": facts, **results}, indent=1)
             write_text(options.json, f"{text_of_results}\n")
