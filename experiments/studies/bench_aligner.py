@@ -154,7 +154,7 @@ def draw_example(
     text: Text, index: int, posterior: LinkPosterior, gold: Gold, folder: Path
 ) -> None:
     """Draws the links of a line of test."""
-    from latentheads.plot.canvas import save
+    from latentheads.plot.canvas import save  # slow to import
     from latentheads.plot.word_links import draw_word_links
 
     source, target = (side[index].split() for side in text)
@@ -199,7 +199,7 @@ def measure_systems(
 def save_calibration(own: dict[str, Any], options: Namespace) -> None:
     """Draws the calibration of the aligner."""
     from latentheads.experiments.studies.word_aligners.figures import draw_calibration
-    from latentheads.plot.canvas import save
+    from latentheads.plot.canvas import save  # slow to import
 
     where = f"{options.pairs:,} pairs of {options.source}-{options.target}, test"
     save(draw_calibration(own, where), options.figures / "calibration.png")

@@ -33,7 +33,7 @@ def draw_word_links(
         posterior: The posterior of the links.
         source: The source words, from left to right.
         target: The target words, from top to bottom.
-        links: Links made by people, framed.
+        links: Gold links, framed.
         title: Title of the figure.
     """
     shape = len(source), len(target)
@@ -61,5 +61,5 @@ def draw_word_links(
     axes[0, 0].set_yticks(range(shape[1]), labels)
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
     bar.set_label("probability of the link")
-    write_title(figure, f"{title}\nFramed: links made by people." if links else title)
+    write_title(figure, f"{title}\nFramed: gold links." if links else title)
     return figure

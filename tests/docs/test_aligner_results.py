@@ -40,12 +40,12 @@ def test_error_rates_are_means_over_samples(page: Page) -> None:
     rows = {row[0].strip("*`"): row[1:] for row in section(page, "Error rates")}
     for name, cells in rows.items():
         stem, _, size = name.partition(", ")
+        pairs = int(size.split(" ")[0].replace(",", ""))
         if stem.startswith("align.py"):
-            pairs = int(size.split(" ")[0].replace(",", ""))
             systems = own(pairs, SAMPLES if pairs == 50_000 else range(1))
         else:
             (key,) = [key for title, key in OTHERS.items() if title in name]
-            systems = [results(f"rival-50000-0-{key}")[key]]
+            systems = [results(f"rival-{pairs}-0-{key}")[key]]
         scores = [system["scores"]["test"] for system in systems]
         expected = [
             percent([score[column]["aer"] for score in scores]) if column in scores[0] else ""

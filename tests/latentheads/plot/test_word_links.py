@@ -29,7 +29,7 @@ def test_both_directions_and_their_mean_stand_side_by_side() -> None:
     for axis in maps:
         frames = [patch.get_xy() for patch in axis.patches if isinstance(patch, Rectangle)]
         assert frames == [(0.5, 1.5)]
-    assert figure.get_suptitle() == "a pair\nFramed: links made by people."
+    assert figure.get_suptitle() == "a pair\nFramed: gold links."
 
 
 def test_other_words_than_those_of_the_posterior_are_one_line() -> None:
