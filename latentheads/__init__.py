@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from latentheads.inference.objective import Head_ELBO as Head_ELBO
     from latentheads.inference.shuffled import shuffled_target as shuffled_target
     from latentheads.latents.alignments.options import AlignmentOptions as AlignmentOptions
+    from latentheads.latents.copy.options import CopyOptions as CopyOptions
     from latentheads.latents.gates.options import GateOptions as GateOptions
     from latentheads.latents.selection.options import SelectionOptions as SelectionOptions
     from latentheads.model import Decoder as Decoder
@@ -60,6 +61,7 @@ PLACES = {
     "Batch": "batch",
     "Block": "names",
     "Comparison": "training.comparison",
+    "CopyOptions": "latents.copy.options",
     "Corpus": "corpora.corpus",
     "Decoder": "model",
     "Decoding": "decoding.translate",
