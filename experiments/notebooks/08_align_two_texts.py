@@ -124,6 +124,13 @@ print(other.references[0])
 print(more.links[0])
 
 # %% [markdown]
+# ## Limits
+#
+# The grammar is easier than people's texts: there a link is a matter of opinion, and the error rate
+# after 50,000 lines is 6 %. Words are matched as they are written, in any case; a language without
+# spaces needs another program to find its words. The links of a word do not depend on the meaning
+# of its sentence.
+#
 # **More**: [Word alignment](../../docs/align.md) has the model, the error rates on real text beside
 # other aligners, and the calibration of links. [What the bound misses](02_exact_gaps.ipynb) has the
 # alignment heads of a Transformer.
