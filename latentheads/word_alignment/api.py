@@ -120,6 +120,10 @@ def align(
         for index, (left, right) in enumerate(lines)
     ]
     if aligner is None:
+        if not any(left and right for left, right in pairs):
+            raise ValueError(
+                f"no line has 1 to {max_words:,} words on both sides: there is nothing to train on"
+            )
         trained, bitext = train_aligner(pairs, options, report)
         aligner = replace(trained, split=split)
     else:

@@ -158,7 +158,7 @@ def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
         ("EN NONE", "there is no file NONE"),
         ("EN EMPTY", "EMPTY is empty"),
         ("EN SHORT", "has 15 lines and"),
-        ("BLANK BLANK", "no line has words on both sides"),
+        ("BLANK BLANK", "no line has 1 to 200 words on both sides"),
         ("EN DE --threshold 1.5", "--threshold must lie in [0, 1], got 1.5"),
         ("EN DE --threshold .5 --symmetrize forward", "--threshold is for --symmetrize product"),
         ("EN DE --iterations 0", "iterations must be at least 1, got 0"),

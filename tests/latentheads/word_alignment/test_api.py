@@ -155,8 +155,9 @@ def test_punctuation_is_aligned_apart_and_joined_again() -> None:
     [
         (["a"], ["b", "c"], {}, "source has 1 lines and target 2"),
         ([], [], {}, "have no lines"),
-        (["", " "], ["b", ""], {}, "no line has words on both sides"),
+        (["", " "], ["b", ""], {}, "no line has 1 to 200 words on both sides"),
         ("text", ["b"], {}, "source must be a list of lines"),
+        (["a b"], ["c"], {"max_words": 1}, "no line has 1 to 1 words on both sides"),
         (["a"], ["b"], {"guide": "best"}, "unknown guide 'best'"),
         (["a"], ["b"], {"max_words": 0}, "max_words must be at least 1"),
         (["a"], ["b"], {"split": "letters"}, "unknown split 'letters'"),
