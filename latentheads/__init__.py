@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from latentheads.inference.objective import Head_ELBO as Head_ELBO
     from latentheads.inference.shuffled import shuffled_target as shuffled_target
     from latentheads.latents.alignments.options import AlignmentOptions as AlignmentOptions
+    from latentheads.latents.bernoulli_heads.corpus import HeadPosterior as HeadPosterior
+    from latentheads.latents.bernoulli_heads.corpus import head_posterior as head_posterior
+    from latentheads.latents.bernoulli_heads.corpus import head_posteriors as head_posteriors
     from latentheads.latents.bernoulli_heads.options import (
         BernoulliHeadsOptions as BernoulliHeadsOptions,
     )
@@ -81,6 +84,7 @@ PLACES = {
     "HeadContext": "distributions",
     "HeadVariable": "distributions",
     "HeadModel": "model",
+    "HeadPosterior": "latents.bernoulli_heads.corpus",
     "Head_ELBO": "inference.objective",
     "Importance": "inference.bound",
     "ModelGuide": "guide",
@@ -100,6 +104,8 @@ PLACES = {
     "compare": "training.comparison",
     "evaluate": "inference.evaluation",
     "fit": "training.fit",
+    "head_posterior": "latents.bernoulli_heads.corpus",
+    "head_posteriors": "latents.bernoulli_heads.corpus",
     "importance": "inference.bound",
     "latent": "pretrained.model",
     "load_aligner": "word_alignment.kept",

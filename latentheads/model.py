@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import pyro
 import torch
@@ -42,6 +42,7 @@ class HeadModel(nn.Module, ABC):
         disagreement: A term that rewards heads for differing in training; None: there is none.
         latents: All latents beside the attention logits, by name.
         l0_penalty: The L0 penalty of active heads in training; None: there is none.
+        takes_particles: Whether states may have dimensions in front of the sentences.
 
     Args:
         attention_types: The attention types of this network.
@@ -50,6 +51,7 @@ class HeadModel(nn.Module, ABC):
     """
 
     output: Output
+    takes_particles: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -56,6 +56,8 @@ class Pretrained(HeadModel):
         likelihood: The likelihood of the labels; None: the model has no bound.
         latents: Further latents, or their options, as :func:`latentheads.latent` takes them.
     """
+
+    takes_particles: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -7,12 +7,12 @@ passes these layers return what was recorded. It works for any network whose lay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 
 class LowerLayers:
@@ -21,11 +21,12 @@ class LowerLayers:
     Args:
         model: The model.
         called: The modules whose call computes the heads of the blocks.
+        reuse: Whether to record; if not, all layers run again.
     """
 
-    def __init__(self, model: nn.Module, called: Collection[nn.Module]) -> None:
+    def __init__(self, model: nn.Module, called: Collection[nn.Module], reuse: bool = True) -> None:
         self._called = list(called)
-        self._candidates = list(_layers_of(model))
+        self._candidates = list(_layers_of(model)) if reuse else []
         self._outputs: dict[nn.Module, Any] = {}
         self._is_below = True
         self.is_recorded = False
@@ -45,16 +46,11 @@ class LowerLayers:
         self.is_recorded = True
 
     @contextmanager
-    def replay(self, copies: int = 1) -> Iterator[None]:
-        """Context of passes in which the recorded layers return what was recorded.
-
-        Args:
-            copies: Number of copies of every sentence, one behind the other, that the other layers
-                process; for networks whose batch has one dimension.
-        """
+    def replay(self) -> Iterator[None]:
+        """Context of passes in which the recorded layers return what was recorded."""
         with ExitStack() as patches:
             for layer, output in self._outputs.items():
-                patches.enter_context(_returning(layer, _repeated(output, copies)))
+                patches.enter_context(_returning(layer, output))
             yield
 
     @property
@@ -89,21 +85,10 @@ def _layers_of(model: nn.Module) -> Iterator[nn.Module]:
                     yield layer
 
 
-def _repeated(output: Any, copies: int) -> Callable[[], Any]:
-    """A function that returns an output, with every sentence repeated."""
-
-    def repeat(value: Any) -> Any:
-        if copies == 1 or not isinstance(value, Tensor):
-            return value
-        return value.repeat(copies, *(1,) * (value.ndim - 1))
-
-    return lambda: tree_map(repeat, output)
-
-
 @contextmanager
-def _returning(layer: nn.Module, output: Callable[[], Any]) -> Iterator[None]:
+def _returning(layer: nn.Module, output: Any) -> Iterator[None]:
     """Context in which a module returns a value instead of computing it."""
-    layer.forward = lambda *_, **__: output()  # type: ignore[method-assign]
+    layer.forward = lambda *_, **__: output  # type: ignore[method-assign]
     try:
         yield
     finally:

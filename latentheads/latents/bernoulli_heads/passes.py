@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +18,7 @@ from latentheads.attention.block import HeadBlock, without_hooks
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.selector import Choice
+from latentheads.latents.summed_out import SummedOut
 
 if TYPE_CHECKING:
     from latentheads.batch import Batch
@@ -32,7 +33,7 @@ def choices_of(
     blocks: Sequence[HeadBlock], gates: Float[Tensor, "*sentences head"]
 ) -> dict[str, Choice]:
     """The active heads of blocks, from the gates of all of them side by side."""
-    parts = gates.split([module.block.heads for module in blocks], -1)
+    parts = gates.split([module.num_active_heads for module in blocks], -1)
     return {module.block.name: Choice(part) for module, part in zip(blocks, parts, strict=True)}
 
 
@@ -41,7 +42,7 @@ class GatedPass:
     """One batch in a network whose blocks have gates.
 
     The layers below run once. All others run for every subset, which is a dimension in front of
-    the sentences.
+    the sentences, or one after the other where the model has no particles or sums out a latent.
 
     Attributes:
         model: The model.
@@ -50,6 +51,7 @@ class GatedPass:
         choices: The active heads of other blocks.
         gibibytes: The memory that the layers above may take, by an estimate; more subsets are
             processed in slices. With a gradient a slice is computed again in the backward pass.
+        handlers: Makes the context of passes of single subsets, such as ``PlugIn``.
         lower: The layers below.
         cache: Sums over subsets, each with its tokens.
     """
@@ -59,17 +61,24 @@ class GatedPass:
     blocks: Sequence[HeadBlock]
     choices: Mapping[str, Choice] = field(default_factory=dict)
     gibibytes: float = math.inf
+    handlers: Callable[[], AbstractContextManager[Any]] = nullcontext
     cache: dict[object, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.lower = LowerLayers(self.model, [block.called_module for block in self.blocks])
+        passed_on = any(
+            module.prior is not None and module.prior.dependence.on_lower_logits
+            for module in self.model.head_blocks
+        )  # beside the outputs of layers, so that these must run again
+        called = [block.called_module for block in self.blocks]
+        self.lower = LowerLayers(self.model, called, reuse=not passed_on)
+        self._one_by_one = not self.model.takes_particles or self.model.output_heads is not None
         device = self.model.device.type
         self._autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
     @property
     def heads(self) -> list[int]:
         """Heads of every block."""
-        return [module.block.heads for module in self.blocks]
+        return [module.num_active_heads for module in self.blocks]
 
     def tokens_given(self, gates: Float[Tensor, "*sample head"]) -> Tokens:
         """Runs the network with gates, and returns the distribution of the tokens.
@@ -83,6 +92,8 @@ class GatedPass:
 
     def _tokens_given(self, gates: Tensor) -> Tokens:
         choices = {**self.choices, **choices_of(self.blocks, gates)}
+        if self.model.output_heads is not None:
+            return self.model.token_distribution(self.batch, choices)
         return self.model.likelihood(self.model.states(self.batch, choices), self.batch)
 
     def log_probs_of_subsets(
@@ -108,7 +119,7 @@ class GatedPass:
 
     def token_log_probs(
         self, gates: Float[Tensor, "sample *sentences head"], tokens: Int[Tensor, "batch target"]
-    ) -> Float[Tensor, "sample *batch target"]:
+    ) -> Float[Tensor, "sample *batch unit"]:
         """Log-probability of every token given gates, several samples in one pass.
 
         Args:
@@ -116,7 +127,7 @@ class GatedPass:
             tokens: The scored tokens.
         """
         self._record()
-        slices = gates.split(self._slice_size())
+        slices = gates.split(1 if self._one_by_one else self._slice_size())
         if len(slices) == 1 or not torch.is_grad_enabled():
             return torch.cat([self._log_probs(part, tokens) for part in slices])
         parts = [checkpoint(self._log_probs, part, tokens, use_reentrant=False) for part in slices]
@@ -130,14 +141,25 @@ class GatedPass:
                 self._tokens_given(gates)
 
     def _log_probs(self, gates: Tensor, tokens: Tensor) -> Tensor:
+        if self._one_by_one:
+            return self._log_probs_of_one(gates.flatten(), tokens)[None]
         with self._hidden(), self.lower.replay():
             return self._tokens_given(gates).token_log_prob(tokens)
+
+    def _log_probs_of_one(self, gates: Tensor, tokens: Tensor) -> Tensor:
+        """Log-probability of every token, or of every sentence if a latent is summed out."""
+        with self._hidden(), self.lower.replay():
+            distribution = self._tokens_given(gates)
+            if isinstance(distribution, SummedOut):
+                return distribution.log_evidence(tokens)[..., None]
+            return distribution.token_log_prob(tokens)
 
     def _hidden(self) -> ExitStack:
         """Context of a pass that no handler and no hook of a block sees."""
         enabled, dtype = self._autocast
         contexts = ExitStack()
         contexts.enter_context(poutine.block())
+        contexts.enter_context(self.handlers())
         contexts.enter_context(without_hooks(self.model))
         contexts.enter_context(torch.autocast(self.model.device.type, dtype, enabled))
         return contexts

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.latents.selector import Choice
@@ -60,21 +59,3 @@ def test_layers_that_are_compiled_run_again() -> None:
         torch.testing.assert_close(model.states(batch, {}), recorded)
     assert "encoder.0.self" in names
     assert "encoder.1.self" not in names
-
-
-def test_copies_stand_one_behind_the_other() -> None:
-    class Network(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layers[1](self.layers[0](x))
-
-    network = Network()
-    lower = LowerLayers(network, [network.layers[1]])
-    x = torch.randn(3, 2)
-    with lower.record():
-        once = network(x)
-    with lower.replay(copies=2):
-        torch.testing.assert_close(network(x.new_zeros(6, 2)), torch.cat([once, once]))

@@ -1,0 +1,317 @@
+r"""Which heads a corpus needs: the posterior over subsets of heads of a trained network.
+
+One subset b of the heads of some blocks holds for all sentences D of a corpus,
+
+.. math:: p(b \mid D) \propto p(b) \prod_{(x, y) \in D} p(y \mid x, b)^{1/\tau},
+
+with independent :math:`p(b_h = 1) = \rho`. All :math:`2^H` likelihoods are computed; nothing is
+trained. With :math:`\tau = 1` a corpus of some size leaves one subset. A larger temperature
+:math:`\tau` counts :math:`\tau` sentences as one, as in tempered posteriors (Grünwald and van Ommen
+2017, https://arxiv.org/abs/1412.3730).
+
+All other heads are active. Noise of attention logits is set to its mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentheads.batch import Batch, with_indices
+from latentheads.checks import check_known, check_least, check_number, check_seed, split_items
+from latentheads.corpora.batches import iterate_batches
+from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.latents.bernoulli_heads.options import check_number_of_subsets
+from latentheads.latents.bernoulli_heads.passes import GatedPass
+from latentheads.latents.bernoulli_heads.subsets import all_subsets
+from latentheads.model import HeadModel
+from latentheads.names import Block
+
+if TYPE_CHECKING:
+    from latentheads.attention.block import HeadBlock
+    from latentheads.corpora import Part
+
+__all__ = ["HeadIntervals", "HeadPosterior", "Subset", "head_posterior", "head_posteriors"]
+
+INTERVAL = 0.95
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A subset of heads.
+
+    Attributes:
+        heads: The active heads of every block, by its name.
+        probability: Its posterior probability.
+        nats: Nats per target token that are lost compared with all heads active.
+    """
+
+    heads: dict[str, list[int]]
+    probability: float
+    nats: float
+
+    @property
+    def size(self) -> int:
+        """Number of active heads."""
+        return sum(map(len, self.heads.values()))
+
+
+@dataclass(frozen=True)
+class HeadIntervals:
+    """Bootstrap intervals over sentences.
+
+    Attributes:
+        low: Lower end of the 95 % interval of every head's inclusion probability.
+        high: Upper end.
+        inclusion: The inclusion probability of every head in every resample.
+        log_odds: The same for its log-odds.
+    """
+
+    low: Float[Tensor, " head"]
+    high: Float[Tensor, " head"]
+    inclusion: Float[Tensor, "resample head"]
+    log_odds: Float[Tensor, "resample head"]
+
+    @property
+    def width(self) -> Float[Tensor, " head"]:
+        """The width of every interval."""
+        return self.high - self.low
+
+
+@dataclass(frozen=True)
+class HeadPosterior:
+    """The posterior over subsets of the heads of some blocks.
+
+    Row h of ``inclusion`` and others is a head: those of the first block, then those of the next.
+
+    Attributes:
+        blocks: The blocks, from the lowest.
+        log_likelihoods: Log p(y | x, b) of every sentence and subset.
+        tokens: Number of target tokens of every sentence.
+        tau: The temperature.
+        rate: The prior probability of a head to be active.
+
+    Example:
+        >>> posterior = lh.head_posterior(model, corpus.test, tau=10)
+        >>> posterior.inclusion.shape, posterior.covariance.shape
+        (torch.Size([2]), torch.Size([2, 2]))
+        >>> posterior.smallest_subset(within=math.inf).size
+        0
+    """
+
+    blocks: Sequence[Block]
+    log_likelihoods: Float[Tensor, "sentence subset"]
+    tokens: Float[Tensor, " sentence"]
+    tau: float = 1.0
+    rate: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_number("tau", self.tau)
+        if not self.tau > 0:
+            raise ValueError(f"tau must be positive, got {self.tau}")
+        if not 0 < self.rate < 1:
+            raise ValueError(f"rate must lie between 0 and 1, got {self.rate}")
+
+    def with_temperature(self, tau: float) -> HeadPosterior:
+        """The posterior at another temperature; no pass of the network is needed."""
+        return replace(self, tau=tau)
+
+    @property
+    def heads(self) -> list[tuple[str, int]]:
+        """The block and the index of every head."""
+        return [(block.name, head) for block in self.blocks for head in range(block.heads)]
+
+    @cached_property
+    def subsets(self) -> Float[Tensor, "subset head"]:
+        """The gates of every subset."""
+        return all_subsets(len(self.heads), self.log_likelihoods)
+
+    @property
+    def log_prior(self) -> Float[Tensor, " subset"]:
+        """Log p(b)."""
+        sizes = self.subsets.sum(-1)
+        rest = len(self.heads) - sizes
+        return sizes * math.log(self.rate) + rest * math.log1p(-self.rate)
+
+    @property
+    def nats(self) -> Float[Tensor, " subset"]:
+        """Log-likelihood of the corpus with each subset, per target token."""
+        return self.log_likelihoods.sum(0) / self.tokens.sum()
+
+    def _log_probs(self, total: Float[Tensor, "*resample subset"]) -> Float[Tensor, "*r subset"]:
+        return (self.log_prior + total / self.tau).log_softmax(-1)
+
+    @cached_property
+    def log_probs(self) -> Float[Tensor, " subset"]:
+        """Log-probability of every subset."""
+        return self._log_probs(self.log_likelihoods.sum(0))
+
+    @property
+    def inclusion(self) -> Float[Tensor, " head"]:
+        """The probability of every head to be in the subset."""
+        return self.log_probs.exp() @ self.subsets
+
+    @property
+    def log_odds(self) -> Float[Tensor, " head"]:
+        """Log-odds of every head's inclusion; they rank heads whose probability rounds to 1."""
+        return self._log_odds(self.log_probs)
+
+    def _log_odds(self, log_probs: Float[Tensor, "*r subset"]) -> Float[Tensor, "*r head"]:
+        active = self.subsets.bool().mT
+        rows = log_probs.unsqueeze(-2)
+        inside = rows.masked_fill(~active, -torch.inf).logsumexp(-1)
+        return inside - rows.masked_fill(active, -torch.inf).logsumexp(-1)
+
+    @property
+    def covariance(self) -> Float[Tensor, "head head"]:
+        """Covariance of the gates; negative where two heads can stand in for each other."""
+        centred = self.subsets - self.inclusion
+        return (centred * self.log_probs.exp()[:, None]).mT @ centred
+
+    @property
+    def entropy(self) -> float:
+        """Entropy of the subset, in nats."""
+        return -float((self.log_probs.exp() * self.log_probs).sum())
+
+    def most_probable(self, number: int = 5) -> list[Subset]:
+        """The most probable subsets.
+
+        Args:
+            number: How many.
+        """
+        check_least({"number": number}, number=1)
+        order = self.log_probs.argsort(descending=True, stable=True)[:number]
+        return [self._subset(int(index)) for index in order]
+
+    def smallest_subset(self, within: float) -> Subset:
+        """The fewest heads that lose at most so much likelihood; of equals the most likely ones.
+
+        Args:
+            within: Nats per target token that may be lost compared with all heads active.
+        """
+        check_number("within", within)
+        nats = self.nats
+        allowed = (nats >= nats[-1] - within).nonzero()[:, 0]
+        sizes = self.subsets.sum(-1)[allowed]
+        smallest = allowed[sizes == sizes.min()]
+        return self._subset(int(smallest[nats[smallest].argmax()]))
+
+    def _subset(self, index: int) -> Subset:
+        active: dict[str, list[int]] = {block.name: [] for block in self.blocks}
+        for (name, head), gate in zip(self.heads, self.subsets[index].tolist(), strict=True):
+            if gate:
+                active[name].append(head)
+        loss = float(self.nats[-1] - self.nats[index])
+        return Subset(active, float(self.log_probs[index].exp()), loss)
+
+    def bootstrap(self, resamples: int = 1000, seed: int = 0) -> HeadIntervals:
+        """Intervals of the inclusion probabilities, by resampling sentences.
+
+        Args:
+            resamples: Number of resamples.
+            seed: Their seed.
+        """
+        check_least({"resamples": resamples}, resamples=2)
+        check_seed(seed)
+        sentences, generator = len(self.tokens), torch.Generator().manual_seed(seed)
+        drawn = torch.randint(sentences, (resamples, sentences), generator=generator)
+        counts = torch.zeros(resamples, sentences).scatter_add(1, drawn, torch.ones(drawn.shape))
+        log_probs = self._log_probs(counts.to(self.log_likelihoods) @ self.log_likelihoods)
+        inclusion = log_probs.exp() @ self.subsets
+        tail = (1 - INTERVAL) / 2
+        low, high = inclusion.quantile(torch.tensor([tail, 1 - tail]).to(inclusion), 0)
+        return HeadIntervals(low, high, inclusion, self._log_odds(log_probs))
+
+
+def head_posterior(
+    model: HeadModel,
+    part: Part | Iterable[Batch],
+    blocks: str = "",
+    tau: float = 1.0,
+    rate: float = 0.5,
+    gibibytes: float = 4.0,
+) -> HeadPosterior:
+    """Compute the posterior over subsets of the heads of some blocks, jointly.
+
+    The layers below the lowest block run once for every batch, all others once for every subset.
+
+    Args:
+        model: A trained model: a translation or language model, or ``lh.latent(network)``.
+        part: A part of a corpus, or batches, each sentence once.
+        blocks: Names of the blocks, as ``decoder.1.cross,decoder.1.self``, with at most 12 heads.
+            Empty: the last block.
+        tau: The temperature: so many sentences count as one.
+        rate: The prior probability of a head to be active.
+        gibibytes: Memory that the layers above may take, by an estimate.
+
+    Raises:
+        ValueError: There is no such block, the blocks have too many heads, or heads are selected
+            or have gates already.
+
+    Example:
+        >>> posterior = lh.head_posterior(model, corpus.test, "decoder.0.cross")
+        >>> float(posterior.inclusion.max()) > 0.9
+        True
+    """
+    modules = _find_blocks(model, blocks)
+    addresses = [replace(m.block, heads=m.num_active_heads) for m in modules]
+    check_number_of_subsets(addresses)
+    HeadPosterior(addresses, torch.zeros(1, 1), torch.ones(1), tau, rate)  # checks both numbers
+    rows, tokens, indices = [], [], []
+    with evaluation_mode(model), torch.no_grad():
+        for batch, index in with_indices(iterate_batches(part, "part")):
+            on_device = batch.to(model.device)
+            gated_pass = GatedPass(model, on_device, modules, {}, gibibytes, PlugIn)
+            rows.append(gated_pass.log_probs_of_subsets(on_device.scored).double().cpu())
+            tokens.append(on_device.scored_mask.sum(-1).double().cpu())
+            indices.append(index)
+    order = torch.cat(indices).argsort(stable=True)
+    log_likelihoods = torch.cat(rows)[order]
+    return HeadPosterior(addresses, log_likelihoods, torch.cat(tokens)[order], tau, rate)
+
+
+def head_posteriors(
+    model: HeadModel,
+    part: Part | Sequence[Batch],
+    blocks: str = "",
+    tau: float = 1.0,
+    rate: float = 0.5,
+    gibibytes: float = 4.0,
+) -> dict[str, HeadPosterior]:
+    """Compute the posterior over subsets of each block alone, with all other heads active.
+
+    Args:
+        model: The model.
+        part: A part of a corpus, or batches, each sentence once.
+        blocks: Names of the blocks with commas between. Empty: all that have heads.
+        tau: The temperature.
+        rate: The prior probability of a head to be active.
+        gibibytes: Memory that the layers above may take, by an estimate.
+    """
+    available = [m.block.name for m in model.head_blocks if m.num_active_heads]
+    names = split_items(blocks) if blocks else available
+    return {name: head_posterior(model, part, name, tau, rate, gibibytes) for name in names}
+
+
+def _find_blocks(model: HeadModel, blocks: str) -> list[HeadBlock]:
+    """The blocks of a model by name, from the lowest."""
+    available: Mapping[str, HeadBlock] = {m.block.name: m for m in model.head_blocks}
+    names = split_items(blocks) if blocks else list(available)[-1:]
+    for name in names:
+        check_known("block", name, available, "blocks")
+    if model.selecting_blocks:
+        raise ValueError("blocks select their heads already: their posterior is the guide's")
+    for latent in model.latents.values():
+        if latent.fixed_blocks:
+            raise ValueError(
+                f"latents {latent.name} decide about heads of each sentence: a corpus has no "
+                "subset beside them"
+            )
+    return [module for name, module in available.items() if name in names]

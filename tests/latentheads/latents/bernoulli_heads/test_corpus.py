@@ -1,0 +1,253 @@
+"""The posterior over subsets of heads of a trained network, given a corpus."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+import latentheads as lh
+from latentheads.attention.block import HeadBlock
+from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
+from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
+from latentheads.latents.gates.options import GateOptions
+from latentheads.latents.selector import Choice
+from latentheads.models import Translation, make_prior
+from latentheads.names import Block
+from latentheads.pruning import remove_heads
+from tests.latentheads.latents.bernoulli_heads.models import every_subset
+from tests.latentheads.pretrained.networks import IDS, REAL, TARGETS, bart, gpt2
+from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, jiggle, rows, sizes, small_batch
+
+BATCHES = [rows(small_batch(), [0, 2]), rows(small_batch(), [1])]
+
+
+def made_up(sentences: int = 7, heads: int = 3, **options: Any) -> HeadPosterior:
+    torch.manual_seed(0)
+    log_likelihoods = torch.randn(sentences, 2**heads, dtype=torch.float64)
+    block = Block("decoder-cross", 1, heads)
+    return HeadPosterior([block], log_likelihoods, torch.ones(sentences).double(), **options)
+
+
+def by_choices(model: Any, batch: lh.Batch, blocks: list[HeadBlock]) -> Tensor:
+    """Log p(y | x, b) of every sentence and subset, a pass of the whole network each."""
+    columns = []
+    for gates in every_subset(sum(module.num_active_heads for module in blocks)):
+        row, choices = torch.tensor(gates, dtype=torch.float64), {}
+        for module in blocks:
+            number = module.num_active_heads
+            choices[module.block.name], row = Choice(row[:number]), row[number:]
+        with torch.no_grad(), lh.PlugIn():
+            tokens = model.token_distribution(batch, choices)
+            log_p = getattr(tokens, "log_evidence", tokens.log_prob)(batch.scored)
+        columns.append(log_p)
+    return torch.stack(columns, -1)
+
+
+def blocks_of(model: Any, *names: str) -> list[HeadBlock]:
+    return [module for module in model.head_blocks if module.block.name in names]
+
+
+def aligned() -> Any:
+    options = [lh.AlignmentOptions(blocks=1, width=4)]
+    arguments = SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes()
+    return jiggle(Translation(*arguments, latents=options), 0.3).double()
+
+
+MODELS = {
+    "plain": lambda: build(prior="delta"),
+    "noise": lambda: build(prior="independent"),
+    "cascade": lambda: build(prior="cascaded"),
+    "alignments": aligned,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_likelihoods_are_those_of_passes_of_the_whole_network(name: str) -> None:
+    model, names = MODELS[name](), ("encoder.1.self", "decoder.1.self")
+    model.eval()
+    posterior = lh.head_posterior(model, BATCHES, ",".join(names))
+    expected = [by_choices(model, batch, blocks_of(model, *names)) for batch in BATCHES]
+    torch.testing.assert_close(posterior.log_likelihoods, torch.cat(expected))
+    assert posterior.tokens.tolist() == [4, 3, 2]
+    assert posterior.heads[4] == ("decoder.1.self", 1)
+
+
+def test_of_a_language_model_and_after_heads_were_removed() -> None:
+    batch = lh.Batch(small_batch().target)
+    model = build("language-model", "cascaded").eval()
+    remove_heads(model, {"decoder.1.self": [0, 2]})
+    posterior = lh.head_posterior(model, [batch])
+    assert [(block.name, block.heads) for block in posterior.blocks] == [("decoder.1.self", 2)]
+    expected = by_choices(model, batch, blocks_of(model, "decoder.1.self"))
+    torch.testing.assert_close(posterior.log_likelihoods, expected)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bart"])
+def test_of_a_network_of_transformers(kind: str) -> None:
+    network = jiggle(gpt2() if kind == "gpt2" else bart(), 0.3).double().eval()
+    model = lh.latent(network)
+    inputs = {"input_ids": IDS, "attention_mask": REAL}
+    labels = {} if kind == "gpt2" else {"labels": TARGETS}
+    batch = model.batch(inputs, **labels)
+    block = model.head_blocks[-1]
+    posterior = lh.head_posterior(model, [batch])
+    assert [b.name for b in posterior.blocks] == [block.block.name]
+    with torch.no_grad():
+        expected = by_choices(model, batch, [block])
+    torch.testing.assert_close(posterior.log_likelihoods, expected)
+    assert posterior.log_likelihoods.std(-1).min() > 1e-6
+    lh.plain(model)
+
+
+def test_lower_layers_of_a_network_of_transformers_run_once() -> None:
+    network = gpt2(n_layer=3).double().eval()
+    model, calls = lh.latent(network), list[int]()
+    for number, layer in enumerate(network.transformer.h):
+        layer.attn.register_forward_pre_hook(lambda *_, number=number: calls.append(number))
+    batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
+    lh.head_posterior(model, [batch], "decoder.2.self")
+    assert (calls.count(0), calls.count(1), calls.count(2)) == (1, 1, 1 + 8)
+    lh.plain(model)
+
+
+def test_sentences_stand_in_the_order_of_the_corpus() -> None:
+    model, batch = build(prior="delta").eval(), small_batch()
+    whole = lh.head_posterior(model, [batch]).log_likelihoods
+    indexed = [
+        lh.Batch(b.target, b.source, torch.tensor(index), 3)
+        for b, index in ((rows(batch, [2]), [2]), (rows(batch, [0, 1]), [0, 1]))
+    ]
+    torch.testing.assert_close(lh.head_posterior(model, indexed).log_likelihoods, whole)
+
+
+def test_each_block_alone() -> None:
+    model = build(prior="delta").eval()
+    posteriors = lh.head_posteriors(model, BATCHES, tau=3.0, rate=0.7)
+    assert list(posteriors) == [module.block.name for module in model.head_blocks]
+    one = lh.head_posterior(model, BATCHES, "encoder.0.self", tau=3.0, rate=0.7)
+    torch.testing.assert_close(posteriors["encoder.0.self"].inclusion, one.inclusion)
+    assert list(lh.head_posteriors(model, BATCHES, "decoder.0.self")) == ["decoder.0.self"]
+
+
+def test_bayes_rule_by_hand() -> None:
+    posterior = made_up(tau=2.0, rate=0.8)
+    log_joint = []
+    for index, gates in enumerate(every_subset(3)):
+        log_prior = sum(math.log(0.8 if gate else 0.2) for gate in gates)
+        log_joint.append(log_prior + float(posterior.log_likelihoods[:, index].sum()) / 2)
+    probs = torch.tensor(log_joint).double().softmax(-1)
+    torch.testing.assert_close(posterior.log_probs.exp(), probs)
+    gates = torch.tensor(list(every_subset(3))).double()
+    inclusion = (probs[:, None] * gates).sum(0)
+    torch.testing.assert_close(posterior.inclusion, inclusion)
+    second = torch.einsum("s,si,sj->ij", probs, gates, gates)
+    torch.testing.assert_close(posterior.covariance, second - inclusion.outer(inclusion))
+    log_odds = torch.log(inclusion) - torch.log1p(-inclusion)
+    torch.testing.assert_close(posterior.log_odds, log_odds)
+    assert posterior.entropy == pytest.approx(float(-(probs * probs.log()).sum()))
+
+
+def test_log_odds_do_not_round() -> None:
+    posterior = made_up(tau=0.001)
+    assert (posterior.inclusion.round() == posterior.inclusion).all()
+    assert posterior.log_odds.isfinite().all()
+    assert (posterior.log_odds.abs() > 100).all()
+
+
+def test_temperature_goes_from_the_best_subset_to_the_prior() -> None:
+    posterior = made_up(rate=0.7)
+    cold, hot = posterior.with_temperature(1e-4), posterior.with_temperature(1e9)
+    best = posterior.log_likelihoods.sum(0).argmax()
+    torch.testing.assert_close(cold.inclusion, posterior.subsets[best])
+    torch.testing.assert_close(hot.inclusion, torch.full((3,), 0.7).double())
+    posterior = made_up(rate=0.5)
+    entropies = [posterior.with_temperature(tau).entropy for tau in (0.1, 1.0, 10.0, 100.0)]
+    assert entropies == sorted(entropies)
+
+
+def test_a_sentence_at_temperature_1_is_that_of_two_alike_at_2() -> None:
+    one = made_up(sentences=1)
+    twice = HeadPosterior(
+        one.blocks, one.log_likelihoods.repeat(2, 1), torch.ones(2).double(), tau=2.0
+    )
+    torch.testing.assert_close(one.log_probs, twice.log_probs)
+
+
+def test_subsets_by_probability_and_by_size() -> None:
+    posterior = made_up()
+    first, second = posterior.most_probable(2)
+    assert first.probability >= second.probability
+    assert first.probability == pytest.approx(float(posterior.log_probs.exp().max()))
+    nats = posterior.nats
+    index = sum(2**head for head in first.heads["decoder.1.cross"])
+    assert first.nats == pytest.approx(float(nats[-1] - nats[index]))
+    assert posterior.smallest_subset(math.inf).size == 0
+    least = posterior.smallest_subset(0.0)
+    sizes = posterior.subsets.sum(-1)
+    assert least.size == int(sizes[nats >= nats[-1]].min())
+    assert least.nats <= 0
+
+
+def test_bootstrap_intervals() -> None:
+    posterior = made_up(sentences=40, tau=20.0)
+    intervals = posterior.bootstrap(400, seed=1)
+    assert intervals.inclusion.shape == intervals.log_odds.shape == (400, 3)
+    assert ((intervals.low < posterior.inclusion) & (posterior.inclusion < intervals.high)).all()
+    again = posterior.bootstrap(400, seed=1)
+    assert torch.equal(again.inclusion, intervals.inclusion)
+    assert not torch.equal(posterior.bootstrap(400, seed=2).inclusion, intervals.inclusion)
+    one = posterior.log_likelihoods[:1]
+    alike = HeadPosterior(posterior.blocks, one.expand(9, -1), torch.ones(9).double())
+    assert (alike.bootstrap(50).width < 1e-12).all()
+
+
+def test_the_bootstrap_of_a_mean_has_its_standard_error() -> None:
+    """With small likelihoods log-odds are linear: their spread is that of a sum."""
+    torch.manual_seed(0)
+    scores = 0.01 * torch.randn(200).double()
+    likelihoods = torch.stack([torch.zeros(200).double(), scores], -1)
+    posterior = HeadPosterior([Block("decoder-self", 0, 1)], likelihoods, torch.ones(200).double())
+    spread = posterior.bootstrap(4000).log_odds.std()
+    torch.testing.assert_close(spread, scores.std() * math.sqrt(200), rtol=0.05, atol=0)
+    total = scores.sum()
+    torch.testing.assert_close(posterior.inclusion[0].log(), logsigmoid(total))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 0.0}, "tau must be positive, got 0"),
+        ({"tau": math.nan}, "tau must be"),
+        ({"rate": 1.0}, "rate must lie between 0 and 1, got 1"),
+        ({"blocks": "decoder.9.self"}, "unknown block 'decoder.9.self'"),
+        (
+            {"blocks": ",".join(f"{s}.{n}.self" for s in ("encoder", "decoder") for n in range(3))},
+            "have 262,144 subsets of heads together",
+        ),
+    ],
+)
+def test_what_cannot_be(options: dict[str, Any], message: str) -> None:
+    model = build(prior="delta", layers=3).eval()
+    with pytest.raises(ValueError, match=message):
+        lh.head_posterior(model, BATCHES, **options)
+
+
+@pytest.mark.parametrize("latent", [GateOptions(), BernoulliHeadsOptions()])
+def test_heads_that_are_latent_already_are_refused(latent: Any) -> None:
+    arguments = SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes()
+    model = Translation(*arguments, latents=[latent]).double()
+    with pytest.raises(ValueError, match=r"select their heads already|decide about heads of each"):
+        lh.head_posterior(model, BATCHES)
+
+
+def test_resamples_and_numbers_are_checked() -> None:
+    posterior = made_up()
+    with pytest.raises(ValueError, match="resamples must be at least 2, got 1"):
+        posterior.bootstrap(1)
+    with pytest.raises(ValueError, match="number must be at least 1, got 0"):
+        posterior.most_probable(0)
