@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from latentheads.attention.block import HeadBlock
     from latentheads.corpora import Part
 
-__all__ = ["HeadIntervals", "HeadPosterior", "Subset", "head_posterior", "head_posteriors"]
-
 INTERVAL = 0.95
 
 
