@@ -77,7 +77,9 @@ def make_parser() -> Parser:
         type=By,
         default="gradient",
         help="importance of a head: gradient, the mean over sentences of |dL/dmask| as in Michel "
-        "et al. 2019; gates, the probability that a gate of a run with gates is open; random",
+        "et al. 2019; posterior, the log-odds that the head is in the subset of its block's heads, "
+        "given validation, with all other heads active: a pass of the layers above for each "
+        "subset; gates, the probability that a gate of a run with gates is open; random",
     )
     parser.add_argument(
         "--keep_heads",

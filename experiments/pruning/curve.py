@@ -14,13 +14,14 @@ from latentheads.corpora import Corpus, Part, batches
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, make_pruned, pruned_folder, write_run
 from latentheads.latents.active_heads import Selection
+from latentheads.latents.bernoulli_heads.corpus import head_posteriors
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of
 from latentheads.pruning import all_heads, most_important, random_importance
 from latentheads.runs.run import Run
 
 GateDistributions = Mapping[str, Selection]
-By = Literal["gradient", "gates", "random"]
+By = Literal["gradient", "posterior", "gates", "random"]
 
 
 def rank_heads(
@@ -40,6 +41,11 @@ def rank_heads(
         }
     if by == "random":
         return random_importance(blocks, seed)
+    if by == "posterior":
+        names = ",".join(name for name, heads in blocks.items() if heads)
+        posteriors = head_posteriors(run.model, list(batches(part, TOKENS)), names)
+        log_odds = {name: posterior.log_odds for name, posterior in posteriors.items()}
+        return {name: log_odds.get(name, torch.zeros(0)) for name in blocks}
     gradients = gradient_importance(run.model, batches(part, TOKENS), normalise=normalise)
     return {name: gradients.get(name, torch.zeros(0)) for name in blocks}
 

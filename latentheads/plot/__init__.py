@@ -27,7 +27,13 @@ from latentheads.plot.runs import (
     selection,
     selection_history,
 )
-from latentheads.plot.selection import draw_gates, draw_selection, draw_selection_history
+from latentheads.plot.selection import (
+    draw_covariance,
+    draw_gates,
+    draw_head_posteriors,
+    draw_selection,
+    draw_selection_history,
+)
 from latentheads.plot.style import STYLE, in_style
 from latentheads.plot.training import draw_bound, draw_curves, draw_kl, draw_kl_history
 from latentheads.plot.uncertainty import draw_metrics, draw_rejection, draw_reliability
@@ -44,10 +50,12 @@ __all__ = [
     "draw_audio",
     "draw_averages",
     "draw_bound",
+    "draw_covariance",
     "draw_curves",
     "draw_divergence",
     "draw_gaps",
     "draw_gates",
+    "draw_head_posteriors",
     "draw_kl",
     "draw_kl_history",
     "draw_links",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -22,6 +22,9 @@ from latentheads.plot.canvas import (
     write_title,
 )
 from latentheads.plot.style import MARKERS, RED, cycle_colours, in_style
+
+if TYPE_CHECKING:
+    from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 
 
 @in_style
@@ -99,11 +102,7 @@ def draw_gates(gates: Mapping[str, Float[Tensor, " head"]], title: str = "") -> 
     for axis, (attention_type, blocks) in zip(axes, groups.items()):
         values = pad_rows(gates[block].tolist() for block in blocks)
         draw_map(axis, values, vmin=0, vmax=1, origin="lower")
-        for layer, head in np.argwhere(~np.isnan(values)):
-            value = values[layer, head]
-            colour = "white" if value > 0.6 else "black"
-            text = {0.0: "0", 1.0: "1"}.get(value, f"{value:.2f}")
-            axis.text(head, layer, text, ha="center", va="center", fontsize=8, color=colour)
+        _write_cells(axis, values)
         axis.set_title(f"{attention_type}: {(values > 0).sum()} open")
         axis.set_xticks(range(values.shape[1]))
         axis.set_yticks(range(len(blocks)), [str(layer_of(block)) for block in blocks])
@@ -111,6 +110,73 @@ def draw_gates(gates: Mapping[str, Float[Tensor, " head"]], title: str = "") -> 
         axis.set_ylabel("layer")
     write_title(figure, f"Gate of every head at test time: 0 is closed, 1 is open\n{title}")
     return figure
+
+
+@in_style
+def draw_head_posteriors(
+    inclusion: Mapping[str, Float[Tensor, " head"]],
+    width: Mapping[str, Float[Tensor, " head"]],
+    title: str = "",
+) -> Figure:
+    """Draws the probability of every head to be in the subset that a corpus needs, and its width.
+
+    Args:
+        inclusion: The inclusion probabilities of every block, as those of ``lh.head_posteriors``.
+        width: The widths of their bootstrap intervals.
+        title: Second line of the title.
+    """
+    groups = group_by_attention_type(inclusion)
+    rows = {"inclusion probability": inclusion, "width of its 95 % interval": width}
+    height = 1.2 + 2 * (0.7 + 0.3 * max(map(len, groups.values())))
+    figure = Picture(2.3 * len(groups) + 0.6, height)
+    axes = figure.subplots(2, len(groups), squeeze=False)
+    for row, (quantity, values) in zip(axes, rows.items()):
+        for axis, (attention_type, blocks) in zip(row, groups.items()):
+            cells = pad_rows(values[block].tolist() for block in blocks)
+            draw_map(axis, cells, vmin=0, vmax=1, origin="lower")
+            _write_cells(axis, cells)
+            axis.set_title(f"{attention_type}: {quantity}")
+            axis.set_xticks(range(cells.shape[1]))
+            axis.set_yticks(range(len(blocks)), [str(layer_of(block)) for block in blocks])
+            axis.set_xlabel("head")
+            axis.set_ylabel("layer")
+    write_title(figure, f"Which heads a corpus needs\n{title}")
+    return figure
+
+
+@in_style
+def draw_covariance(posterior: HeadPosterior, title: str = "") -> Figure:
+    """Draws the covariance of the gates of heads: negative where one can stand in for another.
+
+    Args:
+        posterior: The posterior over their subsets, of ``lh.head_posterior``.
+        title: Second line of the title.
+    """
+    covariance = posterior.covariance
+    off_diagonal = covariance - covariance.diagonal().diag()
+    limit = max(float(off_diagonal.abs().max()), 1e-9)
+    names = [escape(f"{block} {head}") for block, head in posterior.heads]
+    side = 1.6 + 0.45 * len(names)
+    figure = Picture(side + 1.2, side)
+    axis = figure.subplots()
+    cells = off_diagonal.numpy().copy()
+    np.fill_diagonal(cells, np.nan)
+    limits = {"vmin": -limit, "vmax": limit}
+    image = draw_map(axis, cells, cmap="RdBu", aspect="equal", **limits)
+    axis.set_xticks(range(len(names)), names, rotation=90)
+    axis.set_yticks(range(len(names)), names)
+    figure.colorbar(image, ax=axis, label="covariance of the gates", shrink=0.8)
+    write_title(figure, f"Heads that stand in for each other are red\n{title}")
+    return figure
+
+
+def _write_cells(axis: Any, cells: Any) -> None:
+    """Writes the number of every cell of a map between 0 and 1."""
+    for layer, head in np.argwhere(~np.isnan(cells)):
+        value = cells[layer, head]
+        colour = "white" if value > 0.6 else "black"
+        text = {0.0: "0", 1.0: "1"}.get(value, f"{value:.2f}")
+        axis.text(head, layer, text, ha="center", va="center", fontsize=8, color=colour)
 
 
 @in_style

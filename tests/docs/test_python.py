@@ -31,7 +31,7 @@ SHOWN = {
     "docs/alignments.md": 2,
     "docs/api.md": 1,
     "docs/architecture.md": 1,
-    "docs/bernoulli-heads.md": 1,
+    "docs/bernoulli-heads.md": 2,
     "docs/comparing.md": 1,
     "docs/guides.md": 5,
     "docs/pretrained.md": 6,
@@ -81,7 +81,7 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
 
 
 def test_subsets_of_heads_have_a_posterior() -> None:
-    (snippet,) = snippets("docs/bernoulli-heads.md")
+    snippet, of_corpus = snippets("docs/bernoulli-heads.md")
     corpus = small_corpus()
     batch = next(batches(corpus.test, 4096))
     shown, *_ = snippet.rsplit("  #", 1)
@@ -92,6 +92,9 @@ def test_subsets_of_heads_have_a_posterior() -> None:
     posterior = eval(last, names)
     assert posterior.shape == (len(batch), 4)
     torch.testing.assert_close(posterior.exp().sum(-1), torch.ones(len(batch)).to(posterior))
+    names["model"] = Translation.of(corpus, "delta", heads=2, width=8)
+    run(of_corpus, names)
+    assert names["posterior"].inclusion.shape == (4,)
 
 
 def test_a_law_of_ones_own_is_a_prior_with_any_guide() -> None:

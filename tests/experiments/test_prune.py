@@ -179,6 +179,12 @@ def test_a_pruned_run_is_pruned_again(runs: Path, tmp_path: Path) -> None:
     assert sum(map(len, after.values())) == 4
 
 
+def test_a_run_is_pruned_by_the_posterior_over_subsets(runs: Path, tmp_path: Path) -> None:
+    seven = runs / "pruned" / "heads-7"
+    assert call(str(seven), "--by=posterior", "--keep_heads=5", f"--out={tmp_path}") == 0
+    assert sum(map(len, load(tmp_path / "heads-5").heads.values())) == 5
+
+
 def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
     before, after = load(runs / "pruned" / "heads-7"), load(runs / "tuned")
     assert after.heads == before.heads
@@ -259,7 +265,10 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
         ("--rounds=0", "rounds must be at least 1, got 0"),
         ("--by=gates --normalise=false", "--normalise acts on nothing here: it needs --by gradien"),
         ("--seed=3", "--seed acts on nothing here: it needs --by random"),
-        ("--by=magic", "--by: invalid choice: 'magic' (choose from 'gradient', 'gates', 'random'"),
+        (
+            "--by=magic",
+            "--by: invalid choice: 'magic' (choose from 'gradient', 'posterior', 'gates', 'random'",
+        ),
         ("--checkpoint=newest", "has no checkpoint 'newest'"),
         ("--out={runs}/pruned", "holds a curve already: choose another --out or --overwrite"),
         ("--out={runs}/transformer", "is a run folder: choose another --out"),

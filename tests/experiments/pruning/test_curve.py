@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import latentheads as lh
+from latentheads.corpora import batches
 from latentheads.experiments.pruning.curve import prune_to, rank_heads, select_stops
 from latentheads.runs.loading import load_run
 from tests.tiny import HEADS, build
@@ -19,6 +21,15 @@ def test_stops_fall_from_the_whole_network_to_the_heads_that_may_not_go() -> Non
     assert select_stops(model, [5, 11, 5]) == [18, 11, 5]
     with pytest.raises(ValueError, match="keep_heads must lie between 6 and 18, got 5"):
         select_stops(model, [5], ("encoder-self", "decoder-self"))
+
+
+def test_the_posterior_ranks_heads_by_the_log_odds_of_their_block(tiny_run: Path) -> None:
+    run = load_run(tiny_run)
+    ranked = rank_heads(run, run.corpus.valid, "posterior")
+    posteriors = lh.head_posteriors(run.model, [*batches(run.corpus.valid, 64)])
+    assert list(ranked) == list(posteriors)
+    for name, posterior in posteriors.items():
+        torch.testing.assert_close(ranked[name], posterior.log_odds, atol=1e-4, rtol=1e-4)
 
 
 def test_a_run_is_pruned_by_plain_arguments(tiny_run: Path, tmp_path: Path) -> None:

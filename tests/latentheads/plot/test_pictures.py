@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import latentheads as lh
 from latentheads import plot
 from tests.figures import FIGURES
 
@@ -128,6 +129,38 @@ def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     assert one.images[0].get_array().tolist() == [[1.0, 0.5], [0.0, 0.25]]
     assert [text.get_text() for text in one.texts] == ["1", "0.50", "0", "0.25"]
     assert (one.get_title(), other.get_title()) == ("encoder-self: 3 open", "decoder-cross: 1 open")
+
+
+def test_inclusion_stands_above_the_width_of_its_interval() -> None:
+    inclusion = {"encoder.0.self": torch.tensor([1.0, 0.5]), "decoder.0.cross": torch.tensor([0.0])}
+    width = {"encoder.0.self": torch.tensor([0.0, 0.25]), "decoder.0.cross": torch.tensor([0.75])}
+    figure: Any = plot.draw_head_posteriors(inclusion, width, "here")
+    assert [[t.get_text() for t in axis.texts] for axis in figure.axes] == [
+        ["1", "0.50"],
+        ["0"],
+        ["0", "0.25"],
+        ["0.75"],
+    ]
+    titles = [axis.get_title() for axis in figure.axes]
+    assert titles[1] == "decoder-cross: inclusion probability"
+    assert titles[2] == "encoder-self: width of its 95 % interval"
+    assert figure.get_suptitle().endswith("here")
+
+
+def test_the_covariance_of_heads_is_a_matrix_without_its_diagonal() -> None:
+    likelihoods = torch.tensor([[0.0, 2.0, 2.0, 2.5]]).double()
+    block = lh.Block("decoder-cross", 1, 2)
+    posterior = lh.HeadPosterior([block], likelihoods, torch.ones(1).double())
+    figure: Any = plot.draw_covariance(posterior, "here")
+    axis, _ = figure.axes
+    cells = axis.images[0].get_array()
+    assert cells[0, 1] == cells[1, 0] == pytest.approx(float(posterior.covariance[0, 1]))
+    assert cells[0, 1] < 0
+    assert bool(cells.mask[0, 0])
+    assert [text.get_text() for text in axis.get_xticklabels()] == [
+        "decoder.1.cross 0",
+        "decoder.1.cross 1",
+    ]
 
 
 def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
