@@ -252,7 +252,7 @@ def correlation(first: Sequence[float], second: Sequence[float]) -> float:
 
 def pairs(valid: Mapping[str, HeadPosterior], test: Mapping[str, HeadPosterior]) -> dict[str, Any]:
     """Whether covariances on validation predict interactions of pairs of heads on test."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, posterior in valid.items():
         heads = range(len(posterior.heads))
         covariances = {tau: posterior.with_temperature(tau).covariance for tau in TEMPERATURES[1:]}
