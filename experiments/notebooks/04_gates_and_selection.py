@@ -119,12 +119,16 @@ assert abs(before.plug_in - after.plug_in) < 1e-12
 # ## Gates or importance?
 #
 # The usual way is to rank the heads of a trained network by the gradient of its loss, and to cut
-# from below without training again. Chance is a baseline that it has to beat.
+# from below without training again. Chance is a baseline that it has to beat. The *posterior* over
+# the subsets of a block's heads ranks them by what subsets do, and needs no training either: all
+# subsets of each block are tried, and a corpus says which of them it needs.
 
 # %%
 whole = lh.load_run("runs/plain")
 batches = list(lh.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048))
 rankings = {"importance": lh.analysis.gradient_importance(whole.model, batches)}
+posteriors = lh.head_posteriors(whole.model, batches)
+rankings["posterior"] = {name: posterior.log_odds for name, posterior in posteriors.items()}
 for seed in (0, 1, 2):
     noise = torch.Generator().manual_seed(seed)
     everything = lh.pruning.all_heads(whole.model).items()
@@ -140,7 +144,7 @@ for name, ranking in rankings.items():
 figure = lh.plot.Picture(7.5, 3.8)
 axis = figure.subplots()
 for name, values in curves.items():
-    style = {"color": "0.6", "linewidth": 1} if name.startswith("random") else {"color": "C0"}
+    style = {"color": {"importance": "C0", "posterior": "C2"}.get(name, "0.6")}
     axis.plot(numbers, values, "o-", label=name.partition(" ")[0], **style)
 axis.plot(sum(map(len, kept.values())), after.plug_in, "*", ms=12, color="C1", label="gates")
 axis.axhline(after.truth, color="black", linestyle="--", label="true log p")
@@ -157,6 +161,18 @@ figure
 # rankings. The star is of the network with gates. It had more steps in which to adapt, so
 # this is no comparison of criteria: it says that heads should go while the others can still learn.
 #
+# ## How sure is that?
+#
+# With 500 sentences the posterior of a block is one subset. `with_temperature` counts so many
+# sentences as one, and a bootstrap over sentences gives each probability an interval.
+
+# %%
+tempered = {name: posterior.with_temperature(100) for name, posterior in posteriors.items()}
+inclusion = {name: posterior.inclusion for name, posterior in tempered.items()}
+width = {name: posterior.bootstrap().width for name, posterior in tempered.items()}
+lh.plot.draw_head_posteriors(inclusion, width, "temperature 100")
+
+# %% [markdown]
 # ## A choice for each language
 #
 # Three target languages of different word order share one model. Every block of the decoder's
