@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from latentheads.latents.bernoulli_heads.options import (
         BernoulliHeadsOptions as BernoulliHeadsOptions,
     )
+    from latentheads.latents.copy.options import CopyOptions as CopyOptions
     from latentheads.latents.gates.options import GateOptions as GateOptions
     from latentheads.latents.selection.options import SelectionOptions as SelectionOptions
     from latentheads.model import Decoder as Decoder
@@ -75,6 +76,7 @@ PLACES = {
     "BernoulliHeadsOptions": "latents.bernoulli_heads.options",
     "Block": "names",
     "Comparison": "training.comparison",
+    "CopyOptions": "latents.copy.options",
     "Corpus": "corpora.corpus",
     "Decoder": "model",
     "Decoding": "decoding.translate",

@@ -18,6 +18,8 @@ the median of its ratios to the plain network within each round.
     two heads    of one block, all pairs of positions summed out; those of a language model point
                  at 16 words before, or at null
     two blocks   the head above reads the one below
+    copy         a copy head, which needs no score of a word for each position
+    copy chain   one that is conditioned on the position at the word before
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads import AlignmentOptions, Batch, Head_ELBO
+from latentheads import AlignmentOptions, Batch, CopyOptions, Head_ELBO
 from latentheads.batch import SPECIALS
 from latentheads.checks import parse_integers
 from latentheads.experiments.cli.parser import OneLineErrorParser
@@ -64,7 +66,7 @@ FACTOR = 2
 TASKS = ("translation", "language-model")
 WINDOW = 16
 """How many words before its own each of two heads of a language model may point at."""
-ROWS: dict[str, AlignmentOptions | None] = {
+ROWS: dict[str, AlignmentOptions | CopyOptions | None] = {
     "plain": None,
     "soft": AlignmentOptions(1, prior="soft"),
     "one head": AlignmentOptions(1),
@@ -73,6 +75,8 @@ ROWS: dict[str, AlignmentOptions | None] = {
     "exact": AlignmentOptions(1, prior="chain"),
     "two heads": AlignmentOptions(1, heads=2),
     "two blocks": AlignmentOptions(2),
+    "copy": CopyOptions(),
+    "copy chain": CopyOptions(prior="chain"),
 }
 GUIDES = {"plain": Tied, "soft": Tied, "exact": Exact}
 """Of the rows whose guide is not cascaded."""
@@ -114,14 +118,14 @@ def _make_step(name: str, size: Size, network: Network, setting: Setting, batch:
     torch.manual_seed(setting.seed)
     types, options, prior = size.vocabulary, ROWS[name], make_prior("delta")
     model: Any
-    if batch.source is None and options and options.total_heads > 1:
+    if batch.source is None and isinstance(options, AlignmentOptions) and options.total_heads > 1:
         options = replace(options, window=WINDOW)
     latents = [options] if options else []
     if batch.source is None:
         model = LanguageModel(types, prior, network, latents=latents)
     else:
         model = Translation(types, types, prior, network, latents=latents)
-    sampled = options is not None and options.is_latent
+    sampled = options is not None and options.is_summed_out
     guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
     objective = Head_ELBO(analytic=True, objective="marginal" if sampled else "bound")
     return under(objective, model, guide.to(setting.device), batch)
