@@ -52,7 +52,7 @@ def copy_emissions(
         matches: Whether the token at each position equals it.
         slip: The probability that a copied token is generated after all.
     """
-    slipped = generated + math.log(slip)
+    slipped = generated + (math.log(slip) if slip else -math.inf)
     copied = torch.logaddexp(slipped, torch.full_like(slipped, math.log1p(-slip)))
     of_keys = torch.where(matches, copied[..., None], slipped[..., None])
     return torch.cat([generated[..., None], of_keys], -1)

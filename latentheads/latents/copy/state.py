@@ -134,7 +134,8 @@ class CopyState:
         index = tokens[:, None, 1:].expand(*prior.shape[:-1], -1)
         copied = torch.zeros_like(generated).scatter_add(-1, index, prior[..., 1:] * (1 - slip))
         slipped = prior[..., :1] + slip * prior[..., 1:].sum(-1, keepdim=True)
-        return (generated.exp() * slipped + copied).log()
+        # a sum of logarithms: probabilities below the least float32 would be 0
+        return torch.logaddexp(generated + slipped.log(), copied.log())
 
     def _forward_algorithm(
         self,
