@@ -283,7 +283,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = lh.load_run(options.run)
         with fixed_noise(0, run.model.device):
             found = {"ladder": ladder, "ranking": ranking}[options.part](run, options)
-        record = {"options": vars(options), **found}
+        names = {"run": Path(options.run).name, "out": Path(options.out).name}
+        record = {"options": vars(options) | names, **found}
         write_text(Path(options.out), json.dumps(finite(record), indent=2) + "\n")
     return 0
 

@@ -127,7 +127,7 @@ def draw_head_posteriors(
     """
     groups = group_by_attention_type(inclusion)
     rows = {"inclusion probability": inclusion, "width of its 95 % interval": width}
-    height = 1.2 + 2 * (0.7 + 0.3 * max(map(len, groups.values())))
+    height = 1.2 + 2 * (0.9 + 0.3 * max(map(len, groups.values())))
     figure = Picture(2.3 * len(groups) + 0.6, height)
     axes = figure.subplots(2, len(groups), squeeze=False)
     for row, (quantity, values) in zip(axes, rows.items()):
@@ -135,7 +135,7 @@ def draw_head_posteriors(
             cells = pad_rows(values[block].tolist() for block in blocks)
             draw_map(axis, cells, vmin=0, vmax=1, origin="lower")
             _write_cells(axis, cells)
-            axis.set_title(f"{attention_type}: {quantity}")
+            axis.set_title(f"{attention_type}\n{quantity}")
             axis.set_xticks(range(cells.shape[1]))
             axis.set_yticks(range(len(blocks)), [str(layer_of(block)) for block in blocks])
             axis.set_xlabel("head")

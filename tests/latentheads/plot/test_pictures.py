@@ -142,8 +142,8 @@ def test_inclusion_stands_above_the_width_of_its_interval() -> None:
         ["0.75"],
     ]
     titles = [axis.get_title() for axis in figure.axes]
-    assert titles[1] == "decoder-cross: inclusion probability"
-    assert titles[2] == "encoder-self: width of its 95 % interval"
+    assert titles[1] == "decoder-cross\ninclusion probability"
+    assert titles[2] == "encoder-self\nwidth of its 95 % interval"
     assert figure.get_suptitle().endswith("here")
 
 
