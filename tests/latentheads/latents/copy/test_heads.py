@@ -26,7 +26,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 every_prior = pytest.mark.parametrize("prior", PRIORS)
 
 
-def build(kind: str, prior: str = "independent", size: float = 0.3, **options: Any) -> Any:
+def build(kind: str, prior: Any = "independent", size: float = 0.3, **options: Any) -> Any:
     latents, plain = [CopyOptions(prior=prior, width=5, **options)], make_prior("delta")
     if kind == "translation":
         model: Any = Translation(TARGET_TYPES, TARGET_TYPES, plain, sizes(), latents=latents)
@@ -68,14 +68,15 @@ def by_loops(model: Any, batch: lh.Batch) -> Tensor:
             if forward is None:
                 prior = torch.stack(scores).masked_fill(~allowed, -torch.inf).softmax(-1)
             elif heads.jumps is None:
-                prior = sum(forward) * weights[0]
+                prior = torch.stack(forward).sum(0) * weights[0]
             else:
-                prior = sum(f * w for f, w in zip(forward, weights, strict=True))
+                prior = torch.stack([f * w for f, w in zip(forward, weights, strict=True)]).sum(0)
             forward = list(prior * torch.stack(emissions))
         assert forward is not None
-        totals.append(sum(forward).log() if heads.jumps is not None else None)
         if heads.jumps is None:
-            totals[-1] = _independent(model, hidden, log_probs, row, words[:length].tolist())
+            totals.append(_independent(model, hidden, log_probs, row, words[:length].tolist()))
+        else:
+            totals.append(torch.stack(forward).sum(0).log())
     return torch.stack(totals)
 
 
