@@ -52,13 +52,17 @@ GUIDE_ROWS = (
     ("exact", ""),
 )
 """Guides and the text that they are conditioned on. One block has no cascade over blocks."""
+GROUPS = {
+    "the study": ("steps", "tokens", "sentences", "resamples", "removed", "tau", "rate"),
+    "output": ("out", "help"),
+}
 TEMPERATURES = (1.0, 10.0, 100.0, 1000.0)
 Importance = Mapping[str, Tensor]
 
 
 def make_parser() -> OneLineErrorParser:
     """Makes the parser."""
-    parser = OneLineErrorParser("head_subsets.py", __doc__, {})
+    parser = OneLineErrorParser("head_subsets.py", __doc__, GROUPS, "[options] PART RUN")
     parser.add_argument("part", choices=("ladder", "ranking"))
     parser.add_argument("run", help="run folder of a network without latents")
     parser.add_argument("--out", required=True, help="JSON file to write")

@@ -181,7 +181,7 @@ def test_a_pruned_run_is_pruned_again(runs: Path, tmp_path: Path) -> None:
 
 def test_a_run_is_pruned_by_the_posterior_over_subsets(runs: Path, tmp_path: Path) -> None:
     seven = runs / "pruned" / "heads-7"
-    assert call(str(seven), "--by=posterior", "--keep_heads=5", f"--out={tmp_path}") == 0
+    pruned(seven, "--by=posterior", "--keep_heads=5", f"--out={tmp_path}")
     assert sum(map(len, load(tmp_path / "heads-5").heads.values())) == 5
 
 
