@@ -5,8 +5,8 @@ from latentheads.guides.autoregressive import Autoregressive
 from latentheads.guides.cascaded import Cascaded
 from latentheads.guides.exact import Exact
 from latentheads.guides.mean_field import MeanField
-from latentheads.guides.recipes import RECIPES, Recipe
 from latentheads.guides.tied import Tied
+from latentheads.recipes import RECIPES, Recipe
 
 __all__ = [
     "GUIDES",

@@ -13,6 +13,7 @@ from latentheads.arguments import WithOptions
 from latentheads.checks import check_known
 from latentheads.options import CLASS
 from latentheads.own_classes import import_path, import_trusted, split_path
+from latentheads.recipes import RECIPES
 from latentheads.values import KINDS, CommandLineText, convert, convert_fields, plain, shown
 
 S = TypeVar("S", bound="ClassSpec")
@@ -123,8 +124,6 @@ class ClassSpec:
         if name in table:
             return table[name]
         if ":" not in name and "." not in name:
-            from latentheads.guides.recipes import RECIPES  # guides import this module
-
             if name in RECIPES:
                 raise ValueError(f"{name!r} is no {cls.kind} but a recipe: use recipe {name}")
             check_known(cls.kind, name, table, more=", or module:Class for your own")

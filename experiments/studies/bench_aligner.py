@@ -1,4 +1,4 @@
-"""Word aligners on links made by people: error rates, calibration, a ladder of guides, CPU time.
+"""Word aligners on manual links: error rates, calibration, a ladder of guides, CPU time.
 
     python experiments/studies/bench_aligner.py data/hansards --pairs 50000 --sample 0 \
         --systems latentheads,eflomal --rivals venv/bin/python --json results.json
@@ -45,7 +45,7 @@ from latentheads.word_alignment.symmetrization import THRESHOLD, LinkPosterior
 from latentheads.word_alignment.training import AlignerOptions
 
 PARTS = ("test", "trial")
-"""Parts with links made by people, in the order in which their lines come first."""
+"""Parts with manual links, in the order in which their lines come first."""
 
 OWN = "latentheads"
 

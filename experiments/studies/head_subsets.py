@@ -138,17 +138,17 @@ def ladder(run: Run, options: Any) -> dict[str, Any]:
 
 
 def resample(part: Part, seed: int) -> list[lh.Batch]:
-    """Batches of sentences that are drawn with replacement."""
+    """Batches of sentences that are sampled with replacement."""
     generator = torch.Generator().manual_seed(seed)
     whole = list(batches(part, 1024))
-    drawn = []
+    resampled = []
     for batch in whole:
         index = torch.randint(len(batch), (len(batch),), generator=generator)
         tokens = {"target": batch.target[index], "source": batch.source}
         if batch.source is not None:
             tokens["source"] = batch.source[index]
-        drawn.append(lh.Batch(**tokens))  # type: ignore[arg-type]
-    return drawn
+        resampled.append(lh.Batch(**tokens))  # type: ignore[arg-type]
+    return resampled
 
 
 def rank(model: Any, sentences: list[lh.Batch], options: Any, seed: int) -> dict[str, Importance]:
@@ -286,9 +286,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("head_subsets.py"):
         run = lh.load_run(options.run)
         with fixed_noise(0, run.model.device):
-            found = {"ladder": ladder, "ranking": ranking}[options.part](run, options)
+            results = {"ladder": ladder, "ranking": ranking}[options.part](run, options)
         names = {"run": Path(options.run).name, "out": Path(options.out).name}
-        record = {"options": vars(options) | names, **found}
+        record = {"options": vars(options) | names, **results}
         write_text(Path(options.out), json.dumps(finite(record), indent=2) + "\n")
     return 0
 

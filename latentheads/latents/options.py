@@ -109,12 +109,12 @@ class LatentOptions:
     @property
     def has_guide_form(self) -> bool:
         """Whether a guide chooses the form of its posterior, in one of several ways."""
-        return False
+        return self.is_summed_out
 
     @property
     def is_summed_out(self) -> bool:
         """Whether its exact posterior is known, because it is summed out."""
-        return False
+        return self.may_be_summed_out
 
     @classmethod
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:

@@ -43,5 +43,5 @@ def draw_calibration(own: Mapping[str, Any], title: str = "") -> Figure:
     right.set_xlabel("share of links kept, most probable first")
     right.set_ylabel("precision")
     add_legend(figure, columns=2)
-    write_title(figure, f"Calibration of links against links made by people\n{title}")
+    write_title(figure, f"Calibration of links against manual links\n{title}")
     return figure

@@ -40,7 +40,7 @@ CLIP = 1e-4
 
 @dataclass(frozen=True)
 class Gold:
-    """Links made by people.
+    """Manual links.
 
     Attributes:
         sure: The sure links of each line.
@@ -107,7 +107,7 @@ def calibrate(
 
     Args:
         posteriors: The posterior of each line.
-        gold: Its links made by people.
+        gold: Its manual links.
         scale: Slope and intercept of a map of log odds that is applied first.
 
     Returns:

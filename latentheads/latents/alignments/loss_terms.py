@@ -14,7 +14,7 @@ from latentheads.latents.alignments.pass_samples import (
     sample_alignments,
     soft_log_prob,
 )
-from latentheads.latents.alignments.sampled import importance_bound, score_bound, wake_objective
+from latentheads.latents.sampled import importance_bound, score_bound, wake_objective
 
 
 def alignment_loss_terms(

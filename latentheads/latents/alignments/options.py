@@ -108,11 +108,6 @@ class AlignmentOptions(LatentOptions):
         return self.is_latent
 
     @property
-    def has_guide_form(self) -> bool:
-        """Whether a guide has a posterior of them."""
-        return self.is_latent
-
-    @property
     def label(self) -> str:
         """``alignments``, or ``soft`` where nothing is latent."""
         return "alignments" if self.is_latent else "soft"

@@ -19,7 +19,7 @@ from latentheads.latents.alignments.enumeration import (
     get_posterior_sites,
     get_tied_sites,
 )
-from latentheads.latents.alignments.sampled import AlignmentSamples
+from latentheads.latents.sampled import AlignmentSamples
 from latentheads.names import TARGET
 
 

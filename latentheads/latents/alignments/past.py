@@ -55,8 +55,9 @@ class PastAlignmentState:
         rows = states.flatten(0, -3)
         if self._state is None:
             self._state, self._shape = self._begin(rows), states.shape[:-2]
-        self._state.extend(rows)
-        return self._state.scores(rows, tokens.flatten(0, -2)).view(*states.shape[:-1], -1)
+        words = tokens.flatten(0, -2)
+        self._state.extend(rows, words)
+        return self._state.scores(rows, words).view(*states.shape[:-1], -1)
 
     def decompose_uncertainty(
         self,

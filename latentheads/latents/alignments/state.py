@@ -46,8 +46,10 @@ class AlignmentState:
         self._last: tuple[Tensor, Tensor] | None = None
         self._scored: tuple[Tensor, Tensor] | None = None
 
-    def extend(self, states: Float[Tensor, "sentence new dim"]) -> None:
-        """Append states as keys that later tokens may point at."""
+    def extend(
+        self, states: Float[Tensor, "sentence new dim"], tokens: Int[Tensor, "sentence new"]
+    ) -> None:
+        """Append states as keys that later tokens may point at, whatever their input tokens."""
         self._drop_keys_outside_window()
         memory = torch.cat([self.hidden.memory, states], -2)
         keys, new = memory.shape[-2], states.shape[-2]

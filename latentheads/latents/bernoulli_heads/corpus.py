@@ -219,8 +219,10 @@ class HeadPosterior:
         check_least({"resamples": resamples}, resamples=2)
         check_seed(seed)
         sentences, generator = len(self.tokens), torch.Generator().manual_seed(seed)
-        drawn = torch.randint(sentences, (resamples, sentences), generator=generator)
-        counts = torch.zeros(resamples, sentences).scatter_add(1, drawn, torch.ones(drawn.shape))
+        resampled = torch.randint(sentences, (resamples, sentences), generator=generator)
+        counts = torch.zeros(resamples, sentences).scatter_add(
+            1, resampled, torch.ones(resampled.shape)
+        )
         log_probs = self._log_probs(counts.to(self.log_likelihoods) @ self.log_likelihoods)
         inclusion = log_probs.exp() @ self.subsets
         tail = (1 - INTERVAL) / 2

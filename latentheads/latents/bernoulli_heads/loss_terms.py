@@ -16,12 +16,6 @@ from jaxtyping import Float
 from pyro.poutine import Trace
 from torch import Tensor
 
-from latentheads.latents.alignments.sampled import (
-    AlignmentSamples,
-    importance_bound,
-    score_bound,
-    wake_objective,
-)
 from latentheads.latents.bernoulli_heads.enumeration import (
     SubsetEnumeration,
     enumerate_subsets,
@@ -29,6 +23,12 @@ from latentheads.latents.bernoulli_heads.enumeration import (
 )
 from latentheads.latents.bernoulli_heads.passes import GatedPass
 from latentheads.latents.bernoulli_heads.subsets import HeadSubsets, all_subsets, joint_table
+from latentheads.latents.sampled import (
+    AlignmentSamples,
+    importance_bound,
+    score_bound,
+    wake_objective,
+)
 from latentheads.names import TARGET
 
 

@@ -79,16 +79,6 @@ class BernoulliHeadsOptions(LatentOptions):
         raise ValueError("bernoulli-heads.blocks must name a block: there is no decoder")
 
     @property
-    def is_summed_out(self) -> bool:
-        """All subsets are summed over."""
-        return True
-
-    @property
-    def has_guide_form(self) -> bool:
-        """A guide has a posterior of them."""
-        return True
-
-    @property
     def label(self) -> str:
         """``bernoulli-heads``."""
         return "bernoulli-heads"

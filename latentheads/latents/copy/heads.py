@@ -105,8 +105,7 @@ class CopyHeads(OutputHeads):
                 "use data.joint true"
             )
         ids = {word: index for index, word in enumerate(target.words)}
-        found = torch.tensor([ids.get(word, -1) for word in source.words])
-        self.target_ids = found
+        self.target_ids = torch.tensor([ids.get(word, -1) for word in source.words])
 
     def causal_states(
         self,

@@ -69,16 +69,6 @@ class CopyOptions(LatentOptions):
         return CopyHeads(self.resolve(shape.is_causal), shape.width)
 
     @property
-    def is_summed_out(self) -> bool:
-        """True: log p(y | x) is a sum over all positions."""
-        return True
-
-    @property
-    def has_guide_form(self) -> bool:
-        """True: a guide has a posterior of the positions."""
-        return True
-
-    @property
     def label(self) -> str:
         """``copy``."""
         return "copy"

@@ -6,11 +6,10 @@ r"""The decoding states of copy heads: the distribution of the next token, summe
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -34,25 +33,14 @@ class CopyState:
         heads: The copy head.
         hidden: The memory, with the key of generate in front; its states have length 0.
         output: The output layer.
-        is_causal: Whether states become keys, each with the token that followed it.
     """
 
-    def __init__(
-        self,
-        heads: CopyHeads,
-        hidden: EncoderDecoderStates,
-        output: RowOutput,
-        is_causal: bool = False,
-    ) -> None:
+    def __init__(self, heads: CopyHeads, hidden: EncoderDecoderStates, output: RowOutput) -> None:
         self.heads, self.hidden, self.output = heads, hidden, output
-        self.is_causal = is_causal
         self._keys = heads.keys(hidden.memory)
         self._pending: Tensor | None = None
         self._last: tuple[Tensor, Tensor] | None = None
         self._scored: tuple[Tensor, Tensor] | None = None
-
-    def extend(self, states: Float[Tensor, "sentence new dim"]) -> None:
-        """Does nothing: the tokens that follow states are known when they are scored."""
 
     def select(
         self,
@@ -67,9 +55,10 @@ class CopyState:
             return
         hidden = self.hidden
         assert hidden.tokens is not None
-        parts = (hidden.memory, hidden.attn_mask, hidden.tokens)
-        memory, attn_mask, tokens = (part.index_select(0, sentences) for part in parts)
-        self.hidden = replace(hidden, memory=memory, attn_mask=attn_mask, tokens=tokens)
+        parts = (hidden.states, hidden.memory, hidden.attn_mask)
+        states, memory, attn_mask = (part.index_select(0, sentences) for part in parts)
+        tokens = hidden.tokens.index_select(0, sentences)
+        self.hidden = EncoderDecoderStates(states, memory, attn_mask, tokens=tokens)
         self._keys = self._keys.index_select(0, sentences)
         if self._pending is not None:
             self._pending = self._pending.index_select(0, sentences)
@@ -86,9 +75,8 @@ class CopyState:
             tokens: The input tokens of those states.
         """
         rows = states.flatten(1, -2)
-        attn_mask = self._append(states, tokens) if self.is_causal else self.hidden.attn_mask
         generated = full_precision(self.output(rows)).log_softmax(-1)
-        prior = self.heads.prior_parameters(rows, self._keys, attn_mask)
+        prior = self.heads.prior_parameters(rows, self._keys, self.hidden.attn_mask)
         if isinstance(prior, ChainParameters):
             log_prior = self._forward_algorithm(generated, states, tokens, prior)
         else:
@@ -96,12 +84,16 @@ class CopyState:
         self._scored = generated, log_prior
         return self._mix(generated, log_prior).view(*states.shape[:-1], -1)
 
-    def _append(
+    def extend(
         self, states: Float[Tensor, "sentence new dim"], tokens: Int[Tensor, "sentence new"]
-    ) -> Bool[Tensor, "sentence new key"]:
-        """Append states as keys, each with the token that followed it; returns the mask.
+    ) -> None:
+        """Append states as keys, each with the token that followed it.
 
         The last state waits for the token that follows.
+
+        Args:
+            states: The decoder states that predict the next tokens.
+            tokens: The input tokens of those states.
         """
         hidden, new = self.hidden, tokens.shape[1]
         assert hidden.tokens is not None
@@ -117,13 +109,12 @@ class CopyState:
         attn_mask = keys <= last
         if window := self.heads.options.window:
             attn_mask = attn_mask & ((keys > last - window) | (keys == 0))
-        exists = attn_mask.new_ones(len(memory), 1, memory.shape[1])
-        self.hidden = replace(hidden, memory=memory, tokens=key_tokens, attn_mask=exists)
+        attn_mask = attn_mask.expand(len(memory), -1, -1)
+        self.hidden = EncoderDecoderStates(states, memory, attn_mask, tokens=key_tokens)
         if self._last is not None:
             before, log_probs = self._last
             grown = memory.shape[1] - log_probs.shape[-1]
             self._last = before, F.pad(log_probs, (0, grown), value=NOWHERE)
-        return attn_mask.expand(len(memory), -1, -1)
 
     def _mix(
         self, generated: Float[Tensor, "sentence row vocab"], log_prior: Tensor
@@ -231,4 +222,4 @@ class PastCopyState(PastAlignmentState):
         attn_mask = rows.new_ones(len(rows), 1, 0, dtype=torch.bool)
         tokens = torch.full(rows[:, :0].shape[:2], GENERATE, device=rows.device)
         hidden = EncoderDecoderStates(empty, empty, attn_mask, tokens=tokens)
-        return CopyState(self.heads, self.heads.with_generate(hidden), self.output, True)
+        return CopyState(self.heads, self.heads.with_generate(hidden), self.output)

@@ -22,7 +22,7 @@ from latentheads.latents.alignments.pass_samples import (
     sample_alignments,
     soft_log_prob,
 )
-from latentheads.latents.alignments.sampled import (
+from latentheads.latents.sampled import (
     AlignmentSamples,
     importance_bound,
     score_bound,
