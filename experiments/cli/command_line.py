@@ -79,7 +79,7 @@ class CommandLine:
     def source_of(self, path: str) -> str:
         """The file that an option stands in; empty where it stands on the command line."""
         parts = path.split(".")
-        for end in range(len(parts), 0, -1):  # of what lacks in a group, that which has the group
+        for end in range(len(parts), 0, -1):  # if a group has no such option, the group
             for name, values in reversed(self.sources):
                 if _holds(values, parts[:end]):
                     return name

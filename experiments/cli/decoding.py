@@ -15,7 +15,7 @@ DECODING_OPTIONS = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens
 
 
 def add_decoding_options(parser: Parser, unit: str, longest: str) -> None:
-    """Adds the options, with the defaults of the run; ``longest`` says what 0 tokens mean."""
+    """Adds the options, with the defaults of the run; ``longest`` is what 0 tokens mean."""
     parser.add_argument("--beam", type=int, help=f"beam size of a {unit} (default: the run's)")
     parser.add_argument(
         "--length_penalty",

@@ -252,7 +252,7 @@ def _read_bool(text: str) -> bool:
 
 
 def add_run_options(parser: argparse.ArgumentParser, seed: str) -> None:
-    """Adds the options of a program that reads finished runs; ``seed`` says what its seed is of."""
+    """Adds the options of a program that reads finished runs; ``seed`` is what its seed is for."""
     parser.add_argument("--seed", type=int, default=0, help=seed)
     add_loading_options(parser)
 

@@ -103,7 +103,7 @@ lh.compare(model, guides, corpus, train="none", samples=4)
 
 # %% [markdown]
 # `lh.compare` makes such a table in one call; without `train="none"` it trains the guides too, in
-# place, and keeps no run folder of them. More samples tell more:
+# place, and keeps no run folder of them. More samples are more precise:
 
 # %%
 reports = {
@@ -128,9 +128,9 @@ table.astype(float).round(4)
 # exact log p. Two pairs tell the story:
 #
 # * `cascaded, conditioned on source` against `cascaded`: one family. Without the target it hardly
-#   gets beyond the prior; told the word that it explains, it loses a fraction of that.
+#   gets beyond the prior; conditioned on the word that it explains, it loses a fraction of that.
 # * `mean-field` against `cascaded`: both are conditioned on the target, but given the word the two
-#   heads depend on each other, and a product of two laws cannot say so.
+#   heads depend on each other, and a product of two distributions cannot have that.
 #
 # The KL is no measure of quality. The prior pays nothing and has a poor bound; Bayes' rule pays
 # what the words have to say of their alignments, and loses nothing.

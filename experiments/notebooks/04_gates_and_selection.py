@@ -121,7 +121,7 @@ assert abs(before.plug_in - after.plug_in) < 1e-12
 # The usual way is to rank the heads of a trained network by the gradient of its loss, and to cut
 # from below without training again. Chance is a baseline that it has to beat. The *posterior* over
 # the subsets of a block's heads ranks them by what subsets do, and needs no training either: all
-# subsets of each block are tried, and a corpus says which of them it needs.
+# subsets of each block are tried, and a corpus shows which of them it needs.
 
 # %%
 whole = lh.load_run("runs/plain")
@@ -178,7 +178,7 @@ lh.plot.draw_head_posteriors(inclusion, width, "temperature 100")
 #
 # Three target languages of different word order share one model. Every block of the decoder's
 # self-attention has twice as many heads as it uses, and each language has a posterior over the
-# subset that speaks for it: which of them are shared is learned. `subset` samples exactly so many;
+# subset that is active for it: which of them are shared is learned. `subset` samples that many;
 # its KL against the uniform prior is exact.
 
 # %%

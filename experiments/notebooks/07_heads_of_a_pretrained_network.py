@@ -250,4 +250,4 @@ for each in (network, lh.plain(aligned)):
 #   apart no differences of a few thousandths of a nat.
 # * The head that points back shows how it is done, not what it is worth: that takes a longer
 #   training, of the network too. `docs/alignments.md`.
-# * The weight of the KL is chosen by hand. What the bound itself says is the first row.
+# * The weight of the KL is chosen by hand. The bound itself is the first row.

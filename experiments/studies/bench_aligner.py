@@ -90,7 +90,7 @@ def make_parser() -> OneLineErrorParser:
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
     parser.add_argument(
-        "--example", type=int, default=0, help="line of test whose links are drawn (default: 0)"
+        "--example", type=int, default=0, help="line of test whose links are plotted (default: 0)"
     )
     return parser
 

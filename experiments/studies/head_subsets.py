@@ -7,7 +7,7 @@ ladder: the top block of a trained translation model gets gates for each sentenc
 trained on by its exact log p(y | x), then one guide after the other on the frozen model; all gaps
 are exact. ranking: the posterior over subsets of each block, given resampled validation sentences,
 against gradient importance and random: nats lost on test after removing heads, how much rankings
-of resamples agree, and whether pairs of heads interact as their covariance says.
+of resamples agree, and whether pairs of heads interact as their covariance predicts.
 """
 
 from __future__ import annotations

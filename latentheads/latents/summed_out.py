@@ -49,7 +49,7 @@ class Enumeration(ABC):
 
     @abstractmethod
     def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """Entropies of prior and posterior, and what the target tells of the latents, by name."""
+        """Entropies of prior and posterior, and the information in the target, by name."""
 
     @abstractmethod
     def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:

@@ -461,7 +461,7 @@ class Trainer:
         return self.results
 
     def _latent_facts(self) -> dict[str, dict[str, Any]]:
-        """What the report says of each latent, by name."""
+        """Facts of each latent for the report, by name."""
         named = zip(self.settings.latent_names, self.settings.latents, strict=True)
         tokens = self.corpus.train.tokens
         facts = {name: latent.facts(self.model, self.guide, tokens) for name, latent in named}

@@ -62,7 +62,7 @@ class NAGOptimizer(Optimizer):
 
 @dataclass(frozen=True)
 class Schedule(ABC):
-    """How the learning rate falls after the warm-up; ``description`` says it in words."""
+    """How the learning rate falls after the warm-up; ``description`` in words."""
 
     description: ClassVar[str]
 

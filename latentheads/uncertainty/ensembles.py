@@ -122,7 +122,7 @@ class SingleModel(_OneNetwork):
         self.model, self.guide = model, guide
 
     def predict(self, batch: Batch) -> Prediction:
-        """The network's prediction; the values of what is summed out are the ensemble's members."""
+        """The network's prediction; the values of summed latents are the ensemble."""
         on_device = batch.to(self.model.device)
         with eval_no_grad(self.model), PlugIn(), WithSelection(self.guide):
             log_probs, state = _log_probs(self.model, on_device)
