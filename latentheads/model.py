@@ -89,7 +89,7 @@ class HeadModel(nn.Module, ABC):
                 setattr(self, name, module)
 
     def set_vocabularies(self, source: Vocabulary | None, target: Vocabulary) -> None:
-        """Tell the latents which tokens the model's ids stand for.
+        """Set the vocabularies of the model's ids, for latents that depend on tokens.
 
         Raises:
             ValueError: A latent cannot be had with these vocabularies.

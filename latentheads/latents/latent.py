@@ -87,7 +87,7 @@ class Latent(ABC):
     def set_vocabularies(  # noqa: B027
         self, source: Vocabulary | None, target: Vocabulary
     ) -> None:
-        """Tells the latent which tokens the model's ids stand for; the default ignores it.
+        """Sets the vocabularies of the model's ids; the default ignores them.
 
         Args:
             source: The source vocabulary; None: there is no source.

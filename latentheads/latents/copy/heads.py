@@ -14,6 +14,8 @@ posterior.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import pyro
@@ -40,6 +42,7 @@ from latentheads.names import ALIGNMENT, Block
 
 if TYPE_CHECKING:
     from latentheads.batch import Batch
+    from latentheads.latents.selector import Choice
     from latentheads.model import HeadModel
 
 COPY = "copy"
@@ -106,6 +109,22 @@ class CopyHeads(OutputHeads):
             )
         ids = {word: index for index, word in enumerate(target.words)}
         self.target_ids = torch.tensor([ids.get(word, -1) for word in source.words])
+
+    def token_distribution(
+        self, model: HeadModel, batch: Batch, choices: Mapping[str, Choice] | None
+    ) -> Tokens:
+        """Runs the network, samples the choices, and returns the distribution of the tokens.
+
+        Raises:
+            ValueError: The source has ids that the target lacks, and no vocabularies were set.
+        """
+        sizes = model.vocabulary_sizes
+        if self.target_ids is None and sizes.get("source", 0) > sizes.get("target", math.inf):
+            raise ValueError(
+                f"copy heads need one joint vocabulary, got sizes {sizes['source']} and "
+                f"{sizes['target']}: call model.set_vocabularies(source, target) if both are words"
+            )
+        return super().token_distribution(model, batch, choices)
 
     def causal_states(
         self,

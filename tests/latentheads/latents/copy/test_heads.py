@@ -289,3 +289,10 @@ def test_speech_has_no_tokens_to_copy() -> None:
     heads, hidden = model.latents["copy"], model.hidden(batch)
     with pytest.raises(ValueError, match="copy heads need positions with tokens"):
         heads.with_generate(type(hidden)(hidden.states, hidden.memory, hidden.attn_mask))
+
+
+def test_a_source_with_more_ids_than_the_target_is_refused() -> None:
+    plain, latents = make_prior("delta"), [CopyOptions()]
+    model = Translation(TARGET_TYPES + 1, TARGET_TYPES, plain, sizes(), latents=latents)
+    with pytest.raises(ValueError, match=r"^copy heads need one joint vocabulary, got sizes 14"):
+        model.token_distribution(batch_of("translation"))
