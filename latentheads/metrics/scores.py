@@ -28,9 +28,9 @@ from latentheads.metrics.resampling import (
 from latentheads.metrics.translation import bleu, chrf, paper_bleu
 from latentheads.values import convert
 
-Kind = Literal["bound", "exact", "plug-in", "metric", "count"]
-"""What a score is: a bound (ELBO, IWAE), computed without sampling, of the network whose heads are
-set to the prior mean, a metric of output, or a count."""
+Kind = Literal["bound", "term", "exact", "plug-in", "metric", "count"]
+"""What a score is: a bound (ELBO, IWAE), a term of one, exact, of the network whose heads
+are set to the prior mean, a metric of output, or a count."""
 
 NATS = "nats per token"
 
@@ -206,16 +206,16 @@ SCORES: dict[str, ScoreInfo] = {
     ),
     "log_likelihood": _nats(
         "log-likelihood term",
-        "expectation of log p(y | z, x) under the guide",
-        "bound",
+        "expected log p(y | z, x) under the guide",
+        "term",
         "log-likelihood",
         compared=True,
         indented=True,
     ),
     "kl": _nats(
         "KL, all sites",
-        "from the guide to the prior",
-        "bound",
+        "from the guide to the prior, of all latents",
+        "term",
         "KL",
         compared=True,
         indented=True,
@@ -231,14 +231,18 @@ SCORES: dict[str, ScoreInfo] = {
     "effective_sample_size": _weights("effective samples of {k}", "mean over sentences", "samples"),
     "pareto_k": _weights(
         "Pareto k > 0.7",
-        "of sentences or blocks: the tail of weights is too heavy",
+        "share of sentences or blocks whose weights have too heavy a tail",
         "share",
     ),
-    "pareto_unknown": _weights("Pareto k unknown", "of sentences or blocks: weights tie", "share"),
-    "exact": _nats("exact log p", "the model's own: latents summed out", "exact", compared=True),
+    "pareto_unknown": _weights(
+        "Pareto k unknown", "share of sentences or blocks whose weights tie", "share"
+    ),
+    "exact": _nats(
+        "exact log p", "log p(y | x) of the model: latents summed out", "exact", compared=True
+    ),
     "gap": _nats(
         "gap of the guide",
-        "KL from the guide's alignments to their exact posterior",
+        "KL from the guide to the exact posterior",
         "exact",
         "gap",
         compared=True,
@@ -252,12 +256,12 @@ SCORES: dict[str, ScoreInfo] = {
     ),
     "information": _nats(
         "KL(posterior, prior)",
-        "information about its alignments",
+        "information of a token about its latents",
         "exact",
         indented=True,
     ),
     "truth": _nats(
-        "true log p", "of the process that generated the corpus, not of the model", "exact"
+        "true log p", "under the process that generated the corpus, not the model", "exact"
     ),
     "truth_elbo": _nats(
         "ELBO of these sentences",

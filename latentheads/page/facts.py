@@ -11,6 +11,7 @@ from typing import Any
 import latentheads
 from latentheads.files import read_json
 from latentheads.metrics.scores import COMPARED, SCORES
+from latentheads.options import flatten
 from latentheads.runs.folder import TEXTS
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -26,7 +27,7 @@ def list_scores() -> dict[str, dict[str, Any]]:
             "title": info.heading,
             "kind": info.kind,
             "unit": info.unit,
-            "meaning": f"{info.meaning[:1].upper()}{info.meaning[1:]}.",
+            "meaning": f"{info.meaning.format(k='several')}.",
             "estimates": info.estimates or None,
         }
         for name, info in ((name, SCORES[name]) for name in SHOWN)
@@ -36,7 +37,7 @@ def list_scores() -> dict[str, dict[str, Any]]:
 def gather_facts(run: Run, name: str) -> dict[str, Any]:
     """The facts of a run: its options and its metrics."""
     settings, results = run.settings, run.results
-    options, plain = settings.to_options(), Settings().to_options()
+    options, plain = flatten(settings.to_options()), flatten(Settings().to_options())
     return {
         "name": name,
         "path": str(run.path),

@@ -1,7 +1,7 @@
 // Views of the reports, options and training of runs.
 
 // The class and the label of each kind of score.
-const KINDS = { bound: ["bound", "bound"], exact: ["exact", "exact"], "plug-in": ["none", "no bound"], metric: ["score", "metric"] };
+const KINDS = { bound: ["bound", "bound"], term: ["bound", "term"], exact: ["exact", "exact"], "plug-in": ["none", "no bound"], metric: ["score", "metric"] };
 const UNIT_KINDS = { share: ["none", "share"] };
 const kindOf = (name) => UNIT_KINDS[DATA.scores[name].unit] ?? KINDS[DATA.scores[name].kind];
 const labelOf = (name) => make("span", { class: `word ${kindOf(name)[0]}` }, kindOf(name)[1]);
@@ -17,15 +17,6 @@ function figureOf(figures, name) {
 function coverageOf(figures, name) {
   if (name !== "truth" || !isKnown(figures.truth) || figures.truth_sentences === figures.sentences) return null;
   return make("div", { class: "soft" }, `for ${figures.truth_sentences} of ${figures.sentences} sentences`);
-}
-
-// Formats a value; a class with its options: Cascaded, reads target.
-function formatValue(value) {
-  if (value?.class_path) {
-    const options = Object.entries(value.init_args ?? {}).map(([name, option]) => `${name} ${formatValue(option)}`);
-    return [value.class_path.split(".").pop(), ...options].join(", ");
-  }
-  return JSON.stringify(value).replaceAll('"', "");
 }
 
 // Warns if runs were reported on different test texts.
@@ -70,7 +61,7 @@ function drawPerplexity(box) {
 }
 
 function drawOptions(run, box) {
-  const value = (name) => formatValue(run.options[name]);
+  const value = (name) => JSON.stringify(run.options[name]).replaceAll('"', "");
   const list = (names) =>
     make(
       "dl",
@@ -111,7 +102,7 @@ function drawTraining(run, box) {
     steps: curves.steps,
     values: negate(curves.bound.elbo),
   }));
-  if (all.length > 1) charts.push(drawLines("True bound of every run", HIGHER, all, { decades: true, negated: true, room }));
+  if (all.length > 1) charts.push(drawLines("Bound of every run", HIGHER, all, { decades: true, negated: true, room }));
   const byType = (curves) => Object.entries(curves).map(([type, values]) => ({ ...ATTENTION_TYPES[type], steps, values }));
   const positive = byType(kl).filter((line) => line.values.some((value) => value > 0));
   if (positive.length) charts.push(drawLines("KL of each attention type", "nats per token", positive, { zero: true, room }));

@@ -140,7 +140,7 @@ def test_no_two_of_twenty_runs_have_the_same_line(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(page)
     body = body_of(tmp_path / "page.html", "#view=all")
     assert "errors" not in body, body["errors"]
-    chart = body["dom"].split("True bound of every run")[2].split("</figure>")[0]
+    chart = body["dom"].split("Bound of every run")[2].split("</figure>")[0]
     for element in ("path", "line"):
         drawn = (found for found in re.findall(rf"<{element}[^>]*>", chart) if "--run-" in found)
         looks = [re.findall(r'stroke(?:-dasharray)?="([^"]*)"', each) for each in drawn]

@@ -35,8 +35,19 @@ def test_every_score_has_a_title_and_says_what_it_is() -> None:
     scores = list_scores()
     assert {*METRICS, "elbo", "truth_gap"} <= set(scores)
     assert all(row["title"] == SCORES[name].heading for name, row in scores.items())
-    assert scores["accuracy"]["meaning"] == "Of the translations: exact matches."
+    assert scores["accuracy"]["meaning"] == "of the translations: exact matches."
     assert (scores["iwae"]["estimates"], scores["elbo"]["estimates"]) == ("exact", None)
+    assert not any("{" in row["meaning"] for row in scores.values())
+
+
+def test_an_option_that_is_not_the_default_has_its_full_name(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus())
+    before = set(gather_facts(run, "run")["changed"])
+    run.settings = replace(run.settings, train=replace(run.settings.train, steps=1237))
+    facts = gather_facts(run, "run")
+    assert set(facts["changed"]) - before == {"train.steps"} - before
+    assert "train.steps" in facts["changed"]
+    assert facts["options"]["train.steps"] == 1237
 
 
 def test_a_run_that_is_not_finished_has_nothing_reported(tmp_path: Path) -> None:
