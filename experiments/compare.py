@@ -55,7 +55,7 @@ DESCRIPTION = (
     "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
     "over seeds, 95 % interval, and of each figure that all runs have (bound, exact log p, scores) "
     "the difference to the first recipe, paired by seed; curves.png, the bound over training; of "
-    "alignments also gaps.png, what each guide lacks of the exact posterior; of translations also "
+    "alignments also gaps.png, the gap of each guide to the exact posterior; of translations also "
     "significance.csv, the paired bootstrap of their scores (BLEU and chrF, with accuracy where it "
     "is asked for, or WER and CER) with the first recipe's of the same seed. All other options are "
     "those of run.py. A finished run in the folder is used again if its configuration is the same."

@@ -91,7 +91,7 @@ def load(options: Options) -> tuple[Run, Sampling]:
     _check_unused(options)
     for prompt in options.prompt or ():
         if any("\ud800" <= character <= "\udfff" for character in prompt):
-            raise ValueError("prompt is no UTF-8")
+            raise ValueError("prompt is not UTF-8")
     run = open_run(options.run, options)
     if options.draws:
         check_is_stochastic([run.trained_model], "--draws")
@@ -106,10 +106,10 @@ def _check_unused(options: Options) -> None:
     if options.temperature:
         return
     if options.top_k:
-        raise ValueError("top_k acts on nothing here: temperature 0 takes the likeliest token")
+        raise ValueError("top_k has no effect here: temperature 0 takes the likeliest token")
     if not options.draws and (options.number > 1 or options.seed):
         name = "number" if options.number > 1 else "seed"
-        raise ValueError(f"{name} acts on nothing here: with temperature 0 all texts are the same")
+        raise ValueError(f"{name} has no effect here: with temperature 0 all texts are the same")
 
 
 def prompts(options: Options) -> Iterator[str]:

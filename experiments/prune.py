@@ -282,9 +282,9 @@ def _check_options(options: Options) -> None:
     if parse_attention_types(options.chains) == ():
         raise ValueError(f"chains must be all, or some of {','.join(ATTENTION_TYPES)}")
     if options.by != "gradient" and not options.normalise:
-        raise ValueError("--normalise acts on nothing here: it needs --by gradient")
+        raise ValueError("--normalise has no effect here: it needs --by gradient")
     if options.by != "random" and options.seed:
-        raise ValueError("--seed acts on nothing here: it needs --by random")
+        raise ValueError("--seed has no effect here: it needs --by random")
 
 
 def _make_folder(options: Options) -> Path:

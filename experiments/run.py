@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         print_and_write("run.py", tables, [(out, settings)], options, out)
     if lacks := lacking(results.to_json()):
-        exit_with_error("run.py", f"error: the report lacks {lacks}; {again} goes on with it", 1)
+        exit_with_error("run.py", f"error: the report has no {lacks}; {again} goes on with it", 1)
     return 0
 
 

@@ -120,7 +120,7 @@ def load(options: Options) -> tuple[list[Run], Decoding, int | None]:
     decoding, task = choose_decoding(runs[0], options), select_task(first, options.direction)
     check_ensemble(first, others, decoding)
     if options.seed and not decoding.draws and options.confidence is None:
-        raise ValueError("seed acts on nothing here: it needs --draws or --confidence")
+        raise ValueError("seed has no effect here: it needs --draws or --confidence")
     return runs, decoding, task
 
 

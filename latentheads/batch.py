@@ -25,7 +25,7 @@ def pad(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch token"]:
     """Stack sequences of token ids, padded to the longest.
 
     Raises:
-        ValueError: There is no sequence, or one is no list of integers.
+        ValueError: There is no sequence, or one is not a list of integers.
     """
     rows = [_to_ids(sequence) for sequence in sequences]
     if not rows:

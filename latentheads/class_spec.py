@@ -85,8 +85,8 @@ class ClassSpec:
         """The name and the options of an object.
 
         Raises:
-            ValueError: No file can say it: an option is no plain value, or the class is not found
-                by its module and its name.
+            ValueError: No file can say it: an option is not a plain value, or the class cannot be
+                found by its module and its name.
         """
         for name, value in component.options.items():
             if isinstance(value, nn.Module):

@@ -259,4 +259,4 @@ def _nested(value: Any) -> Iterator[Any]:
 
 
 def _too_deep() -> ValueError:
-    return ValueError(f"at most {MAX_DEPTH} lists and mappings may stand one in the other")
+    return ValueError(f"lists and mappings may be nested at most {MAX_DEPTH} deep")

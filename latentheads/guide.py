@@ -168,11 +168,11 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         """Make the posteriors of discrete latents, after the constructors of all subclasses.
 
         Raises:
-            ValueError: Options that were given act on nothing in this model.
+            ValueError: Options that were given have no effect in this model.
         """
         check_choices({"condition_on": self.condition_on}, condition_on=get_args(AutoConditionOn))
         for option, what in self.unused_options(self.model, self.options).items():
-            raise ValueError(f"guide.{option} acts on {what} alone, and this model draws none")
+            raise ValueError(f"guide.{option} applies only to {what}, and this model draws none")
         discrete = self.structure is not None and self.model.is_summed_out
         if self.condition_on == "auto":
             self.condition_on = "target" if discrete else "source"

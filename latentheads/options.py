@@ -117,7 +117,7 @@ def from_dict(kind: type[T], value: Any, trusted: Collection[str] = (), path: st
         path: Where the values stand, for messages.
 
     Raises:
-        OptionError: The first that is no option, or has another kind of value, or is out of range.
+        OptionError: The first that is not an option, has another kind of value, or is out of range.
     """
     return _build(kind, value, trusted, path)  # type: ignore[no-any-return]
 
@@ -262,18 +262,18 @@ def _explain_unknown(kind: Any, name: str, path: str) -> str:
     """What an unknown option may have meant: of this class, or of which classes it is."""
     names = [*options_of(kind), *_more_groups(kind)]
     if close := get_close_matches(name, names, 1, 0.75):
-        return f" is no option: did you mean {path}.{close[0]}?".replace(" .", " ")
+        return f" is not an option: did you mean {path}.{close[0]}?".replace(" .", " ")
     others = [
         other
         for other, option_class in (choices_of(kind) or {}).items()
         if is_dataclass(option_class) and name in options_of(option_class)
     ]
     if others:
-        return f" is no option of {name_of_kind(kind)}, but of {', '.join(others)}"
+        return f" is not an option of {name_of_kind(kind)}, but of {', '.join(others)}"
     below = [] if path else list(dict.fromkeys(_nested_names(kind, name)))
     if below:
-        return f" is no option: did you mean {' or '.join(below[:3])}?"
-    return f" is no option: choose from {', '.join(names) or 'none'}"
+        return f" is not an option: did you mean {' or '.join(below[:3])}?"
+    return f" is not an option: choose from {', '.join(names) or 'none'}"
 
 
 def name_of_kind(kind: Any) -> str:

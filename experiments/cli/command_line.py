@@ -97,7 +97,7 @@ def read_command_line(
     """Reads the words and the files that they name.
 
     Raises:
-        ValueError: A word is no option, or a file cannot be read.
+        ValueError: A word is not an option, or a file cannot be read.
     """
     word_options = split_words(words)
     _check_texts(word_options, "--")

@@ -232,11 +232,11 @@ def _validate_launch_options(options: ComparisonOptions) -> None:
             "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
         )
     if options.shard and options.report:
-        raise ValueError("report acts on nothing beside shard, which makes no table: drop one")
+        raise ValueError("report has no effect beside shard, which makes no table: drop one")
     if options.shard and options.overwrite:
         raise ValueError("overwrite beside shard: the table's command would train all anew")
     if options.launcher == "here" and options.launcher_options:
-        raise ValueError("launcher_options acts on nothing here: it needs launcher slurm or local")
+        raise ValueError("launcher_options has no effect here: it needs launcher slurm or local")
     if options.launcher != "here" and options.devices:
         raise ValueError(
             f"devices are of this machine: launcher {options.launcher} chooses its own"

@@ -50,7 +50,7 @@ def choose_decoding(run: Run, options: Options) -> Decoding:
     decoding = replace(run.settings.decode, **({"draws": 1} if several else {}) | changes)
     if "length_penalty" in changes and decoding.beam == 1:
         raise ValueError(
-            "--length_penalty acts on nothing here: it needs --beam 2 or more, which has "
+            "--length_penalty has no effect here: it needs --beam 2 or more, which has "
             "hypotheses to rank"
         )
     if changes.get("draws"):

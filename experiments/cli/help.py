@@ -84,10 +84,10 @@ def _kind_at(path: str, program: type) -> Any:
         tables = [options_of(inner_kind(k)) for k in kinds if is_dataclass(inner_kind(k))]
         options = {n: o.kind for table in tables for n, o in table.items()} if kind else groups
         if part not in options:
-            raise OptionError(path, " is no group of options")
+            raise OptionError(path, " is not a group of options")
         kind = options[part]
     if not is_group(kind):
-        raise OptionError(path, " is no group of options")
+        raise OptionError(path, " is not a group of options")
     return kind
 
 

@@ -19,7 +19,7 @@ def read_chunks(lines: Iterable[bytes], size: int) -> Iterator[list[str]]:
             chunk.append(line.decode("utf-8").removesuffix("\n").removesuffix("\r"))
         except UnicodeDecodeError:
             yield chunk
-            raise ValueError(f"line {number} of the input is no UTF-8") from None
+            raise ValueError(f"line {number} of the input is not UTF-8") from None
         if len(chunk) == size:
             yield chunk
             chunk = []

@@ -137,7 +137,7 @@ def _validate_names(line: CommandLine, kind: type[ProgramOptions], prog: str) ->
         alias = OPTION_ALIASES.get(name)
         close = [alias] if alias else get_close_matches(name, [*names, *FILE_OPTIONS], 1, 0.75)
         if close:
-            reason = OptionError(name, f" is no option: did you mean {close[0]}?")
+            reason = OptionError(name, f" is not an option: did you mean {close[0]}?")
             _fail(prog, reason, line.source_of(name))
 
 
@@ -162,7 +162,7 @@ def _one_line(reason: object) -> str:
 
 def _fail(prog: str, reason: object, source: str = "") -> NoReturn:
     """Ends with a line: that of a file as its keys are, that of the words with their dashes."""
-    message = re.sub(r"^(\w+ is no option: )choose from .*", r"\1see --help", _one_line(reason))
+    message = re.sub(r"^(\w+ is not an option: )choose from .*", r"\1see --help", _one_line(reason))
     if source:
         message = message.replace("say so: trust ", "say so: --trust ")
         exit_with_error(prog, f"error: {source}: {message}")

@@ -35,7 +35,7 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
         if results is None:
             raise UnfinishedError(f"{plan.folder} is not finished")
         if lacks := lacking(results.to_json()):
-            raise UnfinishedError(f"the report of {plan.folder} lacks {lacks}")
+            raise UnfinishedError(f"the report of {plan.folder} has no {lacks}")
         results_by_recipe.append((plan.recipe, results))
     check_texts(plans)
     return tabulate(results_by_recipe)

@@ -40,7 +40,7 @@ def read_lines(path: Path) -> list[str]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"cannot read {path}: it is no UTF-8 text") from None
+        raise ValueError(f"cannot read {path}: it is not UTF-8 text") from None
     except OSError as reason:
         raise ValueError(f"cannot read {path}: {reason.strerror}") from None
     return text.removesuffix("\n").split("\n") if text else []
@@ -54,13 +54,13 @@ def read_run(folder: Path) -> System:
         test = Scores.read(results["test"])
         signatures = [row.signature for row in test.rows if row.name in ("bleu", "wer")]
     except FileNotFoundError:
-        raise ValueError(f"{folder} is no finished run: it has no results.json") from None
+        raise ValueError(f"{folder} is not a finished run: it has no results.json") from None
     except EarlierVersionError as reason:
         raise ValueError(f"{folder}: {reason}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"{folder} is no finished run: cannot read its results.json") from None
+        raise ValueError(f"{folder} is not a finished run: cannot read its results.json") from None
     if "translations" in results.get("missing", {}):
-        raise ValueError(f"the report of {folder} lacks its translations: run.py goes on with it")
+        raise ValueError(f"the report of {folder} has no translations: run.py goes on with it")
     if not signatures:
         raise ValueError(f"{folder} has no scores: run.py makes them where the task is translation")
     for name in ("test.translations.txt", "test.references.txt"):
@@ -123,7 +123,7 @@ def read_systems(
         if not Path(name).exists():
             raise ValueError(f"{name} does not exist: give run folders or text files")
     if files and references is None:
-        raise ValueError(f"{files[0]} is no run folder: a text file needs --references FILE")
+        raise ValueError(f"{files[0]} is not a run folder: a text file needs --references FILE")
     if not files and (references is not None or tokenised or lowercase or recognised):
         raise ValueError(
             "--references, --tokenised, --lowercase and --recognised are for text files, but all "

@@ -33,7 +33,7 @@ Row = tuple[str, ...]
 COLUMNS = 100
 """Columns of a terminal that a table fits into, where no cell is wider."""
 
-PLUG_IN = "plug-in: heads set to the prior mean, which is another model; its log p is no bound"
+PLUG_IN = "plug-in: heads set to the prior mean, which is another model; its log p is not a bound"
 
 
 def aligned(rows: list[Row]) -> str:

@@ -72,7 +72,7 @@ trainer.fit()
 # %% [markdown]
 # Two distances stand in this table, and they should not be mixed up. From *true log p* to *exact
 # log p* is what the **model** has not learned in this short training. From *exact log p* to the
-# *bound* is what the **guide** lacks: nothing, for Bayes' rule.
+# *bound* is the gap of the **guide**: 0 for Bayes' rule.
 #
 # ## Five guides of it
 #
@@ -132,7 +132,7 @@ table.astype(float).round(4)
 # * `mean-field` against `cascaded`: both are conditioned on the target, but given the word the two
 #   heads depend on each other, and a product of two distributions cannot have that.
 #
-# The KL is no measure of quality. The prior pays nothing and has a poor bound; Bayes' rule pays
+# The KL is not a measure of quality. The prior pays nothing and has a poor bound; Bayes' rule pays
 # what the words have to say of their alignments, and loses nothing.
 #
 # *k-hat > 0.7* is the share of sentences whose importance weights have too heavy a tail to be
@@ -167,7 +167,7 @@ figure
 #
 # ## To the last digit
 #
-# The *gap* is no difference of two figures. It is computed by itself, as the KL from the guide's
+# The *gap* is not a difference of two figures. It is computed by itself, as the KL from the guide's
 # posterior to the exact one, block by block. In double precision both ways agree to rounding.
 
 # %%
@@ -220,7 +220,7 @@ lh.plot.alignments(run, sources[place], **known)
 # ## Limits
 #
 # * One seed, a small network, 400 steps: the figures show what can be measured, not which guide
-#   is best. Each guide had 200 steps; what it lacks is its family's and its training's.
+#   is best. Each guide had 200 steps; its gap is due to its family and to its training.
 # * Exact figures need one or two heads of alignments and no other noise. Three heads are refused.
 # * The grammar is easy: a translation is nearly a function of its source. On real text more of a
 #   word's alignment is open: `experiments/results/alignments`.

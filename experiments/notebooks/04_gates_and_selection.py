@@ -159,7 +159,7 @@ figure
 # Chosen by importance, the first six heads cost a quarter of a nat, and by the posterior less than
 # a tenth. Then the network falls apart, since it never learned to do without them, and importance
 # is not always ahead of the three random rankings; the posterior is. The star is of the network
-# with gates. It had more steps in which to adapt, so this is no comparison of criteria: it says
+# with gates. It had more steps in which to adapt, so this is not a comparison of criteria: it says
 # that heads should go while the others can still learn.
 #
 # ## How sure is that?

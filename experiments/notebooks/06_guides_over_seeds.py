@@ -160,7 +160,7 @@ figure
 # ## Limits
 #
 # * Three seeds, one corpus, small models that are far from trained to the end.
-# * What a guide lacks is its family's *and* its training's. Twice as many steps would tell the
+# * The gap of a guide is due to its family and to its training. Twice as many steps would tell the
 #   two apart: change `GUIDE_STEPS`.
 # * Links are judged by the likeliest word alone. A guide can have perfect links and a gap, and the
 #   other way round.

@@ -78,7 +78,7 @@ def pruned_networks(out: Path) -> list[Path]:
     for path in folders:
         results = read_results(path)
         if results is None or results.pruned is None:
-            raise ValueError(f"{path} is no pruned network: remove it, or choose another --out")
+            raise ValueError(f"{path} is not a pruned network: remove it, or choose another --out")
     return folders
 
 
@@ -112,7 +112,7 @@ def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> 
     folder.release()
     network.results = Results.read(results)
     if missing := lacking(results):
-        raise UnfinishedError(f"the report on {network.heads} heads lacks {missing}")
+        raise UnfinishedError(f"the report on {network.heads} heads has no {missing}")
 
 
 def _original_indices(

@@ -165,7 +165,7 @@ def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
     """Where the bands of an adaptive softmax begin."""
     cutoffs = tuple(parse_integers("cutoffs", options.cutoffs)) if options.cutoffs else ()
     if cutoffs and options.task != "language-model":
-        raise ValueError("--cutoffs act on nothing here: they need --task language-model")
+        raise ValueError("--cutoffs have no effect here: they need --task language-model")
     AdaptiveTable(growth.size.vocabulary, growth.size.width, cutoffs, FACTOR)  # validates them
     return cutoffs
 

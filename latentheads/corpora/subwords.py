@@ -91,7 +91,7 @@ class Subwords(Vocabulary):
         tokenizer = _untrained_tokenizer(tokenised)
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
-            min_frequency=2,  # a pair that occurs once is no pattern
+            min_frequency=2,  # a pair that occurs once is not a pattern
             special_tokens=RESERVED,
             initial_alphabet=[] if tokenised else sorted(_BYTES),
             show_progress=False,

@@ -103,7 +103,7 @@ def _decode(line: bytes, path: Path, number: int) -> str:
         return line.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path}, line {number}: byte 0x{line[error.start]:02x} is no UTF-8; "
+            f"{path}, line {number}: byte 0x{line[error.start]:02x} is not UTF-8; "
             "convert the file to UTF-8"
         ) from error
 

@@ -45,7 +45,7 @@ class FolderData(Cached):
     def _check_files(self) -> None:
         """Raises a ValueError where the folder cannot hold such data."""
         if not self.path.is_dir():
-            raise ValueError(f"data must be a folder that there is, got {self.folder!r}")
+            raise ValueError(f"data must be an existing folder, got {self.folder!r}")
 
     def _stem(self, part: str) -> str | None:
         """The name of a part's files before the dot; None: the usual ones."""

@@ -55,7 +55,7 @@ def scores_to_text(parts: Parts, title: str = "", faults: Mapping[str, str] | No
 
 
 def _format_faults(faults: Mapping[str, str]) -> list[str]:
-    return [f"lacks {name}: {reason}" for name, reason in faults.items()]
+    return [f"not in the report: {name}: {reason}" for name, reason in faults.items()]
 
 
 def _row(name: str, parts: Parts, faults: Mapping[str, str]) -> str:

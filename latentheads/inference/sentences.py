@@ -30,7 +30,7 @@ class SentenceBounds:
         elbo: The bound, a mean over samples, given shared latents.
         kl: Its second term, given shared latents.
         shared_kl: The KL of latents that all sentences share, one number for all of them. If it is
-            above 0, ``elbo`` of a sentence is no bound on log p(y | x). 0 if nothing is shared.
+            above 0, ``elbo`` of a sentence is not a bound on log p(y | x). 0 if nothing is shared.
         plug_in: Log-likelihood of the plug-in network, no bound.
         iwae: The importance-weighted bound; None if sentences share a latent, since they then have
             common weights.

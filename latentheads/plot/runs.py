@@ -298,7 +298,7 @@ def _select_block(names: Sequence[str], block: str) -> str:
 
 def _read_results(run: Run) -> Results:
     if run.results is None:
-        raise ValueError(f"{run.path} is no finished run: it has no complete results.json")
+        raise ValueError(f"{run.path} is not a finished run: it has no complete results.json")
     return run.results
 
 

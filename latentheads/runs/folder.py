@@ -172,7 +172,8 @@ class Folder:
         if foreign:
             more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
             raise ValueError(
-                f"{self.path} is no run folder, but contains {foreign[0]}{more}: choose another out"
+                f"{self.path} is not a run folder, but contains {foreign[0]}{more}: "
+                "choose another out"
             )
 
     def _check_configuration(self) -> None:
@@ -186,7 +187,7 @@ class Folder:
             message = " ".join(str(error).split())
             raise ValueError(f"cannot read {path}, choose another out: {message}") from error
         if not isinstance(configuration, dict):
-            raise ValueError(f"{path} is no configuration of a run: choose another out")
+            raise ValueError(f"{path} is not a configuration of a run: choose another out")
         try:
             check_version(configuration)
         except ValueError as error:
@@ -230,7 +231,7 @@ class Folder:
         while not os.path.lexists(parent) and parent != parent.parent:
             parent = parent.parent
         if not parent.is_dir():
-            raise ValueError(f"cannot write the run folder {self.path}: {parent} is no folder")
+            raise ValueError(f"cannot write the run folder {self.path}: {parent} is not a folder")
         try:
             with tempfile.TemporaryDirectory(prefix=".writable-", dir=parent):
                 pass

@@ -189,7 +189,7 @@ def check_outputs_vary(
         draws: Name of the option ``decoding.draws``, for the error.
     """
     if not decoding.draws:
-        raise ValueError(f"{number} acts on nothing here: it needs {draws} 1 or more, got 0")
+        raise ValueError(f"{number} has no effect here: it needs {draws} 1 or more, got 0")
     check_is_stochastic([trained], number, ("heads", "selections"))
 
 

@@ -83,7 +83,7 @@ def _read_settings(path: Path, trusted: str | None) -> Settings:
     """Reads a run's configuration."""
     configuration = path / "config.yaml"
     if not configuration.is_file():
-        raise ValueError(f"{path} is no run folder: it has no config.yaml")
+        raise ValueError(f"{path} is not a run folder: it has no config.yaml")
     try:
         return Settings.from_options(read_yaml(configuration), trusted)
     except (OSError, ValueError, TypeError) as error:
@@ -120,9 +120,9 @@ def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: str
     """Loads a run that has finished with a report; see :func:`load_run`."""
     path = Path(folder)
     if not path.is_dir():
-        raise ValueError(f"{path} is no folder: give folders that run.py wrote")
+        raise ValueError(f"{path} is not a folder: give folders that run.py wrote")
     if (path / "config.yaml").is_file() and not (path / "results.json").is_file():
-        raise ValueError(f"{path} is no finished run: it has no results.json")
+        raise ValueError(f"{path} is not a finished run: it has no results.json")
     return load_run(path, checkpoint, device, trusted)
 
 

@@ -61,9 +61,9 @@ def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
     """The options of a recipe without further latents."""
     if not others:
         if first in GUIDES and first not in RECIPES:
-            raise ValueError(f"{first!r} is no recipe but a guide: use guide {first}")
+            raise ValueError(f"{first!r} is not a recipe but a guide: use guide {first}")
         if first in PRIORS and first not in RECIPES:
-            raise ValueError(f"{first!r} is no recipe but a prior: use logits.prior {first}")
+            raise ValueError(f"{first!r} is not a recipe but a prior: use logits.prior {first}")
         more = f", GUIDE+{DEFAULT_LATENT}, or PRIOR+GUIDE"
         check_known("recipe", first, sorted(RECIPES), more=more)
         prior, guide = RECIPES[first]

@@ -131,11 +131,11 @@ class Results:
         )
         for site in results.kl_by_site:
             if not _is_site(site) or site not in results.kl_how:
-                raise ValueError(f"results: kl_by_site: {site!r} is no site")
+                raise ValueError(f"results: kl_by_site: {site!r} is not a site")
         return results
 
     def to_json(self) -> dict[str, Any]:
-        """The content of ``results.json``: null for what is no number or not known."""
+        """The content of ``results.json``: null for what is not a number or not known."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         content |= {name: getattr(self, name).to_json() for name in OF_SCORES}
         content["tasks"] = {name: scores.to_json() for name, scores in self.tasks.items()}

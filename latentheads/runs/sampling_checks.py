@@ -27,5 +27,5 @@ def check_is_stochastic(
     names, tests = zip(*(_STOCHASTIC_PARTS[kind] for kind in parts), strict=True)
     if not any(is_sampled(trained) for trained in models for is_sampled in tests):
         raise ValueError(
-            f"{option} acts on nothing here: it needs a run that samples {', or '.join(names)}"
+            f"{option} has no effect here: it needs a run that samples {', or '.join(names)}"
         )

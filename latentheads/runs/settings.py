@@ -48,7 +48,7 @@ class DisagreementOptions:
 
     Attributes:
         kinds: Some of subspace, position, output, comma between; n-gram heads have output alone.
-        weight: lambda of it, in nats a target token and block.
+        weight: lambda of it, in nats per target token and block.
         blocks: Attention types that it acts on: all, or some with commas between.
         diagonal: Compare each head with itself too, as the paper does.
     """

@@ -14,7 +14,7 @@ from latentheads.corpora.vocabulary import Vocabulary
 def split_word_ids(vocabulary: Vocabulary, ids: Iterable[int], line: str) -> list[int | None]:
     """The index of the word of each token among those of ``split_punctuation``, up to EOS.
 
-    A token across several belongs to the first that is no punctuation; a token of no word, such as
+    A token across several belongs to the first that is not punctuation; a token of no word, such as
     a space or a tag, has None.
 
     Args:
@@ -55,7 +55,7 @@ def _words_of_characters(
 
 
 def _choose_word(words: Sequence[tuple[int, bool] | None]) -> int | None:
-    """The first word of a token's characters that is no punctuation, otherwise the first."""
+    """The first word of a token's characters that is not punctuation, otherwise the first."""
     candidates = [word for word in words if word is not None]
     chosen = min(candidates, key=lambda word: word[1], default=None)
     return None if chosen is None else chosen[0]

@@ -84,7 +84,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ValueError: The file is missing, damaged, or none of ours.
     """
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no file")
+        raise ValueError(f"{path} is not a file")
     try:
         # safetensors opens a file twice: by its number both see the same one, though a run may put
         # a newer one in its place meanwhile
@@ -96,7 +96,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except OSError as reason:
         raise ValueError(f"cannot read {path}: {reason.strerror or reason}") from reason
     except (SafetensorError, RuntimeError, ValueError, OverflowError) as reason:
-        raise ValueError(f"{path} is no whole checkpoint: {_one_line(reason)}") from reason
+        raise ValueError(f"{path} is not a complete checkpoint: {_one_line(reason)}") from reason
     return tensors, _check_header(path, header, tensors)
 
 
@@ -106,20 +106,22 @@ def _check_header(
     """The facts of a header, where it belongs to these tensors."""
     facts_json = header.get("facts", "")
     if header.get("format") != FORMAT:
-        raise ValueError(f"{path} is no checkpoint of latentheads: it lacks {FORMAT!r}")
+        raise ValueError(f"{path} is not a checkpoint of latentheads: it has no {FORMAT!r}")
     for name, tensor in tensors.items():
         if tensor.dtype not in KINDS:
             raise ValueError(f"{path} cannot be used: {name!r} is {tensor.dtype}")
     if header.get("checksum") != _checksum(tensors, facts_json):
-        raise ValueError(f"{path} is no whole checkpoint: it has changed since it was written")
+        raise ValueError(
+            f"{path} is not a complete checkpoint: it has changed since it was written"
+        )
     if (non_finite := _first_non_finite(tensors)) is not None:
         raise ValueError(f"{path} cannot be used: {non_finite!r} is not finite")
     try:
         facts = parse_json(facts_json)
     except ValueError as reason:
-        raise ValueError(f"{path} cannot be used: its facts are no JSON: {reason}") from reason
+        raise ValueError(f"{path} cannot be used: its metadata is not JSON: {reason}") from reason
     if not isinstance(facts, dict):
-        raise ValueError(f"{path} cannot be used: its facts are no object of JSON")
+        raise ValueError(f"{path} cannot be used: its metadata is not a JSON object")
     return facts
 
 
@@ -158,7 +160,7 @@ def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> 
     wanted = weights(**modules)
     for name, tensor in wanted.items():
         if name not in tensors:
-            raise ValueError(f"{path} belongs to another model: it lacks {name}")
+            raise ValueError(f"{path} belongs to another model: it has no {name}")
         if tensors[name].shape != tensor.shape:
             shapes = f"{list(tensors[name].shape)}, not {list(tensor.shape)}"
             raise ValueError(f"{path} belongs to another model: {name} has shape {shapes}")

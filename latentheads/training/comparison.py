@@ -64,9 +64,9 @@ class Comparison:
     def note(self) -> str:
         """How the rows may be compared."""
         if self.one_model:
-            return "nats a target token; all rows bound one model"
+            return "nats per target token; all rows bound one model"
         return (
-            "nats a target token; each row has a model of its own: exact log p and IWAE compare "
+            "nats per target token; each row has a model of its own: exact log p and IWAE compare "
             "models, and a difference of ELBOs is none of tightness"
         )
 
@@ -120,7 +120,7 @@ def compare(
     read_options(training | {"loss": name_loss(loss)}, cuts=True)
     set_options = [*training, *(["loss"] if loss != "Head_ELBO" else [])]
     if set_options and train == "none":
-        raise ValueError(f"{min(set_options)} acts on nothing here: train is none")
+        raise ValueError(f"{min(set_options)} has no effect here: train is none")
     guides_by_name = _name_guides(guides, model)
     reports: dict[str, Report] = {}
     seconds: dict[str, float] = {}

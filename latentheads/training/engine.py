@@ -52,7 +52,7 @@ class Progress:
         step: Number of optimiser steps.
         epoch: The current epoch, counted from 0.
         objective: Training objective since the last report in nats per token, with label
-            smoothing, KL weight and dropout, so it is no bound.
+            smoothing, KL weight and dropout, so it is not a bound.
         tokens_per_second: Target tokens per second, without evaluation and checkpoints.
         kl_weight: The factor of the KL at this step.
     """
@@ -398,7 +398,7 @@ class Engine:
             raise ValueError("its scaler is of another precision")
         check_moments(tensors, dict(self.objective.named_parameters()), self.optimizers)
         if "loss" not in tensors or "noise.cpu" not in tensors:
-            raise ValueError("it lacks the loss, or the noise of a process")
+            raise ValueError("it has no loss, or no noise of a process")
         for device in {"cpu", self.device.type}:  # noise of another device is ignored
             if (noise := tensors.get(f"noise.{device}")) is not None:
                 check_noise(noise, facts["processes"], device)

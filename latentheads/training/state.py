@@ -46,7 +46,7 @@ def check_moments(
 def check_noise(noise: Tensor, processes: int, device: str) -> None:
     """Raises an error if the states do not restore a random generator of the device."""
     if not noise.ndim or len(noise) != processes:
-        raise ValueError("it lacks the loss, or the noise of a process")
+        raise ValueError("it has no loss, or no noise of a process")
     try:
         for row in noise:
             # a view is read from the start of its storage

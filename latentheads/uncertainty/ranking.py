@@ -83,4 +83,4 @@ def _varies(values: Float[ndarray, " sentence"]) -> bool:
 
 def _check_pairs(first: ndarray, second: ndarray) -> None:
     if not len(first) or len(first) != len(second):
-        raise ValueError(f"one number a sentence is needed: {len(first)} and {len(second)}")
+        raise ValueError(f"one number per sentence is needed: {len(first)} and {len(second)}")

@@ -57,12 +57,12 @@ def load_aligner(path: str | Path) -> WordAligner:
     """
     tensors, facts = checkpoints.load(Path(path))
     if facts.get("kind") != FORMAT:
-        raise ValueError(f"{path} is no word aligner of this version, which --keep writes")
+        raise ValueError(f"{path} is not a word aligner of this version, which --keep writes")
     try:
         return _read_aligner(tensors, facts)
     except (KeyError, TypeError, IndexError, RuntimeError, ValueError) as reason:
         message = " ".join(str(reason).split())
-        raise ValueError(f"{path} is no whole word aligner: {message}") from reason
+        raise ValueError(f"{path} is not a complete word aligner: {message}") from reason
 
 
 def _read_aligner(tensors: dict[str, Tensor], facts: dict[str, Any]) -> WordAligner:

@@ -242,9 +242,9 @@ def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
 
 
 MISTAKES = [
-    ("gone", "gone is no folder: give folders that run.py wrote"),
-    ("empty", "empty is no run folder: it has no config.yaml"),
-    ("unfinished", "unfinished is no finished run: it has no results.json"),
+    ("gone", "gone is not a folder: give folders that run.py wrote"),
+    ("empty", "empty is not a run folder: it has no config.yaml"),
+    ("unfinished", "unfinished is not a finished run: it has no results.json"),
     ("run ./run", "every run must be given once"),
     ("run --part dev", "--part"),
     ("run --exclude all", "--exclude"),
@@ -254,7 +254,7 @@ MISTAKES = [
     ("run --top=-1", "top must be at least 0, got -1"),
     ("run --positional 1.5", "positional must lie in (0, 1], got 1.5"),
     ("run --rare 0", "rare must lie in (0, 1], got 0.0"),
-    ("run --draws 2", "--draws acts on nothing here: it needs a run that samples its heads"),
+    ("run --draws 2", "--draws has no effect here: it needs a run that samples its heads"),
     ("run --seed many", "--seed"),
     ("run --checkpoint newest", "run has no checkpoint 'newest'"),
     ("run --device tpu", "unknown device 'tpu'"),

@@ -245,7 +245,7 @@ MISTAKES = [
     ("--recipes coda --logits.prior tied", "--logits.prior stands in a recipe's name: write"),
     ("--recipes coda --selection.candidates=6", "--selection is latent in none of the recipes"),
     ("--recipes=", "--recipes must be at least one, got none"),
-    ("--recpies coda", "--recpies is no option: did you mean --recipes?"),
+    ("--recpies coda", "--recpies is not an option: did you mean --recipes?"),
     (f"{ONE} --jobs 0", "jobs must be at least 1, got 0"),
     (f"{ONE} --shard 3/2", "shard must be I/N with I from 1 to N, as 1/4, got '3/2'"),
     (f"{ONE} --devices 0 --device cpu", "devices are GPUs, and device is cpu: drop one of them"),
@@ -357,6 +357,6 @@ def test_shards_and_runs_beside_each_other_end_as_one_after_the_other(
 def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Path) -> None:
     words = ["--recipes=transformer,coda-cs", "--seeds=3", *TINY, *SHORT, "--jobs=2"]
     (tmp_path / "coda-cs-seed3" / "checkpoints").mkdir(parents=True)
-    says = "is no run folder, but contains checkpoints"
+    says = "is not a run folder, but contains checkpoints"
     assert_refused("compare.py", *words, "--out", str(tmp_path), says=says, quiet=False)
     assert not (tmp_path / "transformer-seed3").exists()

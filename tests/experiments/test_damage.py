@@ -152,10 +152,10 @@ def test_a_trained_run_finishes_whatever_else_is_lost(
 
 LOST: list[tuple[Callable[[Path], object], str]] = [
     (Path.unlink, "there is no checkpoint"),
-    (empty, "is no whole checkpoint"),
-    (shorten, "is no whole checkpoint"),
-    (scramble, "is no whole checkpoint"),
-    (make_pipe, "is no file"),
+    (empty, "is not a complete checkpoint"),
+    (shorten, "is not a complete checkpoint"),
+    (scramble, "is not a complete checkpoint"),
+    (make_pipe, "is not a file"),
     (without_numbers, "belongs to another model"),
     (without_facts, "step must be a whole number"),
 ]
@@ -206,7 +206,7 @@ def test_an_average_is_of_those_that_are_whole(
     shorten(kept[1])
     run = trained_again(out, *words)
     assert (run.averaged, run.reported) == (2, 3)
-    assert f"{kept[1]} is no whole checkpoint" in (said := capsys.readouterr().err)
+    assert f"{kept[1]} is not a complete checkpoint" in (said := capsys.readouterr().err)
     assert said.endswith("; it is not averaged\n")
     for path in kept:
         path.write_bytes(b"")
@@ -246,10 +246,10 @@ def at(name: str | Path, spoil: Callable[[Path], object]) -> Callable[[Path], ob
 
 
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
-    (at(LAST, empty), "last.safetensors is no whole checkpoint"),
-    (at(LAST, shorten), "last.safetensors is no whole checkpoint"),
-    (at(LAST, scramble), "last.safetensors is no whole checkpoint"),
-    (at(LAST, replace_by_folder), "last.safetensors is no file"),
+    (at(LAST, empty), "last.safetensors is not a complete checkpoint"),
+    (at(LAST, shorten), "last.safetensors is not a complete checkpoint"),
+    (at(LAST, scramble), "last.safetensors is not a complete checkpoint"),
+    (at(LAST, replace_by_folder), "last.safetensors is not a file"),
     (at(LAST, without_numbers), "cannot resume from "),
     (at(LAST, without_facts), "last.safetensors: step must be int, got None"),
     (say(step=10**9), "step must lie between 0 and 6, got 1,000,000,000"),
@@ -260,20 +260,20 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (say(tokens=-1), "tokens must lie between 0 and"),
     (say(seconds=float("nan")), "seconds must lie between 0 and"),
     (say(stopped=None), "stopped must be bool, got None"),
-    (say(processes=2), "lacks the loss, or the noise of a process"),
+    (say(processes=2), "has no loss, or no noise of a process"),
     (say(scaler={"scale": 1.0}), "its scaler is of another precision"),
     (say(best="much"), "best and stale must be numbers, got 'much'"),
     (say(steps="many"), "steps must be a whole number, got 'many'"),
     (say(corpus=None), "was trained on another text"),
     (hold(noise_=torch.zeros(1, 7, dtype=torch.uint8)), "its noise is none: "),
     (hold(noise_=torch.zeros(1, 7)), "its noise is none: "),
-    (hold(noise_=None), "lacks the loss, or the noise"),
-    (hold(loss=None), "lacks the loss"),
+    (hold(noise_=None), "has no loss, or no noise"),
+    (hold(loss=None), "has no loss"),
     (hold(optimiser_=None), "the optimiser of "),
     (hold(optimiser_=torch.zeros(2, 2, 2)), "has shape [2, 2, 2]"),
-    (hold(model_=None), "belongs to another model: it lacks model."),
+    (hold(model_=None), "belongs to another model: it has no model."),
     (at("config.yaml", scramble), "config.yaml, choose another out"),
-    (at("config.yaml", empty), "config.yaml is no configuration of a run"),
+    (at("config.yaml", empty), "config.yaml is not a configuration of a run"),
     (at("metrics.jsonl", replace_by_folder), "metrics.jsonl cannot be read: no file of text"),
 ]
 

@@ -209,8 +209,8 @@ def test_a_prompt_that_memory_does_not_suffice_for_stays_empty(
 def test_broken_text_ends_the_output_at_its_line(say: Say) -> None:
     status, lines, error = say(b"the\n\xff\nthe\n")
     assert (status, len(lines)) == (1, 1)
-    assert error == "generate.py: error: line 2 of the input is no UTF-8\n"
-    assert say("", "--prompt=\udcff")[::2] == (2, "generate.py: error: prompt is no UTF-8\n")
+    assert error == "generate.py: error: line 2 of the input is not UTF-8\n"
+    assert say("", "--prompt=\udcff")[::2] == (2, "generate.py: error: prompt is not UTF-8\n")
 
 
 # Text.
@@ -314,9 +314,9 @@ def test_no_prompt_holds_a_special_token_but_the_end_of_a_line() -> None:
         ("--length ten", "--length"),
         ("--temperature -0.5", "temperature must be finite and not negative, got -0.5"),
         ("--top_k -1", "top_k must be 0, for all tokens, or more, got -1"),
-        ("--temperature 0 --top_k 3", "top_k acts on nothing here: temperature 0 takes the"),
-        ("--temperature 0 --number 3", "number acts on nothing here: with temperature 0 all texts"),
-        ("--temperature 0 --seed 3", "seed acts on nothing here: with temperature 0 all texts"),
+        ("--temperature 0 --top_k 3", "top_k has no effect here: temperature 0 takes the"),
+        ("--temperature 0 --number 3", "number has no effect here: with temperature 0 all texts"),
+        ("--temperature 0 --seed 3", "seed has no effect here: with temperature 0 all texts"),
         ("--seed -1", "seed must lie between 0 and 2^63, got -1"),
         ("--checkpoint newest", "has no checkpoint 'newest'; it has best, last"),
         ("--device tpu", "unknown device 'tpu': choose from cpu, cuda, auto"),
@@ -332,7 +332,7 @@ FEW = ["--data.sentences=20", "--data.held_out=4", "--train.steps=1"]
 
 def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
     train(tmp_path / "run", *LM, *FEW, "--recipe=transformer")
-    says = "--draws acts on nothing here: it needs a run that samples its heads"
+    says = "--draws has no effect here: it needs a run that samples its heads"
     words = (str(tmp_path / "run"), "--prompt=the", "--draws=1")
     assert_refused("generate.py", *words, says=says)
 
@@ -341,6 +341,6 @@ def test_what_is_no_language_model_is_refused(tmp_path: Path) -> None:
     train(tmp_path / "mt", *FEW)
     for name, message in (
         ("mt", "mt is a translation model: use translate.py\n"),
-        ("gone", "gone is no run folder: it has no config.yaml\n"),
+        ("gone", "gone is not a run folder: it has no config.yaml\n"),
     ):
         assert_refused("generate.py", str(tmp_path / name), says=f"{tmp_path}/{message}")

@@ -86,7 +86,7 @@ def break_line(data: bytes) -> bytes:
 MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (spoil("train.de", cut), "", "train.en has 40 lines and corpus/train.de 39: line n of one"),
     (spoil("test.en", cut), "", "test.en has 6 lines and corpus/test.de 7: line n of one must"),
-    (spoil("valid.en", break_line), "", "corpus/valid.en, line 5: byte 0xff is no UTF-8"),
+    (spoil("valid.en", break_line), "", "corpus/valid.en, line 5: byte 0xff is not UTF-8"),
     (spoil("train.de", lambda _: b""), "", "corpus/train.de is empty: one sentence a line"),
     (spoil("test.de", lambda _: b"\n" * 7), "", "corpus en-de has no word in the targets of test"),
     (spoil("train.de", lambda _: b"\n" * 40), "", "has nothing to train on: 0 of 40 training"),
@@ -101,8 +101,8 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
         "python-docs, in-memory, multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, "
         "scitldr, wikitext-2, wikitext-103, or a folder; got 'corpsu'",
     ),
-    (None, "--data corpus/train.en", "data must be a folder that there is, got 'corpus/train"),
-    (None, "--data ./corpsu", "data must be a folder that there is, got './corpsu'"),
+    (None, "--data corpus/train.en", "data must be an existing folder, got 'corpus/train"),
+    (None, "--data ./corpsu", "data must be an existing folder, got './corpsu'"),
     (None, f"--data {'x' * 300}", "or a folder; got 'xxx"),
     (None, "--data.joint false --network.share all", "share all needs one joint vocabulary"),
     (None, "--data.vocab_size 0", "--data.vocab_size must be at least 1, got 0"),

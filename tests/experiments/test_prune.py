@@ -155,7 +155,7 @@ def test_where_a_report_fails_what_was_there_stays(
     monkeypatch.setattr(Reporter, "translations", fail)
     words = (str(runs / "transformer"), "--keep_heads=3", f"--out={out}", "--overwrite", *FAST)
     done = inside("prune.py", *words)
-    message = "prune.py: error: the report on 12 heads lacks translations (no words)\n"
+    message = "prune.py: error: the report on 12 heads has no translations (no words)\n"
     assert (done.returncode, done.stderr) == (1, message)
     assert (out / "heads-3" / "results.json").read_text() == before
     assert not list(out.glob(".*"))
@@ -263,8 +263,8 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
         ("--chains=encoder", "unknown attention type 'encoder': choose from encoder-self"),
         ("--chains=none", "chains must be all, or some of encoder-self,"),
         ("--rounds=0", "rounds must be at least 1, got 0"),
-        ("--by=gates --normalise=false", "--normalise acts on nothing here: it needs --by gradien"),
-        ("--seed=3", "--seed acts on nothing here: it needs --by random"),
+        ("--by=gates --normalise=false", "--normalise has no effect here: it needs --by gradien"),
+        ("--seed=3", "--seed has no effect here: it needs --by random"),
         (
             "--by=magic",
             "--by: invalid choice: 'magic' (choose from 'gradient', 'posterior', 'gates', 'random'",
@@ -302,7 +302,7 @@ def test_only_pruned_networks_are_replaced(runs: Path, tmp_path: Path) -> None:
     before = (other / "results.json").read_text()
     for more in ([], ["--overwrite"]):
         words = (str(run), "--keep_heads=1", f"--out={out}", *more)
-        says = "heads-1 is no pruned network: remove it, or choose"
+        says = "heads-1 is not a pruned network: remove it, or choose"
         assert_refused("prune.py", *words, says=says)
     assert (other / "results.json").read_text() == before
     shutil.rmtree(other)

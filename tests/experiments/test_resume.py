@@ -165,7 +165,7 @@ def test_a_full_disk_loses_no_finished_checkpoint(half: Path) -> None:
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("mine")
-    says = "is no run folder, but contains metrics.jsonl"
+    says = "is not a run folder, but contains metrics.jsonl"
     assert_refused("run.py", *TINY, *SHORT, "--out", str(tmp_path), says=says, quiet=False)
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 

@@ -335,7 +335,7 @@ MISTAKES = [
     ("--guide.hidden x", "run.py: error: --guide.hidden must be a whole number, got 'x'"),
     ("--guide coda", "'coda' is no guide but a recipe: use --recipe coda"),
     (f"{PRIOR} realformer", "'realformer' is no prior but a recipe: use --recipe realformer"),
-    ("--recipe tied", "'tied' is no recipe but a guide: use --guide tied"),
+    ("--recipe tied", "'tied' is not a recipe but a guide: use --guide tied"),
     ("--latents logits --guide.hidden 0", "hidden must be at least 1, got 0"),
     ("--guide guides:Guide", "guide 'guides:Guide' is abstract: it must define family"),
     (f"{PRIOR} tied --guide autoregressive --guide.form masked", "has no option 'form'"),

@@ -88,7 +88,7 @@ def write(name: str, data: bytes) -> Callable[[Path], object]:
 RARE = "--recipe coda --network.cutoffs [9,19]"
 MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (lambda at: (at / "valid.txt").unlink(), "", "novel has no valid.txt or valid.txt.gz or val."),
-    (write("valid.txt", b"one\n\xff\n"), "", "valid.txt, line 2: byte 0xff is no UTF-8"),
+    (write("valid.txt", b"one\n\xff\n"), "", "valid.txt, line 2: byte 0xff is not UTF-8"),
     (write("test.txt", b""), "", "test.txt is empty"),
     (write("test.txt", b" \n\n"), "", "novel has no word in test"),
     (None, "--data grammar --network.share all", "share all needs one joint vocabulary"),

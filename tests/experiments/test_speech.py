@@ -89,7 +89,7 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
 
 
 def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder: Path) -> None:
-    file, nothing = str(folder / "sound" / "test-1.wav"), "acts on nothing here: it needs"
+    file, nothing = str(folder / "sound" / "test-1.wav"), "has no effect here: it needs"
     for words, says in (
         ("--number=2", f"--number {nothing} a run that samples its heads, or the sel"),
         ("--number=2 --draws=0", f"--number {nothing} --draws 1 or more, got 0"),

@@ -218,7 +218,11 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (None, "de,fr --data.joint false --network.share all", "share all needs one joint voc"),
 ]
 OTHERS = [
-    ("python-docs", "de,fr", "--data.tasks is no option of python-docs, but of grammar, pairs,"),
+    (
+        "python-docs",
+        "de,fr",
+        "--data.tasks is not an option of python-docs, but of grammar, pairs,",
+    ),
     ("multi30k", "a:fr", "a domain of a task is a folder: a corpus of the hub has none"),
     ("grammar", "velu,de", "unknown language 'de' of task en-de: choose"),
     ("grammar", "x:velu", "unknown domain 'x' of task x:en-velu: choose"),

@@ -206,7 +206,7 @@ def test_broken_text_ends_the_output_at_its_line(
     data = text(LINES[:3]).encode() + b"gap \xff\n" + text(LINES).encode()
     status, found, error = say(data, *words)
     assert (status, found) == (1, expected[:3])
-    assert error == "translate.py: error: line 4 of the input is no UTF-8\n"
+    assert error == "translate.py: error: line 4 of the input is not UTF-8\n"
     assert say(b"\xff\n", *words)[:2] == (1, [])
 
 
@@ -264,8 +264,8 @@ MISTAKES = [
     ("--beam two", "--beam"),
     ("--draws -1", "draws must be at least 0, got -1"),
     ("--length_penalty -1", "length_penalty must be at least 0, got -1"),
-    ("--beam 1 --length_penalty 1", "--length_penalty acts on nothing here: it needs --beam 2"),
-    ("--seed 3", "seed acts on nothing here: it needs --draws or --confidence"),
+    ("--beam 1 --length_penalty 1", "--length_penalty has no effect here: it needs --beam 2"),
+    ("--seed 3", "seed has no effect here: it needs --draws or --confidence"),
     ("--seed -1", "seed must lie between 0 and 2^63, got -1"),
     (f"--seed {2**64}", f"seed must lie between 0 and 2^63, got {2**64}"),
     ("--device tpu", "unknown device 'tpu': choose from cpu, cuda, auto"),
@@ -285,8 +285,8 @@ def test_what_cannot_translate_is_refused(run: Path, tmp_path: Path) -> None:
     best.write_bytes(best.read_bytes()[:-9])
     for name, message in (
         ("lm", "lm is a language model: it has no source to translate"),
-        ("spoilt", "best.safetensors is no whole checkpoint"),
-        ("gone", "gone is no run folder: it has no config.yaml"),
+        ("spoilt", "best.safetensors is not a complete checkpoint"),
+        ("gone", "gone is not a run folder: it has no config.yaml"),
     ):
         assert_refused("translate.py", str(tmp_path / name), says=message)
 

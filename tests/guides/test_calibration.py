@@ -82,7 +82,7 @@ STATISTICS: dict[str, Callable[[Cases], Tensor]] = {
 
 
 def targets(shape: str) -> Tensor:
-    """All targets of one word, or in a chain of two; padding is no word."""
+    """All targets of one word, or in a chain of two; padding is not a word."""
     words = 2 if shape == "chain" else 1
     return torch.tensor(list(product(range(1, TARGET_TYPES), repeat=words)))
 

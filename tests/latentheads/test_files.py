@@ -11,7 +11,7 @@ import pytest
 
 from latentheads import files
 
-DEEP = "at most 32 lists and mappings may stand one in the other"
+DEEP = "lists and mappings may be nested at most 32 deep"
 
 
 @pytest.mark.parametrize(

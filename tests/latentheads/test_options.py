@@ -110,9 +110,9 @@ def test_options_go_to_plain_values_and_back() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"sise": 3}, "sise is no option: did you mean size?"),
-        ({"radius": 3}, "radius is no option: did you mean shape.radius or inner.radius?"),
-        ({"xyz": 3}, "xyz is no option: choose from shape, needed, inner, size"),
+        ({"sise": 3}, "sise is not an option: did you mean size?"),
+        ({"radius": 3}, "radius is not an option: did you mean shape.radius or inner.radius?"),
+        ({"xyz": 3}, "xyz is not an option: choose from shape, needed, inner, size"),
         ({"size": "x"}, "size must be a whole number, got 'x'"),
         ({"size": Flag()}, "size must be a whole number, got no value"),
         ({"size": 10}, "size must be at most 9, got 10"),
@@ -120,8 +120,8 @@ def test_options_go_to_plain_values_and_back() -> None:
         ({"inner": 3}, "inner is a group of options: name one of them, as inner.radius"),
         ({"shape": "flat"}, "shape must be one of round, long-box; got 'flat'"),
         ({"shape": {"class": None}}, "shape must be one of round, long-box; got 'none'"),
-        ({"shape": {"width": 3}}, "shape.width is no option of round, but of long-box"),
-        ({"shape": {"radus": 3}}, "shape.radus is no option: did you mean shape.radius?"),
+        ({"shape": {"width": 3}}, "shape.width is not an option of round, but of long-box"),
+        ({"shape": {"radus": 3}}, "shape.radus is not an option: did you mean shape.radius?"),
         ({"shape": {"class": "long-box", "width": None}}, "shape.width must be a whole number"),
         ({"needed": {"weight": 2}}, "needed.kinds is missing"),
         ({"needed": {"kinds": "a", "weight": {"b": 1}}}, "needed.weight must be a number, got {'b"),
@@ -137,12 +137,15 @@ def test_a_mistake_begins_with_the_path_of_its_option(values: dict[str, Any], me
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"momentum": 0.9}, "momentum is no option: did you mean train.optimizer.momentum?"),
-        ({"candidates": 9}, "candidates is no option: did you mean selection.candidates?"),
+        ({"momentum": 0.9}, "momentum is not an option: did you mean train.optimizer.momentum?"),
+        ({"candidates": 9}, "candidates is not an option: did you mean selection.candidates?"),
         ({"guide": {"class": "cascaded", "hidden": "x"}}, "guide.hidden must be a whole number"),
         ({"guide": {"hiden": 3}}, "guide 'cascaded' has no option 'hiden'; it has hidden"),
         ({"latents": "none", "logits": {"blocks": "all"}}, "logits is not latent: say latents log"),
-        ({"train": {"schedule": {"period": 3}}}, "train.schedule.period is no option of linear, b"),
+        (
+            {"train": {"schedule": {"period": 3}}},
+            "train.schedule.period is not an option of linear, b",
+        ),
     ],
 )
 def test_so_does_one_in_the_settings_of_a_run(values: dict[str, Any], message: str) -> None:

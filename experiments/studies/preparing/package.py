@@ -67,7 +67,7 @@ def _open_tar(file: BinaryIO) -> tarfile.TarFile:
             return tarfile.open(fileobj=file, mode="r|*")  # from here on
         if not (digits := head[48:58].strip()).isdigit():  # a size below 0 would lead back here
             raise ValueError(
-                f"it names a size that is no number, {digits.decode(errors='replace')!r}"
+                f"it names a size that is not a number, {digits.decode(errors='replace')!r}"
             )
         size = int(digits)
         file.seek(size + size % 2, os.SEEK_CUR)

@@ -131,7 +131,7 @@ def _read_header(path: Path, line: str) -> list[str]:
     if missing := [name for name in REQUIRED_COLUMNS if name not in names]:
         raise ValueError(
             f"{path}, line 1 must name the columns, tabs between, "
-            f"{', '.join(REQUIRED_COLUMNS)} among them: it lacks {', '.join(missing)}"
+            f"{', '.join(REQUIRED_COLUMNS)} among them: there is no {', '.join(missing)}"
         )
     if repeated := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"{path}, line 1 names column {repeated[0]!r} twice")

@@ -42,7 +42,7 @@ class Positions(Vocabulary):
         return f"Positions({self.filterbank.bins} bins up to {self.filterbank.high_freq:,} Hz)"
 
     def encode(self, line: str) -> list[int]:
-        """Not supported: speech is no text."""
+        """Not supported: speech is not a text."""
         raise ValueError("the source of this run is speech, not text: give it files to transcribe")
 
     def encode_all(self, lines: Iterable[str]) -> Rows:

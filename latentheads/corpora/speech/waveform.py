@@ -72,7 +72,7 @@ def _open_audio(path: str | Path) -> Iterator[Any]:
     """Opens an audio file with soundfile."""
     package = import_optional("soundfile")
     if not Path(path).is_file():  # reading a pipe would never end
-        raise ValueError("it is no file" if Path(path).exists() else "there is no such file")
+        raise ValueError("it is not a file" if Path(path).exists() else "there is no such file")
     if not Path(path).stat().st_size:  # libsndfile's own error says that it does not exist
         raise ValueError("it is an empty file")
     try:

@@ -55,7 +55,7 @@ class Jumps(nn.Module):
 
 
 class JumpsAfterNull(Jumps):
-    """Scores of jumps where the first key is null, which is no position.
+    """Scores of jumps where the first key is null, which is not a position.
 
     There is one score for staying at null and one for going there from a position. Leaving null is
     equally likely for all positions, and needs no score.

@@ -160,7 +160,7 @@ def check_parameters(
 
     Raises:
         ValueError: They have another type, other heads or positions, a head is conditioned on one
-            that is not below it, or a word on the previous word where the prior is no chain.
+            that is not below it, or a word on the previous word where the prior is not a chain.
     """
     if not isinstance(parameters, CategoricalParameters):
         raise ValueError(

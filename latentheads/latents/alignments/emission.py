@@ -63,7 +63,7 @@ def emission_log_probs(
 
     With label smoothing :math:`\epsilon` the value is
     :math:`(1 - \epsilon) \log p(y \mid t, s) + \tfrac{\epsilon}{V} \sum_v \log p(v \mid t, s)`,
-    which is no density.
+    which is not a density.
 
     Only the scores of a few sentences are in memory at a time. They are recomputed for the
     gradient. On a CPU the most likely gradient is computed in the forward pass.

@@ -121,7 +121,7 @@ def enumerate_alignments(
             It only selects which gradient is precomputed.
 
     Raises:
-        ValueError: A posterior is no distribution of alignments, or has another padding mask.
+        ValueError: A posterior is not a distribution of alignments, or has another padding mask.
     """
     target = model_trace.nodes[TARGET]
     posterior_sites = get_posterior_sites(model_trace, guide_trace)
@@ -136,7 +136,7 @@ def get_posterior_sites(model_trace: Trace, guide_trace: Trace) -> dict[str, dic
     """The guide's sites of all blocks, from the lowest; the model's if the guide has none.
 
     Raises:
-        ValueError: A posterior is no distribution of alignments, or has another padding mask.
+        ValueError: A posterior is not a distribution of alignments, or has another padding mask.
     """
     sites = {}
     for name, site in model_trace.nodes.items():

@@ -146,7 +146,7 @@ def posterior_sites(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[st
     """The guide's sites of all blocks, from the lowest; the model's if the guide has none.
 
     Raises:
-        ValueError: A posterior is no distribution of subsets of heads.
+        ValueError: A posterior is not a distribution of subsets of heads.
     """
     sites = {}
     for name, site in model_trace.nodes.items():
@@ -166,7 +166,7 @@ def enumerate_subsets(model_trace: Trace, guide_trace: Trace) -> SubsetEnumerati
         guide_trace: The guide's trace; a block without a site keeps its prior.
 
     Raises:
-        ValueError: A posterior is no distribution of subsets of heads.
+        ValueError: A posterior is not a distribution of subsets of heads.
     """
     target, sites = model_trace.nodes[TARGET], posterior_sites(model_trace, guide_trace)
     priors = {name: model_trace.nodes[name]["fn"] for name in sites}

@@ -23,7 +23,7 @@ from latentheads.layers.numeric import full_precision
 from latentheads.layers.output import LinearOutput, RowOutput, linear_log_prob
 
 GENERATE = -1
-"""Stands for the token of key 0, which is no position: generate."""
+"""Stands for the token of key 0, which is not a position: generate."""
 
 
 def generated_log_prob(

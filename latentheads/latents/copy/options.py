@@ -56,7 +56,7 @@ class CopyOptions(LatentOptions):
         """The options themselves.
 
         Raises:
-            ValueError: There is a window, and the model is no language model.
+            ValueError: There is a window, and the model is not a language model.
         """
         if self.window and not is_language_model:
             raise ValueError("window is for a language model: drop it")

@@ -102,9 +102,9 @@ def test_without_a_name_the_classes_are_listed() -> None:
     ("words", "message"),
     [
         ("--data.help=pears", "data.help must be one of grammar, grammar-text, "),
-        ("--foo.help", "foo is no group of options"),
-        ("--seed.help", "seed is no group of options"),
-        ("--train.foo.help", "train.foo is no group of options"),
+        ("--foo.help", "foo is not a group of options"),
+        ("--seed.help", "seed is not a group of options"),
+        ("--train.foo.help", "train.foo is not a group of options"),
     ],
 )
 def test_help_of_what_is_no_group_costs_one_line(words: str, message: str) -> None:

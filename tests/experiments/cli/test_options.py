@@ -101,14 +101,17 @@ def test_the_printed_options_are_read_as_they_are(
         (f"--train.learning_rate={'9' * 400}", "--train.learning_rate must be "),
         (f"--train.steps={'9' * 5000}", "--train.steps must be a whole number, got '999"),
         ("--data.sentences=1000000000000", "--data.sentences must be at most 1,000,000, got 1,0"),
-        ("--width 8", "--width is no option: did you mean --network.width or --alignments.width"),
-        ("--lr 3", "--lr is no option: did you mean --train.learning_rate?"),
-        ("--batch_size=3", "--batch_size is no option: did you mean --train.tokens?"),
-        ("--select group", "--select is no option: did you mean --selection.strategy?"),
-        ("--recepie coda", "--recepie is no option: did you mean --recipe?"),
-        ("--overwirte", "--overwirte is no option: did you mean --overwrite?"),
-        ("--train.stpes 3", "--train.stpes is no option: did you mean --train.steps?"),
-        ("--qqq 1", "--qqq is no option: see --help"),
+        (
+            "--width 8",
+            "--width is not an option: did you mean --network.width or --alignments.width",
+        ),
+        ("--lr 3", "--lr is not an option: did you mean --train.learning_rate?"),
+        ("--batch_size=3", "--batch_size is not an option: did you mean --train.tokens?"),
+        ("--select group", "--select is not an option: did you mean --selection.strategy?"),
+        ("--recepie coda", "--recepie is not an option: did you mean --recipe?"),
+        ("--overwirte", "--overwirte is not an option: did you mean --overwrite?"),
+        ("--train.stpes 3", "--train.stpes is not an option: did you mean --train.steps?"),
+        ("--qqq 1", "--qqq is not an option: see --help"),
         ("--out", "--out must be a text, got no value"),
         ("--config", "--config must be a text, got no value"),
         ("--a-b 3", "unrecognized argument '--a-b': did you mean --a_b?"),
@@ -128,9 +131,12 @@ def test_the_printed_options_are_read_as_they_are(
             "--logits.prior 'os:path' must be a subclass of ",
         ),
         ("--data pears", "--data must be one of grammar, grammar-text, pairs, "),
-        ("--data ./nowhere", "--data must be a folder that there is, got './nowhere'"),
-        ("--data ./no:where", "--data must be a folder that there is, got './no:where'"),
-        ("--data.folder F", "--data.folder is no option of grammar, but of pairs, running-text, "),
+        ("--data ./nowhere", "--data must be an existing folder, got './nowhere'"),
+        ("--data ./no:where", "--data must be an existing folder, got './no:where'"),
+        (
+            "--data.folder F",
+            "--data.folder is not an option of grammar, but of pairs, running-text, ",
+        ),
         ("--logits.prior cascaded", "--logits is not latent: say --latents alignments+logits, or "),
         ("--latents alignment", "unknown latent 'alignment': choose from alignments, copy, "),
         ("--recipe multi30k", "--recipe 'multi30k' is none but a preset: use --preset multi30k"),
@@ -153,8 +159,8 @@ def test_a_mistake_in_a_file_is_named_as_the_file_writes_it(
 ) -> None:
     path = tmp_path / "some.yaml"
     for text, message in (
-        ("train: {stpes: 3}", "train.stpes is no option: did you mean train.steps?"),
-        ("lr: 3", "lr is no option: did you mean train.learning_rate?"),
+        ("train: {stpes: 3}", "train.stpes is not an option: did you mean train.steps?"),
+        ("lr: 3", "lr is not an option: did you mean train.learning_rate?"),
         ("network: {width: 8, heads: 3}", "network.heads must divide the width 8, got 3"),
     ):
         path.write_text(text)

@@ -77,7 +77,7 @@ def test_a_file_is_tried_before_the_work(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^out: cannot write .*: it is a folder$"):
         check_output_file(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match=r"^out: cannot write .*/pipe: it is no file$"):
+    with pytest.raises(ValueError, match=r"^out: cannot write .*/pipe: it is not a file$"):
         check_output_file(tmp_path / "pipe")
 
 

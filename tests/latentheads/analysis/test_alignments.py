@@ -83,7 +83,7 @@ WEIGHTS = torch.tensor(
 
 
 def test_a_word_is_linked_to_the_likeliest_word() -> None:
-    """The end of the source, the fourth token, is no word; nor is that of the target."""
+    """The end of the source, the fourth token, is not a word; nor is that of the target."""
     batch = Batch.of([[5, 6, 2]], [[4, 5, 6, 2]])
     ((first, second),) = likeliest_links(WEIGHTS[None], batch)
     assert first == {(1, 0), (0, 1)}

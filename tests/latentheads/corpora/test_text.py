@@ -48,7 +48,7 @@ def test_only_the_last_newline_and_the_mark_are_no_line(
 def test_broken_bytes_are_named_by_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one\ntwo\nth\xfcee\n")
-    assert refused(read_lines, path).startswith(f"{path}, line 3: byte 0xfc is no UTF-8")
+    assert refused(read_lines, path).startswith(f"{path}, line 3: byte 0xfc is not UTF-8")
     path.write_bytes(b"one\nt\0wo\n")
     assert refused(read_lines, path).startswith(f"{path}, line 2: a NUL byte; text in UTF-8 has")
 
@@ -82,7 +82,7 @@ def test_lines_come_while_they_are_read(tmp_path: Path, ending: str) -> None:
     path.write_bytes(gzip.compress(data) if path.suffix else data)
     lines = iterate_lines(path)
     assert [next(lines) for _ in range(3)] == ["eins", "", "drei"]
-    assert refused(next, lines).startswith(f"{path}, line 4: byte 0xff is no UTF-8")
+    assert refused(next, lines).startswith(f"{path}, line 4: byte 0xff is not UTF-8")
     assert list(lines) == []
 
 

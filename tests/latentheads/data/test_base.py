@@ -39,7 +39,10 @@ def test_options_come_back_from_their_plain_values(name: str) -> None:
     [
         ({"class": "pairs"}, r"^data.folder must name a folder$"),
         ({"class": "paris", "folder": "x"}, r"^data must be one of grammar, .*; got 'paris'$"),
-        ({"class": "grammar", "folder": "x"}, r"^data.folder is no option of grammar, but of pai"),
+        (
+            {"class": "grammar", "folder": "x"},
+            r"^data.folder is not an option of grammar, but of pai",
+        ),
         ({"class": "grammar", "language": "latin"}, r"^data: unknown language 'latin': choose fr"),
         ({"class": "pairs", "folder": "x", "max_line": "all"}, r"^data.max_line must be a whole"),
     ],

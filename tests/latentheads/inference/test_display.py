@@ -69,11 +69,14 @@ def test_what_is_no_bound_is_not_called_one() -> None:
     lines = to_text({"": FIGURES}, faults=faults).splitlines()
     assert lines[1].endswith(f"-1.5000  {said}: see below")
     assert lines[-2:] == [
-        *("lacks a true bound: the mean bound lies above <the truth>", "lacks plots: no room")
+        *(
+            "not in the report: a true bound: the mean bound lies above <the truth>",
+            "not in the report: plots: no room",
+        )
     ]
     table = to_html({"": FIGURES}, faults=faults)
     assert rows_of(table)["bound (ELBO)"][-1] == f"{said}: see below"
-    assert table.endswith("above &lt;the truth&gt;</p><p>lacks plots: no room</p>")
+    assert table.endswith("above &lt;the truth&gt;</p><p>not in the report: plots: no room</p>")
     for value in (math.nan, math.inf):
         rows = rows_of(to_html({"": FIGURES, "test": {"elbo": value}}))
         assert rows["bound (ELBO)"][-1] == said

@@ -101,7 +101,7 @@ def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> No
 def test_a_stranger_is_refused(tmp_path: Path, name: str, overwrite: bool) -> None:
     (tmp_path / name).mkdir()
     said = refused(tmp_path, OPTIONS, overwrite)
-    assert said == f"{tmp_path} is no run folder, but contains {name}: choose another out"
+    assert said == f"{tmp_path} is not a run folder, but contains {name}: choose another out"
 
 
 def test_another_run_is_refused_with_what_differs(run: Path) -> None:
@@ -141,7 +141,7 @@ def test_steps_that_are_no_number_are_other_options(run: Path, steps: str) -> No
 def test_a_configuration_that_is_none_is_refused(run: Path, text: str) -> None:
     path = run / "config.yaml"
     path.write_bytes(text.encode("latin-1"))
-    message = "is no configuration of a run" if text in ("", "my notes") else "cannot read"
+    message = "is not a configuration of a run" if text in ("", "my notes") else "cannot read"
     assert message in (said := refused(run))
     assert f"{path}" in said
     assert "choose another out" in said
@@ -155,9 +155,9 @@ def test_a_place_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     for path, why in (
         (Path("/proc/nowhere/run"), "/proc is not writable"),
-        (tmp_path / "file", f"{tmp_path / 'file'} is no folder"),
-        (tmp_path / "file" / "run", f"{tmp_path / 'file'} is no folder"),
-        (tmp_path / "link", f"{tmp_path / 'link'} is no folder"),
+        (tmp_path / "file", f"{tmp_path / 'file'} is not a folder"),
+        (tmp_path / "file" / "run", f"{tmp_path / 'file'} is not a folder"),
+        (tmp_path / "link", f"{tmp_path / 'link'} is not a folder"),
     ):
         assert refused(path) == f"cannot write the run folder {path}: {why}"
 
@@ -439,7 +439,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, overwrite: bool) 
     with pytest.raises(ValueError) as caught:
         folder(tmp_path, overwrite=overwrite)
     assert str(caught.value) == (
-        f"{tmp_path} is no run folder, but contains \x1b[31mred and 1 more: choose another out"
+        f"{tmp_path} is not a run folder, but contains \x1b[31mred and 1 more: choose another out"
     )
 
 

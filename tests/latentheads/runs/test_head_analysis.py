@@ -67,7 +67,7 @@ def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> No
 
 def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
     train(tmp_path, "--recipe=transformer", *SMALL)
-    with pytest.raises(ValueError, match="draws acts on nothing here"):
+    with pytest.raises(ValueError, match="draws has no effect here"):
         load(tmp_path).read_heads(draws=2)
 
 

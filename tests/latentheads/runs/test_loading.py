@@ -164,10 +164,10 @@ def say(text: str) -> Callable[[Path], object]:
 
 
 SPOILS: list[tuple[str, Callable[[Path], object], str]] = [
-    (AVERAGE, shorten, "is no whole checkpoint"),
-    (AVERAGE, of_another_program, "is no checkpoint of latentheads"),
+    (AVERAGE, shorten, "is not a complete checkpoint"),
+    (AVERAGE, of_another_program, "is not a checkpoint of latentheads"),
     (AVERAGE, of_another_model, "belongs to another model: model."),
-    (AVERAGE, without_the_guide, "belongs to another model: it lacks"),
+    (AVERAGE, without_the_guide, "belongs to another model: it has no"),
     (AVERAGE, Path.unlink, "has no checkpoint 'average'; it has best,"),
     ("checkpoints", shutil.rmtree, "has no checkpoint 'average'; it has none"),
     *(("vocabulary.json", say(text), "vocabulary.json cannot be read: ") for text in ("{", "[]")),
@@ -175,7 +175,7 @@ SPOILS: list[tuple[str, Callable[[Path], object], str]] = [
     ("vocabulary.json", say("{}"), "vocabulary.json cannot be read: "),
     ("vocabulary.json", lambda path: path.write_bytes(b"\xff"), "vocabulary.json cannot be read: "),
     ("vocabulary.json", say(FEWER_TYPES), "belongs to another model: model."),
-    ("config.yaml", Path.unlink, "is no run folder: it has no config.yaml"),
+    ("config.yaml", Path.unlink, "is not a run folder: it has no config.yaml"),
     ("config.yaml", say("network: {width: wide}\n"), "network.width must be "),
     ("config.yaml", say("network: {width: 7}\n"), "network.heads must divide"),
     ("config.yaml", say("recipe: codda\n"), "unknown recipe 'codda'"),
@@ -198,6 +198,6 @@ def test_what_cannot_be_loaded_costs_one_line(
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "gone", ROOT / "README.md"):
-        assert refused(path) == f"{path} is no run folder: it has no config.yaml"
+        assert refused(path) == f"{path} is not a run folder: it has no config.yaml"
     with pytest.raises(ValueError, match=r"^folder must be a run folder, got 3$"):
         unchecked(load_run)(3)

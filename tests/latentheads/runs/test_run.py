@@ -62,7 +62,7 @@ def test_what_draws_nothing_is_refused(run: Run, tmp_path: Path) -> None:
     plain = make_run(tmp_path / "plain", small_corpus(), "delta")
     text = make_run(tmp_path / "text", small_corpus(text=True), "delta")
     assert text.generate("a", length=3)
-    nothing = "acts on nothing here: it needs"
+    nothing = "has no effect here: it needs"
     a_draw = f"{nothing} a run that samples"
     for draw, said in (
         (lambda: plain.translate(LINES, 2), f"^number {a_draw}"),

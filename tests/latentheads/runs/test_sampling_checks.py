@@ -37,7 +37,7 @@ def test_an_option_acts_on_the_run_that_draws_what_it_draws(
         if name == kind:
             check_is_stochastic([runs["plain"], run], "draws", [kind])
         else:
-            with pytest.raises(ValueError, match=r"^draws acts on nothing here: it needs a run"):
+            with pytest.raises(ValueError, match=r"^draws has no effect here: it needs a run"):
                 check_is_stochastic([run], "draws", [kind])
 
 
@@ -45,7 +45,7 @@ def test_the_refusal_names_all_that_the_option_draws(runs: dict[str, TrainedMode
     with pytest.raises(ValueError) as refused:
         check_is_stochastic([runs["plain"]], "--decode.draws", KINDS)
     assert str(refused.value) == (
-        "--decode.draws acts on nothing here: it needs a run that samples its heads, or the "
+        "--decode.draws has no effect here: it needs a run that samples its heads, or the "
         "selection of heads, or alignments"
     )
 

@@ -77,7 +77,7 @@ def test_a_training_outlives_a_report_that_fails(
     place, _, short = missing.pop("translations").partition(": ")
     assert (place.split()[0], short, missing) == ("sentence", why, {"plots": why})
     assert done.stderr.splitlines()[-1] == (
-        f"run.py: error: the report lacks translations ({place}: {why}), plots ({why}); "
+        f"run.py: error: the report has no translations ({place}: {why}), plots ({why}); "
         "the same command goes on with it"
     )
     assert inside("run.py", *words).returncode == 0

@@ -84,7 +84,7 @@ def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
     assert several[0] != drawing.transcribe(files, 7, seed=6, max_tokens=5)[0]
     first = drawing.transcribe(files, seed=5, draws=1, max_tokens=5)
     assert [each[0] for each in several] == first
-    with pytest.raises(ValueError, match=r"^number acts on nothing here: it needs draws 1 or more"):
+    with pytest.raises(ValueError, match=r"^number has no effect here: it needs draws 1 or more"):
         drawing.transcribe(files, 2, draws=0)
     with pytest.raises(ValueError, match="number must be at least 0, got -1"):
         drawing.transcribe(files, -1)

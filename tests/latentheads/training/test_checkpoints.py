@@ -45,10 +45,10 @@ def test_a_shared_table_is_kept_once() -> None:
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "foreign.safetensors"
     save_file({"x": torch.zeros(2)}, path)
-    with pytest.raises(ValueError, match="is no checkpoint of latentheads"):
+    with pytest.raises(ValueError, match="is not a checkpoint of latentheads"):
         checkpoints.load(path)
     path.write_text("hello, I am no checkpoint at all")
-    with pytest.raises(ValueError, match="is no whole checkpoint"):
+    with pytest.raises(ValueError, match="is not a complete checkpoint"):
         checkpoints.load(path)
     with pytest.raises(ValueError, match="there is no checkpoint"):
         checkpoints.load(tmp_path / "missing.safetensors")
@@ -60,7 +60,7 @@ def test_weights_of_another_model_change_nothing(tmp_path: Path) -> None:
     path = tmp_path / "small"
     with pytest.raises(ValueError, match=r"belongs to another model: model.* has shape"):
         checkpoints.restore(path, checkpoints.weights(model=small), model=large)
-    with pytest.raises(ValueError, match=r"belongs to another model: it lacks model\."):
+    with pytest.raises(ValueError, match=r"belongs to another model: it has no model\."):
         checkpoints.restore(path, checkpoints.weights(other=large), model=large)
     for name, tensor in checkpoints.weights(model=large).items():
         assert torch.equal(tensor, before[name])
@@ -128,7 +128,7 @@ def test_every_flipped_bit_and_cut_is_noticed(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
     for kept in (0, 5, 100, -1):
         path.write_bytes(whole[:kept])
-        with pytest.raises(ValueError, match=r"is no whole checkpoint: [^\n]*$"):
+        with pytest.raises(ValueError, match=r"is not a complete checkpoint: [^\n]*$"):
             checkpoints.load(path)
 
 
@@ -153,7 +153,7 @@ def test_a_file_that_may_not_be_read_is_not_called_missing(
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(ValueError, match=r"is no file$"):
+        with pytest.raises(ValueError, match=r"is not a file$"):
             checkpoints.load(path)
 
 
@@ -220,7 +220,7 @@ def test_a_step_and_how_many_are_averaged_are_numbers(tmp_path: Path, value: obj
 
 @pytest.mark.parametrize(
     ("format_name", "message"),
-    [("latentheads checkpoint 1", "is no checkpoint"), (checkpoints.FORMAT, "is no whole")],
+    [("latentheads checkpoint 1", "is not a checkpoint"), (checkpoints.FORMAT, "is no whole")],
 )
 def test_a_file_without_a_checksum_is_refused(
     tmp_path: Path, format_name: str, message: str
@@ -251,7 +251,9 @@ def test_a_header_that_lies_costs_one_line(
     spoil(header)
     said = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(said)) + said + whole[8 + size :])
-    with pytest.raises(ValueError, match=r"is no whole checkpoint|is no checkpoint") as caught:
+    with pytest.raises(
+        ValueError, match=r"is not a complete checkpoint|is not a checkpoint"
+    ) as caught:
         checkpoints.load(path)
     assert "\n" not in str(caught.value)
 

@@ -86,7 +86,7 @@ def test_without_training_nothing_moves_and_figures_without_a_row_are_left_out(c
         ({}, {"train": "model"}, "unknown train 'model': choose from guide, all, none"),
         (..., {"step": 3}, "step"),
         (..., {"samples": 0}, "samples must be at least 1, got 0"),
-        (..., {"train": "none", "steps": 3}, "steps acts on nothing here: train is none"),
+        (..., {"train": "none", "steps": 3}, "steps has no effect here: train is none"),
         (7, {}, "guides must be a list or a mapping, got int"),
     ],
 )

@@ -459,7 +459,7 @@ def test_a_broken_gradient_moves_no_weight(factor: float, clip: float) -> None:
 
 def test_a_gradient_that_is_only_too_long_to_be_measured_is_shortened() -> None:
     engine = make(dropout=0.0)
-    gradients_times(engine, 1e160)  # its square is no number
+    gradients_times(engine, 1e160)  # its square is not a number
     engine.run(lambda progress: None)
     assert all(torch.isfinite(weight).all() for weight in outcome(engine))
 

@@ -348,7 +348,7 @@ def test_a_guide_is_compared_under_a_loss(corpus: Corpus) -> None:
     before = [each.clone() for each in guide.parameters()]
     lh.compare(model, [guide], corpus, loss=Trace_ELBO(num_particles=2), **options)
     assert not same(before, list(guide.parameters()))
-    with pytest.raises(ValueError, match=r"^loss acts on nothing here: train is none$"):
+    with pytest.raises(ValueError, match=r"^loss has no effect here: train is none$"):
         lh.compare(model, [guide], corpus, loss="Trace_ELBO", train="none")
 
 

@@ -81,7 +81,7 @@ def test_the_weight_of_the_kl_grows_linearly_between_its_ends() -> None:
         ({"schedule": {"class": "cosine", "growth": 0.5}}, "schedule.growth must be at least 1"),
         (
             {"schedule": {"class": "linear", "growth": 2.0}},
-            "schedule.growth is no option of linear, but of cosine",
+            "schedule.growth is not an option of linear, but of cosine",
         ),
     ],
 )

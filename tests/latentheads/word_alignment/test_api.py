@@ -96,7 +96,7 @@ def test_a_kept_aligner_with_tensors_of_another_is_one_line(
     save_aligner(path, aligned.aligner)
     tensors, facts = checkpoints.load(path)
     checkpoints.save(path, tensors | {name: tensors[name][..., 1:]}, facts)
-    with pytest.raises(ValueError, match=f"is no whole word aligner: {name} of it"):
+    with pytest.raises(ValueError, match=f"is not a complete word aligner: {name} of it"):
         load_aligner(path) if name != "entries" else load_shifted(path)
 
 
@@ -112,7 +112,7 @@ def load_shifted(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "other"}, "is no word aligner of this version"),
+        ({"kind": "other"}, "is not a word aligner of this version"),
         ({"source": ["a", "a"]}, "words of it"),
         ({"split": "letters"}, "split of it"),
         ({"options": {"iterations": 0}}, "iterations must be at least 1"),

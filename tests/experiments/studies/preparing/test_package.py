@@ -33,9 +33,12 @@ def test_of_a_package_what_is_needed_is_unpacked(tmp_path: Path) -> None:
         (b"!<arch>\ndata.tar.zst" + b" " * 36 + b"4         `\nnone", "packed by zstd: unpack it"),
         (
             b"!<arch>\ndebian-binary" + b" " * 35 + b"four      `\n",
-            "size that is no number, 'four'",
+            "size that is not a number, 'four'",
         ),
-        (b"!<arch>\ndebian-binary" + b" " * 35 + b"-60       `\n", "size that is no number, '-60'"),
+        (
+            b"!<arch>\ndebian-binary" + b" " * 35 + b"-60       `\n",
+            "size that is not a number, '-60'",
+        ),
         (b"text", "file could not be opened"),
     ],
 )

@@ -71,7 +71,7 @@ def write_samples(path: Path, samples: Any) -> None:
         (lambda path: path.write_bytes(b"RIFF"), r"it cannot be read as sound: \w"),
         (lambda path: path.write_bytes(b"This is text."), r"it cannot be read as sound: \w"),
         (lambda path: write_samples(path, [np.nan] * 800), "its samples are not all numbers"),
-        (Path.mkdir, "^it is no file$"),
+        (Path.mkdir, "^it is not a file$"),
         (lambda _: None, "^there is no such file$"),
     ],
 )

@@ -44,7 +44,10 @@ def test_a_broken_line_is_named(tmp_path: Path, rows: list[list[str]], said: str
 
 @pytest.mark.parametrize(
     ("names", "said"),
-    [("id audio text", "it lacks tgt_text"), ("id audio tgt_text id", "names column 'id' twice")],
+    [
+        ("id audio text", "there is no tgt_text"),
+        ("id audio tgt_text id", "names column 'id' twice"),
+    ],
 )
 def test_the_first_line_names_the_columns(tmp_path: Path, names: str, said: str) -> None:
     with pytest.raises(ValueError, match=f"line 1 .*{said}"):
