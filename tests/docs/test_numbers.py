@@ -393,10 +393,14 @@ KINDS |= {"bound": "elbo", "target": "elbo", "": "exact"}
 """The files of a row of alignments, by the first of these words that the row's name has."""
 
 
+def kind_of(said: str) -> str:
+    """The word of the files of a row of alignments."""
+    return next(kind for word, kind in KINDS.items() if word in said)
+
+
 def runs_of(said: str, files: str) -> dict[int, list[float]]:
     """The figures of the runs that a row of alignments is of, by seed."""
-    name = next(kind for word, kind in KINDS.items() if word in said)
-    paths = (RESULTS / "alignments").glob(files.format(name))
+    paths = (RESULTS / "alignments").glob(files.format(kind_of(said)))
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     return {run["seed"]: [run[part][figure] for part, figure in FIGURES] for run in runs}
 
@@ -423,6 +427,20 @@ def test_figures_of_alignments_are_those_of_their_runs(heading: str, files: str)
         seeds = set.intersection(*map(set, sides))
         for place, cell in enumerate(cells[: len(FIGURES)]):
             check_spread(cell, *([side[seed][place] for seed in seeds] for side in sides))
+
+
+def test_entropies_and_gaps_of_alignments_are_those_of_their_runs() -> None:
+    rows = rows_of(section("alignments", "### Entropies, information and gaps"))
+    assert len(rows) == 17
+    for name, steps, *cells in rows:
+        files = f"multi30k-{steps.replace(',', '')}-{kind_of(name)}-seed*.json"
+        paths = sorted((RESULTS / "alignments").glob(files))
+        runs = [json.loads(path.read_text(encoding="utf-8"))["test"] for path in paths]
+        columns = ("prior_entropy", "posterior_entropy", "information", "gap", "kl")
+        for cell, column in zip(cells, columns, strict=True):
+            said = numbers(cell) or ["0.000"] * len(runs)
+            for text, run in zip(said, runs, strict=True):
+                assert among(text, [run[column]]), (name, column)
 
 
 READ = {"source": "source", "words before": "prefix", "target": "target", "": ""}
