@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -53,9 +53,10 @@ STAGING_PREFIX = ".networks-"
 DESCRIPTION = (
     "Removes the least important heads of a finished run, and evaluates the rest.\n\n"
     "    python experiments/prune.py runs/transformer-seed0 --keep_heads 16,8\n\n"
-    "Attention heads and n-gram heads. For every number of heads: the plug-in likelihood and the "
-    "bound on validation, BLEU on test, and the speed. A pruned network has smaller matrices, and "
-    "the same outputs as one whose heads are masked. Where a prior or a posterior mixes heads, as "
+    "Attention heads and n-gram heads. For every number of heads: the log-likelihood (exact if "
+    "latents are summed out, else plug-in) and the bound on validation, BLEU on test, and the "
+    "speed. A pruned network has smaller matrices, and the same outputs as one whose heads are "
+    "masked. Where a prior or a posterior mixes heads, as "
     "a cascade does, the logits of removed heads are still sampled, and the speed-up is smaller. "
     "Writes curve.json, curve.png and, for every number of heads, a run folder that translate.py, "
     "generate.py, score.py and analyse.py accept. The run itself is not changed."
@@ -200,7 +201,7 @@ def _check_run(run: Run, options: Options, gate_distributions: GateDistributions
         return
     if not attention_types:
         raise ValueError(
-            f"{run.path} has no gates{where}: train it with --gates, or prune by gradient"
+            f"{run.path} has no gates{where}: train it with --latents gates, or prune by gradient"
         )
     if not options.keep_heads and not count_closed(gate_distributions, attention_types):
         raise ValueError(
@@ -211,21 +212,29 @@ def _check_run(run: Run, options: Options, gate_distributions: GateDistributions
 
 def _format_line(network: Pruned) -> str:
     valid, test = network.results.valid, network.results.test
-    plug_in, elbo = (format_value(valid[name]) for name in ("plug_in", "elbo"))
+    name, value = _log_likelihood(valid)
+    elbo = format_value(valid["elbo"]) or "?"
     parts = [
         f"{network.heads} heads, {network.parameters:,} parameters",
-        f"validation {plug_in or '?'} plug-in, {elbo or '?'} bound",
+        f"validation: {name} {value or '?'}, bound {elbo} nats/token",
     ]
     if score := primary_score(test):
         parts.append(f"{SCORES[score].heading} {test[score]:.2f}")
     return "; ".join(parts)
 
 
+def _log_likelihood(valid: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and value of the log-likelihood: exact if latents are summed out, else plug-in."""
+    name = "plug_in" if valid.get("exact") is None else "exact"
+    return SCORES[name].heading.removesuffix(" (no bound)"), format_value(valid[name])
+
+
 def table(points: Sequence[dict[str, Any]]) -> str:
     """Formats the curve as a table."""
     score = primary_score(points[0]["test"])
     title = SCORES[score or "bleu"].heading
-    titles = ("heads", "parameters", "plug-in", "bound", title, "tokens/s", "speed")
+    name, _ = _log_likelihood(points[0]["valid"])
+    titles = ("heads", "parameters", name, "bound", title, "tokens/s", "speed")
     return aligned([titles, *(_row(point, score) for point in points)])
 
 
@@ -233,7 +242,7 @@ def _row(point: dict[str, Any], score: str | None) -> tuple[str, ...]:
     return (
         str(point["heads"]),
         f"{point['parameters']:,}",
-        format_value(point["valid"]["plug_in"]),
+        _log_likelihood(point["valid"])[1],
         format_value(point["valid"]["elbo"]),
         format_value(point["test"].get(score or ""), "%"),
         f"{point['tokens_per_second']:,.0f}",

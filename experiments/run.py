@@ -16,7 +16,7 @@ from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import error_handling, exit_with_error, rerun_command
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.experiments.cli.pages import print_and_write
-from latentheads.experiments.cli.tables import result_table, site_table, task_table
+from latentheads.experiments.cli.tables import explanations, result_table, site_table, task_table
 from latentheads.runs.folder import Folder
 from latentheads.runs.results import Results
 from latentheads.runs.sections import lacking
@@ -39,7 +39,9 @@ def _tables(results: Results, out: Path, verbose: bool) -> str:
     if results.tasks:
         parts.append(task_table(results))
     if verbose:
-        parts.append(site_table(results))
+        parts += ["", explanations(results), "", site_table(results), ""]
+    else:
+        parts.append("--verbose explains each row")
     return "\n".join([*parts, f"written to {out}"])
 
 

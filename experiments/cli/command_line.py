@@ -237,7 +237,9 @@ def find_own_classes() -> None:
 def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
     """Values with what a recipe, or a corpus by its name or folder, stands for."""
     if (recipe := values.get("recipe")) in presets() and recipe not in RECIPES:
-        raise OptionError("recipe", f" {recipe!r} is none but a preset: use preset {recipe}")
+        raise OptionError(
+            "recipe", f" {recipe!r} is not a recipe but a preset: use preset {recipe}"
+        )
     expanded = expand_recipe(values)
     data = expanded.get("data")
     name = data.get(CLASS) if isinstance(data, Mapping) else data
@@ -269,7 +271,7 @@ def name_data(name: str, lower: str | None = None) -> dict[str, Any]:
     folder = os.path.expanduser(name)
     if not os.path.isdir(folder):
         if os.sep in name:
-            raise OptionError("data", f" must be a folder that there is, got {name!r}")
+            raise OptionError("data", f" must be an existing folder, got {name!r}")
         choices = ", ".join([*DATA, *HUB, *PROSE])
         raise OptionError("data", f" must be one of {choices}, or a folder; got {name!r}")
     plain = lower if lower in DATA and "folder" in options_of(DATA[lower]) else "pairs"

@@ -74,7 +74,7 @@ class RunOptions(ProgramOptions):
 
     Attributes:
         tensorboard: Write TensorBoard's file too.
-        verbose: Print the KL of every site.
+        verbose: Explain each row of the table, and print the KL of every site.
     """
 
     tensorboard: bool = False

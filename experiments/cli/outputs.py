@@ -28,7 +28,7 @@ def check_output_file(out: Path, option: str = "out") -> Path:
     if not path.parent.is_dir():
         raise ValueError(f"{option}: cannot write {out}: its folder is not there")
     if out.exists() and not out.is_file():
-        kind = "a folder" if out.is_dir() else "no file"
+        kind = "a folder" if out.is_dir() else "not a file"
         raise ValueError(f"{option}: cannot write {out}: it is {kind}")
     try:
         tempfile.TemporaryFile(dir=path.parent).close()

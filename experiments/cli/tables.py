@@ -93,6 +93,13 @@ def result_table(results: Results) -> str:
     return "\n".join([aligned(rows), *_notes(results)])
 
 
+def explanations(results: Results) -> str:
+    """What each row of the table means."""
+    infos = [describe(name) for name in shown_names([*results.parts.values()])]
+    lines = [f"{info.title}: {info.meaning}" for info in infos if info.meaning]
+    return "\n".join(lines).format(k=results.test.iwae_k)
+
+
 def _rows_before(name: str, results: Results) -> list[Row]:
     """How the lines were written, before the first of their metrics."""
     if name != next(
@@ -143,7 +150,11 @@ def _divergence_rows(results: Results) -> list[Row]:
         return []
     chains = results.head_divergence_by_chain.items()
     return [
-        ("head divergence (JSD, plug-in, nats)", f"{results.head_divergence:.2f}", ""),
+        (
+            "head divergence (JSD of plug-in heads, nats; 0: equal)",
+            f"{results.head_divergence:.2f}",
+            "",
+        ),
         *((f"    {chain}", f"{value:.2f}", "") for chain, value in chains if value is not None),
     ]
 
@@ -162,7 +173,7 @@ def _weights_rows(results: Results) -> list[Row]:
     if results.averaged > 1:
         label = f"weights, mean of {results.averaged} checkpoints: up to step"
         return [(label, "", f"{step:,}")]
-    return [("weights: of step", "", f"{step:,} of {steps:,}")]
+    return [("weights of step", "", f"{step:,} of {steps:,}")]
 
 
 PERPLEXITIES = {
@@ -229,7 +240,8 @@ def _kl_rows(kl_by_site: dict[str, float | None], selecting: str) -> list[Row]:
         values = [kl for _, kl in sorted(layer_kls) if kl is not None]
         if len(values) == len(layer_kls):
             layers = " + ".join(map(format_value, values))
-            rows.append((f"    {name} = {layers}", "", format_value(sum(values))))
+            label = f"    {name}, by layer: {layers}" if len(values) > 1 else f"    {name}"
+            rows.append((label, "", format_value(sum(values))))
     return rows
 
 

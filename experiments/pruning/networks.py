@@ -173,11 +173,12 @@ def curve_point(network: Pruned, whole: Pruned, tokens: int) -> dict[str, Any]:
     ratios = [a / b for a, b in zip(whole.seconds, network.seconds, strict=True)]
     valid, test = network.results.valid, network.results.test
     scores = {name: test.get(name) for name in METRICS}
+    bounds = ("exact", "plug_in", "elbo", "kl")
     return {
         "heads": network.heads,
         "parameters": network.parameters,
-        "valid": {name: valid[name] for name in ("plug_in", "elbo", "kl")},
-        "test": {name: test[name] for name in ("plug_in", "elbo", "kl")} | scores,
+        "valid": {name: valid.get(name) for name in bounds},
+        "test": {name: test.get(name) for name in bounds} | scores,
         "tokens_per_second": tokens / statistics.median(network.seconds),
         "speed": statistics.median(ratios),
         "kept": network.kept,

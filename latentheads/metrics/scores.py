@@ -249,19 +249,21 @@ SCORES: dict[str, ScoreInfo] = {
         indented=True,
     ),
     "prior_entropy": _nats(
-        "entropy of what is summed out, prior", "of all heads together", "exact"
+        "entropy of the latents, prior", "before the token is known; of all heads together", "exact"
     ),
     "posterior_entropy": _nats(
-        "given the token, exact posterior", "of all heads together", "exact", indented=True
+        "exact posterior", "the same, given the token", "exact", indented=True
     ),
     "information": _nats(
         "KL(posterior, prior)",
-        "information of a token about its latents",
+        "what a token reveals about its latents; near 0: nothing was learned from them",
         "exact",
         indented=True,
     ),
     "truth": _nats(
-        "true log p", "under the process that generated the corpus, not the model", "exact"
+        "true log p",
+        "log p(y | x) under the process that generated the corpus, not under the model",
+        "exact",
     ),
     "truth_elbo": _nats(
         "ELBO of these sentences",

@@ -98,6 +98,7 @@ def initialise_from(
         } | selections
     else:
         _check_vocabulary(initial_run, settings, corpus)
+        _check_latents(initial_run, settings, weights)
     differences = "; ".join(
         difference for _, difference in _changed_options(initial_run.settings, settings)
     )
@@ -225,6 +226,15 @@ def _check_pruned_heads(initial_run: Run, settings: Settings) -> None:
                 f"{initial_run.path} is pruned: its heads can be neither selected nor gated; drop "
                 f"{name} from latents"
             )
+
+
+def _check_latents(initial_run: Run, settings: Settings, weights: Mapping[str, Tensor]) -> None:
+    """Checks that each latent with weights is a latent here too."""
+    for name in initial_run.settings.latent_names:
+        has_weights = any(weight.startswith(f"model.{name}.") for weight in weights)
+        if has_weights and name not in settings.latent_names:
+            names = "+".join([name, *settings.latent_names])
+            raise ValueError(f"{initial_run.path} has latents {name}: say latents {names}")
 
 
 def _check_filterbank(initial_run: Run, corpus: Corpus) -> None:

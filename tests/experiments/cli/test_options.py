@@ -139,7 +139,10 @@ def test_the_printed_options_are_read_as_they_are(
         ),
         ("--logits.prior cascaded", "--logits is not latent: say --latents alignments+logits, or "),
         ("--latents alignment", "unknown latent 'alignment': choose from alignments, copy, "),
-        ("--recipe multi30k", "--recipe 'multi30k' is none but a preset: use --preset multi30k"),
+        (
+            "--recipe multi30k",
+            "--recipe 'multi30k' is not a recipe but a preset: use --preset multi30k",
+        ),
         ("--train.optimizer adam", "--train.optimizer must be one of muon, adamw, nag; got 'adam'"),
         ("--train_only guide", "--train_only guide needs --start RUN, whose model stays as it is"),
         ("--seed -1", "--seed must lie between 0 and 2^63, got -1"),

@@ -128,10 +128,10 @@ def test_a_table_survives_a_report_that_has_nothing_but_names() -> None:
 
 def test_a_kl_that_is_no_number_leaves_its_chain_out() -> None:
     decoder = {"decoder.1.self.logits": 2.0, "decoder.0.self.logits": 1.0}
-    sites = {"encoder.1.self.logits": None, **decoder}
+    sites = {"encoder.1.self.logits": None, "encoder.0.self.logits": 1.0, **decoder}
     rows = told(kl_by_site=sites)
-    assert rows["decoder-self = 1.0000 + 2.0000"] == ["3.0000"]
-    assert not any(name.startswith("encoder-self =") for name in rows)
+    assert rows["decoder-self, by layer: 1.0000 + 2.0000"] == ["3.0000"]
+    assert not any(name.startswith("encoder-self, by layer") for name in rows)
     how = dict.fromkeys(sites, "tied")
     assert "encoder.1.self.logits" in site_table(Results(kl_by_site=sites, kl_how=how))
 
@@ -189,7 +189,7 @@ def test_what_plug_in_means_is_said_once() -> None:
 
 
 def test_the_table_says_which_weights_it_is_of() -> None:
-    best, mean = "weights: of step", "weights, mean of 10 checkpoints:"
+    best, mean = "weights of step", "weights, mean of 10 checkpoints:"
     assert told(steps=3000, reported_step=250)[best] == ["250 of 3,000"]
     assert told(steps=3000, reported_step=3000, averaged=10)[f"{mean} up to step"] == ["3,000"]
     assert told(steps=9, reported_step=9, averaged=1)[best] == ["9 of 9"]

@@ -91,7 +91,7 @@ def test_iwae_of_one_draw_says_nothing_new() -> None:
 def test_a_truth_of_some_sentences_stands_beside_their_bound() -> None:
     known = {**FIGURES, "truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 11}
     of_all, of_some = known | {"sentences": 11}, known | {"sentences": 1200}
-    corpus = "under the process that generated the corpus, not the model"
+    corpus = "log p(y | x) under the process that generated the corpus, not under the model"
     rows = rows_of(to_html({"valid": of_all, "test": of_all}))
     assert rows["true log p"] == ["-1.0000", "-1.0000", corpus]
     assert not any("these sentences" in name for name in rows)

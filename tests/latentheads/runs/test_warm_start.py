@@ -111,6 +111,16 @@ def test_what_is_not_of_the_encoder_may_differ(load_as: Callable[[Run], None]) -
             load_initial_run(said)
 
 
+def test_a_latent_with_weights_may_not_be_left_out(load_as: Callable[[Run], None]) -> None:
+    before = run_of(settings(latents="alignments+logits"), Words(["eins"]))
+    load_as(before)
+    said = settings(latents="logits", start="before")
+    with pytest.raises(
+        ValueError, match=r"has latents alignments: say latents alignments\+logits$"
+    ):
+        initialise(before, said, run_of(said, Words(["eins"])))
+
+
 @pytest.mark.parametrize("own", [select("static"), {"adapters": 3}])
 def test_an_encoder_with_weights_of_each_language_may_begin_to_translate_them(
     own: dict[str, Any], load_as: Callable[[Run], None]
