@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from reprlib import repr as shortened
 from typing import Any
@@ -292,7 +292,8 @@ def check_batch(batch: object, name: str = "") -> None:
     """
     if not isinstance(batch, Batch):
         expected = f"{name} must be made of Batch" if name else "a model runs on a Batch"
-        raise ValueError(f"{expected}, got {type(batch).__name__}")
+        hint = ": make one by model.batch(inputs)" if isinstance(batch, Mapping) else ""
+        raise ValueError(f"{expected}, got {type(batch).__name__}{hint}")
 
 
 @dataclass(frozen=True)

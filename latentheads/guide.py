@@ -87,7 +87,8 @@ def check_pair(model: object, guide: object) -> None:
     """Check that a guide is a :class:`ModelGuide` of this model."""
     check_argument_order(model)
     if not isinstance(guide, ModelGuide):
-        raise ValueError(f"guide must be one such as Cascaded(model), got {type(guide).__name__}")
+        got = f"the class {guide.__name__}" if isinstance(guide, type) else type(guide).__name__
+        raise ValueError(f"guide must be one such as Cascaded(model), got {got}")
     if guide.model is not model:
         raise ValueError("guide must be one of this model: it belongs to another")
 

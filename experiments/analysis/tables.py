@@ -139,7 +139,7 @@ def _best_relation(syntactic: SyntacticHeads | None, block: str, head: int) -> d
 TITLES = {
     "jsd": "JSD",
     **{f"jsd {chain}": chain for chain in ATTENTION_TYPES},
-    "jsd_per_query": "JSD a query",
+    "jsd_per_query": "JSD per query",
     "entropy": "entropy",
     "confidence": "confidence",
     "cosine": "cosine",

@@ -207,7 +207,9 @@ def make_latents(
 def check_latents(latents: object) -> None:
     """Raises an error unless these are latents, or their options."""
     if not isinstance(latents, list | tuple):
-        raise ValueError(f"latents must be a list of options, got {shown(latents)}")
+        raise ValueError(
+            f"latents must be a list such as [lh.AlignmentOptions(1)], got {shown(latents)}"
+        )
     for latent in latents:
         if not isinstance(latent, Latent | LatentOptions):
             raise ValueError(f"latents must be options, as AlignmentOptions(), got {shown(latent)}")

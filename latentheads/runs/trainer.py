@@ -305,9 +305,9 @@ class Trainer:
         padded = padding_fraction(train, training.tokens, settings.seed)
         return (
             f"{settings.description}; "
-            f"{counts['model']:,} + {counts['guide']:,} parameters; corpus {self.corpus.name}, "
-            f"{self._name_direction()}{len(train):,} {train.unit}, "
-            f"{padded:.1%} of a batch padding; {self.device.type}{workers}{start}"
+            f"model {counts['model']:,} + guide {counts['guide']:,} parameters; "
+            f"corpus {self.corpus.name}, {self._name_direction()}{len(train):,} {train.unit}, "
+            f"{padded:.1%} of the tokens in a batch are padding; {self.device.type}{workers}{start}"
         )
 
     def _name_direction(self) -> str:

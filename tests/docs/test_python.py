@@ -234,7 +234,7 @@ def test_a_pretrained_network_is_latent_trained_and_plain_again(
     for snippet in snippets("docs/pretrained.md"):
         run(snippet, names)
     assert names["gated"].selector is None
-    left = sum(map(len, names["still"].values()))
+    left = sum(map(len, names["kept"].values()))
     assert 1 <= left <= names["wanted"]["gate_heads"] < 6
     with pytest.raises(ValueError, match="not latent"):
         lh.plain(names["smaller"])

@@ -330,12 +330,12 @@ def test_a_whole_corpus_is_refused_in_one_line() -> None:
 @pytest.mark.parametrize("name", ["cascaded", "mean-field"])
 def test_what_is_no_batch_is_refused_in_one_line(name: str) -> None:
     model, guide = pair(name)
-    with pytest.raises(ValueError, match=r"^batches must be made of Batch, got dict$"):
+    with pytest.raises(ValueError, match=r"^batches must be made of Batch, got dict: make one by"):
         unchecked(evaluate)(model, guide, [{}])
     model.eval()
     run = unchecked(HeadModel.forward)
     for given in ({}, [], torch.ones(1), story().test):
-        said = f"^a model runs on a Batch, got {type(given).__name__}$"
+        said = f"^a model runs on a Batch, got {type(given).__name__}"
         with mock.patch.object(HeadModel, "forward", run), pytest.raises(ValueError, match=said):
             terms(model, guide, given)
 

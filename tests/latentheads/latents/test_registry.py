@@ -140,7 +140,7 @@ def test_two_latents_of_one_role_exclude_each_other() -> None:
 
 
 def test_what_is_no_latent_is_refused_in_one_line() -> None:
-    with pytest.raises(ValueError, match=r"^latents must be a list of options, got 'gates'$"):
+    with pytest.raises(ValueError, match=r"^latents must be a list such as \[lh.*, got 'gates'$"):
         check_latents("gates")
     with pytest.raises(ValueError, match=r"^latents must be options, .*, got 3$"):
         check_latents([3])

@@ -225,7 +225,12 @@ def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
     refuse("batches must return those of epoch 0, got None", model, guide, lambda _: None, some())
     refuse("valid must be a list of .*, got none$", model, guide, some(), [])
     refuse("batches has none: there is nothing to train on", model, guide, [])
-    refuse("batches must be made of Batch, got dict", model, guide, [{}])
+    refuse(
+        "batches must be made of Batch, got dict: make one by model.batch(inputs)",
+        model,
+        guide,
+        [{}],
+    )
     refuse("valid must be made of Batch, got dict", model, guide, some(), [{}])
     refuse("samples must be at least 1, got 0", model, guide, some(), samples=0)
     refuse("batches has none in epoch 0", model, guide, lambda epoch: [], some())
