@@ -479,13 +479,18 @@ def test_gains_of_short_windows_are_those_of_their_rows() -> None:
         for column in ("test", "accuracy") if run["window"] else ():
             values[run["window"], column, run["system"]].append(float(run[column]))
     rows = rows_of(section("sigmorphon", "## Short windows of the decoder"))
-    assert len(rows) == 6
-    for window, *cells in rows:
+    assert len(rows) == 6 + 2
+    for window, *cells in rows[:6]:
         for place, column in enumerate(("test", "accuracy")):
             plain, *aligned = cells[3 * place : 3 * place + 3]
             check_spread(plain, values[window, column, "plain"])
             for cell, system in zip(aligned, ("independent", "chain"), strict=True):
                 check_spread(cell, values[window, column, system], values[window, column, "plain"])
+    for (_, *cells), column in zip(rows[6:], ("accuracy", "test"), strict=True):
+        plain = [-each for each in values["all", column, "plain"]]
+        for window, cell in zip("12345", cells, strict=True):
+            gain = values[window, column, "chain"], values[window, column, "plain"]
+            check_spread(cell, *gain, values["all", column, "chain"], plain)
 
 
 def test_bounds_of_a_frozen_noisy_model_are_those_of_their_rows() -> None:
