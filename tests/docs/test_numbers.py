@@ -487,10 +487,10 @@ def test_gains_of_short_windows_are_those_of_their_rows() -> None:
             for cell, system in zip(aligned, ("independent", "chain"), strict=True):
                 check_spread(cell, values[window, column, system], values[window, column, "plain"])
     for (_, *cells), column in zip(rows[6:], ("accuracy", "test"), strict=True):
-        plain = [-each for each in values["all", column, "plain"]]
+        added = [-figure for figure in values["all", column, "plain"]]
         for window, cell in zip("12345", cells, strict=True):
             gain = values[window, column, "chain"], values[window, column, "plain"]
-            check_spread(cell, *gain, values["all", column, "chain"], plain)
+            check_spread(cell, *gain, values["all", column, "chain"], added)
 
 
 def test_bounds_of_a_frozen_noisy_model_are_those_of_their_rows() -> None:
