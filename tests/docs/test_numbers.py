@@ -292,19 +292,17 @@ def test_what_alignments_cost_in_a_language_model_is_that_of_the_rows() -> None:
         assert among(figure, [ratio]), (row, ratio)
 
 
-def test_the_course_of_a_training_to_the_end_is_that_of_its_rows() -> None:
-    folder = RESULTS / "multi30k-end"
-    text = re.sub(r"\s+", " ", (folder / "README.md").read_text(encoding="utf-8"))
-    both = re.findall(r"([\d,]+00) (-\d\.\d+) and (-\d\.\d+)", text)
-    chain_alone = re.findall(r"([\d,]+00) (-\d\.\d+)[,)] ?", text[text.index("`chain` is ahead") :])
-    assert len(both) == 6
-    assert len(chain_alone) == 4
-    runs = ("transformer-beside-seed0", "exact-smoothed-seed0", "chain-seed0")
-    plain, exact = ([(row[0], row[place]) for row in both] for place in (1, 2))
-    for run, said in zip(runs, (plain, exact, chain_alone), strict=True):
-        course = course_of(folder / f"{run}.csv")
-        for updates, figure in said:
-            assert among(figure, [course[int(updates.replace(",", ""))]]), (run, updates, figure)
+def test_likelihoods_by_step_are_those_of_their_rows() -> None:
+    said = section("multi30k-end", "## By step")
+    (head,) = re.findall(r"^\| log p of validation after \| (.*) \|$", said, re.MULTILINE)
+    steps = [int(step.replace(",", "")) for step in head.split(" | ")]
+    rows = [row for row in rows_of(said) if len(row) == 1 + len(steps)]
+    assert len(rows) == 7
+    for name, *cells in rows:
+        (file,) = re.findall(r"\((.*\.csv)\)", name)
+        course = course_of(RESULTS / "multi30k-end" / file)
+        for step, figure in zip(steps, cells, strict=True):
+            assert not figure or among(figure, [course[step]]), (name, step, figure)
 
 
 TWICE_AS_LONG = {
@@ -321,13 +319,6 @@ TWICE_AS_LONG = {
 
 def test_what_twice_the_steps_gain_is_in_its_rows() -> None:
     said = section("multi30k-end", "Trained twice as long")
-    course = course_of(RESULTS / "multi30k-end" / "transformer-long-seed0.csv")
-    steps = re.findall(
-        r"(-\d\.\d+) after ([\d,]+0)(?: steps)?[ ,:]", said.partition("Validation")[2]
-    )
-    assert len(steps) == 3
-    for figure, updates in steps:
-        assert among(figure, [course[int(updates.replace(",", ""))]]), updates
     rows = {row[0]: row[1:] for row in rows_of(said)}
     for recipe, runs in TWICE_AS_LONG.items():
         sides = [list(map(results_in, names)) for names in zip(*runs, strict=True)]
@@ -342,17 +333,6 @@ def results_in(run: str) -> dict[str, float]:
     """The figures of the test part of a run that was trained to the end."""
     file = RESULTS / "multi30k-end" / f"{run}.json"
     return dict(json.loads(file.read_text(encoding="utf-8"))["test"])
-
-
-def test_little_noise_goes_with_the_plain_network_as_the_rows_say() -> None:
-    folder = RESULTS / "multi30k-end"
-    text = re.sub(r"\s+", " ", (folder / "README.md").read_text(encoding="utf-8"))
-    said = re.findall(r"(-\d\.\d+) against (-\d\.\d+) after ([\d,]+)", text)
-    assert len(said) == 3
-    for place, run in enumerate(("coda-less-noise-seed0", "transformer-beside-seed0")):
-        course = course_of(folder / f"{run}.csv")
-        for row in said:
-            assert among(row[place], [course[int(row[2].replace(",", ""))]]), (run, row)
 
 
 def course_of(file: Path) -> dict[int, float]:
@@ -499,13 +479,18 @@ def test_gains_of_short_windows_are_those_of_their_rows() -> None:
         for column in ("test", "accuracy") if run["window"] else ():
             values[run["window"], column, run["system"]].append(float(run[column]))
     rows = rows_of(section("sigmorphon", "## Short windows of the decoder"))
-    assert len(rows) == 6
-    for window, *cells in rows:
+    assert len(rows) == 6 + 2
+    for window, *cells in rows[:6]:
         for place, column in enumerate(("test", "accuracy")):
             plain, *aligned = cells[3 * place : 3 * place + 3]
             check_spread(plain, values[window, column, "plain"])
             for cell, system in zip(aligned, ("independent", "chain"), strict=True):
                 check_spread(cell, values[window, column, system], values[window, column, "plain"])
+    for (_, *cells), column in zip(rows[6:], ("accuracy", "test"), strict=True):
+        added = [-figure for figure in values["all", column, "plain"]]
+        for window, cell in zip("12345", cells, strict=True):
+            gain = values[window, column, "chain"], values[window, column, "plain"]
+            check_spread(cell, *gain, values["all", column, "chain"], added)
 
 
 def test_bounds_of_a_frozen_noisy_model_are_those_of_their_rows() -> None:
