@@ -125,7 +125,7 @@ class ClassSpec:
             return table[name]
         if ":" not in name and "." not in name:
             if name in RECIPES:
-                raise ValueError(f"{name!r} is no {cls.kind} but a recipe: use recipe {name}")
+                raise ValueError(f"{name!r} is not a {cls.kind} but a recipe: use recipe {name}")
             check_known(cls.kind, name, table, more=", or module:Class for your own")
         path = split_path(cls.kind, name)
         for component_class in table.values():

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from tests.docs.pages import CONTRIBUTING, FENCE, INLINE, PAGES, Page
+from tests.docs.pages import CONTRIBUTING, FENCE, INLINE, NOTEBOOKS, PAGES, REPORTS, Page
 
 LONGEST_MEAN = 20
 """Words of a sentence, on average over a page: fewer than this."""
@@ -92,7 +92,7 @@ def avoided_words(page: Page) -> list[str]:
 
 def chosen_pages() -> list[Page]:
     """Every page of the site whose text stands in the repository as such."""
-    return [*PAGES, CONTRIBUTING]
+    return [*PAGES, *REPORTS, NOTEBOOKS, CONTRIBUTING]
 
 
 def main(names: list[str]) -> None:

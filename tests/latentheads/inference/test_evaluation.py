@@ -194,7 +194,7 @@ def test_a_bound_above_the_truth_raises_the_alarm() -> None:
     assert report.leak.startswith("the mean bound lies ")
     assert report.leak.endswith("something conditions on what is predicted")
     assert "leak" not in report.scores()
-    assert str(report).endswith(f"\nlacks a true bound: {report.leak}")
+    assert str(report).endswith(f"\nnot in the report: a true bound: {report.leak}")
     above = batch.target_valid.sum() * (report.elbo - report.truth)
     assert f"lies {above / len(batch):.4f} nats per sentence above" in report.leak
 

@@ -204,7 +204,7 @@ def test_facts_are_an_object(tmp_path: Path, facts: str) -> None:
     checksum = checkpoints._checksum(tensors, facts)
     header = {"format": checkpoints.FORMAT, "facts": facts, "checksum": checksum}
     save_file(tensors, tmp_path / "x", header)
-    with pytest.raises(ValueError, match="cannot be used: its facts are no "):
+    with pytest.raises(ValueError, match="cannot be used: its metadata is not "):
         checkpoints.load(tmp_path / "x")
 
 
@@ -220,7 +220,10 @@ def test_a_step_and_how_many_are_averaged_are_numbers(tmp_path: Path, value: obj
 
 @pytest.mark.parametrize(
     ("format_name", "message"),
-    [("latentheads checkpoint 1", "is not a checkpoint"), (checkpoints.FORMAT, "is no whole")],
+    [
+        ("latentheads checkpoint 1", "is not a checkpoint"),
+        (checkpoints.FORMAT, "is not a complete"),
+    ],
 )
 def test_a_file_without_a_checksum_is_refused(
     tmp_path: Path, format_name: str, message: str

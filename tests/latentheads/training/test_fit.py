@@ -226,15 +226,27 @@ def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
     refuse("valid must be a list of .*, got none$", model, guide, some(), [])
     refuse("batches has none: there is nothing to train on", model, guide, [])
     refuse(
-        "batches must be made of Batch, got dict: make one by model.batch(inputs)",
+        "batches must be made of Batch, got dict: make one by model.batch",
         model,
         guide,
         [{}],
     )
-    refuse("valid must be made of Batch, got dict", model, guide, some(), [{}])
+    refuse(
+        "valid must be made of Batch, got dict: make one by model.batch",
+        model,
+        guide,
+        some(),
+        [{}],
+    )
     refuse("samples must be at least 1, got 0", model, guide, some(), samples=0)
     refuse("batches has none in epoch 0", model, guide, lambda epoch: [], some())
-    refuse("made of Batch, got dict", model, guide, lambda epoch: [{}], some())
+    refuse(
+        "made of Batch, got dict: make one by model.batch",
+        model,
+        guide,
+        lambda epoch: [{}],
+        some(),
+    )
     empty = Batch(torch.zeros(1, 2, dtype=torch.long), torch.ones(1, 2, dtype=torch.long))
     refuse("batch 1 of epoch 0 has nothing to predict", model, guide, [empty], some())
     refuse("valid has nothing to predict", model, guide, some(), [empty])
