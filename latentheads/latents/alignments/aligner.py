@@ -131,9 +131,16 @@ class AlignmentPass:
         if key not in self.cache:
             enabled, dtype = self.autocast
             with torch.autocast(tokens.device.type, dtype, enabled):
-                log_probs = self.emission_log_probs(tokens, posterior)
-            self.cache[key] = tokens, self.inference_from(log_probs)
+                self.cache[key] = tokens, self.infer(tokens, posterior)
         return self.cache[key][1]
+
+    def infer(
+        self,
+        tokens: Int[Tensor, "*words target"],
+        posterior: Sequence[CategoricalParameters] | None = None,
+    ) -> ExactInference:
+        """Exact inference, not cached; see :meth:`exact_inference`."""
+        return self.inference_from(self.emission_log_probs(tokens, posterior))
 
     def inference_from(self, emissions: Float[Tensor, "*table"]) -> ExactInference:
         """Exact inference over all alignments, from the emissions."""
@@ -476,7 +483,8 @@ class Aligner(OutputHeads):
         if not isinstance(context := prior.context, AlignmentContext):
             return prior
         posterior = context.alignment_pass.exact_inference(batch.scored).posterior()
-        return with_parameters(prior, posterior[context.index])
+        # a bound has no gradient in the exact posterior, which is its maximum
+        return with_parameters(prior, posterior[context.index].detached())
 
     def begin(self, hidden: EncoderDecoderStates, output: RowOutput) -> OutputState:
         """Start decoding sentences with a source."""

@@ -233,7 +233,8 @@ class CopyHeads(OutputHeads):
         if not isinstance(context := prior.context, AlignmentContext):
             return prior
         (posterior,) = context.alignment_pass.exact_inference(batch.scored).posterior()
-        return with_parameters(prior, posterior)
+        # a bound has no gradient in the exact posterior, which is its maximum
+        return with_parameters(prior, posterior.detached())
 
     def begin(self, hidden: EncoderDecoderStates, output: RowOutput) -> OutputState:
         """Starts decoding sentences with a source."""

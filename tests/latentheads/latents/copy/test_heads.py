@@ -17,6 +17,7 @@ from latentheads.guides import GUIDES, Exact, Tied
 from latentheads.latents.copy.emission import copy_emissions
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.options import CopyOptions
+from latentheads.layers import output
 from latentheads.models import LanguageModel, Translation, make_prior
 from tests.tiny import TARGET_TYPES, jiggle, sizes, small_batch
 
@@ -222,6 +223,21 @@ def test_every_objective_trains_it(kind: str, loss: str) -> None:
     for module in (heads.query, heads.key, posterior.query, posterior.key):
         assert module.weight.grad is not None
         assert (module.weight.grad != 0).any()
+
+
+@every_kind
+@pytest.mark.parametrize("name", ["exact", "mean-field"])
+def test_a_step_on_the_marginal_likelihood_computes_logits_once(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With padding too: the gradient is computed beside the value."""
+    model, batch = build(kind), batch_of(kind)
+    guide = GUIDES[name](model).double()
+    objective = lh.Head_ELBO(analytic=True, objective="marginal")
+    monkeypatch.delattr(output, "_linear_gradients")
+    with pyro.validation_enabled(False):
+        objective.differentiable_loss(model, guide, batch).backward()
+    assert model.output.weight.grad.any()
 
 
 @every_kind
