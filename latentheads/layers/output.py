@@ -301,8 +301,8 @@ class _LinearLogProb(torch.autograd.Function):
         of_constant = grad * (-log_odds).sigmoid() if needs_constant and grad is not None else None
         if all(value is None for value in grads) or not (needs_states or needs_weight):
             return None, None, None, of_constant, None, None
-        alone = grad is not None and len(grad) > 0 and all(other is None for other in others)
-        if cached_grads and alone and (not needs_weight or bool((grad == grad[0]).all())):
+        is_cached = bool(cached_grads) and all(other is None for other in others)
+        if grad is not None and is_cached and (not needs_weight or _is_uniform(grad)):
             grad_states, grad_weight = cached_grads[0] * grad[:, None], cached_grads[1] * grad[:1]
         else:
             weighted = None if grad is None else grad * log_odds.sigmoid()
@@ -313,6 +313,11 @@ class _LinearLogProb(torch.autograd.Function):
             )
         grad_inputs = grad_states.to(states.dtype), grad_weight.to(weight.dtype)
         return *grad_inputs, None, of_constant, None, None
+
+
+def _is_uniform(grad: Tensor) -> bool:
+    """Whether a gradient is the same at all positions, of which there is one."""
+    return len(grad) > 0 and torch.equal(grad, grad[:1].expand_as(grad))
 
 
 def _linear_gradients(

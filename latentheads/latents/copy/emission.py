@@ -140,12 +140,13 @@ class CopyPass(AlignmentPass):
         """The log of the network's probability plus a constant, and that of the network's alone."""
         states = self.hidden.states
         tokens = tokens.expand(states.shape[:-1])
-        inputs = states, tokens, log_constant
         if states.device.type != "cpu":  # indexing by a mask would synchronise
-            return self.output.log_mixture(*inputs, self.smoothing)
+            return self.output.log_mixture(states, tokens, log_constant, self.smoothing)
         # padding has no gradient: without it the gradient is the same at all positions
         valid = self.valid.expand(tokens.shape)
-        results = self.output.log_mixture(*(value[valid] for value in inputs), self.smoothing)
+        results = self.output.log_mixture(
+            states[valid], tokens[valid], log_constant[valid], self.smoothing
+        )
         mixture, generated = (
             value.new_zeros(tokens.shape).masked_scatter(valid, value) for value in results
         )
