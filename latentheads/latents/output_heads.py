@@ -116,12 +116,18 @@ class OutputHeads(nn.Module, Latent):
         addresses: Their latent blocks, from the lowest.
         points: Whether heads point at keys of the memory.
         is_chained: Whether the heads of a token depend on those of the token before.
+        no_position: Label of the first key where it is no position of a text; None: all keys are.
     """
 
     is_latent: bool
     addresses: list[Block]
     points: bool
     is_chained: bool
+    no_position: str | None = None
+
+    def position_tokens(self, batch: Batch) -> Int[Tensor, "sentence target"]:
+        """The tokens that name the earlier states of a language model: those that were read."""
+        return batch.decoder_input
 
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:

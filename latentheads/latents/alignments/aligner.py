@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from latentheads.model import HeadModel
 
 
+NULL = "null"
+"""The label of the position at which a language model's alignment head points at no word."""
+
+
 @dataclass(frozen=True)
 class AlignmentPass:
     """One pass through the alignment blocks.
@@ -339,6 +343,11 @@ class Aligner(OutputHeads):
     def is_latent(self) -> bool:  # type: ignore[override]
         """Whether heads are random: not with soft attention."""
         return not self.soft
+
+    @property
+    def no_position(self) -> str | None:  # type: ignore[override]
+        """Null, at which heads of a language model point at no word."""
+        return None if self.null is None else NULL
 
     @property
     def sites(self) -> list[str]:

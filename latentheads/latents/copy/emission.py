@@ -100,9 +100,16 @@ class CopyPass(AlignmentPass):
     def evidence(
         self, tokens: Int[Tensor, "*words target"], rows: Float[Tensor, "*words target dim"]
     ) -> list[Float[Tensor, "*out target key"]]:
-        """1 where a position has the token, else 0."""
-        matches = self.matches(tokens).to(full_precision(self.hidden.states).dtype)
-        return [torch.nn.functional.pad(matches, (1, 0))]
+        r"""The log-likelihood of each choice less that of generate, as far as the tokens tell.
+
+        :math:`\log \epsilon` where the position has another token. Where it has the same one, the
+        ratio :math:`\epsilon + (1 - \epsilon) / p_g(y)` needs the softmax; here
+        :math:`(1 - \epsilon) / \epsilon` stands for it.
+        """
+        matches, dtype = self.matches(tokens), full_precision(self.hidden.states).dtype
+        other = torch.full(matches.shape, math.log(self.slip), dtype=dtype, device=matches.device)
+        ratios = other.masked_fill(matches, math.log1p(-self.slip) - math.log(self.slip))
+        return [torch.nn.functional.pad(ratios, (1, 0))]
 
     def emission_log_probs(
         self, tokens: Int[Tensor, "*words target"], posterior: object = None

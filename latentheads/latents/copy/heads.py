@@ -70,6 +70,7 @@ class CopyHeads(OutputHeads):
     name: ClassVar[str] = "copy"
     is_latent = True
     points = True
+    no_position = "generate"
 
     def __init__(self, options: CopyOptions, width: int) -> None:
         super().__init__()
@@ -93,6 +94,10 @@ class CopyHeads(OutputHeads):
     def sites(self) -> list[str]:
         """The site of the head."""
         return [block.site(COPY) for block in self.addresses]
+
+    def position_tokens(self, batch: Batch) -> Int[Tensor, "sentence target"]:
+        """The tokens that name earlier states: those that followed, which may be copied."""
+        return batch.target
 
     def set_vocabularies(self, source: Vocabulary | None, target: Vocabulary) -> None:
         """Finds the words of the source in the target's vocabulary, where there are two.
@@ -226,7 +231,8 @@ class CopyHeads(OutputHeads):
     ) -> AlignmentPosterior:
         """Makes the posterior of the choices."""
         width = model.output.width if isinstance(model.output, RowOutput) else 0
-        return AlignmentPosterior(self.options, width, structure, condition_on)
+        # the evidence of a pass is a log-likelihood ratio
+        return AlignmentPosterior(self.options, width, structure, condition_on, evidence_weight=1.0)
 
     def exact_posterior(self, prior: Alignments, batch: Batch) -> Alignments:
         """The exact posterior of the choices, by Bayes' rule."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import latentheads as lh
+from latentheads.analysis import alignment_distributions, name_positions
 from latentheads.corpora import Words
 from latentheads.data import Grammar
 from latentheads.guides import GUIDES, Exact, Tied
@@ -238,6 +239,26 @@ def test_a_step_on_the_marginal_likelihood_computes_logits_once(
     with pyro.validation_enabled(False):
         objective.differentiable_loss(model, guide, batch).backward()
     assert model.output.weight.grad.any()
+
+
+@every_kind
+@every_prior
+def test_every_choice_has_a_name_and_a_probability(prior: str, kind: str) -> None:
+    model, batch = build(kind, prior), batch_of(kind)
+    words = Words([f"w{token}" for token in range(4, TARGET_TYPES)])
+    source = words if kind == "translation" else None
+    names = name_positions(batch, source, words, heads=model.output_heads)
+    past = ["w5", "w6", "w5"]
+    assert names == ["generate", *(["w4", "w5", "w6", "<eos>"] if source else past)]
+    guide = GUIDES["exact"](model)
+    found = alignment_distributions(model, guide, batch)
+    assert found.first_position == 1
+    assert found.posterior.shape[-1] == len(names)
+    torch.testing.assert_close(found.guide, found.posterior)
+    torch.testing.assert_close(found.posterior.sum(-1), torch.ones_like(found.prior[..., 0]))
+    # the third token is the first again, whose position has gained; in the source it stands too
+    position = names.index("w5")
+    assert found.posterior[0, 0, 2, position] > found.prior[0, 0, 2, position]
 
 
 @every_kind
