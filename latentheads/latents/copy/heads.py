@@ -15,7 +15,8 @@ posterior.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 import pyro
@@ -33,6 +34,7 @@ from latentheads.latents.alignments.distribution import Alignments, CategoricalP
 from latentheads.latents.alignments.posterior import AlignmentPosterior, with_parameters
 from latentheads.latents.copy.emission import GENERATE, CopiedTokens, CopyPass
 from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.copy.past import TextPast
 from latentheads.latents.copy.state import CopyState, PastCopyState
 from latentheads.latents.latent import ConditionOn, Structure
 from latentheads.latents.output_heads import EncoderDecoderStates, OutputHeads, OutputState
@@ -82,6 +84,7 @@ class CopyHeads(OutputHeads):
         self.query = nn.Linear(width, options.width)
         self.key = nn.Linear(width, options.width)
         self.jumps = JumpsAfterNull(options.reach) if options.chained else None
+        self._past: TextPast | None = None
         self.target_ids: Tensor | None
         self.register_buffer("target_ids", None, persistent=False)
 
@@ -151,6 +154,26 @@ class CopyHeads(OutputHeads):
             attn_mask = attn_mask & (keys >= queries - self.options.window)
         attn_mask = attn_mask & valid[..., None, :-1]
         return EncoderDecoderStates(states, states[..., :-1, :], attn_mask, tokens=tokens[..., :-1])
+
+    @property
+    def reach_across_blocks(self) -> int:
+        """The window; a chain begins anew in each block."""
+        return 0 if self.is_chained else self.options.window
+
+    @contextmanager
+    def across_blocks(self) -> Iterator[None]:
+        """Context in which the head points at earlier blocks of a text, within its window."""
+        self._past = TextPast(self.options.window)
+        try:
+            yield
+        finally:
+            self._past = None
+
+    def add_earlier_blocks(
+        self, hidden: EncoderDecoderStates, batch: Batch
+    ) -> EncoderDecoderStates:
+        """Replaces the memory by the states of all earlier tokens in the window."""
+        return hidden if self._past is None else self._past.remember(hidden, batch)
 
     def with_generate(self, hidden: EncoderDecoderStates) -> EncoderDecoderStates:
         """The memory with the key in front that stands for generate.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pyro
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 import latentheads as lh
 from latentheads.analysis import alignment_distributions, name_positions
-from latentheads.corpora import Words
+from latentheads.corpora import Part, Rows, Words, windows
 from latentheads.data import Grammar
 from latentheads.guides import GUIDES, Exact, Tied
 from latentheads.latents.copy.emission import copy_emissions
@@ -259,6 +260,37 @@ def test_every_choice_has_a_name_and_a_probability(prior: str, kind: str) -> Non
     # the third token is the first again, whose position has gained; in the source it stands too
     position = names.index("w5")
     assert found.posterior[0, 0, 2, position] > found.prior[0, 0, 2, position]
+
+
+@pytest.mark.parametrize("window", [3, 100])
+@torch.no_grad()
+def test_across_blocks_all_earlier_tokens_in_the_window_can_be_copied(window: int) -> None:
+    """Against loops over a text, of which the network reads two tokens before each at least."""
+    text = torch.tensor([5, 6, 5, 7, 6, 8, 5, 6, 9, 7, 5, 6, 5])
+    part = Part(Rows.in_blocks(text.numpy().astype(np.int32), 5), None, block=5)
+    model = build("language-model", window=window)
+    heads, guide = model.latents["copy"], Exact(model)
+    batches = list(windows(part, context=2, tokens=12))
+    assert [len(batch) for batch in batches] == [1, 2, 1]
+    hidden = [model.hidden(batch).drop_context(batch.context).states for batch in batches]
+    states = torch.cat([rows.flatten(0, 1) for rows in hidden])
+    generated = model.output(states).log_softmax(-1).exp()
+    keys, slip, total = heads.key(heads.norm(states)), heads.options.slip, 0.0
+    for t, word in enumerate(text.tolist()):
+        query, low = heads.query(states[t]), max(0, t - window)
+        generate = query @ heads.key(heads.norm(heads.generate)) / math.sqrt(5) + heads.bias
+        prior = torch.cat([generate[None], keys[low:t] @ query / math.sqrt(5)]).softmax(0)
+        copied = prior[1:][text[low:t] == word].sum()
+        mass = prior[0] + slip * prior[1:].sum()
+        total += (generated[t, word] * mass + (1 - slip) * copied).log()
+    for _ in range(2):  # nothing is left of an earlier evaluation
+        with heads.across_blocks():
+            report = lh.evaluate(model, guide, batches, samples=3)
+        assert report.tokens == len(text)
+        assert report.exact == pytest.approx(float(total) / len(text))
+        assert report.gap == pytest.approx(0, abs=1e-12)
+    blocks = lh.evaluate(model, guide, batches)
+    assert blocks.exact != pytest.approx(report.exact)
 
 
 @every_kind
