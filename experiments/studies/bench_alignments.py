@@ -19,6 +19,7 @@ the median of its ratios to the plain network within each round.
                  at 16 words before, or at null
     two blocks   the head above reads the one below
     copy         a copy head, which needs no score of a word for each position
+    copy exact   that with guide exact, which has nothing to train
     copy chain   one that is conditioned on the position at the word before
 """
 
@@ -76,9 +77,10 @@ ROWS: dict[str, AlignmentOptions | CopyOptions | None] = {
     "two heads": AlignmentOptions(1, heads=2),
     "two blocks": AlignmentOptions(2),
     "copy": CopyOptions(),
+    "copy exact": CopyOptions(),
     "copy chain": CopyOptions(prior="chain"),
 }
-GUIDES = {"plain": Tied, "soft": Tied, "exact": Exact}
+GUIDES = {"plain": Tied, "soft": Tied, "exact": Exact, "copy exact": Exact}
 """Of the rows whose guide is not cascaded."""
 
 

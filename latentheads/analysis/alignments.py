@@ -60,12 +60,14 @@ class AlignmentDistributions:
         prior: Under the prior, which is not conditioned on the word.
         guide: Under the guide.
         posterior: Under the exact posterior (Bayes' rule).
+        first_position: Index of the first key that is a position: 1 after null or generate.
     """
 
     heads: tuple[str, ...]
     prior: Float[Tensor, "batch head target key"]
     guide: Float[Tensor, "batch head target key"]
     posterior: Float[Tensor, "batch head target key"]
+    first_position: int = 0
 
 
 def samples_alignments(model: HeadModel) -> bool:
@@ -77,9 +79,9 @@ def samples_alignments(model: HeadModel) -> bool:
 
 
 def aligns_with_text(model: HeadModel) -> bool:
-    """Whether a model has alignment heads over positions of a text, latent or deterministic."""
-    aligner = model.find_latent(Aligner)
-    return aligner is not None and aligner.points
+    """Whether a model has heads that point at positions of a text, latent or deterministic."""
+    heads = model.output_heads
+    return heads is not None and heads.points
 
 
 def _is_soft(model: HeadModel) -> bool:
@@ -95,12 +97,12 @@ def alignment_distributions(
     All other latent heads are set to the location of the guide's posterior.
 
     Args:
-        model: A model with latent alignments.
+        model: A model with latent alignments, or with a copy head.
         guide: Its guide.
         batch: The sentences, with their target.
     """
-    aligner = model.find_latent(Aligner)
-    if aligner is None or not samples_alignments(model):
+    heads = model.output_heads
+    if heads is None or not samples_alignments(model):
         raise ValueError("this model has no latent alignments, and so no posterior over them")
     device_batch = batch.to(model.device)
     with eval_no_grad(model, guide), blocked_from_tracers(), PlugIn(), WithSelection(guide):
@@ -108,7 +110,10 @@ def alignment_distributions(
         exact = enumeration.inference
         distributions = (exact.priors, enumeration.posterior, exact.posterior())
         marginals = [head_marginals(distribution) for distribution in distributions]
-    return AlignmentDistributions(_name_heads(aligner.addresses), *marginals)
+    first_position = int(heads.no_position is not None)
+    prior, posterior, exact_posterior = marginals
+    names = _name_heads(heads.addresses)
+    return AlignmentDistributions(names, prior, posterior, exact_posterior, first_position)
 
 
 def _name_heads(blocks: Sequence[Block]) -> tuple[str, ...]:
@@ -154,15 +159,21 @@ def _are_words(tokens: Tensor, valid: Tensor, batch: Batch) -> Tensor:
 
 
 def likeliest_links(
-    weights: Float[Tensor, "batch head target key"], batch: Batch, tagged: bool = False
+    weights: Float[Tensor, "batch head target key"],
+    batch: Batch,
+    tagged: bool = False,
+    first_position: int = 0,
 ) -> list[list[Links]]:
     """Links each target word to its most likely source word, for each head.
+
+    Where key 0 is no position, words for which it has most of the probability get no link.
 
     Args:
         weights: Probability of each position for each target word; NaN for an inactive head, which
             gets no links.
         batch: The sentences.
         tagged: Whether the source's first token is a tag.
+        first_position: Index of the first key that is a position.
 
     Returns:
         For every sentence, for every head, pairs of a source and a target token index.
@@ -173,6 +184,8 @@ def likeliest_links(
     key_is_word = _source_words(batch, tagged).to(weights.device)
     is_linked = target_words(batch).to(weights.device) & key_is_word.any(-1, keepdim=True)
     active = is_linked.unsqueeze(1) & ~weights.isnan().any(-1)
+    active = active & (weights[..., :first_position].sum(-1) <= 0.5)
+    weights = weights[..., first_position:]
     best_keys = weights.masked_fill(~key_is_word[:, None, None], -1.0).argmax(-1).tolist()
     return [
         [
@@ -209,9 +222,16 @@ class _LinkCollector:
         self._predicted: dict[tuple[str, str], list[Links]] = defaultdict(list)
         self._gold: dict[tuple[str, str], list[Links]] = defaultdict(list)
 
-    def add(self, distribution: str, heads: Sequence[str], weights: Tensor, batch: Batch) -> None:
+    def add(
+        self,
+        distribution: str,
+        heads: Sequence[str],
+        weights: Tensor,
+        batch: Batch,
+        first_position: int = 0,
+    ) -> None:
         """Adds the links of a batch."""
-        links = likeliest_links(weights, batch, self.tagged)
+        links = likeliest_links(weights, batch, self.tagged, first_position)
         for index, links_of_heads in zip(batch.sentences.tolist(), links, strict=True):
             for head, head_links in zip(heads, links_of_heads, strict=True):
                 self._append((distribution, head), head_links, index)
@@ -249,7 +269,8 @@ def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[Li
             continue
         distributions = alignment_distributions(model, guide, batch)
         for name in DISTRIBUTIONS:
-            links.add(name, distributions.heads, getattr(distributions, name), batch)
+            weights, first_position = getattr(distributions, name), distributions.first_position
+            links.add(name, distributions.heads, weights, batch, first_position)
     return links.result()
 
 

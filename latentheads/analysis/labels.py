@@ -8,10 +8,9 @@ from latentheads.analysis.tokens import attention_tokens
 from latentheads.batch import SPECIALS, Batch
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.latents.alignments.aligner import NULL
+from latentheads.latents.output_heads import OutputHeads
 from latentheads.names import side_of
-
-NULL = "null"
-"""The label of the position at which a language model's alignment head points at no word."""
 
 SPACE = "␣"
 """The symbol for a token that is a space."""
@@ -60,20 +59,31 @@ def name_queries_and_keys(
 
 
 def name_positions(
-    batch: Batch, source: Vocabulary | None, target: Vocabulary, index: int = 0
+    batch: Batch,
+    source: Vocabulary | None,
+    target: Vocabulary,
+    index: int = 0,
+    *,
+    heads: OutputHeads | None = None,
 ) -> list[str]:
-    """Labels the positions that alignment heads may point at, without padding.
+    """Labels the positions that heads above a decoder may point at, without padding.
 
-    In a language model the first position is null, for pointing at no word; the others are the
-    decoder states after each token, beginning with BOS.
+    The first may be none: null, for pointing at no word, or generate. Positions of a language model
+    are the earlier decoder states, named by the tokens that were read, beginning with BOS, or that
+    a copy head may copy.
 
     Args:
         batch: The sentences.
         source: The vocabulary of the source; None for a language model.
         target: The vocabulary of the target.
         index: Index of the sentence in the batch.
+        heads: The heads; None: those of alignments.
     """
-    if source is None or batch.source is None:
-        token_ids = batch.decoder_input[index][batch.target_valid[index]].tolist()
-        return [NULL, *name_tokens(target, token_ids[:-1])]
-    return name_tokens(source, batch.source[index][batch.source_valid[index]].tolist())
+    no_position = None if heads is None else heads.no_position
+    first = [] if no_position is None else [no_position]
+    if source is not None and batch.source is not None:
+        token_ids = batch.source[index][batch.source_valid[index]].tolist()
+        return first + name_tokens(source, token_ids)
+    tokens = batch.decoder_input if heads is None else heads.position_tokens(batch)
+    token_ids = tokens[index][batch.target_valid[index]].tolist()
+    return (first or [NULL]) + name_tokens(target, token_ids[:-1])

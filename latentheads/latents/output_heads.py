@@ -7,7 +7,8 @@ states and the memory that they may point at; they return the distribution of th
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
@@ -116,12 +117,18 @@ class OutputHeads(nn.Module, Latent):
         addresses: Their latent blocks, from the lowest.
         points: Whether heads point at keys of the memory.
         is_chained: Whether the heads of a token depend on those of the token before.
+        no_position: Label of the first key where it is no position of a text; None: all keys are.
     """
 
     is_latent: bool
     addresses: list[Block]
     points: bool
     is_chained: bool
+    no_position: str | None = None
+
+    def position_tokens(self, batch: Batch) -> Int[Tensor, "sentence target"]:
+        """The tokens that name the earlier states of a language model: those that were read."""
+        return batch.decoder_input
 
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:
@@ -143,8 +150,25 @@ class OutputHeads(nn.Module, Latent):
     ) -> Tokens:
         """Runs the network, samples the heads, and returns the distribution of the tokens."""
         hidden = model.hidden(batch, choices).drop_context(batch.context)
+        hidden = self.add_earlier_blocks(hidden, batch)
         output = cast(RowOutput, model.output)
         return cast("Tokens", self(hidden, batch.scored_mask, output, model.smoothing))
+
+    @property
+    def reach_across_blocks(self) -> int:
+        """How many tokens of a text a token may point back across blocks in evaluation; 0: none."""
+        return 0
+
+    @contextmanager
+    def across_blocks(self) -> Iterator[None]:
+        """Context in which heads point at earlier blocks of a text, which come in its order."""
+        yield
+
+    def add_earlier_blocks(
+        self, hidden: EncoderDecoderStates, batch: Batch
+    ) -> EncoderDecoderStates:
+        """Adds positions of earlier blocks to the memory, within :meth:`across_blocks`."""
+        return hidden
 
     @abstractmethod
     def forward(

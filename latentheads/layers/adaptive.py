@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from latentheads.batch import PAD
 from latentheads.layers.numeric import dropout, full_precision
-from latentheads.layers.output import RowOutput, linear_log_prob
+from latentheads.layers.output import RowOutput, linear_log_mixture, linear_log_prob
 
 
 class AdaptiveTable(nn.Module):
@@ -187,11 +187,46 @@ class AdaptiveOutput(RowOutput):
         self.check_smoothing(smoothing)
         x, y = states.flatten(0, -2), tokens.flatten()
         log_probs = linear_log_prob(x, self.head, self.head_index(y))
+        return (log_probs + self._log_prob_within_bands(x, y)).view(tokens.shape)
+
+    def log_mixture(
+        self,
+        states: Float[Tensor, "*batch dim"],
+        tokens: Int[Tensor, "*batch"],
+        log_constant: Float[Tensor, "*batch"],
+        smoothing: float = 0.0,
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """The log of p(y) + c for each token y, and log p(y).
+
+        For a token of a tail p is the product of two softmaxes. The gradient of each is weighted by
+        the value of the other too, so that those of the tails are computed in the backward pass.
+        """
+        self.check_smoothing(smoothing)
+        x, y = states.flatten(0, -2), tokens.flatten()
+        within = self._log_prob_within_bands(x, y, uniform_gradient=False)
+        inputs = x, self.head, self.head_index(y), log_constant.flatten() - within
+        mixture_and_log_prob = linear_log_mixture(*inputs)
+        log_mixture, log_probs = (within + value for value in mixture_and_log_prob)
+        return log_mixture.view(tokens.shape), log_probs.view(tokens.shape)
+
+    def _log_prob_within_bands(
+        self,
+        states: Float[Tensor, "position dim"],
+        tokens: Int[Tensor, " position"],
+        uniform_gradient: bool = True,
+    ) -> Float[Tensor, " position"]:
+        """Log-probability of each token given its band, 0 in the first."""
+        log_probs = full_precision(states.new_zeros(len(states)))
         for band in self.tail_bands:
-            (rows,) = self.in_band(y, band).nonzero(as_tuple=True)
+            (rows,) = self.in_band(tokens, band).nonzero(as_tuple=True)
             if len(rows):
-                band_states = self.apply_dropout(self.project_to_band(x[rows], band))
-                band_tokens = y[rows] - self.table.ends[band]
-                within_band = linear_log_prob(band_states, self.table.rows(band), band_tokens)
+                band_states = self.apply_dropout(self.project_to_band(states[rows], band))
+                band_tokens = tokens[rows] - self.table.ends[band]
+                within_band = linear_log_prob(
+                    band_states,
+                    self.table.rows(band),
+                    band_tokens,
+                    uniform_gradient=uniform_gradient,
+                )
                 log_probs = log_probs.index_add(0, rows, within_band.to(log_probs.dtype))
-        return log_probs.view(tokens.shape)
+        return log_probs

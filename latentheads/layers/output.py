@@ -43,6 +43,24 @@ class Output(nn.Module, ABC):
         :math:`(1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)`, not a density.
         """
 
+    def log_mixture(
+        self,
+        states: Float[Tensor, "*batch dim"],
+        tokens: Int[Tensor, "*batch"],
+        log_constant: Float[Tensor, "*batch"],
+        smoothing: float = 0.0,
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """The log of p(y) + c for each token y, and log p(y).
+
+        Args:
+            states: The states.
+            tokens: The tokens.
+            log_constant: log c for each token.
+            smoothing: As in :meth:`log_prob`.
+        """
+        log_probs = self.log_prob(states, tokens, smoothing)
+        return torch.logaddexp(log_probs, log_constant), log_probs
+
     def with_current_weights(self) -> Output:
         """Makes a copy of the layer that is bound to the present weight tensors, without cloning.
 
@@ -130,6 +148,18 @@ class LinearOutput(RowOutput):
         log_probs = linear_log_prob(flat, self.weight, tokens.flatten(), smoothing)
         return log_probs.view(tokens.shape)
 
+    def log_mixture(
+        self,
+        states: Float[Tensor, "*batch dim"],
+        tokens: Int[Tensor, "*batch"],
+        log_constant: Float[Tensor, "*batch"],
+        smoothing: float = 0.0,
+    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+        """The log of p(y) + c for each token y, and log p(y); see :class:`Output`."""
+        flat = states.flatten(0, -2), self.weight, tokens.flatten(), log_constant.flatten()
+        log_mixture, log_probs = linear_log_mixture(*flat, smoothing)
+        return log_mixture.view(tokens.shape), log_probs.view(tokens.shape)
+
 
 class TableOutput(LinearOutput):
     """The matrix is an embedding table, which may be tied to the input.
@@ -181,8 +211,29 @@ def linear_log_prob(
     """
     if has_torch_function_unary(states):
         return GivenLogits().log_prob(F.linear(states, weight), tokens, smoothing)
-    log_probs: Tensor = _LinearLogProb.apply(states, weight, tokens, smoothing, uniform_gradient)
+    inputs = states, weight, tokens, None, smoothing, uniform_gradient
+    log_probs: Tensor = _LinearLogProb.apply(*inputs)
     return log_probs
+
+
+def linear_log_mixture(
+    states: Float[Tensor, "position dim"],
+    weight: Float[Tensor, "vocab dim"],
+    tokens: Int[Tensor, " position"],
+    log_constant: Float[Tensor, " position"],
+    smoothing: float = 0.0,
+) -> tuple[Float[Tensor, " position"], Float[Tensor, " position"]]:
+    r"""The log of ``softmax(states weight^T) + c`` at each token, and the log of the softmax.
+
+    Its gradient weighs that of the log-softmax by :math:`p / (p + c)`, which is known before the
+    logits are freed: on a CPU the forward pass computes the gradient of the sum over positions.
+    """
+    if has_torch_function_unary(states):
+        logits = F.linear(states, weight)
+        return GivenLogits().log_mixture(logits, tokens, log_constant, smoothing)
+    inputs = states, weight, tokens, log_constant, smoothing, True
+    log_mixture, log_probs = _LinearLogProb.apply(*inputs)
+    return log_mixture, log_probs
 
 
 class _LinearLogProb(torch.autograd.Function):
@@ -192,8 +243,11 @@ class _LinearLogProb(torch.autograd.Function):
     :math:`\partial / \partial z_v = [v = y](1 - \epsilon) + \epsilon / V - \mathrm{softmax}(z)_v`.
     Products run in autocast's dtype, all else in float32 or wider.
 
-    On a CPU the forward pass also computes the gradient of the sum over positions; the backward
-    pass uses it if the incoming gradient is the same at all positions.
+    With a constant c the outputs are :math:`\log(p + c)`, whose gradient is that of :math:`\log p`
+    times :math:`p / (p + c)`, and :math:`\log p`.
+
+    On a CPU the forward pass also computes the gradient of the sum of the first output; the
+    backward pass uses it if the incoming gradient is the same at all positions.
     """
 
     @staticmethod
@@ -202,52 +256,80 @@ class _LinearLogProb(torch.autograd.Function):
         states: Tensor,
         weight: Tensor,
         tokens: Tensor,
+        log_constant: Tensor | None,
         smoothing: float,
         uniform_gradient: bool,
-    ) -> Tensor:
+    ) -> Tensor | tuple[Tensor, Tensor]:
         x, w = cast_for_matmul(states, weight)
         slices = Slices(x, w)
         normaliser = torch.empty(len(x), dtype=slices.wide, device=x.device)
-        token_logits = torch.empty_like(normaliser)
-        grad_in_forward = uniform_gradient and x.device.type == "cpu" and any(ctx.needs_input_grad)
+        total, log_probs = torch.empty_like(normaliser), torch.empty_like(normaliser)
+        log_odds = torch.full_like(normaliser, torch.inf)  # of p against c
+        mean_row = full_precision(w).mean(0) if smoothing else None
+        wants_grad = any(ctx.needs_input_grad[:2])
+        grad_in_forward = uniform_gradient and x.device.type == "cpu" and wants_grad
         gradients = Gradients(slices) if grad_in_forward else None
-        total = torch.empty_like(normaliser)
         for rows, logits_slice in slices:
             for strip, logits in slices.upcast(rows, logits_slice, put_back=grad_in_forward):
-                token_logits[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
+                log_probs[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
                 maximum = logits.amax(-1, keepdim=True)
                 torch.sum(exp_(logits.sub_(maximum)), -1, out=total[strip])
                 normaliser[strip] = maximum.squeeze(-1)
+            normaliser[rows] += total[rows].log()
+            log_probs[rows] = log_probs[rows] * (1 - smoothing) - normaliser[rows]
+            if mean_row is not None:
+                log_probs[rows] += smoothing * (full_precision(x[rows]) @ mean_row)
+            if log_constant is not None:
+                log_odds[rows] = log_probs[rows] - log_constant[rows]
             if gradients:
-                gradients.subtract_mean(rows, logits_slice, total[rows].reciprocal())
-        normaliser += total.log_()
+                weights = log_odds[rows].sigmoid()
+                gradients.subtract_mean(rows, logits_slice, weights / total[rows])
+        cached_grads = gradients.of(tokens, log_odds.sigmoid(), smoothing) if gradients else ()
         ctx.smoothing, ctx.kind = smoothing, w.dtype
-        cached_grads = (
-            gradients.of(tokens, torch.ones_like(token_logits), smoothing) if gradients else ()
-        )
-        ctx.save_for_backward(states, weight, tokens, normaliser, *cached_grads)
-        log_probs = token_logits * (1 - smoothing) - normaliser
-        if smoothing:
-            log_probs = log_probs + smoothing * (full_precision(x) @ full_precision(w).mean(0))
-        return log_probs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(states, weight, tokens, normaliser, log_odds, *cached_grads)
+        if log_constant is None:
+            return log_probs
+        return torch.logaddexp(log_probs, log_constant), log_probs
 
     @staticmethod
     @forbid_second_derivative
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        states, weight, tokens, normaliser, *cached_grads = ctx.saved_tensors
-        grad = grad.to(normaliser.dtype)
-        uniform_grad = bool(cached_grads) and torch.equal(grad, grad[:1].expand_as(grad))
-        if cached_grads and len(grad) and (uniform_grad or not ctx.needs_input_grad[1]):
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        states, weight, tokens, normaliser, log_odds, *cached_grads = ctx.saved_tensors
+        grad, *others = (None if g is None else g.to(normaliser.dtype) for g in grads)
+        needs_states, needs_weight, _, needs_constant, *_ = ctx.needs_input_grad
+        of_constant = grad * (-log_odds).sigmoid() if needs_constant and grad is not None else None
+        if all(value is None for value in grads) or not (needs_states or needs_weight):
+            return None, None, None, of_constant, None, None
+        is_cached = bool(cached_grads) and all(other is None for other in others)
+        if grad is not None and is_cached and (not needs_weight or _is_uniform(grad)):
             grad_states, grad_weight = cached_grads[0] * grad[:, None], cached_grads[1] * grad[:1]
         else:
+            weighted = None if grad is None else grad * log_odds.sigmoid()
+            summands = [value for value in (weighted, *others) if value is not None]
             slices = Slices(states.to(ctx.kind), weight.to(ctx.kind))
-            gradients = Gradients(slices)
-            for rows, logits_slice in slices:
-                for strip, logits in slices.upcast(rows, logits_slice, put_back=True):
-                    exp_(logits.sub_(normaliser[strip, None]))
-                gradients.subtract_mean(rows, logits_slice, grad[rows])
-            grad_states, grad_weight = gradients.of(tokens, grad, ctx.smoothing)
-        return grad_states.to(states.dtype), grad_weight.to(weight.dtype), None, None, None
+            grad_states, grad_weight = _linear_gradients(
+                slices, tokens, normaliser, torch.stack(summands).sum(0), ctx.smoothing
+            )
+        grad_inputs = grad_states.to(states.dtype), grad_weight.to(weight.dtype)
+        return *grad_inputs, None, of_constant, None, None
+
+
+def _is_uniform(grad: Tensor) -> bool:
+    """Whether a gradient is the same at all positions, of which there is one."""
+    return len(grad) > 0 and torch.equal(grad, grad[:1].expand_as(grad))
+
+
+def _linear_gradients(
+    slices: Slices, tokens: Tensor, normaliser: Tensor, grad: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """The gradients of states and weights, from logits that are computed again."""
+    gradients = Gradients(slices)
+    for rows, logits_slice in slices:
+        for strip, logits in slices.upcast(rows, logits_slice, put_back=True):
+            exp_(logits.sub_(normaliser[strip, None]))
+        gradients.subtract_mean(rows, logits_slice, grad[rows])
+    return gradients.of(tokens, grad, smoothing)
 
 
 class Gradients:

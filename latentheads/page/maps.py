@@ -100,7 +100,8 @@ def gather_map_tokens(
         links_of_map = gold_links if name == ATTENTION_TYPES[2] else []
         by_type[name] = MapTokens(rows, columns, predicted, links_of_map)
     if samples_alignments(run.model):
-        keys = name_positions(batch, run.source, run.target, index)
+        heads = run.model.output_heads
+        keys = name_positions(batch, run.source, run.target, index, heads=heads)
         by_type[ALIGNMENT] = MapTokens(target, keys, [], gold_links)
     return by_type
 

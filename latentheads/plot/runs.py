@@ -247,8 +247,8 @@ def alignments(
 ) -> Figure:
     """Draws the distribution over positions: prior, guide and exact posterior side by side.
 
-    Positions are the words of the source, or of a language model the earlier words and null. For
-    audio input the frames are drawn above, on the same time axis.
+    Positions are the words of the source, or of a language model the earlier words and null; a copy
+    head may also generate. For audio input the frames are drawn above, on the same time axis.
 
     Args:
         run: A finished run with latent alignments, or its folder.
@@ -265,18 +265,19 @@ def alignments(
 def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Figure:
     """Draws the alignment of a batch's first sentence; see :func:`alignments`."""
     frames = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
-    positions = "source words" if run.source is not None else "earlier words"
-    if frames is not None:
-        positions = "audio"
+    heads = run.model.output_heads
+    words = "source word" if run.source is not None else "earlier word"
+    positions = f"{words}s" if frames is None else "audio"
+    no_position = None if heads is None else heads.no_position
     return draw_alignments(
         alignment_distributions(run.model, run.guide, batch),
-        name_positions(batch, run.source, run.target),
+        name_positions(batch, run.source, run.target, heads=heads),
         name_tokens(run.target, batch.target[0].tolist()),
         links,
         _name_guide(run),
         f"Alignment of target tokens with {positions}\n{run.settings.title}",
         frames,
-        "source word" if run.source is not None else "null or earlier word",
+        words if no_position is None else f"{no_position} or {words}",
     )
 
 

@@ -41,9 +41,10 @@ def align_lines(
     """Aligns the words of lines with those of their translations.
 
     In each head, a target token is aligned with the likeliest source token under the exact
-    posterior; EOS is not aligned. Two words, as split by ``str.split``, are linked if any of their
-    tokens are aligned in any head. A source token that is a space belongs to the word after it.
-    Punctuation glued to a word is part of it, unless it is split off.
+    posterior; EOS is not aligned, nor a token that a copy head rather generates. Two words, as
+    split by ``str.split``, are linked if any of their tokens are aligned in any head. A source
+    token that is a space belongs to the word after it. Punctuation glued to a word is part of it,
+    unless it is split off.
 
     Args:
         trained: A model with latent alignments.
@@ -115,9 +116,10 @@ def _link_batch(
     assert trained.source is not None
     assert batch.source is not None
     has_tags = trained.data.mixture is not None and bool(trained.data.mixture.tags)
-    posterior = alignment_distributions(trained.model, trained.guide, batch).posterior
+    distributions = alignment_distributions(trained.model, trained.guide, batch)
     links: list[Links] = []
-    for index, heads in enumerate(likeliest_links(posterior, batch, has_tags)):
+    weights, first_position = distributions.posterior, distributions.first_position
+    for index, heads in enumerate(likeliest_links(weights, batch, has_tags, first_position)):
         lines = (None, None) if pairs is None else pairs[int(batch.sentences[index])]
         source = _word_ids(trained.source, batch.source[index].tolist(), lines[0])
         target = _word_ids(trained.target, batch.target[index].tolist(), lines[1])

@@ -136,6 +136,14 @@ class Reporter:
                 name: self._measure(part, windows(part, data.context, TOKENS))
                 for name, part in parts.items()
             }
+        heads = self.model.output_heads
+        if heads is not None and data.block and heads.reach_across_blocks > data.block:
+            mode = f"{mode}, heads point {heads.reach_across_blocks:,} tokens back"
+            reports[mode] = {}
+            for name, part in parts.items():
+                with heads.across_blocks():
+                    text = windows(part, data.context, TOKENS)
+                    reports[mode][name] = self._measure(part, text)
         return [
             {
                 "mode": mode,

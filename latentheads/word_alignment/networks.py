@@ -91,7 +91,8 @@ def _link_batch(trained: TrainedModel, batch: Batch) -> list[Table | None]:
     """The probability of every link of the sentences of a batch."""
     assert trained.source is not None
     assert batch.source is not None
-    posterior = alignment_distributions(trained.model, trained.guide, batch).posterior
+    distributions = alignment_distributions(trained.model, trained.guide, batch)
+    posterior = distributions.posterior[..., distributions.first_position :]
     is_word = target_words(batch)
     tables: list[Table | None] = []
     for row in range(len(posterior)):

@@ -25,7 +25,8 @@ QUICK = [*SMALL, "--decode.max_tokens=8"]
 TEXT = ["--data=python-docs", "--data.block=16", "--data.context=8", "--data.max_train_samples=40"]
 TEXT += [*trained.SMALL, "--samples=2", "--train.steps=4", "--train.report_every=2"]
 TEXT += ["--train.checkpoint_every=2", "--train.tokens=128", "--guide=cascaded"]
-TEXT += ["--alignments.blocks=1", "--alignments.prior=chain", "--alignments.width=4"]
+CHAIN = ("--alignments.blocks=1", "--alignments.prior=chain", "--alignments.width=4")
+COPY = ("--latents=copy", "--copy.width=4", "--copy.window=100", "--loss=marginal")
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 
@@ -37,11 +38,18 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module", params=[CHAIN, COPY], ids=["alignments", "copy"])
+def heads(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """What points at the past of a text."""
+    options: tuple[str, ...] = request.param
+    return options
+
+
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def text(heads: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A language model of running text."""
     out = tmp_path_factory.mktemp("aligned") / "text"
-    printed = succeed("run.py", *TEXT, "--out", str(out)).stdout
+    printed = succeed("run.py", *TEXT, *heads, "--out", str(out)).stdout
     assert "perplexity, exact: latents summed out" in printed
     assert "plug-in log-likelihood" not in printed
     return out
@@ -73,24 +81,30 @@ def test_a_beam_translates_by_the_exact_sum(base: Path) -> None:
     assert done.stdout.count("\n") == 3
 
 
-def test_a_language_model_points_at_its_own_past(text: Path) -> None:
+def test_a_language_model_points_at_its_own_past(text: Path, heads: tuple[str, ...]) -> None:
     results = results_of(text)
-    test, site = results["test"], "decoder.0.alignment.choice"
+    site = f"decoder.0.alignment.{'choice' if heads == CHAIN else 'copy'}"
+    test = results["test"]
     assert test["exact"] - test["elbo"] == pytest.approx(test["gap"], abs=1e-5)
     how = {"decoder.0.self.logits": "fixed", site: "enumerated"}
     assert results["kl_how"] == how
-    assert test["prior_entropy"] > 1
-    blocks, windows = results["perplexity"][1::2]
+    assert test["prior_entropy"] > 0.5
+    blocks, windows, *across = results["perplexity"][1::2]
     assert blocks["mode"] == "blocks of 16"
     assert blocks["token"]["exact"] == pytest.approx(math.exp(-test["exact"]), rel=1e-6)
     assert windows["mode"] == "windows of 16, 8 before each token"
     assert windows["token"]["exact"] == pytest.approx(windows["token"]["plug_in"], rel=1e-5)
+    for whole in across:
+        assert whole["mode"] == f"{windows['mode']}, heads point 100 tokens back"
+        assert whole["tokens"] == windows["tokens"]
+        assert whole["token"]["exact"] != pytest.approx(windows["token"]["exact"], rel=1e-6)
+    assert len(across) == (heads == COPY)
 
 
-def test_bands_of_rare_words_are_summed_out_too(tmp_path: Path) -> None:
+def test_bands_of_rare_words_are_summed_out_too(heads: tuple[str, ...], tmp_path: Path) -> None:
     words = ["--network.cutoffs=50,200", "--network.adaptive_factor=2", "--loss=marginal"]
     words += ["--network.adaptive_dropout=0.1", "--out", str(tmp_path)]
-    succeed("run.py", *TEXT, *words)
+    succeed("run.py", *TEXT, *heads, *words)
     results = results_of(tmp_path)
     blocks, test = results["perplexity"][1], results["test"]
     assert blocks["token"]["exact"] == pytest.approx(math.exp(-test["exact"]), rel=1e-6)
@@ -105,8 +119,10 @@ def test_text_is_drawn_from_the_exact_sum(text: Path) -> None:
     assert done.stdout.startswith("the ")
 
 
-def test_a_language_model_is_gone_on_with_to_the_last_digit(text: Path, tmp_path: Path) -> None:
-    words = [*TEXT, "--out", str(tmp_path)]
+def test_a_language_model_is_gone_on_with_to_the_last_digit(
+    text: Path, heads: tuple[str, ...], tmp_path: Path
+) -> None:
+    words = [*TEXT, *heads, "--out", str(tmp_path)]
     with stopped_in(3):
         assert inside("run.py", *words).returncode == 130
     succeed("run.py", *words)

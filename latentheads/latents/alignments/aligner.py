@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from latentheads.model import HeadModel
 
 
+NULL = "null"
+"""The label of the position at which a language model's alignment head points at no word."""
+
+
 @dataclass(frozen=True)
 class AlignmentPass:
     """One pass through the alignment blocks.
@@ -131,9 +135,16 @@ class AlignmentPass:
         if key not in self.cache:
             enabled, dtype = self.autocast
             with torch.autocast(tokens.device.type, dtype, enabled):
-                log_probs = self.emission_log_probs(tokens, posterior)
-            self.cache[key] = tokens, self.inference_from(log_probs)
+                self.cache[key] = tokens, self.infer(tokens, posterior)
         return self.cache[key][1]
+
+    def infer(
+        self,
+        tokens: Int[Tensor, "*words target"],
+        posterior: Sequence[CategoricalParameters] | None = None,
+    ) -> ExactInference:
+        """Exact inference, not cached; see :meth:`exact_inference`."""
+        return self.inference_from(self.emission_log_probs(tokens, posterior))
 
     def inference_from(self, emissions: Float[Tensor, "*table"]) -> ExactInference:
         """Exact inference over all alignments, from the emissions."""
@@ -334,6 +345,11 @@ class Aligner(OutputHeads):
         return not self.soft
 
     @property
+    def no_position(self) -> str | None:  # type: ignore[override]
+        """Null, at which heads of a language model point at no word."""
+        return None if self.null is None else NULL
+
+    @property
     def sites(self) -> list[str]:
         """The sites of the latent blocks."""
         return [block.site(ALIGNED_POSITION) for block in self.addresses]
@@ -476,7 +492,8 @@ class Aligner(OutputHeads):
         if not isinstance(context := prior.context, AlignmentContext):
             return prior
         posterior = context.alignment_pass.exact_inference(batch.scored).posterior()
-        return with_parameters(prior, posterior[context.index])
+        # a bound has no gradient in the exact posterior, which is its maximum
+        return with_parameters(prior, posterior[context.index].detached())
 
     def begin(self, hidden: EncoderDecoderStates, output: RowOutput) -> OutputState:
         """Start decoding sentences with a source."""

@@ -60,6 +60,12 @@ class CategoricalParameters:
         """Logits that couple a head with others, or in a chain with the previous word."""
         return self.pairs
 
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient can reach the parameters."""
+        tensors = self.scores, *self.pair_scores.values()
+        return any(tensor.requires_grad for tensor in tensors)
+
     def detached(self) -> CategoricalParameters:
         """The same parameters, detached from their graph."""
         pairs = {pair: scores.detach() for pair, scores in self.pairs.items()}

@@ -32,8 +32,10 @@ def alignment_loss_terms(
     if objective == "marginal":
         enumeration = enumerate_alignments(model_trace, guide_trace)
         fixed = enumeration.detach_model()
-        bound = fixed.log_likelihood - sum(fixed.kl().values())
-        log_likelihood = enumeration.log_evidence + bound - bound.detach()
+        log_likelihood = enumeration.log_evidence
+        if any(parameters.requires_grad for parameters in fixed.posterior):
+            bound = fixed.log_likelihood - sum(fixed.kl().values())
+            log_likelihood = log_likelihood + bound - bound.detach()
         return log_likelihood, _zeros(enumeration.sites, log_likelihood), False
     if objective == "sampled":
         samples = sample_alignments(model_trace, guide_trace)

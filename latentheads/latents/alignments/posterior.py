@@ -3,7 +3,8 @@ r"""Posteriors of alignments: inference networks that may condition on the targe
 A guide conditioned on the source only, or on the prefix of a word, cannot improve on the prior that
 it is trained with: used as the prior it gives the same likelihood with a KL of 0. A guide
 conditioned on the word itself can. As in Deng et al. 2018, https://arxiv.org/abs/1807.03756,
-section 3, this one encodes the whole target in both directions. It is initialised to the prior.
+section 3, this one encodes the whole target in both directions. It is initialised to the prior, or
+to the prior times the likelihood ratios of a head that has them.
 Its inputs from the model are detached, so that the likelihood has a gradient in the guide through
 the alignments only. In a language model the states that a word may point at replace the source.
 """
@@ -110,6 +111,8 @@ class AlignmentPosterior(LatentPosterior):
         structure: Which heads a head is conditioned on.
         condition_on: The text that the posterior is conditioned on.
         size: Hidden width.
+        evidence_weight: The factor of the evidence at the start: 1 where it is a log-likelihood
+            ratio, which is added to the prior by Bayes' rule.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class AlignmentPosterior(LatentPosterior):
         structure: Structure,
         condition_on: ConditionOn,
         size: int = 64,
+        evidence_weight: float = 0.0,
     ) -> None:
         super().__init__()
         check_choices({"condition_on": condition_on}, condition_on=get_args(ConditionOn))
@@ -132,7 +136,8 @@ class AlignmentPosterior(LatentPosterior):
         self.key = nn.Linear(size, heads * size)
         nn.init.zeros_(self.query.weight)
         nn.init.zeros_(self.query.bias)
-        self.lexical = nn.Parameter(torch.zeros(heads)) if condition_on == "target" else None
+        weights = torch.full((heads,), evidence_weight)
+        self.lexical = nn.Parameter(weights) if condition_on == "target" else None
         self.pairs = nn.ModuleDict()
         for head, lower in self._conditioned_pairs(options):
             self.pairs[f"{head}_{lower}"] = _PairScores(

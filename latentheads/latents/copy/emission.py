@@ -6,12 +6,18 @@ the slip :math:`\epsilon`,
 .. math:: p(y \mid \mathrm{generate}) = p_g(y), \qquad
           p(y \mid s) = (1 - \epsilon)\, [w_s = y] + \epsilon\, p_g(y).
 
-One softmax over the vocabulary serves all positions.
+One softmax over the vocabulary serves all positions. With independent choices
+
+.. math:: p(y) = a\, p_g(y) + c, \qquad a = \epsilon + (1 - \epsilon)\, \pi_{\mathrm{generate}},
+          \qquad c = (1 - \epsilon) \sum_{s: w_s = y} \pi_s,
+
+where a and c do not depend on the softmax.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +25,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.latents.alignments.aligner import AlignedTokens, AlignmentPass
-from latentheads.layers.numeric import full_precision
+from latentheads.latents.alignments.distribution import NOWHERE, CategoricalParameters
+from latentheads.latents.alignments.exact import ExactInference, IndependentWords
+from latentheads.layers.numeric import full_precision, log_softmax
 from latentheads.layers.output import LinearOutput, RowOutput, linear_log_prob
 
 GENERATE = -1
@@ -59,6 +67,22 @@ def copy_emissions(
 
 
 @dataclass(frozen=True)
+class IndependentCopies(IndependentWords):
+    """Exact inference where choices are independent of each other.
+
+    Attributes:
+        token_log_probs: Exact log-probability of every token, 0 at padding.
+    """
+
+    token_log_probs: Float[Tensor, "*batch target"]
+
+    @property
+    def word_log_evidence(self) -> Float[Tensor, "*batch target"]:  # type: ignore[override]
+        """Exact log-probability of every token, 0 at padding."""
+        return self.token_log_probs
+
+
+@dataclass(frozen=True)
 class CopyPass(AlignmentPass):
     """One pass through a copy head; key 0 of the memory stands for generate.
 
@@ -76,9 +100,16 @@ class CopyPass(AlignmentPass):
     def evidence(
         self, tokens: Int[Tensor, "*words target"], rows: Float[Tensor, "*words target dim"]
     ) -> list[Float[Tensor, "*out target key"]]:
-        """1 where a position has the token, else 0."""
-        matches = self.matches(tokens).to(full_precision(self.hidden.states).dtype)
-        return [torch.nn.functional.pad(matches, (1, 0))]
+        r"""The log-likelihood of each choice less that of generate, as far as the tokens tell.
+
+        :math:`\log \epsilon` where the position has another token. Where it has the same one, the
+        ratio :math:`\epsilon + (1 - \epsilon) / p_g(y)` needs the softmax; here
+        :math:`(1 - \epsilon) / \epsilon` stands for it.
+        """
+        matches, dtype = self.matches(tokens), full_precision(self.hidden.states).dtype
+        other = torch.full(matches.shape, math.log(self.slip), dtype=dtype, device=matches.device)
+        ratios = other.masked_fill(matches, math.log1p(-self.slip) - math.log(self.slip))
+        return [torch.nn.functional.pad(ratios, (1, 0))]
 
     def emission_log_probs(
         self, tokens: Int[Tensor, "*words target"], posterior: object = None
@@ -89,6 +120,44 @@ class CopyPass(AlignmentPass):
         generated = generated_log_prob(self.output, states, words, self.smoothing)
         matches = self.matches(tokens).expand(*states.shape[:-1], -1)
         return copy_emissions(generated, matches, self.slip)
+
+    def infer(
+        self,
+        tokens: Int[Tensor, "*words target"],
+        posterior: Sequence[CategoricalParameters] | None = None,
+    ) -> ExactInference:
+        """Exact inference over all choices; with one pass of the output layer, for any loss."""
+        if self.priors[0].chained:
+            return super().infer(tokens, posterior)
+        log_prior = log_softmax(self.priors[0].scores[..., 0, :])
+        matches = self.matches(tokens).expand(log_prior[..., 1:].shape)
+        copied = log_prior[..., 1:].masked_fill(~matches, NOWHERE).logsumexp(-1)
+        kept = math.log1p(-self.slip)
+        log_slip = torch.full_like(copied, math.log(self.slip) if self.slip else -math.inf)
+        log_scale = torch.logaddexp(log_slip, log_prior[..., 0] + kept)
+        log_mixture, generated = self._log_mixture(tokens, copied + kept - log_scale)
+        emissions = copy_emissions(generated, matches, self.slip)
+        valid = self.valid.expand(log_prior.shape[:-1])
+        log_probs = (log_scale + log_mixture) * valid
+        return IndependentCopies(self.priors, emissions, valid, log_probs)
+
+    def _log_mixture(
+        self, tokens: Int[Tensor, "*words target"], log_constant: Float[Tensor, "*batch target"]
+    ) -> tuple[Float[Tensor, "*batch target"], Float[Tensor, "*batch target"]]:
+        """The log of the network's probability plus a constant, and that of the network's alone."""
+        states = self.hidden.states
+        tokens = tokens.expand(states.shape[:-1])
+        if states.device.type != "cpu":  # indexing by a mask would synchronise
+            return self.output.log_mixture(states, tokens, log_constant, self.smoothing)
+        # padding has no gradient: without it the gradient is the same at all positions
+        valid = self.valid.expand(tokens.shape)
+        results = self.output.log_mixture(
+            states[valid], tokens[valid], log_constant[valid], self.smoothing
+        )
+        mixture, generated = (
+            value.new_zeros(tokens.shape).masked_scatter(valid, value) for value in results
+        )
+        return mixture, generated
 
     def soft_log_prob(self, tokens: Int[Tensor, "*words target"]) -> Float[Tensor, "*batch target"]:
         """Log-probability of every token given the tokens before: the sum over all choices."""

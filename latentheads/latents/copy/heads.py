@@ -15,7 +15,8 @@ posterior.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 import pyro
@@ -33,6 +34,7 @@ from latentheads.latents.alignments.distribution import Alignments, CategoricalP
 from latentheads.latents.alignments.posterior import AlignmentPosterior, with_parameters
 from latentheads.latents.copy.emission import GENERATE, CopiedTokens, CopyPass
 from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.copy.past import TextPast
 from latentheads.latents.copy.state import CopyState, PastCopyState
 from latentheads.latents.latent import ConditionOn, Structure
 from latentheads.latents.output_heads import EncoderDecoderStates, OutputHeads, OutputState
@@ -70,6 +72,7 @@ class CopyHeads(OutputHeads):
     name: ClassVar[str] = "copy"
     is_latent = True
     points = True
+    no_position = "generate"
 
     def __init__(self, options: CopyOptions, width: int) -> None:
         super().__init__()
@@ -81,6 +84,7 @@ class CopyHeads(OutputHeads):
         self.query = nn.Linear(width, options.width)
         self.key = nn.Linear(width, options.width)
         self.jumps = JumpsAfterNull(options.reach) if options.chained else None
+        self._past: TextPast | None = None
         self.target_ids: Tensor | None
         self.register_buffer("target_ids", None, persistent=False)
 
@@ -93,6 +97,10 @@ class CopyHeads(OutputHeads):
     def sites(self) -> list[str]:
         """The site of the head."""
         return [block.site(COPY) for block in self.addresses]
+
+    def position_tokens(self, batch: Batch) -> Int[Tensor, "sentence target"]:
+        """The tokens that name earlier states: those that followed, which may be copied."""
+        return batch.target
 
     def set_vocabularies(self, source: Vocabulary | None, target: Vocabulary) -> None:
         """Finds the words of the source in the target's vocabulary, where there are two.
@@ -146,6 +154,26 @@ class CopyHeads(OutputHeads):
             attn_mask = attn_mask & (keys >= queries - self.options.window)
         attn_mask = attn_mask & valid[..., None, :-1]
         return EncoderDecoderStates(states, states[..., :-1, :], attn_mask, tokens=tokens[..., :-1])
+
+    @property
+    def reach_across_blocks(self) -> int:
+        """The window; a chain begins anew in each block."""
+        return 0 if self.is_chained else self.options.window
+
+    @contextmanager
+    def across_blocks(self) -> Iterator[None]:
+        """Context in which the head points at earlier blocks of a text, within its window."""
+        self._past = TextPast(self.options.window)
+        try:
+            yield
+        finally:
+            self._past = None
+
+    def add_earlier_blocks(
+        self, hidden: EncoderDecoderStates, batch: Batch
+    ) -> EncoderDecoderStates:
+        """Replaces the memory by the states of all earlier tokens in the window."""
+        return hidden if self._past is None else self._past.remember(hidden, batch)
 
     def with_generate(self, hidden: EncoderDecoderStates) -> EncoderDecoderStates:
         """The memory with the key in front that stands for generate.
@@ -226,14 +254,16 @@ class CopyHeads(OutputHeads):
     ) -> AlignmentPosterior:
         """Makes the posterior of the choices."""
         width = model.output.width if isinstance(model.output, RowOutput) else 0
-        return AlignmentPosterior(self.options, width, structure, condition_on)
+        # the evidence of a pass is a log-likelihood ratio
+        return AlignmentPosterior(self.options, width, structure, condition_on, evidence_weight=1.0)
 
     def exact_posterior(self, prior: Alignments, batch: Batch) -> Alignments:
         """The exact posterior of the choices, by Bayes' rule."""
         if not isinstance(context := prior.context, AlignmentContext):
             return prior
         (posterior,) = context.alignment_pass.exact_inference(batch.scored).posterior()
-        return with_parameters(prior, posterior)
+        # a bound has no gradient in the exact posterior, which is its maximum
+        return with_parameters(prior, posterior.detached())
 
     def begin(self, hidden: EncoderDecoderStates, output: RowOutput) -> OutputState:
         """Starts decoding sentences with a source."""

@@ -24,7 +24,8 @@ class CopyOptions(LatentOptions):
         width: Width of the query and of the keys.
         reach: Jumps between the positions of two tokens have a number each up to this length;
             longer ones share the last. For prior chain.
-        window: Of a language model: how many tokens back the head may point; 0: all.
+        window: Of a language model: how many tokens back the head may point; 0: all of a block.
+            Perplexity is measured across blocks too, where it is longer than a block.
         slip: The probability that a copied token is generated after all. It keeps every bound
             finite.
     """

@@ -96,6 +96,13 @@ def test_a_word_is_linked_to_the_likeliest_word() -> None:
         likeliest_links(WEIGHTS[None], Batch.of([[5, 6, 2]]))
 
 
+def test_a_word_is_linked_where_it_is_rather_copied_than_generated() -> None:
+    """Key 0 is no position; two positions with the same word share the probability."""
+    weights = torch.tensor([[[[0.4, 0.2, 0.1, 0.3], [0.6, 0.4, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]]])
+    batch = Batch.of([[5, 6, 2]], [[5, 5, 2]])
+    assert likeliest_links(weights, batch, first_position=1) == [[{(0, 0)}]]
+
+
 def test_padding_changes_no_link(batch: Batch) -> None:
     model = aligned(SHAPES["two heads"])
     guide = attach("cascaded", model)

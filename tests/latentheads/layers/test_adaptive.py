@@ -48,6 +48,26 @@ def test_the_likelihood_is_that_of_the_full_softmax() -> None:
         assert torch.allclose(one, other, atol=1e-12)
 
 
+@pytest.mark.parametrize("uniform", [True, False])
+def test_a_mixture_with_a_constant_is_the_plain_formula(uniform: bool) -> None:
+    output = layer()
+    states = torch.randn(5, 11, WIDTH, requires_grad=True)
+    tokens = torch.randint(TYPES, (5, 11))
+    weight = torch.ones(5, 11) if uniform else torch.randn(5, 11)
+    log_constant = torch.randn(5, 11, requires_grad=True)
+    full = output(states).gather(-1, tokens[..., None]).squeeze(-1)
+    expected = torch.logaddexp(full, log_constant)
+    mixture, log_probs = output.log_mixture(states, tokens, log_constant)
+    torch.testing.assert_close(mixture, expected)
+    torch.testing.assert_close(log_probs, full)
+    unread = output.table.projection(0)
+    inputs = [states, log_constant, *(p for p in output.parameters() if p is not unread)]
+    ours = torch.autograd.grad((mixture * weight).sum(), inputs)
+    theirs = torch.autograd.grad((expected * weight).sum(), inputs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, atol=1e-12)
+
+
 def test_a_word_has_a_row_that_its_score_is_the_product_with() -> None:
     output = layer()
     state, words = torch.randn(WIDTH), torch.arange(TYPES)

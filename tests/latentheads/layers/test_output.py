@@ -84,6 +84,51 @@ def test_gradients_are_those_of_finite_differences() -> None:
     assert gradcheck(lambda x: layer.log_prob(x, tokens, 0.1), (states,))
 
 
+@pytest.mark.usefixtures("slices")
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("weight", ["uniform", "varied", "both outputs", "log p alone"])
+def test_a_mixture_with_a_constant_is_the_plain_formula(weight: str, smoothing: float) -> None:
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH))
+    states = torch.randn(2, 7, WIDTH, requires_grad=True)
+    tokens = torch.randint(TYPES, (2, 7))
+    log_constant = torch.randn(2, 7).mul(4).sub(2)
+    log_constant[0, 0], log_constant[0, 1] = -1e9, -torch.inf
+    log_constant.requires_grad_()
+    expected_log_probs = plain(layer(states), tokens, smoothing)
+    expected_mixture = torch.logaddexp(expected_log_probs, log_constant)
+    results = []
+    for mixture, log_probs in (
+        layer.log_mixture(states, tokens, log_constant, smoothing),
+        (expected_mixture, expected_log_probs),
+    ):
+        score = {
+            "uniform": -0.7 * mixture,
+            "varied": mixture * torch.arange(14.0).view(2, 7),
+            "both outputs": mixture - 2 * log_probs,
+            "log p alone": log_probs,
+        }[weight]
+        inputs = [states, layer.table.weight, log_constant]
+        gradients = torch.autograd.grad(score.sum(), inputs, materialize_grads=True)
+        results.append((mixture, log_probs, *gradients))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-10)
+
+
+def test_the_gradient_of_a_mixture_computes_no_logits_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH))
+    states, log_constant = torch.randn(7, WIDTH, requires_grad=True), torch.randn(7)
+    tokens = torch.randint(TYPES, (7,))
+    inputs = [states, layer.table.weight]
+    expected = torch.logaddexp(plain(layer(states), tokens, 0.0), log_constant)
+    wanted = torch.autograd.grad(3 * expected.sum(), inputs)
+    mixture, _ = layer.log_mixture(states, tokens, log_constant)
+    monkeypatch.delattr(output, "Slices")
+    for ours, theirs in zip(torch.autograd.grad(3 * mixture.sum(), inputs), wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-10)
+
+
 def test_a_hessian_is_refused_and_not_given_in_part() -> None:
     layer = TableOutput(nn.Embedding(TYPES, WIDTH))
     tokens = torch.randint(TYPES, (4,))

@@ -11,7 +11,7 @@ import torch
 
 from latentheads import Batch
 from latentheads.analysis import AlignmentDistributions, alignment_distributions, likeliest_links
-from latentheads.corpora import Vocabulary
+from latentheads.corpora import Vocabulary, Words
 from latentheads.corpora.from_grammar import sample_pairs
 from latentheads.corpora.subwords import Subwords
 from latentheads.data import Data, Grammar, Pairs
@@ -19,6 +19,7 @@ from latentheads.decoding.translate import Decoding
 from latentheads.errors import UnfinishedError
 from latentheads.guides import GUIDES
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.copy.options import CopyOptions
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.runs import alignment
 from latentheads.runs.generation import translate_texts
@@ -136,6 +137,21 @@ def test_links_are_those_of_the_posterior(words: Run) -> None:
         assert found == sorted(likeliest_links(laws.posterior, pair)[0][0])
         before += found == sorted(likeliest_links(laws.prior, pair)[0][0])
     assert before < len(lines)
+
+
+@pytest.mark.parametrize(("bias", "links"), [(0.0, [(1, 1), (2, 0)]), (40.0, [])])
+def test_copied_words_are_linked_to_where_they_stand(
+    bias: float, links: list[tuple[int, int]]
+) -> None:
+    torch.manual_seed(0)
+    raw = Words(["la", "the", "cat", "sees"])
+    latents = [CopyOptions(width=5)]
+    model: Any = Translation(len(raw), len(raw), make_prior("delta"), sizes(), (), latents=latents)
+    model = model.double().eval()
+    model.latents["copy"].bias.data.fill_(bias)
+    guide = GUIDES["exact"](model)
+    run = Run(Path("runs/mine"), Settings(), raw, raw, model, guide, step=3)
+    assert run.align(["the cat sees", ""], ["sees cat", "la"]) == [links, []]
 
 
 def test_a_line_that_is_too_long_is_lost() -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pyro
 import pytest
 import torch
 from torch import Tensor
 
 import latentheads as lh
-from latentheads.corpora import Words
+from latentheads.analysis import alignment_distributions, name_positions
+from latentheads.corpora import Part, Rows, Words, windows
 from latentheads.data import Grammar
 from latentheads.guides import GUIDES, Exact, Tied
 from latentheads.latents.copy.emission import copy_emissions
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.options import CopyOptions
+from latentheads.layers import output
 from latentheads.models import LanguageModel, Translation, make_prior
 from tests.tiny import TARGET_TYPES, jiggle, sizes, small_batch
 
@@ -222,6 +225,72 @@ def test_every_objective_trains_it(kind: str, loss: str) -> None:
     for module in (heads.query, heads.key, posterior.query, posterior.key):
         assert module.weight.grad is not None
         assert (module.weight.grad != 0).any()
+
+
+@every_kind
+@pytest.mark.parametrize("name", ["exact", "mean-field"])
+def test_a_step_on_the_marginal_likelihood_computes_logits_once(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With padding too: the gradient is computed beside the value."""
+    model, batch = build(kind), batch_of(kind)
+    guide = GUIDES[name](model).double()
+    objective = lh.Head_ELBO(analytic=True, objective="marginal")
+    monkeypatch.delattr(output, "_linear_gradients")
+    with pyro.validation_enabled(False):
+        objective.differentiable_loss(model, guide, batch).backward()
+    assert model.output.weight.grad.any()
+
+
+@every_kind
+@every_prior
+def test_every_choice_has_a_name_and_a_probability(prior: str, kind: str) -> None:
+    model, batch = build(kind, prior), batch_of(kind)
+    words = Words([f"w{token}" for token in range(4, TARGET_TYPES)])
+    source = words if kind == "translation" else None
+    names = name_positions(batch, source, words, heads=model.output_heads)
+    past = ["w5", "w6", "w5"]
+    assert names == ["generate", *(["w4", "w5", "w6", "<eos>"] if source else past)]
+    guide = GUIDES["exact"](model)
+    found = alignment_distributions(model, guide, batch)
+    assert found.first_position == 1
+    assert found.posterior.shape[-1] == len(names)
+    torch.testing.assert_close(found.guide, found.posterior)
+    torch.testing.assert_close(found.posterior.sum(-1), torch.ones_like(found.prior[..., 0]))
+    # the third token is the first again, whose position has gained; in the source it stands too
+    position = names.index("w5")
+    assert found.posterior[0, 0, 2, position] > found.prior[0, 0, 2, position]
+
+
+@pytest.mark.parametrize("window", [3, 100])
+@torch.no_grad()
+def test_across_blocks_all_earlier_tokens_in_the_window_can_be_copied(window: int) -> None:
+    """Against loops over a text, of which the network reads two tokens before each at least."""
+    text = torch.tensor([5, 6, 5, 7, 6, 8, 5, 6, 9, 7, 5, 6, 5])
+    part = Part(Rows.in_blocks(text.numpy().astype(np.int32), 5), None, block=5)
+    model = build("language-model", window=window)
+    heads, guide = model.latents["copy"], Exact(model)
+    batches = list(windows(part, context=2, tokens=12))
+    assert [len(batch) for batch in batches] == [1, 2, 1]
+    hidden = [model.hidden(batch).drop_context(batch.context).states for batch in batches]
+    states = torch.cat([rows.flatten(0, 1) for rows in hidden])
+    generated = model.output(states).log_softmax(-1).exp()
+    keys, slip, total = heads.key(heads.norm(states)), heads.options.slip, 0.0
+    for t, word in enumerate(text.tolist()):
+        query, low = heads.query(states[t]), max(0, t - window)
+        generate = query @ heads.key(heads.norm(heads.generate)) / math.sqrt(5) + heads.bias
+        prior = torch.cat([generate[None], keys[low:t] @ query / math.sqrt(5)]).softmax(0)
+        copied = prior[1:][text[low:t] == word].sum()
+        mass = prior[0] + slip * prior[1:].sum()
+        total += (generated[t, word] * mass + (1 - slip) * copied).log()
+    for _ in range(2):  # nothing is left of an earlier evaluation
+        with heads.across_blocks():
+            report = lh.evaluate(model, guide, batches, samples=3)
+        assert report.tokens == len(text)
+        assert report.exact == pytest.approx(float(total) / len(text))
+        assert report.gap == pytest.approx(0, abs=1e-12)
+    blocks = lh.evaluate(model, guide, batches)
+    assert blocks.exact != pytest.approx(report.exact)
 
 
 @every_kind
