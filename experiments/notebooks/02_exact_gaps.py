@@ -245,8 +245,8 @@ run = lh.load_run("runs/copy", corpus=shop)
 lh.plot.alignments(run, "107 gives 155 to 161", target="161 bekommt 155 nun von 107")
 
 # %% [markdown]
-# Before the first word is known, the prior is split between two positions. Given it, the posterior is
-# sure where it was copied, and that the German words between were generated.
+# Before the first word is known, the prior is split between two positions. Given it, the posterior
+# is sure where it was copied, and that the German words between were generated.
 #
 # ## Limits
 #
