@@ -39,7 +39,7 @@ from latentheads.model import HeadModel
 from latentheads.names import SELECTION, Block, block_of
 from latentheads.posterior_lookup import as_distribution, context_of
 
-OF_TEXT = "discrete latents and, where words have rows, on a decoder's logits over all positions"
+OF_TEXT = "discrete latents and, where words have rows, to logits of a decoder over all positions"
 """The latents whose posterior can be conditioned on a text."""
 
 SAVED_INFER = "saved_infer"
@@ -88,7 +88,9 @@ def check_pair(model: object, guide: object) -> None:
     check_argument_order(model)
     if not isinstance(guide, ModelGuide):
         got = f"the class {guide.__name__}" if isinstance(guide, type) else type(guide).__name__
-        raise ValueError(f"guide must be one such as Cascaded(model), got {got}")
+        raise ValueError(
+            f"guide must be one such as Cascaded(model), got {got}; Pyro's SVI trains any guide"
+        )
     if guide.model is not model:
         raise ValueError("guide must be one of this model: it belongs to another")
 
@@ -173,7 +175,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         """
         check_choices({"condition_on": self.condition_on}, condition_on=get_args(AutoConditionOn))
         for option, what in self.unused_options(self.model, self.options).items():
-            raise ValueError(f"guide.{option} applies only to {what}, and this model draws none")
+            raise ValueError(f"guide.{option} applies only to {what}, and this model has none")
         discrete = self.structure is not None and self.model.is_summed_out
         if self.condition_on == "auto":
             self.condition_on = "target" if discrete else "source"
@@ -362,10 +364,28 @@ class Guide(ModelGuide):
         for module in self.model.latent_outputs:
             self.families[module.block.key] = self.outputs(module)
             self._blocks[module.site] = module.block
+        self._check_acts()
 
     @abstractmethod
     def family(self, block: Block) -> Family:
         """Make the posterior family of a block."""
+
+    def _check_acts(self) -> None:
+        """Raises an error if every latent of the model would keep its prior, of a guide with none.
+
+        Raises:
+            ValueError: The guide has posteriors of logits alone, and only other latents are random.
+        """
+        own_posterior = type(self).get_posterior is not Guide.get_posterior
+        if self.is_tied or own_posterior or self.families or self.selections:
+            return
+        if self.structure is None and self.model.is_summed_out:
+            names = ", ".join(self.model.latents)
+            raise ValueError(
+                f"{type(self).__name__} has a posterior of logits, and only {names} are latent: "
+                "make the model with prior independent and without them, or give the guide a "
+                "structure"
+            )
 
     def outputs(self, module: HeadBlock) -> Family:
         """Make the posterior family of heads without attention weights, such as n-grams.

@@ -33,7 +33,8 @@ class HeadOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.prior, Prior):
-            value = shown(self.prior)
+            is_class = isinstance(self.prior, type)
+            value = f"the class: {self.prior.__name__}()" if is_class else shown(self.prior)
             raise ValueError(
                 f"prior must be a Prior, such as make_prior('independent'), got {value}"
             )

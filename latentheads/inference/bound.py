@@ -86,7 +86,7 @@ def closed_form(q: Any, p: Any) -> Tensor | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Terms:
     """The terms of one batch's bound under one sample of the latents, in nats per sentence.
 
@@ -115,6 +115,15 @@ class Terms:
     shared_log_ratios: dict[str, Float[Tensor, "*task"]]
     sampled_log_likelihood: Float[Tensor, batch] | None = None
     enumeration: Enumeration | None = None
+
+    def __repr__(self) -> str:
+        sites = {site: f"{float(kl.mean()):.4f} ({self.how[site]})" for site, kl in self.kl.items()}
+        return (
+            f"Terms of {self.tokens.numel()} sentences, means in nats: "
+            f"elbo {float(self.elbo.mean()):.4f}, "
+            f"log_likelihood {float(self.log_likelihood.mean()):.4f}, kl "
+            + ", ".join(f"{site} {kl}" for site, kl in sites.items())
+        )
 
     @property
     def total_kl(self) -> Float[Tensor, batch]:

@@ -29,6 +29,9 @@ class Enumeration(ABC):
 
     sites: Sequence[str]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.sites)})"
+
     @property
     @abstractmethod
     def log_evidence(self) -> Float[Tensor, "*batch"]:

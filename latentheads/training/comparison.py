@@ -14,7 +14,7 @@ from pyro.infer import ELBO
 from latentheads.checks import check_known, check_least, check_seed
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import SCORES
 from latentheads.model import HeadModel
@@ -160,6 +160,8 @@ def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
     if not guides_by_name:
         raise ValueError("guides has none: there is nothing to compare")
     for name, guide in guides_by_name.items():
-        if not isinstance(guide, ModelGuide) or guide.model is not model:
-            raise ValueError(f"guide {name!r} is none of this model")
+        try:
+            check_pair(model, guide)
+        except ValueError as reason:
+            raise ValueError(f"guide {name!r}: {reason}") from None
     return guides_by_name

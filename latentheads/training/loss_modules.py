@@ -127,17 +127,17 @@ def _named(loss: ELBO) -> Iterator[None]:
     except (AssertionError, NotImplementedError, ValueError) as reason:
         message = str(reason).partition("Trace Shapes:")[0]
         line = " ".join(message.split()) or type(reason).__name__
-        raise ValueError(f"{type(loss).__name__} cannot train this pair: {line}") from reason
+        raise ValueError(
+            f"{type(loss).__name__} cannot train this pair: {line.rstrip('.')}; "
+            "Head_ELBO trains all latents"
+        ) from reason
 
 
 def _check_enumeration(loss: ELBO, sites: Sequence[dict[str, Any]]) -> None:
     """Validates that a site is enumerated: otherwise all would be sampled."""
     marked = any(site["infer"].get("enumerate") for site in sites)
     if isinstance(loss, TraceEnum_ELBO) and not marked:
-        raise ValueError(
-            "no latent is marked with infer={'enumerate': 'parallel'}; Head_ELBO sums over "
-            "alignments, Trace_ELBO samples"
-        )
+        raise ValueError("no latent is marked with infer={'enumerate': 'parallel'}")
 
 
 def _check_weights(loss: ELBO, sites: Sequence[dict[str, Any]]) -> None:

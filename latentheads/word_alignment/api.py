@@ -20,7 +20,7 @@ Report = Callable[[int, int], None]
 """Called with the number of batches that are done, and of all."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AlignedText:
     """The links of a parallel text.
 
@@ -34,6 +34,9 @@ class AlignedText:
     posteriors: Sequence[LinkPosterior]
     aligner: WordAligner | None
     skipped: dict[int, str]
+
+    def __repr__(self) -> str:
+        return f"AlignedText({len(self.posteriors):,} lines, {sum(map(len, self.links)):,} links)"
 
     @property
     def links(self) -> list[list[Link]]:

@@ -171,7 +171,9 @@ def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
 
 
 def test_what_cannot_be_told_is_refused() -> None:
-    said = r"^guide\.condition_on acts on discrete latents and, where words have rows, on a decod"
+    said = (
+        r"^guide\.condition_on applies only to discrete latents and, where words have rows, to log"
+    )
     for model in (build(latent=("encoder-self",)), build("language-model", prior="delta")):
         with pytest.raises(ValueError, match=said):
             Cascaded(model, condition_on="target")
@@ -218,7 +220,7 @@ def test_a_text_in_windows_is_told_its_own_words() -> None:
 def test_logits_of_a_window_are_not_told_and_what_lies_below_is(batch: Batch) -> None:
     """Scores of a window stand at offsets, those of a word at positions."""
     local = build("language-model", layers=1, mixers="local", windows="2")
-    with pytest.raises(ValueError, match=r"^guide.condition_on acts on"):
+    with pytest.raises(ValueError, match=r"^guide.condition_on applies only to"):
         Cascaded(local, condition_on="target")
     mixed = build("language-model", mixers="attention,local", windows="1,2").eval()
     guide = Cascaded(mixed, condition_on="target").double().eval()

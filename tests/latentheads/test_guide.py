@@ -250,6 +250,16 @@ def test_an_option_that_acts_on_nothing_is_refused(
     assert list(signature(Further).parameters) == ["model", "factor", "start"]
 
 
+def test_a_guide_of_logits_is_refused_where_no_logits_are_random() -> None:
+    class OfLogits(Guide):
+        def family(self, block: Block) -> Family:
+            return Gaussian(Identity(), HeadScale(block.heads, 0.5))
+
+    with pytest.raises(ValueError, match=r"^OfLogits has a posterior of logits, and only alignme"):
+        OfLogits(aligned(SHAPES["one head"]))
+    assert OfLogits(build()).families
+
+
 def test_a_guide_of_ones_own_may_put_an_option_to_another_use() -> None:
     class Own(MeanField):
         def __init__(self, model: Any, scale: float = 1.0) -> None:

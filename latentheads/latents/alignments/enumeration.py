@@ -30,7 +30,7 @@ from latentheads.names import TARGET
 ENTROPIES = ("prior_entropy", "posterior_entropy", "information")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AlignmentEnumeration(Enumeration):
     """All alignments of a pass, under the model and under its guide.
 

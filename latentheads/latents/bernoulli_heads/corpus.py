@@ -83,7 +83,7 @@ class HeadIntervals:
         return self.high - self.low
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HeadPosterior:
     """The posterior over subsets of the heads of some blocks.
 
@@ -116,6 +116,15 @@ class HeadPosterior:
             raise ValueError(f"tau must be positive, got {self.tau}")
         if not 0 < self.rate < 1:
             raise ValueError(f"rate must lie between 0 and 1, got {self.rate}")
+
+    def __repr__(self) -> str:
+        names = ", ".join(block.name for block in self.blocks)
+        sentences, subsets = self.log_likelihoods.shape
+        inclusion = ", ".join(f"{x:.3f}" for x in self.inclusion.tolist())
+        return (
+            f"HeadPosterior({names}: {subsets:,} subsets, {sentences:,} sentences, "
+            f"tau {self.tau:g}; inclusion {inclusion})"
+        )
 
     def with_temperature(self, tau: float) -> HeadPosterior:
         """The posterior at another temperature; no pass of the network is needed."""
@@ -233,7 +242,7 @@ class HeadPosterior:
 def head_posterior(
     model: HeadModel,
     part: Part | Iterable[Batch],
-    blocks: str = "",
+    blocks: str | Sequence[str] = "",
     tau: float = 1.0,
     rate: float = 0.5,
     gibibytes: float = 4.0,
@@ -245,9 +254,10 @@ def head_posterior(
     Args:
         model: A trained model: a translation or language model, or ``lh.latent(network)``.
         part: A part of a corpus, or batches, each sentence once.
-        blocks: Names of the blocks, as ``decoder.1.cross,decoder.1.self``, with at most 12 heads.
-            Empty: the last block.
-        tau: The temperature: so many sentences count as one.
+        blocks: Names of the blocks, in a list or with commas between, with at most 12 heads. Empty:
+            the last block.
+        tau: The temperature: this number of sentences counts as one. With 1, Bayes' rule, a corpus
+            of some size leaves one subset, and probabilities are 0 or 1.
         rate: The prior probability of a head to be active.
         gibibytes: Memory that the layers above may take, by an estimate.
 
@@ -280,7 +290,7 @@ def head_posterior(
 def head_posteriors(
     model: HeadModel,
     part: Part | Sequence[Batch],
-    blocks: str = "",
+    blocks: str | Sequence[str] = "",
     tau: float = 1.0,
     rate: float = 0.5,
     gibibytes: float = 4.0,
@@ -290,20 +300,25 @@ def head_posteriors(
     Args:
         model: The model.
         part: A part of a corpus, or batches, each sentence once.
-        blocks: Names of the blocks with commas between. Empty: all that have heads.
+        blocks: Names of the blocks, in a list or with commas between. Empty: all that have heads.
         tau: The temperature.
         rate: The prior probability of a head to be active.
         gibibytes: Memory that the layers above may take, by an estimate.
     """
     available = [m.block.name for m in model.head_blocks if m.num_active_heads]
-    names = split_items(blocks) if blocks else available
+    names = _split_names(blocks) or available
     return {name: head_posterior(model, part, name, tau, rate, gibibytes) for name in names}
 
 
-def _find_blocks(model: HeadModel, blocks: str) -> list[HeadBlock]:
+def _split_names(blocks: str | Sequence[str]) -> list[str]:
+    """The names of a list, or of a text with commas between."""
+    return (split_items(blocks) if blocks else []) if isinstance(blocks, str) else list(blocks)
+
+
+def _find_blocks(model: HeadModel, blocks: str | Sequence[str]) -> list[HeadBlock]:
     """The blocks of a model by name, from the lowest."""
     available: Mapping[str, HeadBlock] = {m.block.name: m for m in model.head_blocks}
-    names = split_items(blocks) if blocks else list(available)[-1:]
+    names = _split_names(blocks) or list(available)[-1:]
     for name in names:
         check_known("block", name, available, "blocks")
     if model.selecting_blocks:

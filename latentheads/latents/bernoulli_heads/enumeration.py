@@ -32,7 +32,7 @@ from latentheads.latents.summed_out import Enumeration
 from latentheads.names import TARGET
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SubsetEnumeration(Enumeration):
     """All subsets of the heads of a pass, under the model and under its guide.
 

@@ -70,6 +70,8 @@ def test_every_site_says_how_its_divergence_was_computed(
     closed = form.removesuffix(" of target") in CLOSED and prior != "autoregressive"
     expected = "tied" if form == "tied" else "analytic" if closed else "sampled"
     assert set(found.how.values()) == {expected}
+    assert repr(found).startswith(f"Terms of {len(found.tokens)} sentences, means in nats: elbo -")
+    assert repr(found).count(f"({expected})") == len(found.kl)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -81,8 +81,8 @@ def test_without_training_nothing_moves_and_figures_without_a_row_are_left_out(c
     ("guides", "options", "said"),
     [
         ([], {}, "guides has none: there is nothing to compare"),
-        (["cascaded"], {}, "guide 'str' is none of this model"),
-        (None, {}, "guide 'Tied' is none of this model"),
+        (["cascaded"], {}, "guide 'str': guide must be one such as"),
+        (None, {}, "guide 'Tied': guide must be one of this model"),
         ({}, {"train": "model"}, "unknown train 'model': choose from guide, all, none"),
         (..., {"step": 3}, "step"),
         (..., {"samples": 0}, "samples must be at least 1, got 0"),

@@ -44,6 +44,7 @@ def test_lines_keep_their_order_and_an_empty_one_has_no_links(aligned: AlignedTe
     ]
     assert [p.forward.shape for p in aligned.posteriors][2:] == [(0, 1), (2, 2), (3, 3)]
     assert aligned.skipped == {}
+    assert repr(aligned) == "AlignedText(5 lines, 9 links)"
 
 
 def test_probabilities_are_exact_posteriors(aligned: AlignedText) -> None:

@@ -70,7 +70,10 @@ MODELS = {
 def test_likelihoods_are_those_of_passes_of_the_whole_network(name: str) -> None:
     model, names = MODELS[name](), ("encoder.1.self", "decoder.1.self")
     model.eval()
-    posterior = lh.head_posterior(model, BATCHES, ",".join(names))
+    posterior = lh.head_posterior(model, BATCHES, names)
+    assert "encoder.1.self, decoder.1.self: " in repr(posterior)
+    by_text = lh.head_posterior(model, BATCHES, ",".join(names))
+    assert torch.equal(by_text.log_likelihoods, posterior.log_likelihoods)
     expected = [by_choices(model, batch, blocks_of(model, *names)) for batch in BATCHES]
     torch.testing.assert_close(posterior.log_likelihoods, torch.cat(expected))
     assert posterior.tokens.tolist() == [4, 3, 2]
