@@ -16,6 +16,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from latentheads.checks import check_known, split_items
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
+from latentheads.experiments.studies.word_aligners.ablations import measure_ablations
 from latentheads.experiments.studies.word_aligners.measures import (
     Gold,
     calibrate,
@@ -52,7 +54,7 @@ OWN = "latentheads"
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
 GROUPS = {
     "data": ("source", "target", "pairs", "sample"),
-    "aligners": ("agreement", "iterations", "rivals", "systems"),
+    "aligners": ("ablations", "agreement", "iterations", "rivals", "systems"),
     "output": ("json", "figures", "example", "help"),
 }
 
@@ -86,6 +88,11 @@ def make_parser() -> OneLineErrorParser:
         default=OWN,
         metavar="NAME,NAME",
         help=f"of {OWN}, {', '.join(RIVALS)} (default: {OWN})",
+    )
+    parser.add_argument(
+        "--ablations",
+        action="store_true",
+        help="measure changes of the aligner on trial, in place of systems",
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
@@ -179,6 +186,16 @@ def measure_guides(
     return results
 
 
+def measure_changes(
+    text: Text, gold: dict[str, Gold], lengths: dict[str, int], options: Namespace
+) -> dict[str, Any]:
+    """The error rates of every ablation on trial."""
+    pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
+    report = partial(print, flush=True)
+    trial = _split(pairs, lengths)["trial"]
+    return {"ablations": measure_ablations(pairs, trial, gold["trial"], report)}
+
+
 def measure_systems(
     text: Text, gold: dict[str, Gold], lengths: dict[str, int], options: Namespace
 ) -> dict[str, Any]:
@@ -221,7 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             check_known("system", name, (OWN, *RIVALS))
         text, lengths = read_text(options)
         gold = {part: read_gold(options.run / f"{part}.links") for part in PARTS}
-        results = measure_systems(text, gold, lengths, options)
+        measure = measure_changes if options.ablations else measure_systems
+        results = measure(text, gold, lengths, options)
         facts = {name: getattr(options, name) for name in ("pairs", "sample", "agreement")}
         facts |= {"iterations": options.iterations, "torch": torch.__version__, "threads": 1}
         if options.figures is not None and OWN in results:
