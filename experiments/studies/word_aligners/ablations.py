@@ -24,7 +24,7 @@ from latentheads.metrics.resampling import (
     resample_counts,
     resample_indices,
 )
-from latentheads.word_alignment import lexicon, training
+from latentheads.word_alignment import aligner, lexicon, training
 from latentheads.word_alignment.aligner import WordAligner, train_aligner
 from latentheads.word_alignment.lexicon import Lexicon, TranslationTable
 from latentheads.word_alignment.model import LinkModel
@@ -100,6 +100,7 @@ ABLATIONS: dict[str, Ablation] = {
     "mean of the Dirichlet, not its variational posterior": Ablation(
         replaced=((Lexicon, "variational", Lexicon.predictive),)
     ),
+    "no word for the end of sentences": Ablation(replaced=((aligner, "mark_ends", list),)),
     "jumps independent of the word": Ablation({"jump_smoothing": 1e9}),
     "4 passes": Ablation({"iterations": 4}),
     "8 passes": Ablation({"iterations": 8}),
@@ -138,12 +139,11 @@ def align_ablated(pairs: Pairs, evaluated: Pairs, ablation: Ablation) -> list[Li
     with ExitStack() as stack:
         for owner, name, value in ablation.replaced:
             stack.enter_context(patch.object(owner, name, value))
-        aligner, _ = train_aligner(pairs, AlignerOptions(**ablation.options))
-        bitext = aligner.read(evaluated)
-        lengths = [(len(source), len(target)) for source, target in evaluated]
+        trained, _ = train_aligner(pairs, AlignerOptions(**ablation.options))
         if ablation.agreed:
-            return agreed_posteriors(aligner, evaluated)
-        return aligner.posteriors(bitext, lengths)
+            return agreed_posteriors(trained, evaluated)
+        lengths = [(len(source), len(target)) for source, target in evaluated]
+        return trained.posteriors(trained.read(evaluated), lengths)
 
 
 def compare(counts: Counts, first: Counts, indices: Resamples) -> dict[str, Any]:
@@ -175,15 +175,15 @@ def _aer(counts: Float[ndarray, " count"]) -> float:
 
 
 @torch.no_grad()
-def agreed_posteriors(aligner: WordAligner, pairs: Pairs) -> list[LinkPosterior]:
+def agreed_posteriors(trained: WordAligner, pairs: Pairs) -> list[LinkPosterior]:
     r"""The posteriors of both directions that agree on every link.
 
     Each direction's weights are multiplied by :math:`e^{\pm\lambda_{st}}`, and :math:`\lambda`
     maximises the dual of the smallest KL to both posteriors under the constraint that all link
     probabilities are equal (Ganchev et al. 2008, https://aclanthology.org/P08-1112).
     """
-    bitext = aligner.read(pairs)
-    models = aligner.models(bitext)
+    bitext = trained.read(pairs)
+    models = trained.models(bitext)
     posteriors = [LinkPosterior.without_links(len(left), len(right)) for left, right in pairs]
     for batch in bitext.batches:
         forward, backward = _agree(models, batch)
