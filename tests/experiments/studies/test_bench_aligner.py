@@ -137,11 +137,11 @@ def test_an_ablation_changes_links_and_leaves_the_library_as_it_was(name: str) -
 
 
 def test_posteriors_agree_once_they_are_made_to() -> None:
-    before, after = (align_ablated(PAIRS, PAIRS, Ablation(agreed=on)) for on in (False, True))
-    for first, last in zip(before, after, strict=True):
-        gap = [abs(p.forward - p.backward).max() for p in (first, last)]
-        assert gap[1] < gap[0]
-        assert gap[1] < 0.02
+    gaps = [
+        max(abs(p.forward - p.backward).max() for p in align_ablated(PAIRS, PAIRS, ablation))
+        for ablation in (Ablation({"agreement": 0.0}), Ablation({"agreement": 0.0}, agreed=True))
+    ]
+    assert gaps[1] < 0.1 * gaps[0]
 
 
 def test_the_difference_of_two_error_rates_by_hand() -> None:
