@@ -26,6 +26,7 @@ from latentheads.metrics.resampling import (
 )
 from latentheads.word_alignment import aligner, lexicon, training
 from latentheads.word_alignment.aligner import WordAligner, train_aligner
+from latentheads.word_alignment.bitext import PairBatch
 from latentheads.word_alignment.lexicon import Lexicon, TranslationTable
 from latentheads.word_alignment.model import LinkModel
 from latentheads.word_alignment.symmetrization import LinkPosterior, select_links
@@ -189,12 +190,15 @@ def agreed_posteriors(trained: WordAligner, pairs: Pairs) -> list[LinkPosterior]
         forward, backward = _agree(models, batch)
         for row, index in enumerate(batch.indices):
             source, target = (len(words) for words in pairs[index])
-            sides = forward[row, :target, :source].T, backward[row, :source, :target]
-            posteriors[index] = LinkPosterior(*(s.numpy() for s in sides), (0.0, 0.0))
+            posteriors[index] = LinkPosterior(
+                forward[row, :target, :source].T.numpy(),
+                backward[row, :source, :target].numpy(),
+                (0.0, 0.0),
+            )
     return posteriors
 
 
-def _agree(models: tuple[LinkModel, LinkModel], batch: Any) -> tuple[Tensor, Tensor]:
+def _agree(models: tuple[LinkModel, LinkModel], batch: PairBatch) -> tuple[Tensor, Tensor]:
     ahead, back = models[0].posterior(batch), models[1].posterior(batch.reverse())
     shift = torch.zeros_like(ahead.weights.linked)
     forward, backward = ahead.marginals, back.marginals
