@@ -20,6 +20,7 @@ OTHERS = {
     "HMM of sil-thot": "hmm",
     "HMM of sil-thot (variational Bayes)": "hmm+vb",
     "IBM 4 of sil-thot": "ibm4",
+    "IBM 4 of sil-thot (variational Bayes)": "ibm4+vb",
 }
 
 
@@ -93,8 +94,9 @@ def test_precision_by_share_is_a_mean_over_samples() -> None:
 
 
 def signed(value: float) -> str:
-    text = f"{value:+.1f}".replace("+0.", "+.").replace("-0.", "-.")
-    return text.replace("-", "\N{MINUS SIGN}")
+    """With its sign, but for zero, and without a zero before the point."""
+    sign = "+" if value >= 0.05 else "\N{MINUS SIGN}" if value <= -0.05 else ""
+    return sign + f"{abs(value):.1f}".removeprefix("0")
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=str)
