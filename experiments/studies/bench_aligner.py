@@ -43,10 +43,8 @@ from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_riv
 from latentheads.experiments.studies.word_aligners.speed import measure_speed
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links
-from latentheads.runs.loading import load_run
 from latentheads.word_alignment.api import AlignedText, align
 from latentheads.word_alignment.model import GUIDES
-from latentheads.word_alignment.networks import align_by_networks
 from latentheads.word_alignment.symmetrization import THRESHOLD, LinkPosterior
 from latentheads.word_alignment.training import AlignerOptions
 
@@ -61,7 +59,7 @@ NEW_LINES = 5_000
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
 GROUPS = {
     "data": ("source", "target", "pairs", "sample"),
-    "aligners": ("measure", "rivals", "runs", "systems"),
+    "aligners": ("measure", "rivals", "systems"),
     "output": ("json", "figures", "example", "help"),
 }
 
@@ -96,13 +94,6 @@ def make_parser() -> OneLineErrorParser:
         help="systems: error rates of --systems. ablations: of changes of the aligner, on trial. "
         "speed: of the aligner and of eflomal in turn. agreement: of both, without manual links "
         "(default: systems)",
-    )
-    parser.add_argument(
-        "--runs",
-        type=Path,
-        nargs=2,
-        metavar=("FORWARD", "BACKWARD"),
-        help="measure two translation runs on test, as in align.py --runs",
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
@@ -214,17 +205,6 @@ def measure_systems(options: Namespace) -> dict[str, Any]:
     return results
 
 
-def measure_runs(options: Namespace) -> dict[str, Any]:
-    """The error rates of two translation runs on test."""
-    forward, backward = (load_run(folder).trained_model for folder in options.runs)
-    gold = read_gold(options.run / "test.links")
-    paths = [options.run / f"test.{side}" for side in (options.source, options.target)]
-    source, target = ([line.lower() for line in read_lines(path)] for path in paths)
-    aligned = align_by_networks(source, target, forward, backward)
-    results = {"scores": {"test": measure_posteriors(aligned.posteriors, gold, THRESHOLDS)}}
-    return {"runs": results}
-
-
 def measure_changes(options: Namespace) -> dict[str, Any]:
     """The error rates of every ablation on trial."""
     text, lengths = read_text(options)
@@ -281,8 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with error_handling("bench_aligner.py"):
         for name in split_items(options.systems):
             check_known("system", name, (OWN, *RIVALS))
-        measure = MEASURES[options.measure] if options.runs is None else measure_runs
-        results = measure(options)
+        results = MEASURES[options.measure](options)
         facts = {"pairs": options.pairs, "sample": options.sample, **vars(AlignerOptions())}
         facts |= {"torch": torch.__version__, "threads": 1}
         if options.json is not None:
