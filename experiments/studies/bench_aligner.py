@@ -16,6 +16,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from latentheads.checks import check_known, split_items
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
+from latentheads.experiments.studies.word_aligners.ablations import measure_ablations
+from latentheads.experiments.studies.word_aligners.agreement import measure_agreement
 from latentheads.experiments.studies.word_aligners.measures import (
     Gold,
     calibrate,
@@ -37,6 +40,7 @@ from latentheads.experiments.studies.word_aligners.measures import (
     read_gold,
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
+from latentheads.experiments.studies.word_aligners.speed import measure_speed
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links
 from latentheads.word_alignment.api import AlignedText, align
@@ -49,10 +53,13 @@ PARTS = ("test", "trial")
 
 OWN = "latentheads"
 
+NEW_LINES = 5_000
+"""Lines that a trained aligner is timed on."""
+
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
 GROUPS = {
     "data": ("source", "target", "pairs", "sample"),
-    "aligners": ("agreement", "iterations", "rivals", "systems"),
+    "aligners": ("measure", "rivals", "systems"),
     "output": ("json", "figures", "example", "help"),
 }
 
@@ -67,13 +74,6 @@ def make_parser() -> OneLineErrorParser:
     parser.add_argument("--target", default="fr", help="ending of files (default: fr)")
     parser.add_argument("--pairs", type=positive, default=50_000, help="lines of train to train on")
     parser.add_argument("--sample", type=int, default=0, help="which lines of train (default: 0)")
-    defaults = AlignerOptions()
-    parser.add_argument(
-        "--agreement", type=float, default=defaults.agreement, help="of training, as in align.py"
-    )
-    parser.add_argument(
-        "--iterations", type=positive, default=defaults.iterations, help="as in align.py"
-    )
     parser.add_argument(
         "--rivals",
         type=Path,
@@ -86,6 +86,14 @@ def make_parser() -> OneLineErrorParser:
         default=OWN,
         metavar="NAME,NAME",
         help=f"of {OWN}, {', '.join(RIVALS)} (default: {OWN})",
+    )
+    parser.add_argument(
+        "--measure",
+        choices=tuple(MEASURES),
+        default="systems",
+        help="systems: error rates of --systems. ablations: of changes of the aligner, on trial. "
+        "speed: of the aligner and of eflomal in turn. agreement: of both, without manual links "
+        "(default: systems)",
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
@@ -126,9 +134,8 @@ def measure_own(
     text: Text, gold: dict[str, Gold], lengths: dict[str, int], options: Namespace
 ) -> dict[str, Any]:
     """Trains an aligner, and measures its links, its probabilities and its guides."""
-    settings = AlignerOptions(iterations=options.iterations, agreement=options.agreement)
     before = time.process_time()
-    aligned = align(*text, options=settings)
+    aligned = align(*text)
     seconds = time.process_time() - before
     posteriors = _split(aligned.posteriors, lengths)
     scale = fit_scale(posteriors["trial"], gold["trial"])
@@ -179,10 +186,10 @@ def measure_guides(
     return results
 
 
-def measure_systems(
-    text: Text, gold: dict[str, Gold], lengths: dict[str, int], options: Namespace
-) -> dict[str, Any]:
+def measure_systems(options: Namespace) -> dict[str, Any]:
     """The results of every system on the same lines."""
+    text, lengths = read_text(options)
+    gold = {part: read_gold(options.run / f"{part}.links") for part in PARTS}
     results: dict[str, Any] = {}
     if OWN in split_items(options.systems):
         results[OWN] = measure_own(text, gold, lengths, options)
@@ -193,7 +200,42 @@ def measure_systems(
         scores = {p: measure_rival(split[0][p], split[1][p], gold[p]) for p in PARTS}
         results[name] = {"cpu_seconds": round(seconds, 1), "scores": scores}
         print(format_row(name, results[name]), flush=True)
+    if options.figures is not None and OWN in results:
+        save_calibration(results[OWN], options)
     return results
+
+
+def measure_changes(options: Namespace) -> dict[str, Any]:
+    """The error rates of every ablation on trial."""
+    text, lengths = read_text(options)
+    pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
+    gold = read_gold(options.run / "trial.links")
+    trial = _split(pairs, lengths)["trial"]
+    return {"ablations": measure_ablations(pairs, trial, gold, partial(print, flush=True))}
+
+
+def time_both(options: Namespace) -> dict[str, Any]:
+    """The speed of the aligner and of eflomal; lines of the next sample are new."""
+    text, lengths = read_text(options)
+    others, _ = read_text(Namespace(**{**vars(options), "sample": options.sample + 1}))
+    begin = sum(lengths.values())
+    new = others[0][begin:][:NEW_LINES], others[1][begin:][:NEW_LINES]
+    return {"speed": measure_speed(text, new, options.rivals, partial(print, flush=True))}
+
+
+def compare_without_gold(options: Namespace) -> dict[str, Any]:
+    """Agreement of the aligner with eflomal on a text without manual links."""
+    paths = (options.run / f"train.{side}" for side in (options.source, options.target))
+    source, target = (read_lines(path)[: options.pairs] for path in paths)
+    return {"agreement": measure_agreement((source, target), options.rivals)}
+
+
+MEASURES = {
+    "systems": measure_systems,
+    "ablations": measure_changes,
+    "speed": time_both,
+    "agreement": compare_without_gold,
+}
 
 
 def save_calibration(own: dict[str, Any], options: Namespace) -> None:
@@ -219,13 +261,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with error_handling("bench_aligner.py"):
         for name in split_items(options.systems):
             check_known("system", name, (OWN, *RIVALS))
-        text, lengths = read_text(options)
-        gold = {part: read_gold(options.run / f"{part}.links") for part in PARTS}
-        results = measure_systems(text, gold, lengths, options)
-        facts = {name: getattr(options, name) for name in ("pairs", "sample", "agreement")}
-        facts |= {"iterations": options.iterations, "torch": torch.__version__, "threads": 1}
-        if options.figures is not None and OWN in results:
-            save_calibration(results[OWN], options)
+        results = MEASURES[options.measure](options)
+        facts = {"pairs": options.pairs, "sample": options.sample, **vars(AlignerOptions())}
+        facts |= {"torch": torch.__version__, "threads": 1}
         if options.json is not None:
             text_of_results = json.dumps({"metadata": facts, **results}, indent=1)
             write_text(options.json, f"{text_of_results}\n")

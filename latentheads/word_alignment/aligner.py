@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.word_alignment.bitext import Bitext, PairBatch, make_bitext
+from latentheads.word_alignment.bitext import Bitext, PairBatch, make_bitext, mark_ends
 from latentheads.word_alignment.chain import LinkChain
 from latentheads.word_alignment.jumps import Jumps
 from latentheads.word_alignment.lexicon import Lexicon, LexiconCounts
@@ -84,7 +84,7 @@ class WordAligner:
 
     def read(self, pairs: Sequence[tuple[Words, Words]]) -> Bitext:
         """The batches of a text, with the entries of the translation table that it needs."""
-        return make_bitext(pairs, (self.source, self.target), self.entries)
+        return make_bitext(mark_ends(pairs), (self.source, self.target), self.entries)
 
     def models(self, bitext: Bitext) -> tuple[LinkModel, LinkModel]:
         """The models of both directions for a text that :meth:`read` made."""
@@ -157,7 +157,7 @@ def train_aligner(
         ValueError: No sentence pair has words on both sides.
     """
     options = options or AlignerOptions()
-    bitext = make_bitext(pairs)
+    bitext = make_bitext(mark_ends(pairs))
     if not bitext.batches:
         raise ValueError("no line has words on both sides: there is nothing to train on")
     forward, backward = train_directions(bitext, options, report)

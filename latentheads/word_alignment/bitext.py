@@ -7,7 +7,7 @@ expected counts are added by one scatter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,6 +24,9 @@ CHUNK = 8_000_000
 """Cells whose distinct word pairs are found at once, which bounds memory."""
 
 PADDING = -1
+
+END = "\n"
+"""The word that ends a sentence; no line contains it."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,16 @@ class Bitext:
         for batch in self.batches:
             counts += torch.bincount(batch.target[batch.target_mask], minlength=len(counts))
         return counts
+
+
+def mark_ends(pairs: Iterable[tuple[Words, Words]]) -> list[tuple[Words, Words]]:
+    """Adds a word for the end to both sentences, so that the last jump has a probability.
+
+    A pair that cannot be aligned, because one side is empty, stays as it is.
+    """
+    return [
+        ((*left, END), (*right, END)) if left and right else (left, right) for left, right in pairs
+    ]
 
 
 def make_bitext(

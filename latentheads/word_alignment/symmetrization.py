@@ -35,7 +35,8 @@ class LinkPosterior:
         forward: The probability of each link if the source generates the target: columns sum to at
             most 1.
         backward: The same of the other direction: rows sum to at most 1.
-        log_probs: log p(target | source) and log p(source | target) in nats.
+        log_probs: log p(target | source) and log p(source | target) in nats; of the aligner with
+            the end of the sentence.
     """
 
     forward: Float[ndarray, "source target"]

@@ -111,6 +111,13 @@ def _initial_direction(text: Bitext, options: AlignerOptions) -> TrainedDirectio
     return TrainedDirection(lexicon, lexicon.new_counts(), jumps)
 
 
+def geometric_mean(
+    forward: Float[Tensor, "pair target source"], backward: Float[Tensor, "pair source target"]
+) -> Float[Tensor, "pair target source"]:
+    """The geometric mean of both directions' posteriors."""
+    return (forward * backward.mT).sqrt()
+
+
 def _expect_batch(
     sums: Sequence[_Expectations],
     models: Sequence[LinkModel],
@@ -119,8 +126,7 @@ def _expect_batch(
 ) -> None:
     """The E step of a batch, which is seen in both directions."""
     chains = [model.posterior(batch) for model, batch in zip(models, batches, strict=True)]
-    forward, backward = (chain.marginals for chain in chains)
-    joint = agreement * (forward * backward.mT).sqrt()
+    joint = agreement * geometric_mean(*(chain.marginals for chain in chains))
     for parts in zip(sums, chains, batches, models, (joint, joint.mT), strict=True):
         _add_expectations(*parts, own=1 - agreement)
 

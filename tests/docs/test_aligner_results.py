@@ -14,7 +14,14 @@ FOLDER = RESULTS / "hansards"
 PAGES = [Page(FOLDER / "README.md"), Page(ROOT / "docs" / "align.md")]
 COLUMNS = ("forward", "backward", "intersection", "grow-diag-final-and", "product 0.4")
 SAMPLES = range(3)
-OTHERS = {"eflomal": "eflomal", "fast_align": "fast_align", "HMM": "hmm", "IBM 4": "ibm4"}
+OTHERS = {
+    "eflomal": "eflomal",
+    "fast_align of sil-thot": "fast_align",
+    "HMM of sil-thot": "hmm",
+    "HMM of sil-thot (variational Bayes)": "hmm+vb",
+    "IBM 4 of sil-thot": "ibm4",
+    "IBM 4 of sil-thot (variational Bayes)": "ibm4+vb",
+}
 
 
 def results(name: str) -> dict[str, Any]:
@@ -44,7 +51,7 @@ def test_error_rates_are_means_over_samples(page: Page) -> None:
         if stem.startswith("align.py"):
             systems = own(pairs, SAMPLES if pairs == 50_000 else range(1))
         else:
-            (key,) = [key for title, key in OTHERS.items() if title in name]
+            key = OTHERS[stem]
             systems = [results(f"rival-{pairs}-0-{key}")[key]]
         scores = [system["scores"]["test"] for system in systems]
         expected = [
@@ -84,3 +91,53 @@ def test_precision_by_share_is_a_mean_over_samples() -> None:
     shares = [system["calibration"]["test"]["precision_by_share"] for system in own()]
     expected = [percent([share[key] for share in shares]) for key in ("0.5", "0.7", "0.9", "1.0")]
     assert row[1:] == expected
+
+
+def signed(value: float) -> str:
+    """With its sign, but for zero, and without a zero before the point."""
+    sign = "+" if value >= 0.05 else "\N{MINUS SIGN}" if value <= -0.05 else ""
+    return sign + f"{abs(value):.1f}".removeprefix("0")
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=str)
+def test_ablations_are_those_of_the_study(page: Page) -> None:
+    rows = {row[0].replace("`", ""): row[1:] for row in section(page, "What each part")}
+    measured = results("ablations")["ablations"]
+    assert list(rows) == list(measured)
+    for name, cells in rows.items():
+        expected = []
+        for score in measured[name].values():
+            difference, low, high = score["difference"]
+            interval = f"{signed(difference)} [{signed(low)}, {signed(high)}]"
+            expected += [f"{score['aer']:.1f}", "" if name == "the aligner" else interval]
+        assert cells == expected, name
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=str)
+def test_agreement_is_that_of_the_study(page: Page) -> None:
+    systems = [
+        f"{name}, {kind}"
+        for name, kinds in (
+            ("align.py", ("product", "grow-diag-final-and")),
+            ("eflomal", ("intersection", "grow-diag-final-and")),
+        )
+        for kind in kinds
+    ]
+    for text, *cells in section(page, "Without manual links"):
+        measured = results(f"agreement-{text.lower()}")["agreement"]
+        linked = [percent([measured[name]["identical_linked"]]) for name in systems]
+        f1 = percent([measured["f1"][f"{systems[0]} / {systems[2]}"]])
+        assert cells == [f"{measured['pairs']:,}", f1, *linked], text
+
+
+def test_speed_is_that_of_the_study() -> None:
+    speed = results("speed")["speed"]
+    for name, *cells in section(PAGES[0], "Speed"):
+        row = speed[name.replace("`align.py`, ", "")]
+        median, least, most = row["cpu_seconds"]
+        expected = [f"{row['pairs']:,}", f"{median:.1f} [{least:.1f}, {most:.1f}]"]
+        assert cells == [*expected, f"{row['pairs_per_cpu_second']:,.0f}"], name
+    rates = [speed[name]["pairs_per_cpu_second"] for name in ("training", "aligning new lines")]
+    ratio = f"{speed['ratio_to_eflomal'][0]:.2f}".removeprefix("0")
+    for words in [f"{rate:,.0f} pairs" for rate in rates] + [f"{ratio} times"]:
+        assert words in PAGES[1].text

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from latentheads.metrics.alignment import Links, read_pharaoh
 
-RIVALS = ("eflomal", "fast_align", "hmm", "ibm4")
-"""eflomal, and three models of sil-thot."""
+RIVALS = ("eflomal", "fast_align", "hmm", "hmm+vb", "ibm4", "ibm4+vb")
+"""eflomal, and models of sil-thot; vb: its variational Bayes, which fast_align has by default."""
 
 Directions = tuple[list[Links], list[Links]]
 """The links of every line by the forward and by the backward model."""
@@ -20,6 +20,7 @@ THOT = """
 import sys
 import thot.alignment as ta
 kind, source, target, out = sys.argv[1:]
+kind, _, bayes = kind.partition("+")
 STAGES = {
     "fast_align": [ta.FastAlignModel],
     "hmm": [ta.Ibm1AlignmentModel, ta.HmmAlignmentModel],
@@ -33,6 +34,7 @@ def train(source, target):
     for stage in STAGES[kind]:
         model = stage() if model is None else stage(model)
         if stage is STAGES[kind][0]:
+            model.variational_bayes = model.variational_bayes or bool(bayes)
             for pair in zip(source, target):
                 model.add_sentence_pair(*pair, 1)
         model.start_training()
@@ -75,9 +77,9 @@ def run_rival(
         for path, lines in zip(paths, (source, target), strict=True):
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         out = Path(folder) / "links"
-        before = _children_seconds()
+        before = children_seconds()
         _run(_command(name, python, paths[0], paths[1], out))
-        seconds = _children_seconds() - before
+        seconds = children_seconds() - before
         links = [_read_links(Path(f"{out}.{side}")) for side in ("forward", "backward")]
     return (links[0], links[1]), seconds
 
@@ -100,7 +102,8 @@ def _run(command: Sequence[str]) -> None:
         raise ValueError(f"{Path(command[0]).name} failed: {last}")
 
 
-def _children_seconds() -> float:
+def children_seconds() -> float:
+    """CPU seconds of all programs that were run and have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -9,6 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from latentheads.experiments.studies.word_aligners.ablations import (
+    ABLATIONS,
+    Ablation,
+    align_ablated,
+    compare,
+)
+from latentheads.experiments.studies.word_aligners.agreement import (
+    compare_links,
+    identical_words,
+)
 from latentheads.experiments.studies.word_aligners.measures import (
     Gold,
     calibrate,
@@ -17,6 +27,7 @@ from latentheads.experiments.studies.word_aligners.measures import (
     read_gold,
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
+from latentheads.experiments.studies.word_aligners.speed import measure_speed
 from latentheads.word_alignment.symmetrization import LinkPosterior
 from tests.experiments.programs import assert_one_line, inside
 
@@ -107,6 +118,87 @@ def test_a_mistake_is_one_line(words: list[str], message: str, folder: Path) -> 
     done = inside("bench_aligner.py", str(folder), *words)
     assert_one_line(done, "bench_aligner.py")
     assert message in done.stderr
+
+
+PAIRS = [(left.split(), right.split()) for left, right in zip(ENGLISH, FRENCH, strict=True)]
+PAIRS += [(["otawa", "houses"], ["otawa", "maisons"])]
+
+
+@pytest.mark.parametrize("name", [*ABLATIONS][1:])
+def test_an_ablation_changes_links_and_leaves_the_library_as_it_was(name: str) -> None:
+    unchanged = Ablation()
+    before, changed, after = (
+        align_ablated(PAIRS, PAIRS, ablation)
+        for ablation in (unchanged, ABLATIONS[name], unchanged)
+    )
+    for first, other, last in zip(before, changed, after, strict=True):
+        assert not np.array_equal(first.product, other.product)
+        assert np.array_equal(first.product, last.product)
+
+
+def test_posteriors_agree_once_they_are_made_to() -> None:
+    gaps = [
+        max(abs(p.forward - p.backward).max() for p in align_ablated(PAIRS, PAIRS, ablation))
+        for ablation in (Ablation({"agreement": 0.0}), Ablation({"agreement": 0.0}, agreed=True))
+    ]
+    assert gaps[1] < 0.1 * gaps[0]
+
+
+def test_the_difference_of_two_error_rates_by_hand() -> None:
+    counts, first = np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([[2.0, 2.0], [2.0, 4.0]])
+    indices = np.array([[0, 0], [1, 1], [0, 1]])
+    row = compare(counts, first, indices)
+    assert row["aer"] == 50.0
+    assert row["difference"][0] == pytest.approx(50 - 100 / 3, abs=0.01)
+    # of the resamples 50, 0 and 16.7
+    assert row["difference"][1:] == [pytest.approx(x, abs=1) for x in (0.8, 48.3)]
+
+
+def test_ablations_are_written(folder: Path) -> None:
+    out = folder / "ablations.json"
+    done = inside(
+        "bench_aligner.py",
+        str(folder),
+        "--pairs",
+        "3",
+        "--measure",
+        "ablations",
+        "--json",
+        str(out),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = json.loads(out.read_text())["ablations"]
+    assert list(rows) == list(ABLATIONS)
+    assert {tuple(row["difference"]) for row in rows["the aligner"].values()} == {(0.0, 0.0, 0.0)}
+
+
+def test_words_that_stand_once_on_both_sides_are_identical() -> None:
+    assert identical_words("a 12 b b .", "12 a c b .") == {(0, 1), (1, 0), (4, 4)}
+
+
+def test_agreement_by_hand() -> None:
+    systems = {"one": [frozenset({(0, 0), (1, 1)})], "two": [frozenset({(1, 1)})]}
+    results = compare_links(["12 houses"], ["12 maisons"], systems)
+    assert results["identical"] == 1
+    assert results["one"] == {"links_per_target_word": 1.0, "identical_linked": 1.0}
+    assert results["two"] == {"links_per_target_word": 0.5, "identical_linked": 0.0}
+    assert results["f1"] == {"one / two": pytest.approx(2 / 3, abs=1e-4)}
+
+
+def test_speed_is_that_of_each_round(tmp_path: Path) -> None:
+    program = tmp_path / "eflomal-align"
+    program.write_text('#!/bin/sh\nfor file in "$6" "$8"; do : > "$file"; done\n')
+    program.chmod(0o755)
+    lines: list[str] = []
+    text, new = (ENGLISH, FRENCH), (ENGLISH[:2], FRENCH[:2])
+    speed = measure_speed(text, new, tmp_path / "python", lines.append)
+    assert len(lines) == 3
+    assert {name: speed[name]["pairs"] for name in speed if name != "ratio_to_eflomal"} == {
+        **{"training": 4, "aligning": 4},
+        **{"aligning new lines": 2, "eflomal": 4},
+    }
+    median, least, most = speed["training"]["cpu_seconds"]
+    assert 0 < least <= median <= most
 
 
 def test_another_aligner_that_fails_is_named() -> None:

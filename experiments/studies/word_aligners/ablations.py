@@ -1,0 +1,209 @@
+"""What each part of the aligner contributes: error rates on trial with that part changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from torch import Tensor
+
+from latentheads.experiments.studies.word_aligners.measures import Gold
+from latentheads.metrics.alignment import Links, count_links
+from latentheads.metrics.resampling import (
+    RESAMPLES,
+    SEED,
+    Counts,
+    Resamples,
+    resample_counts,
+    resample_indices,
+)
+from latentheads.word_alignment import aligner, lexicon, training
+from latentheads.word_alignment.aligner import WordAligner, train_aligner
+from latentheads.word_alignment.bitext import PairBatch
+from latentheads.word_alignment.lexicon import Lexicon, TranslationTable
+from latentheads.word_alignment.model import LinkModel
+from latentheads.word_alignment.symmetrization import LinkPosterior, select_links
+from latentheads.word_alignment.training import AlignerOptions
+from latentheads.word_alignment.vocabulary import Words
+
+METHODS = ("product", "grow-diag-final-and")
+"""Symmetrizations whose error rates are written."""
+
+IBM1_PASSES = 5
+
+AGREEMENT_STEPS, AGREEMENT_RATE = 10, 2.0
+"""Steps of gradient ascent, and their size, by which posteriors are made to agree."""
+
+Pairs = Sequence[tuple[Words, Words]]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A change of the aligner.
+
+    Attributes:
+        options: Options of training that differ.
+        replaced: Parts of the library that are replaced: owner, name and value.
+        agreed: Whether the posteriors of both directions are made to agree after training.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
+    replaced: tuple[tuple[Any, str, Any], ...] = ()
+    agreed: bool = False
+
+
+def _uniform(prior: Lexicon) -> TranslationTable:
+    """A table whose words are all alike."""
+    null = torch.full_like(prior.unigram, 1 / len(prior.unigram))
+    links = null.new_full((prior.bitext.entries,), 1 / len(null))
+    return TranslationTable(torch.nn.functional.pad(links, (0, 1)), null)
+
+
+def _ibm1(prior: Lexicon) -> TranslationTable:
+    """The table of IBM model 1 after some passes from uniform translations."""
+    table = _uniform(prior)
+    for _ in range(IBM1_PASSES):
+        counts = prior.new_counts()
+        for batch in prior.bitext.batches:
+            linked, null = table.linked(batch), table.without_link(batch)
+            total = linked.sum(-1, keepdim=True) + null
+            counts.add(batch, linked / total, (null / total)[..., 0] * batch.target_mask)
+        table = prior.variational(counts)
+    return table
+
+
+def _product(forward: Tensor, backward: Tensor) -> Tensor:
+    """The product of both directions' posteriors, without the square root."""
+    return forward * backward.mT
+
+
+def _start(table: Callable[[Lexicon], TranslationTable]) -> tuple[tuple[Any, str, Any], ...]:
+    return ((Lexicon, "associations", table),)
+
+
+ABLATIONS: dict[str, Ablation] = {
+    "the aligner": Ablation(),
+    "each direction alone: agreement 0": Ablation({"agreement": 0.0}),
+    "product of posteriors, without the square root": Ablation(
+        replaced=((training, "geometric_mean", _product),)
+    ),
+    "start: IBM model 1": Ablation(replaced=_start(_ibm1)),
+    "start: uniform translations": Ablation(replaced=_start(_uniform)),
+    "no back-off to prefixes": Ablation(replaced=((lexicon, "PREFIXES", ()),)),
+    "no prior for words spelt alike": Ablation(replaced=((lexicon, "SAME_SPELLING", 0.0),)),
+    "mean of the Dirichlet, not its variational posterior": Ablation(
+        replaced=((Lexicon, "variational", Lexicon.predictive),)
+    ),
+    "no word for the end of sentences": Ablation(replaced=((aligner, "mark_ends", list),)),
+    "jumps independent of the word": Ablation({"jump_smoothing": 1e9}),
+    "4 passes": Ablation({"iterations": 4}),
+    "8 passes": Ablation({"iterations": 8}),
+    "10 passes": Ablation({"iterations": 10}),
+    "posteriors made to agree after training": Ablation(agreed=True),
+}
+"""Changes of the aligner by name; the first changes nothing."""
+
+
+def measure_ablations(
+    pairs: Pairs, evaluated: Pairs, gold: Gold, report: Callable[[str], None]
+) -> dict[str, Any]:
+    """Error rates of every ablation, with paired bootstrap intervals over sentence pairs.
+
+    Args:
+        pairs: The words of the text to train on.
+        evaluated: The sentence pairs that have manual links.
+        gold: Those links.
+        report: Called with a line for each ablation.
+    """
+    indices = resample_indices(len(evaluated), RESAMPLES, SEED)
+    first: dict[str, Counts] = {}
+    rows: dict[str, Any] = {}
+    for name, ablation in ABLATIONS.items():
+        posteriors = align_ablated(pairs, evaluated, ablation)
+        links = {m: [select_links(p, m) for p in posteriors] for m in METHODS}
+        counts = {method: _count_lines(links[method], gold) for method in METHODS}
+        first = first or counts
+        rows[name] = {m: compare(counts[m], first[m], indices) for m in METHODS}
+        report(f"{name}: {rows[name]}")
+    return rows
+
+
+def align_ablated(pairs: Pairs, evaluated: Pairs, ablation: Ablation) -> list[LinkPosterior]:
+    """Trains an aligner with a change, and aligns some sentence pairs."""
+    with ExitStack() as stack:
+        for owner, name, value in ablation.replaced:
+            stack.enter_context(patch.object(owner, name, value))
+        trained, _ = train_aligner(pairs, AlignerOptions(**ablation.options))
+        if ablation.agreed:
+            return agreed_posteriors(trained, evaluated)
+        lengths = [(len(source), len(target)) for source, target in evaluated]
+        return trained.posteriors(trained.read(evaluated), lengths)
+
+
+def compare(counts: Counts, first: Counts, indices: Resamples) -> dict[str, Any]:
+    """The error rate by the counts of each line, and its difference to another's, in %.
+
+    Args:
+        counts: The counts of each line.
+        first: Those of the aligner that it is compared with.
+        indices: The lines of every resample.
+    """
+    value, resampled = resample_counts(counts, _aer, indices)
+    other, resampled_other = resample_counts(first, _aer, indices)
+    low, high = np.quantile(resampled - resampled_other, (0.025, 0.975))
+    difference = [round(100 * float(x), 2) for x in (value - other, low, high)]
+    return {"aer": round(100 * value, 2), "difference": difference}
+
+
+def _count_lines(links: Sequence[Links], gold: Gold) -> Counts:
+    """Links that are sure and possible, and links that are written and sure, of each line."""
+    lines = [
+        count_links([line], [sure], [possible])
+        for line, sure, possible in zip(links, gold.sure, gold.possible, strict=True)
+    ]
+    return np.array([(c.found_sure + c.found_possible, c.found + c.sure) for c in lines], float)
+
+
+def _aer(counts: Float[ndarray, " count"]) -> float:
+    return 1 - float(counts[0] / counts[1])
+
+
+@torch.no_grad()
+def agreed_posteriors(trained: WordAligner, pairs: Pairs) -> list[LinkPosterior]:
+    r"""The posteriors of both directions that agree on every link.
+
+    Each direction's weights are multiplied by :math:`e^{\pm\lambda_{st}}`, and :math:`\lambda`
+    maximises the dual of the smallest KL to both posteriors under the constraint that all link
+    probabilities are equal (Ganchev et al. 2008, https://aclanthology.org/P08-1112).
+    """
+    bitext = trained.read(pairs)
+    models = trained.models(bitext)
+    posteriors = [LinkPosterior.without_links(len(left), len(right)) for left, right in pairs]
+    for batch in bitext.batches:
+        forward, backward = _agree(models, batch)
+        for row, index in enumerate(batch.indices):
+            source, target = (len(words) for words in pairs[index])
+            posteriors[index] = LinkPosterior(
+                forward[row, :target, :source].T.numpy(),
+                backward[row, :source, :target].numpy(),
+                (0.0, 0.0),
+            )
+    return posteriors
+
+
+def _agree(models: tuple[LinkModel, LinkModel], batch: PairBatch) -> tuple[Tensor, Tensor]:
+    ahead, back = models[0].posterior(batch), models[1].posterior(batch.reverse())
+    shift = torch.zeros_like(ahead.weights.linked)
+    forward, backward = ahead.marginals, back.marginals
+    for _ in range(AGREEMENT_STEPS):
+        shift -= AGREEMENT_RATE * (forward - backward.mT)
+        forward = ahead.with_weights(linked=ahead.weights.linked * shift.exp()).marginals
+        backward = back.with_weights(linked=back.weights.linked * (-shift.mT).exp()).marginals
+    return forward, backward
