@@ -28,7 +28,7 @@ from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import OneLineErrorParser
 from latentheads.experiments.studies.subsets.guides import ladder
 from latentheads.experiments.studies.subsets.joint import sets
-from latentheads.experiments.studies.subsets.rankings import ranking
+from latentheads.experiments.studies.subsets.rankings import METHODS, ranking
 from latentheads.files import write_text
 from latentheads.noise import fixed_noise
 from latentheads.values import finite
@@ -36,7 +36,7 @@ from latentheads.values import finite
 PARTS = {"ranking": ranking, "sets": sets, "ladder": ladder}
 GROUPS = {
     "the study": ("sentences", "resamples"),
-    "ranking": ("removed", "tau", "noise_steps", "gate_steps"),
+    "ranking": ("methods", "removed", "tau", "noise_steps", "gate_steps"),
     "sets and ladder": ("rate",),
     "ladder": ("blocks", "train_sentences", "steps"),
     "output": ("out", "help"),
@@ -52,6 +52,7 @@ def make_parser() -> OneLineErrorParser:
     add("--out", required=True, help="JSON file to write")
     add("--sentences", type=int, default=300, help="first ones of validation and test")
     add("--resamples", type=int, default=3, help="resamples of validation")
+    add("--methods", default="", help=f"some of {', '.join(METHODS)} (default: all)")
     add("--removed", default="4,8,12", help="numbers of heads to remove")
     add("--tau", type=float, default=1.0, help="temperature of the posterior")
     add("--noise_steps", type=int, default=60, help="steps of learned noise")

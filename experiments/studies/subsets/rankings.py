@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from statistics import mean
@@ -14,6 +14,7 @@ from torch import Tensor
 
 import latentheads as lh
 from latentheads.analysis import gradient_importance, learn_noise, measure, noise_cost, relevance
+from latentheads.checks import check_known, split_items
 from latentheads.corpora import Part
 from latentheads.corpora.batches import batches
 from latentheads.guides import GUIDES
@@ -52,24 +53,23 @@ def resample(part: Part, seed: int) -> list[lh.Batch]:
     return resampled
 
 
-def rank(run: Run, sentences: list[lh.Batch], options: Any, seed: int) -> dict[str, Importance]:
-    """The importance of every head by all methods, given the same sentences."""
-    model = run.model
-    noisy = with_latents(run, LogitsOptions(PriorSpec("independent", {"scale": NOISE_SCALE})))
-    posteriors = lh.head_posteriors(model, sentences, tau=options.tau)
-    by_gradient = gradient_importance(model, sentences)
+def noisy_network(run: Run) -> Any:
+    """The network with noise in all attention logits."""
+    spec = PriorSpec("independent", {"scale": NOISE_SCALE})
+    return with_latents(run, LogitsOptions(spec))
+
+
+def learned_noise(run: Run, sentences: list[lh.Batch], options: Any, seed: int) -> Importance:
+    """How little noise a head tolerates: the negative of its learned scale."""
     steps = [sentences[step % len(sentences)] for step in range(options.noise_steps)]
-    scales = learn_noise(noisy, steps, KL_WEIGHT, seed=seed)
-    return {
-        "posterior": {name: posterior.log_odds for name, posterior in posteriors.items()},
-        "gradient": by_gradient,
-        "relevance": relevance(model, [thin(batch) for batch in sentences]).shares,
-        "confidence": measure(model, sentences).confidence,
-        "noise in one head": noise_cost(noisy, sentences, NOISE_SCALE, seed),
-        "learned noise": {name: -scale for name, scale in scales.items()},
-        "gates": gate_logits(run, sentences, options, seed),
-        "random": random_importance(by_gradient, seed),
-    }
+    scales = learn_noise(noisy_network(run), steps, KL_WEIGHT, seed=seed)
+    return {name: -scale for name, scale in scales.items()}
+
+
+def log_odds(run: Run, sentences: list[lh.Batch], options: Any, seed: int) -> Importance:
+    """Log-odds that a head is in the subset of its block, with all other blocks active."""
+    posteriors = lh.head_posteriors(run.model, sentences, tau=options.tau)
+    return {name: posterior.log_odds for name, posterior in posteriors.items()}
 
 
 def thin(batch: lh.Batch) -> lh.Batch:
@@ -89,6 +89,28 @@ def gate_logits(run: Run, sentences: list[lh.Batch], options: Any, seed: int) ->
     lh.fit(model, guide, sentences, tick=control, seed=seed, quiet=True, **training)
     families = zip(model.selecting_blocks, guide.selection_families, strict=True)
     return {module.block.name: family.logits.detach().flatten() for module, family in families}
+
+
+METHODS: Mapping[str, Callable[[Run, list[lh.Batch], Any, int], Importance]] = {
+    "posterior": log_odds,
+    "gradient": lambda run, b, _, __: gradient_importance(run.model, b),
+    "raw gradient": lambda run, b, _, __: gradient_importance(run.model, b, normalise=False),
+    "relevance": lambda run, b, _, __: relevance(run.model, [thin(x) for x in b]).shares,
+    "confidence": lambda run, b, _, __: measure(run.model, b).confidence,
+    "noise in one head": lambda run, b, _, s: noise_cost(noisy_network(run), b, NOISE_SCALE, s),
+    "learned noise": learned_noise,
+    "gates": gate_logits,
+    "random": lambda run, _, __, seed: random_importance(all_heads(run.model), seed),
+}
+"""The importance of every head, from sentences and a seed."""
+
+
+def rank(run: Run, sentences: list[lh.Batch], options: Any, seed: int) -> dict[str, Importance]:
+    """The importance of every head by several methods, given the same sentences."""
+    chosen = split_items(options.methods) if options.methods else list(METHODS)
+    for name in chosen:
+        check_known("method", name, METHODS, "methods")
+    return {name: METHODS[name](run, sentences, options, seed) for name in chosen}
 
 
 def nats_per_token(model: Any, part: Part) -> float:
