@@ -2,14 +2,16 @@
 
     python experiments/studies/head_subsets.py ranking RUN RUN RUN --out ranking.json
 
-Each part takes trained networks without latents, such as those of several seeds.
+Each part takes trained networks without latents, such as those of several seeds; encoder takes the
+folder of a network of transformers.
 
 ranking: nats lost on test after removing heads, ranked by the posterior over subsets of each block
 and by every other importance that the library computes, given resampled validation sentences; and
 how much rankings of resamples agree. sets: the joint posterior of two blocks; its most probable
 subsets against rankings of single heads, and whether covariances predict how pairs of heads
 interact on test; and the gaps of the structures of guides. ladder: gates for each sentence of the
-frozen network; the exact gaps of guides that are trained until their bound no longer increases.
+frozen network; the exact gaps of guides that are trained until their bound no longer increases. inclusion: which heads of each block
+a corpus needs; encoder: those of the last block of a sentence encoder that finds paraphrases.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import latentheads.experiments.cli.startup
 
@@ -27,18 +30,20 @@ import latentheads as lh
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import OneLineErrorParser
 from latentheads.experiments.studies.subsets.guides import ladder
+from latentheads.experiments.studies.subsets.inclusion import encoder, inclusion
 from latentheads.experiments.studies.subsets.joint import sets
 from latentheads.experiments.studies.subsets.rankings import METHODS, ranking
 from latentheads.files import write_text
 from latentheads.noise import fixed_noise
 from latentheads.values import finite
 
-PARTS = {"ranking": ranking, "sets": sets, "ladder": ladder}
+PARTS = {"ranking": ranking, "sets": sets, "ladder": ladder, "inclusion": inclusion}
 GROUPS = {
     "the study": ("sentences", "resamples"),
     "ranking": ("methods", "removed", "tau", "noise_steps", "gate_steps"),
     "sets and ladder": ("rate",),
     "ladder": ("blocks", "train_sentences", "steps"),
+    "encoder": ("english", "german", "answers", "batch"),
     "output": ("out", "help"),
 }
 
@@ -47,8 +52,8 @@ def make_parser() -> OneLineErrorParser:
     """Makes the parser."""
     parser = OneLineErrorParser("head_subsets.py", __doc__, GROUPS, "[options] PART RUN [RUN ...]")
     add = parser.add_argument
-    add("part", choices=tuple(PARTS))
-    add("runs", nargs="+", help="run folders of networks without latents")
+    add("part", choices=(*PARTS, "encoder"))
+    add("runs", nargs="+", help="run folders of networks without latents; folders of encoders")
     add("--out", required=True, help="JSON file to write")
     add("--sentences", type=int, default=300, help="first ones of validation and test")
     add("--resamples", type=int, default=3, help="resamples of validation")
@@ -61,22 +66,32 @@ def make_parser() -> OneLineErrorParser:
     add("--rate", type=float, default=0.8, help="prior probability of a head")
     add("--train_sentences", type=int, default=3000, help="sentences that guides are trained on")
     add("--steps", type=int, default=4000, help="most steps of a guide")
+    add("--english", default="", help="sentences, one a line")
+    add("--german", default="", help="the translation of each")
+    add("--answers", type=int, default=500, help="answers among which that of a question is found")
+    add("--batch", type=int, default=32, help="questions of a batch")
     return parser
+
+
+def _result(path: str, options: Any) -> dict[str, Any]:
+    """The result of a part for one network."""
+    torch.manual_seed(0)
+    if options.part == "encoder":
+        return encoder(path, options)
+    run = lh.load_run(path)
+    with fixed_noise(0, run.model.device):
+        return PARTS[options.part](run, options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with error_handling("head_subsets.py"):
-        networks = []
-        for path in options.runs:
-            run = lh.load_run(path)
-            with fixed_noise(0, run.model.device):
-                torch.manual_seed(0)
-                networks.append({"run": Path(path).name, **PARTS[options.part](run, options)})
-            names = {"runs": [n["run"] for n in networks], "out": Path(options.out).name}
-            record = {"options": vars(options) | names, "networks": networks}
-            write_text(Path(options.out), json.dumps(finite(record), indent=1) + "\n")
+        results = [{"run": Path(path).name, **_result(path, options)} for path in options.runs]
+        files = {name: Path(vars(options)[name]).name for name in ("out", "english", "german")}
+        names = {"runs": [result["run"] for result in results], **files}
+        record = {"options": vars(options) | names, "networks": results}
+        write_text(Path(options.out), json.dumps(finite(record), indent=1) + "\n")
     return 0
 
 
