@@ -10,8 +10,9 @@ and by every other importance that the library computes, given resampled validat
 how much rankings of resamples agree. sets: the joint posterior of two blocks; its most probable
 subsets against rankings of single heads, and whether covariances predict how pairs of heads
 interact on test; and the gaps of the structures of guides. ladder: gates for each sentence of the
-frozen network; the exact gaps of guides that are trained until their bound no longer increases. inclusion: which heads of each block
-a corpus needs; encoder: those of the last block of a sentence encoder that finds paraphrases.
+frozen network; the exact gaps of guides that are trained until their bound no longer increases.
+inclusion: which heads of each block a corpus needs; encoder: those of the last block of a sentence
+encoder that finds paraphrases. All but ranking plot a figure beside the JSON file.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ import torch
 import latentheads as lh
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import OneLineErrorParser
+from latentheads.experiments.studies.subsets.drawing import FIGURES
 from latentheads.experiments.studies.subsets.guides import ladder
 from latentheads.experiments.studies.subsets.inclusion import encoder, inclusion
 from latentheads.experiments.studies.subsets.joint import sets
 from latentheads.experiments.studies.subsets.rankings import METHODS, ranking
 from latentheads.files import write_text
 from latentheads.noise import fixed_noise
+from latentheads.plot import save
 from latentheads.values import finite
 
 PARTS = {"ranking": ranking, "sets": sets, "ladder": ladder, "inclusion": inclusion}
@@ -54,7 +57,7 @@ def make_parser() -> OneLineErrorParser:
     add = parser.add_argument
     add("part", choices=(*PARTS, "encoder"))
     add("runs", nargs="+", help="run folders of networks without latents; folders of encoders")
-    add("--out", required=True, help="JSON file to write")
+    add("--out", required=True, help="JSON file to write; a figure beside it")
     add("--sentences", type=int, default=300, help="first ones of validation and test")
     add("--resamples", type=int, default=3, help="resamples of validation")
     add("--methods", default="", help=f"some of {', '.join(METHODS)} (default: all)")
@@ -92,6 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = {"runs": [result["run"] for result in results], **files}
         record = {"options": vars(options) | names, "networks": results}
         write_text(Path(options.out), json.dumps(finite(record), indent=1) + "\n")
+        if options.part in FIGURES:
+            save(FIGURES[options.part](results), Path(options.out).with_suffix(".png"))
     return 0
 
 
