@@ -202,17 +202,17 @@ figure
 pd.DataFrame(curves, index=pd.Index(numbers, name="heads left")).round(3)
 
 # %% [markdown]
-# With eight heads all informed choices lie close together, and chance is not far. The gradient is as
-# good as the posterior where it is not divided by its norm in each block. What only the posterior
-# has is the rest: a probability with an interval, pairs that stand in for each other, and the best
-# subset of every size.
+# With eight heads all informed choices lie close together, and chance is not far. The gradient is
+# as good as the posterior where it is not divided by its norm in each block. What only the
+# posterior has is the rest: a probability with an interval, pairs that stand in for each other, and
+# the best subset of every size.
 #
 # ## Limits
 #
-# * One seed, one small network, a hundred sentences. Three networks of translation with 24 heads and
-#   seven other rankings: `experiments/results/bernoulli-heads`.
+# * One seed, one small network, a hundred sentences. Three networks of translation with 24 heads
+#   and more rankings: `experiments/results/bernoulli-heads`.
 # * 2^H passes of the layers above: up to 4,096 subsets, 12 heads. A block of more heads has none.
-# * All heads of blocks that are not named are active. The posterior of each block alone says nothing
-#   about heads of two blocks that stand in for each other: name both.
+# * All heads of blocks that are not named are active. The posterior of each block alone does not
+#   show heads of two blocks that stand in for each other: name both.
 # * A temperature has no right value. With τ = 1 the sentences count as independent evidence for one
-#   subset, and a few hundred of them leave no doubt about heads that lose a hundredth of a nat.
+#   subset, and a hundred of them leave no doubt about heads that lose a hundredth of a nat.
