@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,15 @@ from latentheads.experiments.studies.subsets.rankings import METHODS, ranking
 from latentheads.files import write_text
 from latentheads.noise import fixed_noise
 from latentheads.plot import save
+from latentheads.runs.run import Run
 from latentheads.values import finite
 
-PARTS = {"ranking": ranking, "sets": sets, "ladder": ladder, "inclusion": inclusion}
+PARTS: Mapping[str, Callable[[Run, Any], dict[str, Any]]] = {
+    "ranking": ranking,
+    "sets": sets,
+    "ladder": ladder,
+    "inclusion": inclusion,
+}
 GROUPS = {
     "the study": ("sentences", "resamples"),
     "ranking": ("methods", "removed", "tau", "noise_steps", "gate_steps"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -72,7 +72,7 @@ def draw_inclusion(networks: Results, tau: float = 100.0) -> Figure:
     return draw_head_posteriors(inclusion, width, title)
 
 
-FIGURES = {
+FIGURES: Mapping[str, Callable[[Results], Figure]] = {
     "sets": draw_interactions,
     "ladder": draw_gaps,
     "inclusion": draw_inclusion,
