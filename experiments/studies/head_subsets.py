@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files = {name: Path(vars(options)[name]).name for name in ("out", "english", "german")}
         names = {"runs": [result["run"] for result in results], **files}
         record = {"options": vars(options) | names, "networks": results}
-        write_text(Path(options.out), json.dumps(finite(record), indent=1) + "\n")
+        write_text(Path(options.out), json.dumps(finite(record)) + "\n")
         if options.part in FIGURES:
             save(FIGURES[options.part](results), Path(options.out).with_suffix(".png"))
     return 0
