@@ -128,7 +128,8 @@ def draw_head_posteriors(
     groups = group_by_attention_type(inclusion)
     rows = {"inclusion probability": inclusion, "width of its 95 % interval": width}
     height = 1.2 + 2 * (0.9 + 0.3 * max(map(len, groups.values())))
-    figure = Picture(2.3 * len(groups) + 0.6, height)
+    most_heads = max(map(len, inclusion.values()))  # every cell has a number
+    figure = Picture(max(2.3, 0.45 * most_heads) * len(groups) + 0.6, height)
     axes = figure.subplots(2, len(groups), squeeze=False)
     for row, (quantity, values) in zip(axes, rows.items()):
         for axis, (attention_type, blocks) in zip(row, groups.items()):

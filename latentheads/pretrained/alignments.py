@@ -312,6 +312,7 @@ def make_output_heads(
     (heads,) = make_latents(options, shape, selects_heads=False)
     if not isinstance(heads, OutputHeads):
         raise ValueError(
-            f"a pre-trained network has no latents {heads.name}: give it alignments or gates"
+            f"a pre-trained network has no latents {heads.name}: give it alignments, gates or "
+            "bernoulli-heads"
         )
     return heads.to(network.device, network.dtype), output

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
 from latentheads.families import Family, check_family
+from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import make_prior
 from latentheads.latents.options import LatentOptions, ModelShape, check_latents, make_latents
@@ -29,7 +30,14 @@ from latentheads.pretrained.addresses import find_heads, parse_blocks
 from latentheads.pretrained.alignments import AlignedDecoder, make_output_heads
 from latentheads.pretrained.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.pretrained.block import ForwardPass, ForwardPassHolder, PretrainedBlock
-from latentheads.pretrained.likelihoods import Likelihood, Scores, check_labels, make_likelihood
+from latentheads.pretrained.likelihoods import (
+    Likelihood,
+    NextToken,
+    Scores,
+    TargetToken,
+    check_labels,
+    make_likelihood,
+)
 from latentheads.pretrained.registry import NAME, OWNER, register
 from latentheads.values import shown
 
@@ -79,7 +87,9 @@ class Pretrained(HeadModel):
         self.output = GivenLogits()
         self._holder = ForwardPassHolder()
         self._aligned_decoder: AlignedDecoder | None = None
-        if (heads_and_output := make_output_heads(network, latents, likelihood)) is not None:
+        gated = [latent for latent in latents if isinstance(latent, BernoulliHeadsOptions)]
+        above = [latent for latent in latents if latent not in gated]
+        if (heads_and_output := make_output_heads(network, above, likelihood)) is not None:
             heads, self.output = heads_and_output
             self.add_latents([heads])
             self._aligned_decoder = AlignedDecoder(network, *heads_and_output)
@@ -101,6 +111,8 @@ class Pretrained(HeadModel):
             )
             for address, block in addresses_and_blocks
         ).to(network.device, torch.promote_types(network.dtype, torch.float32))
+        shape = replace(shape, blocks=tuple(block.block for block in self._pretrained_blocks()))
+        self.add_latents(options.make(shape).to(network.device) for options in gated)
         self._original_attention = _attention_implementations(network)
         self._hooks: list[Any] = []
         self._attach()
@@ -284,6 +296,17 @@ class Pretrained(HeadModel):
     def _chained(self) -> bool:
         """Whether the alignment of a token depends on that of the token before."""
         return self.output_heads is not None and self.output_heads.is_chained
+
+    @property
+    def vocabulary_sizes(self) -> dict[str, int]:
+        """The vocabulary sizes of the encoder's tokens and of those that a decoder predicts."""
+        config, sizes = self.network.config, dict[str, int]()
+        size = getattr(config, "vocab_size", None)
+        if size is not None and any(b.side == "encoder" for b in self._pretrained_blocks()):
+            sizes["source"] = size
+        if size is not None and isinstance(self.label_likelihood, NextToken | TargetToken):
+            sizes["target"] = getattr(config, "decoder_vocab_size", None) or size
+        return sizes
 
     def _pretrained_blocks(self) -> list[PretrainedBlock]:
         return [module for module in self.heads if isinstance(module, PretrainedBlock)]

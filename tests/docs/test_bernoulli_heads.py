@@ -3,47 +3,167 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import cache
 from statistics import mean
 from typing import Any
 
 import pytest
 
+from latentheads.metrics.seeds import spread
 from tests.docs.pages import ROOT
 
 RESULTS = ROOT / "experiments" / "results" / "bernoulli-heads"
 PAGES = [ROOT / "docs" / "bernoulli-heads.md", RESULTS / "README.md"]
-METHODS = ("posterior", "gradient", "random")
+
+NONE = "\N{EN DASH}"
+STRUCTURES = ("mean-field", "autoregressive", "cascaded")
+
+both_pages = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 
 
-def read(name: str) -> dict[str, Any]:
-    return dict(json.loads((RESULTS / name).read_text("utf-8")))
+@cache
+def read(name: str) -> list[dict[str, Any]]:
+    """The results of every network."""
+    return list(json.loads((RESULTS / f"{name}.json").read_text("utf-8"))["networks"])
 
 
-def format_losses(nats: list[float]) -> str:
-    return f"{mean(nats):.3f} [{min(nats):.3f}, {max(nats):.3f}]"
+def text_of(page: Any) -> str:
+    return str(page.read_text("utf-8")).replace("\N{MINUS SIGN}", "-")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def lines(text: str) -> list[str]:
+    """Its lines, without the spaces that pad cells."""
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def format_range(values: Sequence[float], places: int = 3) -> str:
+    low, high = min(values), max(values)
+    return f"{mean(values):.{places}f} [{low:.{places}f}, {high:.{places}f}]"
+
+
+def rows_by(networks: Sequence[Any], table: str, *names: str) -> dict[Any, list[Any]]:
+    """The rows of all networks with the same values of some columns."""
+    rows = [row for network in networks for row in network[table]]
+    keys = list(dict.fromkeys(tuple(str(row[name]) for name in names) for row in rows))
+    return {key: [r for r in rows if tuple(str(r[name]) for name in names) == key] for key in keys}
+
+
+def removal_lines() -> list[str]:
+    """A line for each ranking: nats lost and overlaps by number of heads removed."""
+    groups = rows_by(read("ranking"), "rows", "method", "removed")
+    made = []
+    for method in dict.fromkeys(method for method, _ in groups):
+        cells = [groups[key] for key in groups if key[0] == method]
+        nats = [format_range([x for row in rows for x in row["nats_lost"]]) for rows in cells]
+        overlaps = [f"{mean(row['jaccard'] for row in rows):.2f}" for rows in cells]
+        made.append(f"| {method} | {' | '.join([*nats, *overlaps])} |")
+    return made
+
+
+def difference_lines() -> list[str]:
+    """A line for each ranking: nats lost beyond the posterior's, paired by network."""
+    groups = rows_by(read("ranking"), "rows", "method", "removed")
+    made = []
+    for method in dict.fromkeys(method for method, _ in groups):
+        cells = []
+        for removed in [removed for name, removed in groups if name == method]:
+            pairs = zip(groups[method, removed], groups["posterior", removed], strict=True)
+            gains = [mean(one["nats_lost"]) - mean(other["nats_lost"]) for one, other in pairs]
+            cells.append("{:.3f} [{:.3f}, {:.3f}]".format(*spread(gains)))
+        made.append(f"| {method} | {' | '.join(cells)} |")
+    return made[1:]
+
+
+def guide_lines() -> list[str]:
+    """A line for each guide of one block."""
+    made = []
+    for (guide, text), rows in rows_by(read("ladder"), "rows", "guide", "condition_on").items():
+        steps = NONE if "steps" not in rows[0] else ", ".join(str(row["steps"]) for row in rows)
+        bound, kl = (f"{mean(row[name] for row in rows):.4f}" for name in ("bound", "kl"))
+        gap = format_range([abs(row["gap"]) for row in rows], 4)
+        made.append(f"| `{guide}` | {text or NONE} | {steps} | {bound} | {kl} | {gap} |")
+    return made
+
+
+def set_lines() -> list[str]:
+    """A line for each choice of heads: nats lost by number of heads kept, mean over blocks."""
+    groups = rows_by(read("sets"), "rows", "choice", "kept")
+    choices = dict.fromkeys(choice for choice, _ in groups)
+    made = []
+    for choice in choices:
+        rows = [groups[key] for key in groups if key[0] == choice]
+        cells = [f"{mean(mean(row['nats_lost']) for row in cell):.4f}" for cell in rows]
+        made.append(f"| {choice} | {' | '.join(cells)} |")
+    return made
+
+
+def structure_lines() -> list[str]:
+    """A line for each pair of blocks: the gaps of structures, of each sentence."""
+    made = []
+    for (blocks,), entries in rows_by(read("sets"), "structures", "blocks").items():
+        gaps = {
+            key: f"{mean(row['gap'] for row in rows):.4f}"
+            for key, rows in rows_by(entries, "sentences", "guide", "condition_on").items()
+        }
+        optima = [gaps[name, "optimum of each sentence"] for name in STRUCTURES]
+        cells = [gaps["tied", ""], gaps["mean-field", "nothing"], *optima]
+        made.append(f"| `{blocks}` | {' | '.join(cells)} |")
+    return made
+
+
+def corpus_lines() -> list[str]:
+    """A line for each pair of blocks and temperature: the gaps of structures, of a corpus."""
+    made = []
+    for (blocks,), entries in rows_by(read("sets"), "structures", "blocks").items():
+        for (tau,), rows in rows_by(entries, "corpus", "tau").items():
+            gaps = [f"{mean(r['gap'][name] for r in rows):.4f}" for name in ("tied", *STRUCTURES)]
+            entropy = f"{mean(row['entropy'] for row in rows):.2f}"
+            made.append(f"| `{blocks}` | {float(tau):g} | {entropy} | {' | '.join(gaps)} |")
+    return made
+
+
+def correlation_lines() -> list[str]:
+    """A line for each predictor of interactions: Spearman's correlation in every network."""
+    names = list(read("sets")[0]["spearman"])
+    values = {n: [f"{network['spearman'][n]:.2f}" for network in read("sets")] for n in names}
+    return [f"| {name.replace('_', ' ')} | {' | '.join(values[name])} |" for name in names]
+
+
+def inclusion_lines(name: str, tau: float) -> list[str]:
+    """A line for each block: inclusion probabilities with their intervals at a temperature."""
+    made = []
+    for row in read(name)[0]["rows"]:
+        if row["tau"] == tau:
+            (block,) = row["blocks"]
+            ends = zip(row["inclusion"], row["low"], row["high"], strict=True)
+            cells = [f"{middle:.2f} [{low:.2f}, {high:.2f}]" for middle, low, high in ends]
+            made.append(f"| `{block}` | {' | '.join(cells)} |")
+    return made
+
+
+@both_pages
 def test_nats_lost_and_overlaps(page: Any) -> None:
-    text = page.read_text("utf-8")
-    rows = read("ranking.json")["rows"]
-    for number in sorted({row["removed"] for row in rows}):
-        of_number = {row["method"]: row for row in rows if row["removed"] == number}
-        losses = [format_losses(of_number[name]["nats_lost"]) for name in METHODS]
-        overlaps = [f"{of_number[name]['jaccard']:.2f}" for name in METHODS]
-        assert f"| {number} | {' | '.join([*losses, *overlaps])} |" in text
+    assert set(removal_lines()) <= set(lines(text_of(page)))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_gaps(page: Any) -> None:
-    text = page.read_text("utf-8").replace("\N{MINUS SIGN}", "-")
-    for row in read("ladder.json")["rows"]:
-        figures = " | ".join(f"{row[name]:.4f}" for name in ("elbo", "kl", "gap"))
-        condition_on = row["condition_on"] or "\N{EN DASH}"
-        assert f"| `{row['guide']}` | {condition_on} | {figures} |" in text
+@both_pages
+def test_gaps_of_guides(page: Any) -> None:
+    assert set(guide_lines()) <= set(lines(text_of(page)))
 
 
-def test_correlations() -> None:
-    text = (RESULTS / "README.md").read_text("utf-8").replace("\N{MINUS SIGN}", "-")
-    for value in read("ranking.json")["pairs"]["spearman"].values():
-        assert f"{value:.2f}" in text
+@both_pages
+def test_sets_of_heads(page: Any) -> None:
+    assert set(set_lines()) <= set(lines(text_of(page)))
+
+
+@both_pages
+def test_correlations(page: Any) -> None:
+    assert set(correlation_lines()) <= set(lines(text_of(page)))
+
+
+def test_all_other_tables_of_the_results() -> None:
+    others = [*difference_lines(), *structure_lines(), *corpus_lines()]
+    others += inclusion_lines("language-model", 100.0) + inclusion_lines("encoder", 1.0)
+    assert set(others) <= set(lines(text_of(PAGES[1])))
+    assert len(others) == 8 + 3 + 12 + 3 + 1

@@ -142,7 +142,7 @@ class GatedPass:
 
     def _log_probs(self, gates: Tensor, tokens: Tensor) -> Tensor:
         if self._one_by_one:
-            return self._log_probs_of_one(gates.flatten(), tokens)[None]
+            return self._log_probs_of_one(gates[0], tokens)[None]
         with self._hidden(), self.lower.replay():
             return self._tokens_given(gates).token_log_prob(tokens)
 

@@ -4,63 +4,43 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
-import latentheads as lh
 from latentheads.experiments.studies import head_subsets
-from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
-from latentheads.names import Block
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 
-def call(part: str, run: Path, out: Path, *words: str) -> dict[str, object]:
-    quick = ("--steps=2", "--sentences=5", "--tokens=64")
-    assert head_subsets.main([part, str(run), f"--out={out}", *quick, *words]) == 0
-    return dict(json.loads(out.read_text("utf-8")))
+def call(part: str, run: Path, out: Path, *words: str) -> dict[str, Any]:
+    assert head_subsets.main([part, str(run), f"--out={out}", "--sentences=5", *words]) == 0
+    (network,) = json.loads(out.read_text("utf-8"))["networks"]
+    return dict(network)
 
 
 def test_gaps_of_guides_are_those_of_one_model(tiny_run: Path, tmp_path: Path) -> None:
-    rows = call("ladder", tiny_run, tmp_path / "ladder.json")["rows"]
-    assert isinstance(rows, list)
-    assert [row["guide"] for row in rows] == [name for name, _ in head_subsets.GUIDE_ROWS]
+    quick = ("--train_sentences=9", "--steps=2")
+    rows = call("ladder", tiny_run, tmp_path / "ladder.json", *quick)["rows"]
+    exact = next(row for row in rows if row["guide"] == "exact")
     for row in rows:
-        assert row["exact"] == pytest.approx(rows[0]["exact"], abs=1e-5)
-        assert row["elbo"] + row["gap"] == pytest.approx(row["exact"], abs=1e-4)
+        assert row["bound"] + row["gap"] == pytest.approx(exact["bound"], abs=1e-4)
     assert rows[0]["kl"] == 0
-    assert rows[-1]["gap"] == pytest.approx(0, abs=1e-5)
+    assert exact["gap"] == pytest.approx(0, abs=1e-5)
+    assert (tmp_path / "ladder.png").exists()
 
 
 def test_rankings_lose_nats(tiny_run: Path, tmp_path: Path) -> None:
-    found = call("ranking", tiny_run, tmp_path / "ranking.json", "--removed=1", "--resamples=2")
-    rows = found["rows"]
-    assert isinstance(rows, list)
-    assert [row["method"] for row in rows] == ["posterior", "gradient", "random"]
+    words = ("--removed=1", "--resamples=2", "--methods=posterior,random")
+    rows = call("ranking", tiny_run, tmp_path / "ranking.json", *words)["rows"]
+    assert [row["method"] for row in rows] == ["posterior", "random"]
     assert all(len(row["nats_lost"]) == 2 and 0 <= row["jaccard"] <= 1 for row in rows)
-    assert isinstance(found["temperatures"], list)
 
 
-def test_overlap_of_what_is_removed() -> None:
-    first, second = {"a": [0, 1], "b": []}, {"a": [1], "b": [2]}
-    assert head_subsets.jaccard([first, second]) == pytest.approx(1 / 3)
-    assert head_subsets.jaccard([first, first]) == 1
-    lower, upper = "encoder.0.self", "encoder.1.self"
-    importance = {lower: torch.tensor([3.0, 1.0]), upper: torch.tensor([2.0])}
-    kept, gone = head_subsets.removed_of(importance, 1)
-    assert (kept, gone) == ({lower: [0], upper: [0]}, {lower: [1], upper: []})
-
-
-def test_interaction_is_what_both_cost_beyond_each() -> None:
-    nats = torch.tensor([[-9.0, -2.0, -3.0, -1.0]]).double()  # none, first, second, both active
-    posterior = HeadPosterior([Block("decoder-self", 0, 2)], nats, torch.ones(1).double())
-    assert head_subsets.interaction(posterior, 0, 1) == pytest.approx(8 - 1 - 2)
-    assert head_subsets.correlation([1.0, 2.0, 3.0], [2.0, 5.0, 7.0]) == pytest.approx(1)
-
-
-def test_resamples_hold_sentences_of_the_part(tiny_run: Path) -> None:
-    part = lh.load_run(tiny_run).corpus.valid
-    one, again = (head_subsets.resample(part, 3) for _ in range(2))
-    assert all(torch.equal(a.target, b.target) for a, b in zip(one, again, strict=True))
-    assert sum(map(len, one)) == len(part)
+def test_sets_pairs_and_inclusion_of_every_attention_type(tiny_run: Path, tmp_path: Path) -> None:
+    found = call("sets", tiny_run, tmp_path / "sets.json", "--resamples=1")
+    assert len(found["structures"]) == 3
+    assert found["pairs"]
+    rows = call("inclusion", tiny_run, tmp_path / "inclusion.json")["rows"]
+    assert {row["tau"] for row in rows} == {1.0, 10.0, 100.0, 1000.0}
+    assert all((tmp_path / f"{name}.png").exists() for name in ("sets", "inclusion"))

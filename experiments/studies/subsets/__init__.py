@@ -1,0 +1,1 @@
+"""The parts of head_subsets.py: rankings of heads, joint posteriors, guides, figures."""

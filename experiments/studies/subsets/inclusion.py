@@ -1,0 +1,36 @@
+"""Which heads a corpus needs, block by block: of any run, and of a sentence encoder."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import latentheads as lh
+from latentheads.experiments.studies.retrieval.encoder import Encoder
+from latentheads.experiments.studies.retrieval.paraphrases import read_pairs
+from latentheads.experiments.studies.retrieval.task import Task
+from latentheads.experiments.studies.subsets.joint import temperature_rows
+from latentheads.runs.run import Run
+
+
+def inclusion(run: Run, options: Any) -> dict[str, Any]:
+    """The posterior of each block of a run, with all other heads active, given test."""
+    posteriors = lh.head_posteriors(run.model, run.corpus.test.first(options.sentences))
+    rows = [row for posterior in posteriors.values() for row in temperature_rows(posterior)]
+    return {"rows": rows}
+
+
+def encoder(folder: str, options: Any) -> dict[str, Any]:
+    """The posterior of the last block of an encoder that finds paraphrases among many.
+
+    Args:
+        folder: The network and its tokenizer.
+        options: The texts, and the numbers of questions and of answers.
+    """
+    network = Encoder(folder)
+    pairs, _ = read_pairs(options.english, options.german).split(options.answers)
+    task = Task(network, pairs, network.embed_all(pairs.answers), options.batch)
+    with task.latent_under("delta") as model:
+        questions = list(islice(task.batches(model), options.sentences // options.batch))
+        posterior = lh.head_posterior(model, questions)
+    return {"rows": temperature_rows(posterior), "nats": float(posterior.nats[-1])}
