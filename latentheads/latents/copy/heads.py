@@ -214,7 +214,8 @@ class CopyHeads(OutputHeads):
             attn_mask: True where the head may point.
         """
         scores = alignment_scores(self.query(states).unsqueeze(-2), keys, attn_mask)
-        scores = scores + F.pad(full_precision(self.bias)[None], (0, keys.shape[-3] - 1))
+        bias = self.bias if self._past is None else self.bias + self.options.across_bias
+        scores = scores + F.pad(full_precision(bias)[None], (0, keys.shape[-3] - 1))
         if self.jumps is None:
             return CategoricalParameters(scores)
         return ChainParameters(scores, transition_scores=self.jumps(keys.shape[-3]).unsqueeze(0))

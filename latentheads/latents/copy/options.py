@@ -26,6 +26,8 @@ class CopyOptions(LatentOptions):
             longer ones share the last. For prior chain.
         window: Of a language model: how many tokens back the head may point; 0: all of a block.
             Perplexity is measured across blocks too, where it is longer than a block.
+        across_bias: Added to the score of generate where the head points across blocks: more
+            positions than in training take more of its probability. Chosen on validation.
         slip: The probability that a copied token is generated after all. It keeps every bound
             finite.
     """
@@ -36,6 +38,7 @@ class CopyOptions(LatentOptions):
     width: int = 64
     reach: int = 3
     window: int = 0
+    across_bias: float = 0.0
     slip: float = 0.01
 
     # what the posterior of alignment heads asks: one block of one head
@@ -57,10 +60,13 @@ class CopyOptions(LatentOptions):
         """The options themselves.
 
         Raises:
-            ValueError: There is a window, and the model is not a language model.
+            ValueError: There is a window, and the model is not a language model; or a bias across
+                blocks without a window, or in a chain.
         """
         if self.window and not is_language_model:
             raise ValueError("window is for a language model: drop it")
+        if self.across_bias and (self.chained or not self.window):
+            raise ValueError("across_bias needs a window, and prior independent: drop it")
         return self
 
     def make(self, shape: ModelShape) -> CopyHeads:

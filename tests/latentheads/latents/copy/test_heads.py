@@ -262,13 +262,15 @@ def test_every_choice_has_a_name_and_a_probability(prior: str, kind: str) -> Non
     assert found.posterior[0, 0, 2, position] > found.prior[0, 0, 2, position]
 
 
-@pytest.mark.parametrize("window", [3, 100])
+@pytest.mark.parametrize(("window", "bias"), [(3, 0.0), (100, 0.0), (100, 1.5)])
 @torch.no_grad()
-def test_across_blocks_all_earlier_tokens_in_the_window_can_be_copied(window: int) -> None:
+def test_across_blocks_all_earlier_tokens_in_the_window_can_be_copied(
+    window: int, bias: float
+) -> None:
     """Against loops over a text, of which the network reads two tokens before each at least."""
     text = torch.tensor([5, 6, 5, 7, 6, 8, 5, 6, 9, 7, 5, 6, 5])
     part = Part(Rows.in_blocks(text.numpy().astype(np.int32), 5), None, block=5)
-    model = build("language-model", window=window)
+    model = build("language-model", window=window, across_bias=bias)
     heads, guide = model.latents["copy"], Exact(model)
     batches = list(windows(part, context=2, tokens=12))
     assert [len(batch) for batch in batches] == [1, 2, 1]
@@ -279,7 +281,7 @@ def test_across_blocks_all_earlier_tokens_in_the_window_can_be_copied(window: in
     for t, word in enumerate(text.tolist()):
         query, low = heads.query(states[t]), max(0, t - window)
         generate = query @ heads.key(heads.norm(heads.generate)) / math.sqrt(5) + heads.bias
-        prior = torch.cat([generate[None], keys[low:t] @ query / math.sqrt(5)]).softmax(0)
+        prior = torch.cat([generate[None] + bias, keys[low:t] @ query / math.sqrt(5)]).softmax(0)
         copied = prior[1:][text[low:t] == word].sum()
         mass = prior[0] + slip * prior[1:].sum()
         total += (generated[t, word] * mass + (1 - slip) * copied).log()
@@ -299,6 +301,8 @@ def test_a_window_hides_what_is_further_back(kind: str) -> None:
         with pytest.raises(ValueError, match="window is for a language model: drop it"):
             build(kind, window=2)
         return
+    with pytest.raises(ValueError, match="across_bias needs a window, and prior independent"):
+        build(kind, across_bias=1.0)
     model = build(kind, window=1)
     mask = model.hidden(batch_of(kind)).attn_mask[0]
     expected = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.bool)
