@@ -72,6 +72,7 @@ class LatentOptions:
         is_foldable: Whether a pruned network has taken it over into its weights.
         depends_on_tasks: Whether each task has its own.
         may_be_summed_out: Whether its exact posterior is known, with some or all of its options.
+        needs_blocks: Whether it is made of a network's blocks, and acts within the network.
         needs_closed_form: Whether training needs the closed form of its KL.
         fixed_options: Options that must be equal in a warm start, even if the weights would fit.
     """
@@ -81,6 +82,7 @@ class LatentOptions:
     is_foldable: ClassVar[bool] = False
     depends_on_tasks: ClassVar[bool] = False
     may_be_summed_out: ClassVar[bool] = False
+    needs_blocks: ClassVar[bool] = False
     needs_closed_form: ClassVar[bool] = False
     fixed_options: ClassVar[tuple[str, ...]] = ()
 

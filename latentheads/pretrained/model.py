@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
 from latentheads.families import Family, check_family
-from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import make_prior
 from latentheads.latents.options import LatentOptions, ModelShape, check_latents, make_latents
@@ -87,8 +86,8 @@ class Pretrained(HeadModel):
         self.output = GivenLogits()
         self._holder = ForwardPassHolder()
         self._aligned_decoder: AlignedDecoder | None = None
-        gated = [latent for latent in latents if isinstance(latent, BernoulliHeadsOptions)]
-        above = [latent for latent in latents if latent not in gated]
+        within = [x for x in latents if isinstance(x, LatentOptions) and x.needs_blocks]
+        above = [latent for latent in latents if latent not in within]
         if (heads_and_output := make_output_heads(network, above, likelihood)) is not None:
             heads, self.output = heads_and_output
             self.add_latents([heads])
@@ -112,7 +111,10 @@ class Pretrained(HeadModel):
             for address, block in addresses_and_blocks
         ).to(network.device, torch.promote_types(network.dtype, torch.float32))
         shape = replace(shape, blocks=tuple(block.block for block in self._pretrained_blocks()))
-        self.add_latents(options.make(shape).to(network.device) for options in gated)
+        made = make_latents(within, shape, selects_heads=False)
+        self.add_latents(made)
+        for latent in made:
+            nn.ModuleDict(latent.modules_to_save).to(network.device)
         self._original_attention = _attention_implementations(network)
         self._hooks: list[Any] = []
         self._attach()

@@ -240,7 +240,7 @@ def test_an_option_that_acts_on_nothing_is_refused(
     pointing = aligned(SHAPES["two blocks"])
     model = pointing if what == "logits" else build(latent=("encoder-self",))
     kind = GUIDES[name]
-    said = f"^guide.{option} applies only to {what}, and this model draws none$"
+    said = f"^guide.{option} applies only to {what}, and this model has none$"
     with pytest.raises(ValueError, match=said):
         kind(model, **{option: value})
     default = signature(kind).parameters[option].default

@@ -38,6 +38,7 @@ class BernoulliHeadsOptions(LatentOptions):
     """
 
     may_be_summed_out: ClassVar[bool] = True
+    needs_blocks: ClassVar[bool] = True
     fixed_options: ClassVar[tuple[str, ...]] = ("blocks", "prior")
 
     blocks: str = ""
