@@ -203,7 +203,7 @@ def align_texts(source: list[str], target: list[str], options: Options) -> Align
     else:
         training = AlignerOptions(**{name: options[name] for name in vars(AlignerOptions())})
         settings = {"options": training, "split": options.split or SPLITS[0]}
-    with _Progress(options.quiet) as progress:
+    with _Progress(options.quiet, aligner is None) as progress:
         return align(
             source,
             target,
@@ -216,14 +216,16 @@ def align_texts(source: list[str], target: list[str], options: Options) -> Align
 
 
 class _Progress:
-    """A progress bar for training, and another for aligning.
+    """A progress bar for training, unless there is an aligner, and another for aligning.
 
     Args:
         quiet: Show nothing.
+        trains: Whether an aligner is trained.
     """
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, quiet: bool, trains: bool) -> None:
         self._quiet = quiet
+        self._units = ["alignment step", "training step"] if trains else ["alignment step"]
         self._display: ProgressDisplay | None = None
 
     def __enter__(self) -> _Progress:
@@ -235,9 +237,10 @@ class _Progress:
 
     def show(self, done: int, total: int) -> None:
         """Shows that some batches of all are done."""
-        if self._display is None or self._display.total != total:
+        if self._display is None or done <= self._display.done:
             self.__exit__()
-            self._display = ProgressDisplay(total, quiet=self._quiet).__enter__()
+            display = ProgressDisplay(total, quiet=self._quiet, unit=self._units.pop())
+            self._display = display.__enter__()
         self._display.advance(done)
 
 

@@ -48,6 +48,7 @@ class ProgressDisplay:
         total: Optimiser steps of the whole training.
         done: Optimiser steps done before.
         quiet: Show nothing.
+        unit: What is counted.
         file: Where lines go; standard error when not given.
         clock: Tells seconds.
     """
@@ -57,10 +58,11 @@ class ProgressDisplay:
         total: int,
         done: int = 0,
         quiet: bool = False,
+        unit: str = "step",
         file: Output | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.total, self.done, self.begun = total, done, done
+        self.total, self.done, self.begun, self.unit = total, done, done, unit
         self.file: Output | None = sys.stderr if file is None else file
         self._clock, self._start = clock, clock()
         self._due, self._evaluation_line, self._shown = FIRST[0], "", done
@@ -72,7 +74,7 @@ class ProgressDisplay:
         if not quiet and (display := _get_display()) is not None:
             self._live, self._lines = _NotebookLine(display), False
         elif not quiet and self.file is not None and self.file.isatty():
-            options = {"total": total, "initial": done, "unit": "step", "dynamic_ncols": True}
+            options = {"total": total, "initial": done, "unit": unit, "dynamic_ncols": True}
             self._bar, self._lines = tqdm(**options, file=self.file), False
 
     def __enter__(self) -> ProgressDisplay:
@@ -114,7 +116,10 @@ class ProgressDisplay:
     def _format_state(self) -> str:
         """Progress, speed, and the last evaluation."""
         speed = (self.done - self.begun) / max(self._clock() - self._start, 1e-9)
-        parts = [f"step {self.done:,} of {self.total:,}", f"{speed:.3g} steps/s"]
+        parts = [
+            f"{self.unit} {self.done:,} of {self.total:,}",
+            f"{speed:.3g} {self.unit.split()[-1]}s/s",
+        ]
         if speed and self.done < self.total:
             parts.append(f"about {_format_duration((self.total - self.done) / speed)} left")
         if self._evaluation_line:
