@@ -17,6 +17,7 @@ RESULTS = ROOT / "experiments" / "results" / "bernoulli-heads"
 PAGES = [ROOT / "docs" / "bernoulli-heads.md", RESULTS / "README.md"]
 
 NONE = "\N{EN DASH}"
+LADDERS = ("ladder-3000", "ladder")
 STRUCTURES = ("mean-field", "autoregressive", "cascaded")
 
 both_pages = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -83,6 +84,17 @@ def guide_lines() -> list[str]:
         bound, kl = (f"{mean(row[name] for row in rows):.4f}" for name in ("bound", "kl"))
         gap = format_range([abs(row["gap"]) for row in rows], 4)
         made.append(f"| `{guide}` | {text or NONE} | {steps} | {bound} | {kl} | {gap} |")
+    return made
+
+
+def sentence_lines() -> list[str]:
+    """A line for each inference network: its gap by number of training sentences."""
+    few, many = (rows_by(read(name), "rows", "guide", "condition_on") for name in LADDERS)
+    made = []
+    for (guide, text), rows in many.items():
+        if "steps" in rows[0]:
+            gaps = [format_range([r["gap"] for r in part], 4) for part in (few[guide, text], rows)]
+            made.append(f"| `{guide}` | {text} | {' | '.join(gaps)} |")
     return made
 
 
@@ -164,6 +176,10 @@ def test_correlations(page: Any) -> None:
 
 def test_all_other_tables_of_the_results() -> None:
     others = [*difference_lines(), *structure_lines(), *corpus_lines()]
-    others += inclusion_lines("language-model", 100.0) + inclusion_lines("encoder", 1.0)
+    others += (
+        sentence_lines()
+        + inclusion_lines("language-model", 100.0)
+        + inclusion_lines("encoder", 1.0)
+    )
     assert set(others) <= set(lines(text_of(PAGES[1])))
-    assert len(others) == 8 + 3 + 12 + 3 + 1
+    assert len(others) == 8 + 3 + 12 + 4 + 3 + 1
