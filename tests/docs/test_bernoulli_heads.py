@@ -98,6 +98,14 @@ def sentence_lines() -> list[str]:
     return made
 
 
+def paired_gain() -> str:
+    """The gap of mean-field less that of autoregressive, given the target, paired by network."""
+    groups = rows_by(read("ladder"), "rows", "guide", "condition_on")
+    pairs = zip(groups["mean-field", "target"], groups["autoregressive", "target"], strict=True)
+    differences = [one["gap"] - other["gap"] for one, other in pairs]
+    return "{:.4f} [{:.4f}, {:.4f}]".format(*spread(differences))
+
+
 def set_lines() -> list[str]:
     """A line for each choice of heads: nats lost by number of heads kept, mean over blocks."""
     groups = rows_by(read("sets"), "rows", "choice", "kept")
@@ -182,4 +190,5 @@ def test_all_other_tables_of_the_results() -> None:
         + inclusion_lines("encoder", 1.0)
     )
     assert set(others) <= set(lines(text_of(PAGES[1])))
+    assert paired_gain() in text_of(PAGES[1])
     assert len(others) == 8 + 3 + 12 + 4 + 3 + 1
