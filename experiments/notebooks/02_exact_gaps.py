@@ -6,9 +6,12 @@
 # Here both are exact, on any text. The latent variables are *alignment heads*: for each target word
 # a head selects one source position. One or two such heads can be summed out.
 #
-# **You learn** how to train a model on log p(y | x) itself; how large the gaps of five guides of
-# this one model are; how much importance weighting (IWAE) reduces them; and how to test whether a
-# guide uses the target.
+# **You learn**
+#
+# * how to train a model on log p(y | x) itself;
+# * how large the gaps of five guides of this one model are;
+# * how much importance weighting (IWAE) reduces them;
+# * how to test whether a guide uses the target.
 #
 # **The same from the command line:**
 #
