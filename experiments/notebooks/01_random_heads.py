@@ -1,14 +1,19 @@
 # %% [markdown]
-# # A head is a random variable
+# # An attention head as a random variable
 #
-# In a Transformer an attention head is a function: the same sentence gives the same weights. Here
-# it is a random variable. Its logits are sampled at a `pyro.sample` site, so a head has a prior, a
-# posterior, a KL and an uncertainty, as everything else in a probabilistic program does.
+# In a Transformer an attention head is a deterministic function of the sentence. Here its attention
+# logits are a random variable, sampled at a `pyro.sample` site. So a head has a prior, a posterior,
+# a KL divergence and an uncertainty. This notebook has *latent logits*, as in CODA (Zheng, Wu and
+# Kong 2021); *alignment heads*, the default latent of the library, come in `02_exact_gaps`.
 #
-# **You learn** how a translation model with random heads is made and trained; which sample sites it
-# has; what the bound, IWAE and the "plug-in" network are, and why only two of them bound anything;
-# what a run folder holds; how far a head's attention varies over samples; and why the KL of CODA is
-# exactly 0 in every sample.
+# **You learn**
+#
+# * how to make and train a translation model with latent heads;
+# * which sample sites it has;
+# * what the bound, IWAE and the plug-in network are, and why the last of them is no bound;
+# * what a run folder contains;
+# * how much the attention of a head varies over samples;
+# * why the KL of CODA is exactly 0 in every sample.
 #
 # **The same from the command line:**
 #
@@ -30,7 +35,7 @@ from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation
 
 torch.manual_seed(0)
-SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
+SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs small sizes
 SENTENCES, HELD_OUT = (64, 8) if SMOKE else (4000, 200)
 STEPS, DRAWS = (2, 2) if SMOKE else (800, 200)
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, "heads": 4}
@@ -39,12 +44,12 @@ SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, 
 # ## A model in three lines
 #
 # The corpus is sampled from a grammar: English-like sentences and their translations into `velu`,
-# an invented language. The probability of every translation and its word alignment are known, which
-# helps to judge a model, and are not shown to it.
+# an invented language. So the true probability of each translation and its word alignment are
+# known. They are used to evaluate a model, not to train it.
 #
-# `prior="cascaded"` is the prior of CODA (Zheng, Wu and Kong 2021): the logits of a block are the
-# scores Q Kᵀ/√d, plus the logits sampled one block below, plus a small network of these, plus N(0,
-# 1) noise. The guide `Tied` answers with the prior itself.
+# `prior="cascaded"` is the prior of CODA. The logits of a block are the sum of the scores Q Kᵀ/√d,
+# the logits sampled one block below, a small network of these, and N(0, 1) noise. The guide `Tied`
+# is the prior itself (q = p).
 
 # %%
 corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
@@ -53,15 +58,19 @@ guide = Tied(model)
 corpus
 
 # %% [markdown]
-# It is a Pyro model, so Pyro's tools work. A trace shows what is sampled: a tensor of logits for
-# each block, with a place for every sentence, head, query and key, and the observed target.
+# Model and guide are Pyro programs, so Pyro's handlers work. A trace lists the sample sites: for
+# each block a tensor of logits of shape *sentence, head, query, key*, and the observed target.
 
 # %%
 (batch,) = lh.batches(corpus.test.first(8), tokens=4096)
 trace = pyro.poutine.trace(model).get_trace(batch)
 pd.DataFrame(
     [
-        {"site": name, "law": type(site["fn"]).__name__, "shape": tuple(site["value"].shape)}
+        {
+            "site": name,
+            "distribution": type(site["fn"]).__name__,
+            "shape": tuple(site["value"].shape),
+        }
         for name, site in trace.nodes.items()
         if site["type"] == "sample" and name != "sentences"
     ]
@@ -70,8 +79,9 @@ pd.DataFrame(
 # %% [markdown]
 # ## Training
 #
-# The trainer runs stochastic variational inference: one sample of all heads a step, gradients by
-# reparameterisation. `Head_ELBO` is a `Trace_ELBO`; the next notebook but one does it by hand.
+# The trainer runs stochastic variational inference: one sample of all heads per step, with
+# reparameterised gradients. Its loss `Head_ELBO` is a `Trace_ELBO`; `03_write_a_guide` uses Pyro's
+# own.
 
 # %%
 plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}
@@ -80,13 +90,16 @@ trainer = lh.Trainer(model, guide, corpus, out="runs/coda", **plan, **options)
 trainer.fit()
 
 # %% [markdown]
-# Read the last column. The *bound* and *IWAE* lie below log p(y | x) of this model, on average over
-# their samples. The *plug-in* figure is the exact likelihood of another network, whose heads stand
-# at their prior's location without noise. Most papers on such models print it, and the perplexity
-# made of it, because it costs one pass. It bounds nothing: it may lie above log p of the model or
-# below.
+# The report has three figures for log p(y | x), in nats per target token:
 #
-# `lh.terms` has the bound of a few sentences, site by site, and says how each KL was computed.
+# * The *bound* (ELBO) and *IWAE*, the importance-weighted bound of several samples, are lower
+#   bounds of log p(y | x) of this model, in expectation over their samples.
+# * The *plug-in* figure is the exact log-likelihood of another network, in which each head is set
+#   to the location of its prior, without noise. Papers on such models often print it, and the
+#   perplexity computed from it, because it needs one pass. It is not a bound: it can lie above or
+#   below log p(y | x) of the model.
+#
+# `lh.terms` has the bound of a few sentences site by site, and how each KL was computed.
 
 # %%
 model.eval(), guide.eval()
@@ -100,9 +113,9 @@ pd.DataFrame(rows).T
 # %% [markdown]
 # ## The run folder
 #
-# All of a training stands in one folder: options, vocabularies, weights, figures, translations. It
-# is data, and opening it runs nothing. So a run may be read another day, by somebody else or by
-# the programs. `run.results` has the table above, `run.metrics` what was noted on the way.
+# A run folder has everything of a training run: options, vocabularies, weights, figures and
+# translations. It has data only, so opening it runs no code of the run. `run.results` is the report
+# above, `run.metrics` the metrics logged during training.
 
 # %%
 run = lh.load_run("runs/coda", corpus=corpus)
@@ -111,12 +124,13 @@ print(*sorted(file.name for file in run.path.rglob("[!.]*.*")), sep=", ")
 lh.plot.bound(run)
 
 # %% [markdown]
-# ## How sure is a head?
+# ## How much does a head vary?
 #
-# Sample the heads of the upper cross-attention many times on one sentence. Left, the mean weight of
-# each head; in the middle, its standard deviation over the samples; right, the row that varies
-# most, as bars with a band that holds 80 % of the samples. The row of a word predicts the *next*
-# one; its true source word is framed, and grey in the row.
+# The heads of the upper cross-attention are sampled many times for one sentence. Left: the mean
+# weight. Middle: its standard deviation over the samples. Right: the row that varies most; blue
+# bars are means, orange lines span the 10th to the 90th percentile. A row is labelled with the word
+# before the one it predicts. The source word of the gold alignment is framed, and grey on the
+# right.
 
 # %%
 sources = corpus.source_texts(corpus.test)
@@ -125,12 +139,12 @@ known = {"target": corpus.test.references[place], "links": corpus.test.links[pla
 lh.plot.heads(run, sources[place], draws=DRAWS, **known)
 
 # %% [markdown]
-# The noise on the logits is the same everywhere, N(0, 1); what it does to a weight is not. Where
-# one score stands far above the others a head points at one word in every sample. Where two are
-# close the weights waver between them, often between the true word and one of the same kind.
+# The noise on the logits is N(0, 1) everywhere, but its effect on a weight differs. If one score is
+# much larger than the others, the head attends to the same word in every sample. If two scores are
+# close, the weights vary between these two words.
 #
-# `lh.analysis.sample_weights` has the numbers of all blocks: here the mean of the largest weight of
-# a row, and how much it varies.
+# `lh.analysis.sample_weights` has these numbers for all blocks. Here: the largest mean weight of a
+# row, and the standard deviation of that weight, averaged over rows.
 
 # %%
 pair = run.read_sentence(sources[place], known["target"])
@@ -140,15 +154,15 @@ for name, each in sampled.items():
     best = each.mean.argmax(-1, keepdim=True)
     rows[name] = {
         "largest weight": float(each.mean.gather(-1, best).mean()),
-        "its standard deviation": float(each.deviation.gather(-1, best).mean()),
+        "standard deviation": float(each.deviation.gather(-1, best).mean()),
     }
 pd.DataFrame(rows).T.round(3)
 
 # %% [markdown]
-# ## Does it change what is written?
+# ## How much do translations vary?
 #
-# A translation can be sampled too: heads first, then the words, greedily. Each short sentence of
-# the test part is translated under several samples.
+# A translation can be sampled too: the heads are sampled, then the words are decoded greedily. Each
+# short sentence of the test part is translated with several samples of the heads.
 
 # %%
 short = [n for n, source in enumerate(sources) if len(source.split()) < 10]
@@ -156,7 +170,8 @@ short = short[: 2 if SMOKE else 60]
 sampled = run.translate([sources[n] for n in short], number=2 if SMOKE else 8)
 found = dict(zip(short, map(Counter, sampled)))
 sure = sum(len(each) == 1 for each in found.values())
-print(f"{sure} of {len(short)} sentences have one translation in all samples; the least sure:")
+print(f"{sure} of {len(short)} sentences have the same translation in all samples.")
+print("The sentence with most translations:")
 unsure = max(short, key=lambda n: len(found[n]))
 print(sources[unsure])
 for translation, times in found[unsure].most_common():
@@ -166,16 +181,16 @@ for translation, times in found[unsure].most_common():
 # %% [markdown]
 # ## Why the KL of CODA is 0
 #
-# In every row of the table of sites the KL is 0, and was so before training. No posterior has
-# collapsed: prior and guide are one object, so log p(z) − log q(z) is 0 in each single sample, not
-# on average. What is trained is the expected likelihood under noise.
+# In the table of sites above every KL is 0, and it was 0 before training. This is not posterior
+# collapse: prior and guide are the same object, so log p(z) − log q(z) is 0 for every single
+# sample, not only in expectation. Training maximises the expected log-likelihood under the noise.
 #
-# A guide with a law of its own is another matter. `Cascaded` against the prior N(scores, 1) pays
-# for its cascade, and the log-ratio varies from sample to sample.
+# A guide with a distribution of its own has a nonzero KL, and its log-ratio varies from sample to
+# sample. Example: the guide `Cascaded` with the prior N(scores, 1).
 
 # %%
 independent = Translation.of(corpus, prior="independent", layers=2, **SIZES).eval()
-paying = Cascaded(independent, scale=0.9).eval()
+cascaded = Cascaded(independent, scale=0.9).eval()
 few = 2 if SMOKE else 5
 pd.DataFrame(
     {
@@ -183,21 +198,21 @@ pd.DataFrame(
             float(lh.terms(model, guide, batch).log_ratio.sum()) for _ in range(few)
         ],
         "independent prior, guide cascaded": [
-            float(lh.terms(independent, paying, batch).log_ratio.sum()) for _ in range(few)
+            float(lh.terms(independent, cascaded, batch).log_ratio.sum()) for _ in range(few)
         ],
-    }
+    },
+    index=pd.RangeIndex(few, name="sample"),
 ).round(2)
 
 # %% [markdown]
-# The pair on the right is not trained, so read that its figures vary, not how large they are. Their
-# mean over many samples is minus the KL, which `lh.terms` has in closed form (`how` is "analytic"
+# The pair on the right is not trained: only the variation of its figures matters here, not their
+# size. Their expectation is minus the KL, which `lh.terms` has in closed form (`how` is "analytic"
 # there).
 #
 # ## Limits
 #
-# * One seed, a small network and a short training: no figure here ranks recipes. For that see
-#   `experiments/results/grammar-velu`, with three seeds.
-# * The guide is the prior, so the bands show the noise that the network was trained under. They are
-#   no belief about where it should look, given the translation. Alignments have such a posterior:
-#   the next notebook.
-# * Attention need not be alignment. On this corpus the upper cross-attention comes close to it.
+# * One seed, a small network and a short training: no figure here ranks recipes. For three seeds
+#   see `experiments/results/grammar-velu`.
+# * The guide is the prior, so the bars show the noise of training. They are not a posterior over
+#   alignments given the translation. Alignment heads have one: see `02_exact_gaps`.
+# * Attention need not be alignment. On this corpus the upper cross-attention is close to it.

@@ -1,13 +1,17 @@
 # %% [markdown]
 # # What the bound misses
 #
-# A variational bound lies below log p(y | x). How far below? Usually nobody can say: the true
-# posterior is not known. Here it is. One or two heads of *alignments* can be summed out, so log p(y
-# | x), the posterior and the gap of every guide are exact, on any text.
+# A variational bound (ELBO) lies below log p(y | x). The distance, its *gap*, is the KL divergence
+# from the guide to the true posterior. In most models that posterior is unknown, and so is the gap.
+# Here both are exact, on any text. The latent variables are *alignment heads*: for each target word
+# a head selects one source position. One or two such heads can be summed out.
 #
-# **You learn** how to train a model on log p(y | x) itself; how far the bounds of several guides of
-# this one model lie below it; what importance weighting wins back; and how to tell whether a guide
-# makes any use of the target.
+# **You learn**
+#
+# * how to train a model on log p(y | x) itself;
+# * how large the gaps of five guides of this one model are;
+# * how much importance weighting (IWAE) reduces them;
+# * how to test whether a guide uses the target.
 #
 # **The same from the command line:**
 #
@@ -31,19 +35,19 @@ from latentheads.guides import Cascaded, Exact, MeanField, Tied
 from latentheads.models import Translation
 
 torch.manual_seed(0)
-matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
-SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
+matplotlib.style.use(lh.plot.STYLE)  # the library's style for all figures
+SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs small sizes
 SENTENCES, HELD_OUT = (64, 8) if SMOKE else (4000, 100)
 STEPS, GUIDE_STEPS = (2, 2) if SMOKE else (400, 200)
 SIZES = {"width": 8 if SMOKE else 48, "feed_forward": 8 if SMOKE else 96, "layers": 1}
 K = [1, 2] if SMOKE else [1, 4, 16, 64, 256]
 
 # %% [markdown]
-# ## A corpus whose truth is known
+# ## A corpus with known probabilities
 #
-# The grammar samples English-like sentences and their translations into `velu`, an invented
-# language. It knows the probability of every translation and which word translates which. Neither
-# is shown to the model.
+# The corpus is sampled from a grammar: English-like sentences and their translations into `velu`,
+# an invented language. So the true probability of each translation and its word alignment are
+# known. Neither is used in training.
 
 # %%
 corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
@@ -57,11 +61,13 @@ for source, reference in zip(sources[:3], corpus.test.references):
 # %% [markdown]
 # ## One model
 #
-# Two blocks of one head each stand above a small Transformer. Each head of a target word samples
-# one source position, and adds that word's vector to the state. All heads explain one word, so
-# given the word they depend on each other: they collide.
+# A small Transformer has two alignment blocks above it, with one head each. For each target word a
+# head samples one source position, and the vector of that source word is added to the decoder's
+# state. Both heads contribute to the same word, so they are dependent in the posterior (explaining
+# away).
 #
-# The guide `Exact` is Bayes' rule. Its bound is log p(y | x), and training with it maximises that.
+# The guide `Exact` is the exact posterior, by Bayes' rule. Its bound is log p(y | x), and training
+# with it maximises log p(y | x).
 
 # %%
 model = Translation.of(corpus, prior="delta", latents=[lh.AlignmentOptions(blocks=2)], **SIZES)
@@ -71,19 +77,21 @@ trainer = lh.Trainer(model, Exact(model), corpus, steps=STEPS, out="runs/exact",
 trainer.fit()
 
 # %% [markdown]
-# Two distances stand in this table, and they should not be mixed up. From *true log p* to *exact
-# log p* is what the **model** has not learned in this short training. From *exact log p* to the
-# *bound* is the gap of the **guide**: 0 for Bayes' rule.
+# This table has two distances, of two kinds. From *true log p* (the grammar's) to *exact log p*
+# (the model's) is the error of the **model**, after this short training. From *exact log p* to the
+# *bound* is the gap of the **guide**: 0 for the exact posterior.
 #
-# ## Five guides of it
+# ## Five guides of this model
 #
-# From here on the model stays as it is, and three guides are trained to bound it. One is told the
-# source alone; the two others read the target too, one with both heads independent of each other
-# (`mean-field`), one whose upper head sees where the lower one points (`cascaded`). `tied` answers
-# with the prior and `exact` with the posterior: both have nothing to learn.
+# From here on the model is frozen, and three guides are trained:
 #
-# `Autoregressive` is left out: it reads the heads before it *in its block*, and here a block has
-# one.
+# * `cascaded`: the distribution of the upper head depends on the position of the lower head. It is
+#   trained twice, conditioned on the source alone and conditioned on the target too.
+# * `mean-field`: conditioned on the target; both heads are independent.
+#
+# Two more guides have no parameters: `tied` is the prior, q = p, and `exact` is the posterior. The
+# guide `Autoregressive` is left out. It conditions a head on the other heads of its block, and here
+# a block has one head.
 
 # %%
 model.requires_grad_(False)
@@ -103,8 +111,8 @@ for name, guide in guides.items():
 lh.compare(model, guides, corpus, train="none", samples=4)
 
 # %% [markdown]
-# `lh.compare` makes such a table in one call; without `train="none"` it trains the guides too, in
-# place, and keeps no run folder of them. More samples are more precise:
+# `lh.compare` makes such a table in one call. Without `train="none"` it trains the guides too, and
+# writes no run folders for them. The same guides, with more samples:
 
 # %%
 reports = {
@@ -125,28 +133,28 @@ table = pd.DataFrame(scores, index=columns).T.rename(columns=columns)
 table.astype(float).round(4)
 
 # %% [markdown]
-# Every row bounds one and the same model, so the rows may be compared, and none lies above the
-# exact log p. Two pairs tell the story:
+# All rows bound the same log p(y | x) of the same model, so they may be compared.
 #
-# * `cascaded, conditioned on source` against `cascaded`: one family. Without the target it hardly
-#   gets beyond the prior; conditioned on the word that it explains, it loses a fraction of that.
-# * `mean-field` against `cascaded`: both are conditioned on the target, but given the word the two
-#   heads depend on each other, and a product of two distributions cannot have that.
+# * `cascaded` with and without the target is the same family. Conditioned on the source alone, its
+#   gap is 0.74 nats per token; that of the prior is 0.86. Conditioned on the target it is 0.11.
+# * `mean-field` and `cascaded` are both conditioned on the target. The gap of `mean-field` is
+#   larger, 0.21: a product of two distributions cannot represent the dependence of the two heads.
 #
-# The KL is not a measure of quality. The prior pays nothing and has a poor bound; Bayes' rule pays
-# what the words have to say of their alignments, and loses nothing.
+# The KL from guide to prior is not a measure of quality. It is 0 for the prior, which has the
+# lowest bound. It is 0.16 for the exact posterior, which has the highest: this is the information
+# of the target about the alignments.
 #
-# *k-hat > 0.7* is the share of sentences whose importance weights have too heavy a tail to be
-# trusted, by ArviZ's Pareto fit. An IWAE figure can lie a hair above the exact one: it is a lower
-# bound on average over its samples, and this is one set of samples.
+# *IWAE_K* is the importance-weighted bound of K samples. *k-hat > 0.7* is the share of sentences
+# whose importance weights have too heavy a tail to be trusted, by ArviZ's Pareto fit. IWAE_K is a
+# lower bound of log p in expectation; one estimate of it can lie above log p.
 #
-# ## Samples against a better guide
+# ## IWAE of each guide
 
 # %%
 figure = lh.plot.Picture(7.5, 4.2)
 axis = figure.subplots()
 colours = ["0.55", "C1", "C0", "C2"]
-for (name, found), colour in zip(reports.items(), colours):  # of exact the line is below
+for (name, found), colour in zip(reports.items(), colours):  # for exact all K are log p
     axis.plot(K, [each.iwae for each in found], "o-", color=colour, label=f"{name}: IWAE_K")
     axis.axhline(found[0].elbo, color=colour, linestyle=":", linewidth=1)
 axis.axhline(reports["exact"][0].exact, color="black", label="exact log p of the model")
@@ -155,55 +163,62 @@ axis.axhline(
 )
 axis.set_xscale("log", base=2)
 axis.set_xticks(K, K)
-axis.set_xlabel("K, samples of each sentence (dotted: the bound itself)")
+axis.set_xlabel("K, samples per sentence (dotted: the ELBO, summed exactly)")
 axis.set_ylabel("nats per target token (test)")
-figure.suptitle("IWAE: samples close the gap, a better guide needs fewer")
+figure.suptitle("IWAE_K of four guides of one model")
 figure.legend(loc="outside lower center", ncols=2)
 figure
 
+# %%
+iwae = {name: [each.iwae for each in found] for name, found in reports.items()}
+pd.DataFrame(iwae, index=pd.Index(K, name="K")).T.round(3)
+
 # %% [markdown]
-# Importance weighting lifts every guide towards the same line. A guide that knows the target takes
-# fewer samples: at K = 256 the two that do not know the target are still not where `cascaded` is
-# at K = 4. Between the black lines no sample helps: that is the model's own distance to the truth.
+# IWAE_K of all guides approaches log p as K grows. At K = 256 the two guides without the target are
+# still slightly below `cascaded` with the target at K = 1. Of these two, `cascaded` is higher than
+# `tied` by 0.16 nats at K = 1, and by 0.01 at K = 256. More samples cannot reach the dashed line:
+# its distance from the solid line is the error of the model.
 #
-# ## To the last digit
+# At K = 1 a curve need not start at its dotted line. Both have the same expectation, but IWAE_1 is
+# estimated from one sample per sentence, while the ELBO is summed over all positions.
 #
-# The *gap* is not a difference of two figures. It is computed by itself, as the KL from the guide's
-# posterior to the exact one, block by block. In double precision both ways agree to rounding.
+# ## The gap is exact
+#
+# The *gap* is not computed as a difference of two bounds. It is the KL from the guide to the exact
+# posterior, summed over the blocks. In double precision both agree up to rounding.
 
 # %%
 guide = guides["cascaded"]
 model.double(), guide.double()
 report = lh.evaluate(model, guide, corpus.test)
 print("exact log p - bound:", report.exact - report.elbo)
-print("gap, by itself:     ", report.gap)
+print("gap, as a KL:       ", report.gap)
 print(f"difference:          {abs(report.exact - report.elbo - report.gap):.0e}")
 model.float(), guide.float()
 report.gap_by_site
 
 # %% [markdown]
-# ## Does a guide read the target?
+# ## Does a guide use the target?
 #
-# The guide is told another sentence's target, of the same length, while the model runs on the right
-# one. A guide that makes use of the target must lose by it. One that reads the source alone cannot:
-# its bound stays the same to the last bit.
+# Each guide is conditioned on the target of another sentence of the same length, while the model is
+# evaluated on the right one. If a guide uses the target, its bound falls. The bound of a guide that
+# is conditioned on the source alone stays the same to the last bit.
 
 # %%
-told = {name: lh.shuffled_target(model, guide, corpus.test) for name, guide in guides.items()}
+shuffled = {name: lh.shuffled_target(model, guide, corpus.test) for name, guide in guides.items()}
 pd.DataFrame(
     {
-        name: {"bound": each.elbo, "told another target": each.shuffled, "falls by": each.fall}
-        for name, each in told.items()
+        name: {"bound": each.elbo, "bound, shuffled target": each.shuffled, "falls by": each.fall}
+        for name, each in shuffled.items()
     }
 ).T.round(4)
 
 # %% [markdown]
-# ## Where the words point
+# ## Prior, guide and posterior of one sentence
 #
-# Of the first 64 sentences the one below is that whose words say most of their alignments: the KL
-# from its exact posterior to the prior is the largest a word. Left, what the model believes before
-# it knows the word; right, given the word; in the middle, the guide, which has to guess what stands
-# right.
+# Of the first 64 sentences, this one has the largest KL from exact posterior to prior per token.
+# Left: the prior, before the target word is known. Right: the exact posterior, given the target
+# word. Middle: the guide, which approximates the posterior.
 
 # %%
 run = lh.load_run("runs/cascaded-target", corpus=corpus)
@@ -214,14 +229,16 @@ known = {"target": corpus.test.references[place], "links": corpus.test.links[pla
 lh.plot.alignments(run, sources[place], **known)
 
 # %% [markdown]
-# The frames are the grammar's own alignment, which nobody showed to the model. Most rows are alike
-# and sure before the word is known. In those of *nipit* and *taror* the prior is sure and wrong;
-# the guide, told the word, points nearly where Bayes' rule does.
+# The frames are the grammar's alignment, which was not used in training. In most rows the prior
+# already agrees with it. In the rows *nipit* and *taror* the prior is confident and wrong. There
+# the guide is closer to the posterior than the prior is, but not equal to it: for *nipit* it
+# divides its probability between two words.
 #
 # ## Words that are copied
 #
-# A *copy head* is summed out too: each target word is generated, or it is the word at a position of
-# the source. Here are orders of numbers, of two word orders in German.
+# A *copy head* is a latent variable too: each target word is either generated from the vocabulary,
+# or copied from a position of the source. It is summed out as well. The example has orders of
+# numbers, translated in one of two German word orders.
 
 
 # %%
@@ -245,16 +262,19 @@ run = lh.load_run("runs/copy", corpus=shop)
 lh.plot.alignments(run, "107 gives 155 to 161", target="161 bekommt 155 nun von 107")
 
 # %% [markdown]
-# Before the first word is known, the prior is split between two positions. Given it, the posterior
-# is sure where it was copied, and that the German words between were generated.
+# Before the first word is known, the prior is divided between several positions. Given the word,
+# the posterior has nearly all its probability on the position it was copied from. The German words
+# are generated.
 #
 # ## Limits
 #
-# * One seed, a small network, 400 steps: the figures show what can be measured, not which guide
-#   is best. Each guide had 200 steps; its gap is due to its family and to its training.
-# * Exact figures need one or two heads of alignments and no other noise. Three heads are refused.
-# * The grammar is easy: a translation is nearly a function of its source. On real text more of a
-#   word's alignment is open: `experiments/results/alignments`.
-# * A guide that is trained *together* with the model changes the model too. Where it reads no
-#   target both end at the prior, with a KL of 0. That is a theorem (`docs/alignments.md`), and the
-#   next notebook shows it happen.
+# * One seed, a small network, 400 steps: the figures show what can be measured, not which guide is
+#   best. Each guide was trained for 200 steps, so its gap is due to its family and to its training.
+# * Exact figures need one or two alignment heads and no noise elsewhere. Three heads raise an
+#   error.
+# * The grammar is easy: a translation is nearly a function of its source. Results on real text:
+#   `experiments/results/alignments`.
+# * A guide that is trained *together* with the model changes the model too. If neither guide nor
+#   prior is conditioned on the target, and the prior's family contains the guide's, the optimum has
+#   guide = prior and a KL of 0 (`docs/ideas.md`). For a guide that is richer than its prior this is
+#   not a theorem; `03_write_a_guide` shows such a run.

@@ -1,14 +1,20 @@
 # %% [markdown]
 # # Write a guide in twenty lines
 #
-# A guide is q(heads | x, y), the posterior that training samples heads from. It never runs the
-# network. The model runs once; at each block Pyro hands the guide the prior, which carries the
-# scores, the logits below and the mask, and takes back a distribution. So a bound costs one pass.
+# A guide is q(heads | x, y), the variational posterior that training samples heads from. Here the
+# latent variables are the attention *logits* of all heads. At each block Pyro passes the guide the
+# prior of that block, with the scores, the logits of the block below and the mask; the guide
+# returns a distribution. The network itself runs once per sample, so a bound costs one forward
+# pass.
 #
-# **You learn** how to write a guide and train it in Pyro's own idiom; how it compares with the
-# library's guides on one and the same model; what the library says to a guide that is wrong; how a
-# posterior that reads the source alone collapses onto its prior, and what free bits do to it; and
-# how the same law becomes a prior of your own.
+# **You learn**
+#
+# * how to write a guide and train it in Pyro's own idiom;
+# * how it compares with the library's guides on the same model;
+# * which errors a wrong guide raises;
+# * how a guide that is conditioned on the source alone collapses onto the prior, and what free bits
+#   change;
+# * how the same distribution becomes a prior of your own.
 #
 # **The same from the command line**, with the classes below in a file `my_guides.py`:
 #
@@ -37,7 +43,7 @@ from latentheads.guides import Cascaded, Guide, Tied
 from latentheads.models import Prior, Translation
 
 torch.manual_seed(0)
-SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
+SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs small sizes
 SENTENCES, HELD_OUT = (64, 8) if SMOKE else (4000, 200)
 IN_MEMORY, STEPS, GUIDE_STEPS = (2, 2, 2) if SMOKE else (100, 400, 150)
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 48, "heads": 4}
@@ -45,28 +51,29 @@ SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 48, 
 # %% [markdown]
 # ## The guide
 #
-# Each head trusts its scores, and the logits sampled one block below to a degree that is learned. A
-# `Family` is a conditional distribution of the heads of a block; `NormalHeads` takes a location of
-# shape *sentence, head, query, key*. `context.below` is None in the first block of a chain.
+# The location of a head is its scores plus w times the logits that were sampled one block below.
+# The weight w is learned for each head, and so is the scale. A `Family` is a conditional
+# distribution of the heads of a block; `NormalHeads` takes a location of shape *sentence, head,
+# query, key*. `context.below` is None in the first block of a stack.
 
 
 # %%
 class Damped(Family):
-    """Each head trusts its scores and the logits below to a learned degree."""
+    """Normal logits around the scores plus a weighted sum with the logits below."""
 
     def __init__(self, heads: int, start: float) -> None:
         super().__init__()
-        self.trust = nn.Parameter(torch.full((heads, 1, 1), start))
+        self.weight = nn.Parameter(torch.full((heads, 1, 1), start))
         self.log_scale = nn.Parameter(torch.zeros(heads, 1, 1))
 
     def forward(self, context: lh.HeadContext) -> NormalHeads:
         below = 0.0 if context.below is None else context.below
-        location = context.scores + self.trust * below
+        location = context.scores + self.weight * below
         return NormalHeads(location, context, self.log_scale.exp())
 
 
 class DampedGuide(Guide):
-    """A damped family at every block."""
+    """The family `Damped` at every block."""
 
     def __init__(self, model: lh.HeadModel, start: float = 0.0) -> None:
         super().__init__(model)
@@ -77,9 +84,10 @@ class DampedGuide(Guide):
 
 
 # %% [markdown]
-# ## Training it by hand
+# ## Training with Pyro's SVI
 #
-# Model and guide are Pyro's: `SVI`, `Trace_ELBO` and any `pyro.optim` take them as they are.
+# Model and guide are Pyro's, so `SVI`, `Trace_ELBO` and every optimizer of `pyro.optim` work with
+# them.
 
 # %%
 corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
@@ -88,7 +96,7 @@ guide = DampedGuide(model)
 svi = SVI(model, guide, pyro.optim.Adam({"lr": 3e-3}), Trace_ELBO())
 losses = []
 for batch in list(lh.batches(corpus.train, tokens=512, seed=0))[:IN_MEMORY]:
-    loss = svi.step(batch)  # of the whole corpus: the plate of sentences scales it
+    loss = svi.step(batch)  # the plate scales it to the corpus
     losses.append(loss * len(batch) / batch.size / float(batch.target_valid.sum()))
 print(f"nats per target token: {losses[0]:.2f}, {losses[-1]:.2f} after {len(losses)} steps")
 
@@ -96,7 +104,8 @@ print(f"nats per target token: {losses[0]:.2f}, {losses[-1]:.2f} after {len(loss
 lh.evaluate(model, guide, corpus.valid, samples=2)
 
 # %% [markdown]
-# Nothing has to be added for the KL of each block to be known, in closed form where there is one.
+# `lh.terms` has the KL of each block. It is computed in closed form (`analytic`) where there is
+# one; the guide needs no code for it.
 
 # %%
 (batch,) = lh.batches(corpus.valid.first(8), tokens=4096)
@@ -109,8 +118,9 @@ pd.DataFrame({"KL, nats per sentence": {n: float(kl.mean()) for n, kl in terms.k
 # %% [markdown]
 # ## Three guides of one model
 #
-# The trainer does the same with schedules, checkpoints and a report. A model is trained with the
-# tied guide first. Then it stays as it is, and each guide bounds it as well as it can.
+# `lh.Trainer` adds learning rate schedules, checkpoints and a report. First a model is trained with
+# the guide `Tied`, which is the prior itself (q = p). Then the model is frozen, and the two other
+# guides are trained.
 
 # %%
 plan = {"optimizer": "adamw", "learning_rate": 5e-3, "warmup_steps": 200}
@@ -131,22 +141,22 @@ for name, guide in guides.items():
 pd.DataFrame(reports, index=["elbo", "log_likelihood", "kl", "iwae"]).T.astype(float).round(4)
 
 # %% [markdown]
-# The three bounds agree to a few ten-thousandths of a nat. Neither guide, both of which read the
-# source alone, finds a better law than the prior: the model has learned to live with exactly this
-# noise. The trust in the logits below stays near the 0 that it starts at.
+# The three bounds differ by at most 0.0003 nats per token. Neither trained guide is better than the
+# prior: both are conditioned on the source alone, and the model was trained with samples of the
+# prior. The learned weight w stays near 0, where it starts.
 #
-# A run folder is data, and opening one imports nothing. So whoever loads a run with a class of
-# their own says that it is theirs:
+# A run folder has data only, and opening one imports no code. A run with a class of your own is
+# opened with `trusted`, which names that class:
 
 # %%
 run = lh.load_run("runs/damped-of-tied", trusted="__main__:DampedGuide", corpus=corpus)
-{name: round(each.trust.abs().max().item(), 4) for name, each in run.guide.families.items()}
+{name: round(each.weight.abs().max().item(), 4) for name, each in run.guide.families.items()}
 
 # %% [markdown]
-# ## What is said to a guide that is wrong
+# ## Errors of a wrong guide
 #
-# A wrong guide must not end in a number that looks like a bound. The trainer computes the bound of
-# two sentences before it trains; `lh.terms` refuses in the same words.
+# The bound of an invalid guide would be a meaningless number. So the trainer computes the bound of
+# two sentences before it trains, and `lh.terms` raises the same errors.
 
 
 # %%
@@ -158,14 +168,14 @@ class Tensors(Family):
 
 
 class OneHead(Family):
-    """Forgets that there are several heads."""
+    """Has one head where the block has several."""
 
     def forward(self, context: lh.HeadContext) -> NormalHeads:
         return NormalHeads(context.scores[..., :1, :, :], context, 1.0)
 
 
-class Certain(Family):
-    """Puts all mass on one point, where the prior has a density."""
+class PointMass(Family):
+    """Puts all probability on one point, where the prior has a density."""
 
     def forward(self, context: lh.HeadContext) -> DeltaHeads:
         return DeltaHeads(context.scores, context)
@@ -184,46 +194,53 @@ class Wrong(Guide):
 
 other = Translation.of(corpus, prior="independent", layers=2, **SIZES)
 model.eval()
-wrong = {kind.__name__: Wrong(model, kind) for kind in (Tensors, OneHead, Certain)}
+wrong = {kind.__name__: Wrong(model, kind) for kind in (Tensors, OneHead, PointMass)}
 for name, guide in {**wrong, "a guide of another model": Tied(other)}.items():
     try:
         lh.terms(model, guide, batch)
-    except (TypeError, ValueError) as reason:
-        print(f"{name}:\n    {reason}")
+    except (TypeError, ValueError) as error:
+        print(f"{name}:\n    {error}")
 
 # %% [markdown]
-# What every guide of the library keeps to stands in `tests/guides/test_conformance.py`: padding,
-# order and splitting of a batch change no sentence, saved weights give the same bound, heads
-# without a choice of key cost nothing, and so on. A guide in `GUIDES` is tested there without more
-# work.
+# The requirements of a guide are tests, in `tests/guides/test_conformance.py`. For example: padding
+# and the order of a batch change no sentence, saved weights give the same bound, and a query with
+# one possible key has a KL of 0. A guide with a line in `GUIDES` is tested there automatically.
 #
-# ## Collapse
+# ## Posterior collapse
 #
-# Now model and guide are trained together, and the guide starts away from its prior: it trusts the
-# logits below by 0.3. It reads the source alone, as the published ones do.
+# Now model and guide are trained together. The guide starts away from the prior, at w = 0.3. It is
+# conditioned on the source alone, as the published guides are. One run has no free bits, the other
+# has 0.02.
 
 # %%
 start, steps = 0.3, {"steps": STEPS, "report_every": 1 if SMOKE else 25}
 runs = {}
-for name, more in {"free": {}, "free-bits": {"free_bits": 0.02}}.items():
+for name, more in {"no-free-bits": {}, "free-bits": {"free_bits": 0.02}}.items():
     torch.manual_seed(0)
     model = Translation.of(corpus, prior="independent", layers=2, **SIZES)
     guide = DampedGuide(model, start=start)
     trainer = lh.Trainer(model, guide, corpus, out=f"runs/{name}", **{**options, **steps, **more})
     trainer.fit()
     runs[name] = lh.load_run(f"runs/{name}", trusted="__main__:DampedGuide", corpus=corpus)
-lh.plot.kl_history(runs["free"])
+figure = lh.plot.kl_history(runs["no-free-bits"])
+figure.suptitle("KL of each block on validation, without free bits")
+figure
 
 # %% [markdown]
-# Note the scale: the KL of the upper blocks falls by four orders of magnitude and more. That is no
-# failure of the optimizer: what the guide may add to the scores is not worth its KL. (In the
-# first block of a chain there is nothing below to trust; it pays for its scale alone.)
+# The scale is logarithmic. Without free bits the KL of every block falls below 10⁻⁴: the guide
+# collapses onto the prior. This is no failure of the optimizer. What the guide can add to the
+# scores improves the likelihood by less than its KL. (In the first block of a stack there is no
+# block below; there the KL comes from the scale alone.)
 #
-# *Free bits* charge nothing for what a site's KL has below 0.02 nats per target token. They take
-# the pressure away and do not push back, so the curves come to rest below 0.02, not at it:
+# With *free bits* the objective ignores the KL of a block up to 0.02 nats per target token. Below
+# this threshold the KL has no gradient: nothing lowers it, and nothing raises it. After step 150
+# the curves vary between 2 · 10⁻⁴ and 2 · 10⁻², below the black dashed line:
 
 # %%
-lh.plot.kl_history(runs["free-bits"])
+figure = lh.plot.kl_history(runs["free-bits"])
+figure.suptitle("KL of each block on validation, with free bits (dashed: 0.02)")
+figure.axes[0].axhline(0.02, color="black", linestyle="--", linewidth=1)
+figure
 
 # %%
 scores = {name: run.results.test for name, run in runs.items()}
@@ -235,19 +252,19 @@ pd.DataFrame(
 ).T.round(4)
 
 # %% [markdown]
-# The KL is kept away from 0, as it should be. Yet nothing is gained: the bound is lower, for the
-# likelihood does not make up for what is paid. A KL above 0 is not yet a posterior that knows
-# something. For that the guide has to read what it explains, the target: see `02_exact_gaps`.
+# Free bits keep the KL away from 0, but this does not help. The log-likelihood rises by 0.003 nats
+# per token, the KL by 0.050, so the bound is lower by 0.047. A KL above 0 does not show that the
+# guide is closer to the posterior. For that it must be conditioned on the target: see
+# `02_exact_gaps`.
 #
 # ## A prior of your own
 #
-# A family does not know on which side of the bound it stands. A `Prior` makes one for each block of
-# a model:
+# A `Family` serves as a guide or as a prior. A `Prior` makes one for each block of a model:
 
 
 # %%
 class DampedPrior(Prior):
-    """The damped law as the prior of every block."""
+    """The family `Damped` as the prior of every block."""
 
     def __init__(self, start: float = 0.0) -> None:
         self.start = start
@@ -257,13 +274,14 @@ class DampedPrior(Prior):
 
 
 # %% [markdown]
-# It goes where the name of a prior goes, trains with the guide `Tied`, and is `trusted` in the same
-# way. Here it takes its numbers over from the guide with free bits, and the network from its model.
+# It is given where the name of a prior is given, is trained with the guide `Tied`, and is opened
+# with `trusted` too. Here it copies the parameters of the guide that was trained with free bits,
+# and the network copies those of that guide's model.
 
 # %%
 run = runs["free-bits"]
 model = Translation.of(corpus, prior=DampedPrior(start), layers=2, **SIZES)
-model.load_state_dict(run.model.state_dict(), strict=False)  # all but the prior, which learns now
+model.load_state_dict(run.model.state_dict(), strict=False)  # all but the prior
 for block in model.latent_blocks:
     block.prior.load_state_dict(run.guide.families[block.block.key].state_dict())
 samples = options["samples"]
@@ -279,16 +297,16 @@ pd.DataFrame(
 ).T.round(4)
 
 # %% [markdown]
-# The likelihood is the same, the KL is 0, and so the bound is higher by all that the guide paid.
-# That holds of every guide that reads the source alone: its law is never worth less as a prior.
-# Where the prior can take the guide's form, training both together therefore ends with the two
-# equal.
+# The log-likelihood is the same and the KL is 0, so the bound is higher by the KL of the guide.
+# This holds for every guide that is conditioned on the source alone: used as the prior, it gives a
+# bound that is at least as high. So where the prior's family contains the guide's, joint training
+# ends with the two equal.
 #
 # ## Limits
 #
-# * One seed, a small network, a few hundred steps. With three seeds and 3,000 steps guides that
-#   read the source alone end at their prior too: `experiments/results/grammar-velu`.
+# * One seed, a small network, a few hundred steps. With three seeds and 3,000 steps guides that are
+#   conditioned on the source alone end at their prior too: `experiments/results/grammar-velu`.
 # * `DampedGuide` is a guide of logits. A guide of alignments is made by its options
 #   (`condition_on`, the form) or by overriding `get_posterior`; see `docs/guides.md`.
-# * A class that is defined in a notebook is `__main__:DampedGuide` to a run folder. Put it in a
-#   file before the programs are to read the run.
+# * A class that is defined in a notebook is named `__main__:DampedGuide` in a run folder. Put it in
+#   a file if programs are to open the run.

@@ -1,13 +1,16 @@
 # %% [markdown]
-# # The heads of a network of Hugging Face
+# # The heads of a Hugging Face network
 #
-# `lh.latent(network)` makes the attention logits of a network of `transformers` sample sites. A
-# small GPT-2 is made and trained in this notebook, so that nothing is downloaded. In its place may
-# stand `GPT2LMHeadModel.from_pretrained(...)`, BERT, Llama, BART, Marian or T5.
+# `lh.latent(network)` makes the attention logits of a `transformers` network sample sites. A small
+# GPT-2 is made and trained in this notebook, so that nothing is downloaded. You can use
+# `GPT2LMHeadModel.from_pretrained(...)`, BERT, Llama, BART, Marian or T5 instead.
 #
-# **You learn** how a network becomes latent and plain again; how `lh.fit` trains a guide on a
-# frozen network, and how much noise each head bears; how to ask which heads can go, and to remove
-# them for real; and how a head that points back is put above the decoder.
+# **You learn**
+#
+# * how to make the heads of a network latent, and how to undo it;
+# * how `lh.fit` trains a guide on a frozen network, and how much noise each head tolerates;
+# * which heads can be removed, and how to remove them from the weights;
+# * how to add an alignment head that points to previous tokens.
 #
 # **The same from the command line**, for a sentence encoder in a folder:
 #
@@ -31,9 +34,9 @@ from latentheads.guides import Exact, Tied
 from latentheads.models import make_prior
 
 torch.manual_seed(0)
-matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
+matplotlib.style.use(lh.plot.STYLE)  # the library's style for all figures
 transformers.utils.logging.disable_progress_bar()
-SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
+SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs small sizes
 LINES, HELD_OUT, STEPS, FEW, DRAWS = (8, 3, 1, 1, 1) if SMOKE else (0, 100, 390, 60, 3)
 LAYERS, HEADS, WIDTH = (1, 2, 4) if SMOKE else (3, 4, 96)
 
@@ -52,11 +55,12 @@ network = transformers.GPT2LMHeadModel(config)
 print(corpus, f"{network.num_parameters():,} parameters", sep="\n")
 
 # %% [markdown]
-# ## One call
+# ## Latent heads
 #
-# The network's own code runs, with its own weights. It is changed in one thing, the attention
-# function that it calls by name. `model.batch` takes what a tokenizer gives; a language model is
-# its own label. With the prior `delta` there is no noise: so the network itself is trained.
+# The network's own code runs with its own weights. Only the attention function that it calls by
+# name is replaced. `model.batch` takes what a tokenizer returns; for a language model the input ids
+# are also the labels. The prior `delta` has no noise, so the first training is that of the plain
+# network.
 
 # %%
 model = lh.latent(network, prior="delta")
@@ -64,7 +68,7 @@ print([block.site() for block in model.blocks])
 
 
 def read(part: Part, tokens: int = 512) -> list[lh.Batch]:
-    """A part of the corpus as a tokenizer would give it."""
+    """Batches of a part of the corpus, in the format of a tokenizer."""
     found = []
     for batch in lh.batches(part, tokens):
         words = torch.cat([batch.decoder_input[:, :1], batch.target], 1)
@@ -86,11 +90,11 @@ fitted = lh.fit(
     quiet=True,
 )
 whole = fitted.report.elbo
-pd.DataFrame([{"steps": r["step"], "log p a token": r["valid"]["elbo"]} for r in fitted.history])
+pd.DataFrame([{"steps": r["step"], "log p per token": r["valid"]["elbo"]} for r in fitted.history])
 
 # %% [markdown]
-# From here on it is frozen. `lh.plain` gives the network back: it says the same by its own
-# attention, to rounding.
+# From here on the network is frozen. `lh.plain` restores its own attention function. The outputs
+# are equal up to rounding.
 
 # %%
 network.requires_grad_(False)
@@ -101,12 +105,12 @@ with torch.no_grad():
     print(f"largest difference of a logit: {(network(**inputs).logits - through).abs().max():.0e}")
 
 # %% [markdown]
-# ## How much noise does a head bear?
+# ## How much noise does a head tolerate?
 #
-# Now every logit has the prior N(c, 4²), where c is what the network computes, and the guide is
-# N(c, s²) with a scale s for each head: `NoisyHeads`. Only those few numbers are trained. With
-# KL weight 1 the objective is the bound; a smaller weight leaves less noise. What is printed is the
-# true bound in every row. Where the scales alone are wanted,
+# Now every logit has the prior N(c, 4²), where c is the network's own logit. The guide `NoisyHeads`
+# is N(c, s²), with one learned scale s for each head. A head that tolerates noise gets a large s.
+# The KL weight sets the trade-off: with weight 1 the objective is the bound; a smaller weight leads
+# to less noise. The table prints the true bound in every row. If only the scales are needed,
 # `lh.analysis.learn_noise(model, batches, kl_weight)` learns them in one call.
 
 # %%
@@ -126,39 +130,41 @@ print(f"without noise: {whole:.3f} nats per token")
 pd.DataFrame(rows).astype(float).round(3)
 
 # %% [markdown]
-# **At weight 1 there is nothing but noise**: every s is the prior's but for a hundredth, and it
-# costs next to nothing. A token is worth a few nats and has many logits, and each would have to be
-# paid for. The likelihood loses little by it: where these heads look matters little yet. The rows
-# below are worse as bounds, and meant to be: they are points of a curve, what is won for how many
-# nats, and there heads differ.
+# **At KL weight 1 the guide stays at the prior**: every s is 4 up to about one percent. The
+# log-likelihood falls by 0.12 nats per token. A token has few nats of log-likelihood but many
+# logits, each with its own KL, so less noise would cost more KL than it gains. The rows with a
+# smaller weight have lower bounds, as expected. They are points of a trade-off curve,
+# log-likelihood gained for KL, and there the scales of the heads differ.
 #
-# ## Which heads can go
+# ## Which heads can be removed
 #
-# Beside the noise stands the gradient's importance of each head (Michel et al. 2019).
+# The figure has the learned noise of each head and its importance by the gradient of the loss
+# (Michel et al. 2019).
 
 # %%
 plain = lh.latent(lh.plain(model), "delta")
 gradient = lh.analysis.gradient_importance(plain, train[:20], normalise=False)
 names = [block.name for block in plain.blocks]
 shown = {
-    f"learned noise of each head (KL weight {WEIGHTS[-2]:g})": scales[WEIGHTS[-2]],
-    "importance by the gradient, nats": torch.stack([gradient[name] for name in names]),
+    f"learned scale s (KL weight {WEIGHTS[-2]:g})": scales[WEIGHTS[-2]],
+    "gradient importance, nats": torch.stack([gradient[name] for name in names]),
 }
 figure = lh.plot.Picture(7.5, 3)
 for axis, (title, values) in zip(figure.subplots(1, 2), shown.items()):
-    picture = axis.imshow(values.numpy(), aspect="auto")
+    image = axis.imshow(values.numpy(), aspect="auto")
     axis.set_title(title)
     axis.set_xlabel("head")
     axis.set_ylabel("layer")
     axis.set_xticks(range(HEADS))
     axis.set_yticks(range(LAYERS))
-    figure.colorbar(picture, ax=axis)
-figure.suptitle("Two measures of every head")
+    figure.colorbar(image, ax=axis)
+figure.suptitle("Learned noise and gradient importance of each head")
 figure
 
 # %% [markdown]
-# Where heads look matters in the lowest layer, and so does what they say. Now heads are removed by
-# either ranking, and at random: `remove_heads` cuts the matrices of the network itself.
+# Both measures rank the lowest layer first: it tolerates the least noise and has the largest
+# gradients. Now heads are removed by either ranking, and at random. `remove_heads` makes the weight
+# matrices of the network smaller.
 
 # %%
 folder, shares = "network", (2,) if SMOKE else (3, 2, 1)
@@ -174,7 +180,7 @@ rankings = {
 
 
 def keep_best(ranking: dict[str, torch.Tensor], number: int) -> lh.pretrained.Pretrained:
-    """The network of the folder with so many of its heads."""
+    """The network of the folder with its most important heads."""
     smaller = lh.latent(lh.pretrained.from_pretrained(folder).eval(), "delta")
     lh.pruning.remove_heads(smaller, lh.pruning.most_important(ranking, number))
     return smaller
@@ -184,14 +190,15 @@ curves = {"heads": numbers}
 for name, ranking in rankings.items():
     left = [keep_best(ranking, number) for number in numbers]
     curves[name] = [lh.evaluate(each, Tied(each), valid).elbo for each in left]
-pd.DataFrame(curves).set_index("heads").round(3)
+pd.DataFrame(curves).set_index("heads").rename_axis("heads left (log p per token)").round(3)
 
 # %% [markdown]
-# Both rankings lose less than the three random ones, and as much as each other. That need not
-# be so: noise asks whether it matters *where* a head looks, and a head that may look anywhere can
-# still add what all others lack. In MiniLM the two do not agree: `experiments/results/minilm`.
+# Both rankings lose less than the three random ones, and about as much as each other. They need not
+# agree: the noise measures whether the attention pattern of a head matters, and a head with any
+# pattern can still add a value that the others do not. In MiniLM the two rankings differ:
+# `experiments/results/minilm`.
 #
-# The configuration keeps which heads are left, and `latentheads.pretrained.from_pretrained` opens
+# The configuration stores which heads are left, and `latentheads.pretrained.from_pretrained` opens
 # what `save_pretrained` wrote.
 
 # %%
@@ -204,11 +211,12 @@ print(f"{network.num_parameters():,} -> {few.num_parameters():,} parameters")
 again.config.kept_heads
 
 # %% [markdown]
-# ## A head that points back
+# ## A head that points to previous tokens
 #
-# A block of alignments stands between the decoder's last states and its output layer. Its head
-# points at one of the tokens before, or at null, and all places are summed out: log p is exact. At
-# the start it is the network's own. Only the block is trained.
+# An alignment block is added between the decoder's last states and its output layer. Its head
+# points to one of the previous tokens, or to a null position. All positions are summed out, so log
+# p is exact. The block starts as the identity: at step 0 log p is that of the network. Only the
+# block is trained.
 
 # %%
 aligned = lh.latent(network, latents=[lh.AlignmentOptions(blocks=1, width=32)])
@@ -227,27 +235,36 @@ pointing = lh.fit(
     report_every=FEW,
     quiet=True,
 )
-print(f"log p a token: {before:.4f} at the start, {pointing.report.exact:.4f} with the head")
+print(f"log p per token: {before:.4f} at the start, {pointing.report.exact:.4f} with the head")
 
 # %% [markdown]
-# It starts where the network stands, and after so few steps it has hardly left. The network
-# itself now speaks with the sum, in its own `generate` too. A cache has no states of the tokens
-# before, which the head points at.
+# The gain after so few steps is small (0.006 nats per token). The network's own `generate` now uses
+# the summed distribution. It runs without a cache, because a cache does not contain the states of
+# previous tokens that the head points to. The same prompt is continued with the head and, after
+# `lh.plain`, without it:
 
 # %%
 prompt = torch.tensor([[1, *corpus.target.encode("the value of the")[:-1]]])
 options = {"max_new_tokens": 12, "do_sample": False, "num_beams": 3, "use_cache": False}
-for each in (network, lh.plain(aligned)):
-    written = each.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
-    print(corpus.target.decode(written[0, 1:].tolist()))
+
+
+def continuation() -> str:
+    """What the network continues the prompt with, by beam search."""
+    ids = network.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
+    return corpus.target.decode(ids[0, 1:].tolist())
+
+
+print("with the head:   ", continuation())
+lh.plain(aligned)
+print("without the head:", continuation())
 
 # %% [markdown]
 # ## Limits
 #
-# * One seed, and a network of a minute. On a real one, MiniLM with its 72 heads, three seeds:
-#   `experiments/results/minilm`.
-# * Twelve heads are few to rank, three random rankings are few to beat, and 100 sentences tell
-#   apart no differences of a few thousandths of a nat.
-# * The head that points back shows how it is done, not what it is worth: that takes a longer
-#   training, of the network too. `docs/alignments.md`.
-# * The weight of the KL is chosen by hand. The bound itself is the first row.
+# * One seed, and a network that was trained for a minute. A real one, MiniLM with its 72 heads,
+#   three seeds: `experiments/results/minilm`.
+# * Twelve heads are few to rank, three random rankings are a weak baseline, and 100 sentences do
+#   not resolve differences of a few thousandths of a nat.
+# * The alignment head shows how to add one, not what it gains: that needs a longer training, of the
+#   network too. See `docs/alignments.md`.
+# * The KL weight is chosen freely. The bound itself is the first row.

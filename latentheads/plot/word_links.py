@@ -49,8 +49,8 @@ def draw_word_links(
     }
     words, labels = (list(map(escape, side)) for side in (source, target))
     margins = [LETTER * max(map(len, side), default=0) for side in (source, target)]
-    width = 0.6 + margins[1] + 3 * (0.15 + max(1.3, CELL * shape[0]))
-    figure = Picture(width, 1.6 + margins[0] + CELL * shape[1])
+    width = 0.8 + margins[1] + 3 * (0.15 + max(1.3, CELL * shape[0]))
+    figure = Picture(width, 1.8 + margins[0] + CELL * shape[1])
     axes: Any = figure.subplots(1, 3, sharey=True, squeeze=False)
     image: Any = None
     for axis, (name, values) in zip(axes[0], panels.items(), strict=True):
@@ -58,7 +58,9 @@ def draw_word_links(
         frame_links(axis, links)
         axis.set_xticks(range(shape[0]), words, rotation=90)
         axis.set_title(name)
+        axis.set_xlabel("source word")
     axes[0, 0].set_yticks(range(shape[1]), labels)
+    axes[0, 0].set_ylabel("target word")
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
     bar.set_label("probability of the link")
     write_title(figure, f"{title}\nFramed: gold links." if links else title)

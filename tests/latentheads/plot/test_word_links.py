@@ -29,6 +29,8 @@ def test_both_directions_and_their_mean_stand_side_by_side() -> None:
     for axis in maps:
         frames = [patch.get_xy() for patch in axis.patches if isinstance(patch, Rectangle)]
         assert frames == [(0.5, 1.5)]
+        assert axis.get_xlabel() == "source word"
+    assert maps[0].get_ylabel() == "target word"
     assert figure.get_suptitle() == "a pair\nFramed: gold links."
 
 
