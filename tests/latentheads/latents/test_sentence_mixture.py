@@ -12,7 +12,7 @@ from pyro.poutine import Trace
 from latentheads.distributions import Tokens
 from latentheads.latents.sentence_mixture import MixtureChoice, MixtureTokens, SiteEnumeration
 
-SITE = "decoder.0.style.choice"
+SITE = "decoder.0.alignment.style"
 VALUES, SENTENCES, TARGET, VOCAB = 3, 2, 5, 7
 
 
@@ -76,7 +76,7 @@ def test_another_posterior_and_another_objective_are_errors() -> None:
     prior, tokens = make()
     target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))
     wrong = traces(target, Normal(torch.zeros(SENTENCES), 1.0), tokens)
-    with pytest.raises(ValueError, match=r"^site 'decoder.0.style.choice': .* got Normal$"):
+    with pytest.raises(ValueError, match=r"^site 'decoder.0.alignment.style': .* got Normal$"):
         target.enumerate_latents(*wrong)
     with pytest.raises(ValueError, match=r"^MixtureTokens is trained by its bound, .* no iwae$"):
         target.loss_terms(*wrong, "iwae", 5)
