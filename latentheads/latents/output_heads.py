@@ -7,7 +7,7 @@ states and the memory that they may point at; they return the distribution of th
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
@@ -112,6 +112,8 @@ class OutputState(Protocol):
 class OutputHeads(nn.Module, Latent):
     """Heads above a decoder, between its states and its output layer; a model has one such latent.
 
+    By default they are latent and point at nothing.
+
     Attributes:
         is_latent: Whether the heads are random; if not, they add a mean.
         addresses: Their latent blocks, from the lowest.
@@ -120,10 +122,10 @@ class OutputHeads(nn.Module, Latent):
         no_position: Label of the first key where it is no position of a text; None: all keys are.
     """
 
-    is_latent: bool
-    addresses: list[Block]
-    points: bool
-    is_chained: bool
+    is_latent: bool = True
+    addresses: Sequence[Block] = ()
+    points: bool = False
+    is_chained: bool = False
     no_position: str | None = None
 
     def position_tokens(self, batch: Batch) -> Int[Tensor, "sentence target"]:
@@ -187,20 +189,20 @@ class OutputHeads(nn.Module, Latent):
             smoothing: Label smoothing in training.
         """
 
-    @abstractmethod
     def causal_states(
         self,
         states: Float[Tensor, "*batch target dim"],
         valid: Bool[Tensor, "*valid target"],
         tokens: Int[Tensor, "*batch target"] | None = None,
     ) -> EncoderDecoderStates:
-        """The memory of a causal network: every token may point at the states of earlier ones.
+        """The memory of a causal network: states of earlier tokens; by default it is empty.
 
         Args:
             states: The states that predict the tokens.
             valid: True at real tokens.
             tokens: The tokens that the states predict.
         """
+        return without_memory(states)
 
     @abstractmethod
     def begin(self, hidden: EncoderDecoderStates, output: RowOutput) -> OutputState:
@@ -211,7 +213,6 @@ class OutputHeads(nn.Module, Latent):
             output: The output layer.
         """
 
-    @abstractmethod
     def begin_causal(self, output: RowOutput, texts: int) -> OutputState:
         """Start decoding texts whose memory is their own past, which is empty.
 
@@ -219,6 +220,8 @@ class OutputHeads(nn.Module, Latent):
             output: The output layer.
             texts: Number of texts.
         """
+        weight = next(self.parameters())
+        return self.begin(without_memory(weight.new_zeros(texts, 0, output.width)), output)
 
 
 def without_memory(states: Float[Tensor, "*batch target dim"]) -> EncoderDecoderStates:

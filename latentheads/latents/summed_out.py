@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import torch
 from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
@@ -59,6 +60,64 @@ class Enumeration(ABC):
         """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network."""
 
 
+class TableEnumeration(Enumeration):
+    """All values of the latents of a sentence in a table, one column for each joint value.
+
+    Attributes:
+        log_likelihoods: Log p(y | x, z) of every sentence and value.
+        log_prior: Log-probability of every value under the prior.
+        log_q: Log-probability of every value under the guide.
+    """
+
+    log_likelihoods: Float[Tensor, "*batch value"]
+    log_prior: Float[Tensor, "*batch value"]
+    log_q: Float[Tensor, "*batch value"]
+
+    @property
+    def log_joint(self) -> Float[Tensor, "*batch value"]:
+        """Log p(y, z | x) of every value."""
+        return self.log_likelihoods + self.log_prior
+
+    @property
+    def log_posterior(self) -> Float[Tensor, "*batch value"]:
+        """Log-probability of every value given the target."""
+        return self.log_joint.log_softmax(-1)
+
+    @property
+    def log_evidence(self) -> Float[Tensor, "*batch"]:
+        """Exact log p(y | x) of every sentence, given all other latents."""
+        return self.log_joint.logsumexp(-1)
+
+    @property
+    def log_likelihood(self) -> Float[Tensor, "*batch"]:
+        """The expectation of log p(y | x, z) under the guide."""
+        return (self.log_q.exp() * self.log_likelihoods).sum(-1)
+
+    def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
+        """Entropies of prior and exact posterior, and the KL from that to the prior."""
+        log_prior = self.log_prior.expand_as(self.log_joint)
+        log_posterior = self.log_posterior
+        weights = log_posterior.exp()
+        return {
+            "prior_entropy": -(log_prior.exp() * log_prior).sum(-1),
+            "posterior_entropy": -(weights * log_posterior).sum(-1),
+            "information": (weights * (log_posterior - log_prior)).sum(-1),
+        }
+
+    @torch.no_grad()
+    def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
+        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network.
+
+        Args:
+            num_samples: Number of samples.
+        """
+        values = (self.log_joint - self.log_q).double().expand(num_samples, *self.log_joint.shape)
+        if not num_samples:  # torch samples at least once
+            return values[..., 0]
+        index = torch.distributions.Categorical(logits=self.log_q).sample((num_samples,))
+        return values.gather(-1, index[..., None])[..., 0]
+
+
 class SummedOut(ABC):
     """A distribution of the target whose latents can be summed out.
 
@@ -76,11 +135,10 @@ class SummedOut(ABC):
     def log_evidence(self, tokens: Int[Tensor, "*words target"]) -> Float[Tensor, "*batch"]:
         """Exact log p(y | x) of every sentence, given all other latents."""
 
-    @abstractmethod
     def loss_terms(
         self, model_trace: Trace, guide_trace: Trace, objective: str, num_samples: int
     ) -> tuple[Tensor, Mapping[str, Tensor], bool]:
-        """The terms of a training objective.
+        """The terms of a training objective; the default has those of the bound.
 
         Args:
             model_trace: The model's trace.
@@ -91,7 +149,17 @@ class SummedOut(ABC):
         Returns:
             The log-likelihood of every sentence, the KL of every site, and whether that KL is a
             part of the bound; if not, it is in the log-likelihood already.
+
+        Raises:
+            ValueError: The default is asked for another objective than the bound.
         """
+        if objective != "bound":
+            raise ValueError(
+                f"{type(self).__name__} is trained by its bound, loss Head_ELBO: it has no "
+                f"{objective}"
+            )
+        enumeration = self.enumerate_latents(model_trace, guide_trace)
+        return enumeration.log_likelihood, enumeration.kl(), True
 
     def check_not_observed(self, model_trace: Trace) -> None:
         """Raises a ValueError if one of the latents is observed, such as a gold alignment."""

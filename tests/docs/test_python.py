@@ -34,6 +34,7 @@ SHOWN = {
     "docs/bernoulli-heads.md": 2,
     "docs/comparing.md": 1,
     "docs/guides.md": 5,
+    "docs/latents.md": 2,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
     "docs/report.md": 1,
@@ -46,7 +47,7 @@ def snippets(name: str) -> list[str]:
 
 
 def run(snippet: str, names: dict[str, Any]) -> None:
-    exec(compile(snippet, "a page", "exec"), names)
+    exec(compile(snippet, "a page", "exec", dont_inherit=True), names)
 
 
 def test_no_block_is_forgotten() -> None:
@@ -95,6 +96,38 @@ def test_subsets_of_heads_have_a_posterior() -> None:
     names["model"] = Translation.of(corpus, "delta", heads=2, width=8)
     run(of_corpus, names)
     assert names["posterior"].inclusion.shape == (4,)
+
+
+def test_a_latent_of_ones_own_is_summed_out_trained_and_decoded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    latent, training = snippets("docs/latents.md")
+    code = [line for line in latent.splitlines() if line.strip()]
+    assert len([line for line in code if not line.startswith(("import", "from"))]) <= 50
+    names: dict[str, Any] = {}
+    run(latent, names)
+    for said, here in (("sentences=500", "sentences=60, held_out=5"), ("steps=20", "steps=2")):
+        assert said in training
+        training = training.replace(said, here)
+    run(training.replace("warmup_steps=5", "warmup_steps=1, quiet=True"), names)
+    assert "exact log p" in capsys.readouterr().out
+    model, batch = names["model"].double(), names["batch"]
+    states = model.states(batch)
+    of_styles = [
+        model.likelihood(states + v, batch).log_prob(batch.scored) for v in model.styles.vectors
+    ]
+    exact = (torch.stack(of_styles, -1) + model.styles.logits.log_softmax(-1)).logsumexp(-1)
+    for kind in (Cascaded, Exact, Tied):
+        bound = lh.terms(model, kind(model).double(), batch)
+        torch.testing.assert_close(bound.enumeration.log_evidence, exact.detach())
+        gap = sum(bound.enumeration.gap().values())
+        torch.testing.assert_close(bound.elbo + gap, exact.detach())
+        assert (gap.abs() < 1e-9).all() == (kind is Exact)
+    with torch.no_grad():
+        state = model.begin(batch)
+        steps = [model.step(token, state) for token in batch.decoder_input.split(1, 1)]
+    log_probs = torch.cat(steps, 1).log_softmax(-1).gather(-1, batch.target[..., None])[..., 0]
+    torch.testing.assert_close((log_probs * batch.target_valid).sum(-1), exact.detach())
 
 
 def test_a_law_of_ones_own_is_a_prior_with_any_guide() -> None:

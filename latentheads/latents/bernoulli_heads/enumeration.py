@@ -28,13 +28,16 @@ from latentheads.latents.bernoulli_heads.subsets import (
     joint_conditionals,
     joint_table,
 )
-from latentheads.latents.summed_out import Enumeration
+from latentheads.latents.summed_out import TableEnumeration
 from latentheads.names import TARGET
 
 
 @dataclass(frozen=True, repr=False)
-class SubsetEnumeration(Enumeration):
-    """All subsets of the heads of a pass, under the model and under its guide.
+class SubsetEnumeration(TableEnumeration):
+    r"""All subsets of the heads of a pass, under the model and under its guide.
+
+    Column number :math:`\sum_h b_h 2^h` of a table is the subset b: of two heads the columns are
+    none, the first alone, the second alone, both. Heads of lower blocks come first.
 
     Attributes:
         log_likelihoods: Log p(y | x, b) of every sentence and subset.
@@ -59,29 +62,19 @@ class SubsetEnumeration(Enumeration):
         return [extend_table(table, sum(self.heads)) for table in tables]
 
     @cached_property
-    def log_joint(self) -> Float[Tensor, "*batch subset"]:
-        """Log p(y, b | x) of every subset."""
-        return self.log_likelihoods + joint_table(self.prior)
+    def log_prior(self) -> Float[Tensor, "*batch subset"]:  # type: ignore[override]
+        """Log-probability of every subset under the prior."""
+        return joint_table(self.prior)
 
     @cached_property
-    def log_q(self) -> Float[Tensor, "*batch subset"]:
+    def log_joint(self) -> Float[Tensor, "*batch subset"]:  # type: ignore[override]
+        """Log p(y, b | x) of every subset."""
+        return super().log_joint
+
+    @cached_property
+    def log_q(self) -> Float[Tensor, "*batch subset"]:  # type: ignore[override]
         """Log-probability of every subset under the guide."""
         return joint_table(self.posterior).expand_as(self.log_likelihoods)
-
-    @property
-    def log_posterior(self) -> Float[Tensor, "*batch subset"]:
-        """Log-probability of every subset given the target."""
-        return self.log_joint.log_softmax(-1)
-
-    @property
-    def log_evidence(self) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, given all other latents."""
-        return self.log_joint.logsumexp(-1)
-
-    @property
-    def log_likelihood(self) -> Float[Tensor, "*batch"]:
-        """The expectation of log p(y | x, b) under the guide."""
-        return (self.log_q.exp() * self.log_likelihoods).sum(-1)
 
     def exact_tables(self) -> list[SubsetTable]:
         """The exact posterior of every block, given lower ones: Bayes' rule."""
@@ -102,30 +95,6 @@ class SubsetEnumeration(Enumeration):
     def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
         """The KL of every block's posterior to the exact one; their sum is the gap of the bound."""
         return self._kl(self.log_q.exp(), self.posterior, self.exact_tables())
-
-    def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """Entropies of prior and exact posterior, and the KL from that to the prior."""
-        log_prior = joint_table(self.prior).expand_as(self.log_joint)
-        log_posterior = self.log_posterior
-        weights = log_posterior.exp()
-        return {
-            "prior_entropy": -(log_prior.exp() * log_prior).sum(-1),
-            "posterior_entropy": -(weights * log_posterior).sum(-1),
-            "information": (weights * (log_posterior - log_prior)).sum(-1),
-        }
-
-    @torch.no_grad()
-    def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
-        """``log p(y, b | x) - log q(b)`` of new samples, without a pass of the network.
-
-        Args:
-            num_samples: Number of samples.
-        """
-        values = (self.log_joint - self.log_q).double().expand(num_samples, *self.log_joint.shape)
-        if not num_samples:  # torch samples at least once
-            return values[..., 0]
-        index = torch.distributions.Categorical(logits=self.log_q).sample((num_samples,))
-        return values.gather(-1, index[..., None])[..., 0]
 
     def detach_model(self) -> SubsetEnumeration:
         """Detaches the model, and posteriors that are the prior: gradients reach the guide only."""

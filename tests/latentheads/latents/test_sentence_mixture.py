@@ -1,0 +1,96 @@
+"""A latent with few values of which each sentence has one, against sums over its values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pyro.distributions import Categorical, Normal
+from pyro.poutine import Trace
+
+from latentheads.distributions import Tokens
+from latentheads.latents.sentence_mixture import MixtureChoice, MixtureTokens, SiteEnumeration
+
+SITE = "decoder.0.alignment.style"
+VALUES, SENTENCES, TARGET, VOCAB = 3, 2, 5, 7
+
+
+def make() -> tuple[MixtureChoice, torch.Tensor]:
+    torch.manual_seed(0)
+    logits = torch.randn(VALUES, SENTENCES, TARGET, VOCAB, dtype=torch.float64)
+    valid = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    prior = MixtureChoice(torch.randn(SENTENCES, VALUES).double(), Tokens(logits, valid))
+    return prior, torch.randint(VOCAB, (SENTENCES, TARGET))
+
+
+def trace_of(**sites: Any) -> Trace:
+    trace = Trace()
+    for name, (distribution, value) in sites.items():
+        trace.add_node(name, type="sample", fn=distribution, value=value)
+    return trace
+
+
+def traces(target: MixtureTokens, posterior: Any, tokens: Any) -> tuple[Trace, Trace]:
+    model = trace_of(**{SITE: (target.prior, target.value), "target": (target, tokens)})
+    return model, trace_of(**{SITE: (posterior, target.value)})
+
+
+def test_evidence_and_posterior_are_sums_over_the_values() -> None:
+    prior, tokens = make()
+    target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))
+    assert torch.equal(target.log_prob(tokens)[0], prior.log_likelihoods(tokens)[0, 2])
+    assert torch.equal(target.log_prob(tokens)[1], prior.log_likelihoods(tokens)[1, 0])
+    joint = torch.zeros(SENTENCES, VALUES).double()
+    for sentence, length in enumerate((5, 3)):
+        for value in range(VALUES):
+            rows = prior.tokens.states[value, sentence].softmax(-1)
+            factors = [rows[t, tokens[sentence, t]] for t in range(length)]
+            joint[sentence, value] = prior.probs[sentence, value] * torch.stack(factors).prod()
+    torch.testing.assert_close(target.log_evidence(tokens), joint.sum(-1).log())
+    exact = prior.posterior(tokens)
+    torch.testing.assert_close(exact.probs, joint / joint.sum(-1, keepdim=True))
+    q = Categorical(logits=torch.randn(SENTENCES, VALUES).double())
+    sums = target.enumerate_latents(*traces(target, q, tokens))
+    torch.testing.assert_close(sums.log_likelihood, (q.probs * (joint / prior.probs).log()).sum(-1))
+    kl, gap = sums.kl()[SITE], sums.gap()[SITE]
+    torch.testing.assert_close(kl, torch.distributions.kl_divergence(q, prior))
+    torch.testing.assert_close(gap, torch.distributions.kl_divergence(q, exact))
+    torch.testing.assert_close(sums.log_likelihood - kl + gap, sums.log_evidence)
+
+
+def test_a_tied_posterior_has_no_kl_and_a_left_out_site_keeps_the_prior() -> None:
+    prior, tokens = make()
+    target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))
+    model, _ = traces(target, prior, tokens)
+    sums = target.enumerate_latents(model, Trace())
+    assert isinstance(sums, SiteEnumeration)
+    assert (sums.kl()[SITE] == 0).all()
+    log_likelihood, kl, has_kl = target.loss_terms(*traces(target, prior, tokens), "bound", 1)
+    assert has_kl
+    torch.testing.assert_close(log_likelihood, sums.log_likelihood)
+    assert list(kl) == [SITE]
+
+
+def test_another_posterior_and_another_objective_are_errors() -> None:
+    prior, tokens = make()
+    target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))
+    wrong = traces(target, Normal(torch.zeros(SENTENCES), 1.0), tokens)
+    with pytest.raises(ValueError, match=r"^site 'decoder.0.alignment.style': .* got Normal$"):
+        target.enumerate_latents(*wrong)
+    with pytest.raises(ValueError, match=r"^MixtureTokens is trained by its bound, .* no iwae$"):
+        target.loss_terms(*wrong, "iwae", 5)
+
+
+def test_particles_stand_in_front() -> None:
+    prior, tokens = make()
+    assert prior.expand([SENTENCES]) is prior
+    wide = prior.expand([13, SENTENCES])
+    torch.testing.assert_close(wide.posterior(tokens).probs[4], prior.posterior(tokens).probs)
+    target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))
+    assert target.expand([SENTENCES]) is target
+    of_particles = MixtureTokens(SITE, wide, wide.sample())
+    assert of_particles.log_prob(tokens).shape == (13, SENTENCES)
+    torch.testing.assert_close(
+        target.expand([13, SENTENCES]).log_prob(tokens)[7], target.log_prob(tokens)
+    )
