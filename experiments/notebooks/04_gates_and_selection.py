@@ -1,13 +1,17 @@
 # %% [markdown]
 # # Gates and selection: which heads are active?
 #
-# Not every head is needed, and not every language needs the same ones. Here both are random
-# variables: a gate that is open or closed, or a choice of heads for each language, each sampled
-# once for all sentences there are, with a prior, a posterior and a KL that is counted once.
+# Not every head is needed, and different languages may need different heads. Two latent variables
+# model this. A *gate* on each head is open or closed. A *selection* chooses a subset of heads for
+# each language. Each is sampled once for the whole corpus, not once per sentence, so its KL is
+# counted once in the bound.
 #
-# **You learn** how gates close heads while training; that a closed head can be removed for real,
-# with the same outputs to the last digits; how pruning by importance compares with gates; and how
-# languages that share one model choose their heads among candidates.
+# **You learn**
+#
+# * how gates close heads during training;
+# * that a closed head can be removed from the weight matrices without a change of the outputs;
+# * how pruning by importance compares with gates;
+# * how languages that share one model select their heads among candidates.
 #
 # **The same from the command line:**
 #
@@ -35,8 +39,8 @@ import torch
 import latentheads as lh
 
 torch.manual_seed(0)
-matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
-SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
+matplotlib.style.use(lh.plot.STYLE)  # the library's style for all figures
+SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs small sizes
 STEPS, GATED, CHOOSING = (2, 2, 2) if SMOKE else (400, 500, 650)
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, "heads": 4}
 HEADS = 6 * SIZES["heads"]
@@ -45,8 +49,10 @@ HEADS = 6 * SIZES["heads"]
 # ## Gates
 #
 # `lh.Settings.from_options` takes the options of the command line, nested by their groups. A plain
-# Transformer is trained first, and then again with a Hard Concrete gate on each of its heads. A
-# Lagrangian moves the L0 penalty of an open gate until a third of them stay open.
+# Transformer is trained first. Then training continues with a Hard Concrete gate on each head: a
+# random variable in [0, 1] that has positive probability at exactly 0 and 1. An L0 penalty is the
+# expected number of open gates; its weight, a Lagrange multiplier, is adapted until a third of the
+# heads are open.
 
 # %%
 data = {"sentences": 64 if SMOKE else 4000, "held_out": 8 if SMOKE else 200}
@@ -76,8 +82,8 @@ gated = lh.Settings.from_options(
 lh.Trainer.of(gated, out="runs/gated", quiet=True).fit()
 
 # %% [markdown]
-# The gates are part of the model, so their KL is part of the bound: once for the whole corpus, not
-# once a sentence. `selections` in the guide is their posterior.
+# The gates are part of the model, so their KL is part of the bound: once for the corpus, not once
+# per sentence. Their posterior is `selections` of the guide.
 
 # %%
 run = lh.load_run("runs/gated")
@@ -87,17 +93,18 @@ pd.Series(run.results.latents["gates"], name="gates").to_frame()
 lh.plot.gates(run)
 
 # %% [markdown]
-# The L0 penalty acts on the mean number of open gates under their noise (*expected*), and after so
-# few steps that has not yet come down to what is *wanted*. At test time more are open (*open*):
-# some by a crack. What goes and what stays is telling: the encoder's self-attention is all but
-# closed, the upper cross-attention is open. On this corpus words are translated one by one, and
-# their order changes little.
+# In the table above, *expected* is the mean number of open gates under their noise, which the L0
+# penalty acts on. After so few steps it is still above the *wanted* 8. *open* is the number of
+# gates above 0 at test time; several of these 16 are nearly closed, as the figure shows.
 #
-# ## Removal is real
+# The encoder's self-attention is nearly closed, and the upper cross-attention is open. This fits
+# the corpus: words are translated one by one, and their order changes little.
 #
-# `fold_selection` multiplies what is left of the gates into the output weights; `remove_heads`
-# makes the matrices smaller. Nothing about the outputs may change. In double precision it can be
-# seen how far that holds:
+# ## Closed heads are removed
+#
+# `fold_selection` multiplies the gates into the output weights; `remove_heads` removes the rows and
+# columns of closed heads from the weight matrices. The outputs must not change. In double
+# precision:
 
 # %%
 part = run.corpus.valid
@@ -105,7 +112,7 @@ run.model.double(), run.guide.double()
 before = lh.evaluate(run.model, run.guide, part)
 small, guide = copy.deepcopy((run.model, run.guide))
 folded = lh.pruning.fold_selection(small, guide)
-kept = {name: law.mode[0].nonzero().flatten().tolist() for name, law in folded.items()}
+kept = {name: gate.mode[0].nonzero().flatten().tolist() for name, gate in folded.items()}
 lh.pruning.remove_heads(small, kept, guide)
 after = lh.evaluate(small, guide, part)
 sizes = [sum(p.numel() for p in each.parameters()) for each in (run.model, small)]
@@ -118,10 +125,11 @@ assert abs(before.plug_in - after.plug_in) < 1e-12
 # %% [markdown]
 # ## Gates or importance?
 #
-# The usual way is to rank the heads of a trained network by the gradient of its loss, and to cut
-# from below without training again. Chance is a baseline that it has to beat. The *posterior* over
-# the subsets of a block's heads ranks them by what subsets do, and needs no training either: all
-# subsets of each block are tried, and a corpus shows which of them it needs.
+# The usual way to prune is to rank the heads of a trained network by the gradient of its loss, and
+# to remove the lowest ones without further training. Random rankings are the baseline. The third
+# ranking is a posterior: every subset of the heads of a block has a likelihood on the corpus, so it
+# has an exact posterior probability. A head is ranked by its log-odds of being in the subset. This
+# needs no training either.
 
 # %%
 whole = lh.load_run("runs/plain")
@@ -150,22 +158,25 @@ axis.plot(sum(map(len, kept.values())), after.plug_in, "*", ms=12, color="C1", l
 axis.axhline(after.truth, color="black", linestyle="--", label="true log p")
 axis.set_xlabel("heads left")
 axis.set_ylabel("nats per target token (validation)")
-figure.suptitle("What is left when heads are removed")
+figure.suptitle("log p(y | x) after heads are removed, by ranking")
 handles = dict(zip(*axis.get_legend_handles_labels()[::-1]))
 axis.legend(handles.values(), handles.keys())
 figure
 
 # %% [markdown]
-# Chosen by importance, the first six heads cost a quarter of a nat, and by the posterior less than
-# a tenth. Then the network falls apart, since it never learned to do without them, and importance
-# is not always ahead of the three random rankings; the posterior is. The star is of the network
-# with gates. It had more steps in which to adapt, so this is not a comparison of criteria: it says
-# that heads should go while the others can still learn.
+# Ranked by importance, the first six heads cost a quarter of a nat; ranked by the posterior, less
+# than a tenth. With fewer than 16 heads log p falls quickly, because the network was not trained
+# without the others. Importance is not better than each of the three random rankings at 22, 20 and
+# 8 heads; the posterior is at every number.
 #
-# ## How sure is that?
+# The star is the network with gates. It was trained for more steps with the gates, so this is not a
+# comparison of criteria: it shows the value of removing heads while the others can still adapt.
 #
-# With 500 sentences the posterior of a block is one subset. `with_temperature` counts so many
-# sentences as one, and a bootstrap over sentences gives each probability an interval.
+# ## How certain is the posterior?
+#
+# With 500 sentences the posterior of a block has nearly all its probability on one subset. This
+# certainty is too high if sentences are not independent evidence. `with_temperature(100)` counts
+# 100 sentences as one. A bootstrap over sentences gives each probability an interval.
 
 # %%
 tempered = {name: posterior.with_temperature(100) for name, posterior in posteriors.items()}
@@ -174,12 +185,12 @@ width = {name: posterior.bootstrap().width for name, posterior in tempered.items
 lh.plot.draw_head_posteriors(inclusion, width, "temperature 100")
 
 # %% [markdown]
-# ## A choice for each language
+# ## A selection for each language
 #
-# Three target languages of different word order share one model. Every block of the decoder's
-# self-attention has twice as many heads as it uses, and each language has a posterior over the
-# subset that is active for it: which of them are shared is learned. `subset` samples that many;
-# its KL against the uniform prior is exact.
+# Three target languages of different word order share one model. Each decoder self-attention block
+# has twice as many candidate heads as active heads. Each language has a posterior over the subset
+# that is active for it, so which heads are shared is learned. The strategy `subset` samples subsets
+# of fixed size; its KL against the uniform prior is exact.
 
 # %%
 three = lh.Settings.from_options(
@@ -211,18 +222,16 @@ tasks = {name: dict(scores) for name, scores in run.results.tasks.items()}
 pd.DataFrame(tasks, index=columns).T
 
 # %% [markdown]
-# The KL is small and counted once: the choice of heads is one sample for all sentences there are,
-# so it weighs less and less as the corpus grows. After so few steps the posterior has only begun to
-# leave its prior: few probabilities are near 0 or 1, the dots are the likeliest choice of something
-# that is still open, and two languages share no more in the mean than chance would give them. It
-# takes a longer training to see a language make up its mind:
+# The KL is small and counted once: the selection is one sample for all sentences, so its KL per
+# token falls as the corpus grows. After so few steps the posterior is close to its prior. In the
+# figure few probabilities are near 0 or 1; a dot marks the most probable subset, which is still
+# uncertain. Two languages share 0.38 of their heads on average, by chance 0.50. Longer training:
 # `experiments/results/grammar-languages`.
 #
 # ## Limits
 #
-# * One seed, a small network, a few hundred steps. Which heads stay differs from seed to seed.
-#   With more training: `experiments/results/grammar-gates`, `multi30k-gates` and
-#   `multi30k-languages`.
+# * One seed, a small network, a few hundred steps. Which heads stay differs from seed to seed. With
+#   more training: `experiments/results/grammar-gates`, `multi30k-gates` and `multi30k-languages`.
 # * Removal makes a network smaller and faster, but only the programs measure speed (`prune.py`).
-# * The exact equality holds for gates at their test value. Where a prior mixes heads, as a cascade
-#   does, the logits of a removed head are still sampled, and less is won.
+# * The exact equality holds for gates at their test value. If a prior mixes heads, as a cascade
+#   does, the logits of a removed head are still sampled, and less is saved.

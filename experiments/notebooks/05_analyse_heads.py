@@ -1,14 +1,18 @@
 # %% [markdown]
 # # Analyse the heads of a model of your own text
 #
-# What does a head do? Most answers are a number without an error bar. Heads that are sampled have
-# one: every figure below can be asked for under several samples, and a role that a head plays in
-# half of them is not a role.
+# What does a head do? Most published answers are a number without an error bar. Latent heads are
+# sampled, so every figure below can be computed for several samples: a head that has a role in half
+# of the samples has no certain role.
 #
-# **You learn** how to train on a folder of your own text; how to record every head of any pass; how
-# to read entropy, confidence, disagreement (JSD), importance, relevance and roles, with their
-# spread over samples; how to put two runs side by side; and how to link the words of a sentence
-# with those of its translation.
+# **You learn**
+#
+# * how to train on a folder of your own text;
+# * how to record every head in any forward pass;
+# * how to compute entropy, confidence, divergence (JSD), importance, relevance and roles, with
+#   their standard deviation over samples;
+# * how to compare two runs;
+# * how to link the words of a sentence with those of its translation.
 #
 # **The same from the command line:**
 #
@@ -35,8 +39,8 @@ from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation
 
 torch.manual_seed(0)
-matplotlib.style.use(lh.plot.STYLE)  # figures made by hand look as the library's
-SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs this notebook in a moment
+matplotlib.style.use(lh.plot.STYLE)  # the library's style for all figures
+SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs small sizes
 SENTENCES, HELD_OUT, READ = (64, 8, 4) if SMOKE else (4000, 200, 100)
 STEPS, DRAWS = (2, 2) if SMOKE else (700, 10)
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, "heads": 4}
@@ -44,9 +48,10 @@ SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, 
 # %% [markdown]
 # ## Your own text
 #
-# A folder with `train`, `valid` and `test` in two languages, a sentence a line, is a corpus. Here
-# the grammar writes one, so that the notebook needs no file. Put your own in its place and change
-# the two languages: nothing below knows the difference, but that gold links are not known then.
+# A corpus is a folder with `train`, `valid` and `test` in two languages, one sentence per line.
+# Here the grammar writes one, so that the notebook needs no files. For your own text change the
+# folder and the two languages; the rest stays the same. Files have no gold links, so none are used
+# below.
 
 # %%
 grammar = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
@@ -63,8 +68,9 @@ corpus
 # %% [markdown]
 # ## Two runs
 #
-# One model samples the logits of all its attention heads (`coda-cs`: scores plus noise). The other
-# has heads without noise, and one latent alignment head above the decoder that is sampled.
+# In the first model the logits of all attention heads are latent (`coda-cs`: scores plus N(0, 1)
+# noise). The second has deterministic attention and one latent alignment head above the decoder:
+# for each target token it samples one source position.
 
 # %%
 plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}
@@ -88,8 +94,8 @@ run = runs["coda-cs"]
 # %% [markdown]
 # ## Recording
 #
-# A `Recording` keeps what every block computes while it is open, in any pass: training, evaluation,
-# decoding. Inside a guide that is a sample from the posterior.
+# A `Recording` stores what every block computes while it is open, in any forward pass: training,
+# evaluation, decoding. In a pass of the guide these are samples of the guide.
 
 # %%
 (batch,) = lh.batches(part.take([0]), tokens=4096)
@@ -99,10 +105,11 @@ for block in heads.blocks:
     print(f"{block.name:18} weights {tuple(heads[block.name].weights.shape)}")
 
 # %% [markdown]
-# ## Entropy and confidence, with their spread
+# ## Entropy and confidence, with error bars
 #
-# `lh.analysis.measure` reads whole parts of a corpus. Without a guide, heads stand at their prior's
-# location; with one they are sampled, from a seed. So a loop over seeds gives an error bar.
+# `lh.analysis.measure` computes statistics of all heads on a part of a corpus. Without a guide,
+# heads are set to the location of their prior (the *plug-in* network). With a guide they are
+# sampled, from a seed. A loop over seeds gives the error bar.
 
 
 # %%
@@ -134,22 +141,23 @@ axis.errorbar(
 )
 axis.plot(places, entropies["plug-in"], "x", color="C1", label="plug-in: no noise")
 axis.set_xticks(places, [f"{name} {head}" for name, head in entropies.index], rotation=90)
-axis.set_ylabel("entropy of a row, nats")
-figure.suptitle("How spread each head is (coda-cs)")
+axis.set_xlabel("block and head")
+axis.set_ylabel("mean entropy of a row, nats")
+figure.suptitle("Entropy of the attention of each head (coda-cs)")
 figure.legend(loc="outside lower center", ncols=2)
 figure
 
 # %% [markdown]
-# The bars are hardly seen: over a hundred sentences the noise of single rows averages out, so two
-# heads whose points differ do differ, in this network and on these sentences. The crosses lie above
-# the points where a head is spread: noise makes one key win by chance, and a sampled row is sharper
-# than the row of the mean scores. Whoever reads the plug-in network alone takes these heads for
-# more spread than they are.
+# The error bars are smaller than the points: over a hundred sentences the noise of single rows
+# averages out. So two heads with different points do differ, in this network and on these
+# sentences. For heads with high entropy the crosses (plug-in) lie above the points (samples): noise
+# raises one key above the others, so a sampled row has a lower entropy than the row of the mean
+# scores. The plug-in network alone overestimates their entropy.
 #
-# ## How far apart are heads?
+# ## How different are heads?
 #
-# The Jensen-Shannon divergence of two heads, summed over the rows of a sentence as the paper does;
-# both runs on one scale.
+# The Jensen-Shannon divergence (JSD) of two heads, summed over the rows of a sentence as in the
+# CODA paper; both runs on one scale.
 
 # %%
 apart = {
@@ -180,15 +188,18 @@ for name, each in runs.items():
 pd.DataFrame(summary).T.round(3)
 
 # %% [markdown]
-# In each chain the heads with noise are the surer ones, and the further apart. Noise is a reason: a
-# head whose scores lie close together wavers, so training drives them apart. The paper reports the
-# same direction. But each is a single run, and these two differ in their alignments too.
+# In each of the three attention types the heads with noise have lower entropy, higher confidence
+# and a higher divergence. The noise is a possible reason: if the scores of a head are close
+# together, noise changes its weights, so training drives the scores apart. The paper reports the
+# same direction. But each row is a single run, and the two runs also differ in their alignment
+# head.
 #
 # ## Which heads matter?
 #
-# *Importance* is the gradient of the loss by a mask on the head (Michel et al. 2019), *relevance*
-# what is handed back to the head from the prediction, layer by layer (Voita et al. 2019). They need
-# not agree: the one asks what a small change would do, the other where the value came from.
+# *Importance* is the gradient of the loss with respect to a mask on the head (Michel et al. 2019).
+# *Relevance* is the share of the prediction that layer-wise relevance propagation assigns to the
+# head (Voita et al. 2019). They need not agree: importance measures the effect of a small change,
+# relevance where the value of the prediction came from.
 
 # %%
 importance = lh.analysis.gradient_importance(run.model, parts())
@@ -200,18 +211,18 @@ rows = {
     for head in range(len(values))
 }
 table = pd.DataFrame(rows).T
-print(f"rank correlation of the two: {table.rank().corr().iloc[0, 1]:.2f}")
+print(f"rank correlation of importance and relevance: {table.rank().corr().iloc[0, 1]:.2f}")
 table.sort_values("importance", ascending=False).head(8).round(3)
 
 # %% [markdown]
-# A rank correlation of 24 heads varies by 0.2 by chance alone: whether these two agree at all is
-# not known here.
+# With 24 heads, the rank correlation of unrelated measures has a standard deviation of 0.2. So this
+# value does not show whether the two agree.
 #
-# ## Roles, and how sure they are
+# ## Roles, with error bars
 #
-# A head is *positional* if it points to one relative position at least 90 % of the time (Voita et
-# al. 2019). Under samples that share has an error bar, and a head may be positional in some samples
-# and not in others.
+# A head is *positional* if at least 90 % of its largest weights are at one relative position (Voita
+# et al. 2019). With sampled heads this share has an error bar, and a head can be positional in some
+# samples and not in others.
 
 # %%
 rows = []
@@ -228,24 +239,24 @@ for chain in ("encoder-self", "decoder-self", "decoder-cross"):
             rows.append(
                 {
                     "head": f"{block} {head}",
-                    "points to": f"{offset:+d}",
-                    "how often": float(shares[:, head].mean()),
+                    "relative position": f"{offset:+d}",
+                    "share": float(shares[:, head].mean()),
                     "deviation": float(shares[:, head].std()),
                     "positional in": f"{(shares[:, head] >= 0.9).sum()} of {DRAWS} samples",
                 }
             )
-roles = pd.DataFrame(rows).sort_values("how often", ascending=False)
+roles = pd.DataFrame(rows).sort_values("share", ascending=False)
 roles.head(6).round(3).reset_index(drop=True)
 
 # %% [markdown]
-# No head of this network is positional: the best points to one place in about half of the
-# cases, and by the deviation no other sample would have changed that. Where a head stands near the
-# threshold the last column tells how sure the role is.
+# No head of this network is positional. The largest share is about one half, and its standard
+# deviation over samples is far too small to reach 90 %. For a head near the threshold, the last
+# column shows how certain the role is.
 #
 # ## Which word translates which?
 #
-# `run.align` links the words of any sentence with those of any translation, by the exact posterior
-# of the alignments. Subwords are joined. Here it reads the run's own translations.
+# `run.align` links the words of a sentence with those of a translation, by the exact posterior of
+# the alignment head. Subwords are joined to words. Here the translations are the run's own.
 
 # %%
 texts = [text for text in corpus.source_texts(corpus.test) if len(text.split()) < 10][:3]
@@ -260,17 +271,16 @@ for text, translation, links in zip(
 lh.plot.alignments(runs["aligned"], texts[0], target=translations[0])
 
 # %% [markdown]
-# Three laws of one sentence: what is believed before the word is known, the guide's, and Bayes'
-# rule. The model says most of it before it has seen the word, since it translates its own sentence;
-# the longer lines above show links that are plainly wrong. `02_exact_gaps` has a sentence in which
-# the three differ.
+# The three panels are the prior (before the target word is known), the guide, and the exact
+# posterior. They agree here: the sentence is the model's own translation, so the prior is already
+# confident. In the longer lines above several links are wrong. `02_exact_gaps` has a sentence in
+# which the three differ.
 #
-# ## One page to look at
+# ## One page for all
 #
-# `lh.report` puts all of this on one page of HTML that needs nothing but a browser: bounds, curves,
-# every head under its samples with a slider, alignments, disagreement. It is written to a file, and
-# as the last expression of a cell it shows itself in a frame. (GitHub shows no frames; a notebook
-# that is opened, and the site of the documentation, do.)
+# `lh.report` writes one HTML page that needs nothing but a browser: bounds, curves, the samples of
+# every head with a slider, alignments, divergences. As the last expression of a cell it is also
+# shown in a frame. (GitHub shows no frames; Jupyter and the documentation site do.)
 
 # %%
 more = {"shown": 1, "draws": 2, "sentences": 2} if SMOKE else {"shown": 3, "draws": 25}
@@ -281,9 +291,9 @@ page
 # %% [markdown]
 # ## Limits
 #
-# * One seed of each recipe: whatever differs between the two runs may be the seed. `compare.py`
-#   trains several and gives intervals; `experiments/results/multi30k-heads` has one such reading.
-# * An error bar over samples says how much the noise moves a figure. It says nothing of other
-#   seeds, other text, or of whether attention explains anything.
+# * One seed of each recipe: differences between the two runs may be due to the seed. `compare.py`
+#   trains several and gives intervals; `experiments/results/multi30k-heads` has such a study.
+# * An error bar over samples shows the effect of the noise. It does not cover other seeds or other
+#   text, and it does not show that attention explains a prediction.
 # * Syntactic roles need parses: the grammar's own (`lh.analysis.SyntacticDetector` with
 #   `grammar_arcs`), or a CoNLL-U file (`analyse.py --conllu`).

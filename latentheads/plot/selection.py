@@ -166,8 +166,10 @@ def draw_covariance(posterior: HeadPosterior, title: str = "") -> Figure:
     image = draw_map(axis, cells, cmap="RdBu", aspect="equal", **limits)
     axis.set_xticks(range(len(names)), names, rotation=90)
     axis.set_yticks(range(len(names)), names)
+    axis.set_xlabel("block and head")
+    axis.set_ylabel("block and head")
     figure.colorbar(image, ax=axis, label="covariance of the gates", shrink=0.8)
-    write_title(figure, f"Heads that stand in for each other are red\n{title}")
+    write_title(figure, f"Heads that can replace each other are red\n{title}")
     return figure
 
 

@@ -202,7 +202,7 @@ def test_what_cannot_be_drawn_is_named(run: Run) -> None:
     (run.path / "results.json").unlink()
     (run.path / "metrics.jsonl").unlink()
     lost = replace(run)
-    with pytest.raises(ValueError, match="no finished run: it has no complete results"):
+    with pytest.raises(ValueError, match="not a finished run: it has no complete results"):
         lh.plot.kl(lost)
     with pytest.raises(ValueError, match="it was not trained"):
         lh.plot.bound(lost)
