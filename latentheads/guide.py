@@ -12,6 +12,7 @@ from typing import Any, ClassVar, cast, get_args
 
 import torch
 from pyro import poutine
+from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
@@ -30,6 +31,7 @@ from latentheads.families import (
     WordScores,
     check_family,
     check_head_distribution,
+    check_positive_scale,
 )
 from latentheads.handlers import register_parameters
 from latentheads.latents.active_heads import Selection, SelectionFamily
@@ -436,6 +438,9 @@ class Guide(ModelGuide):
             return prior
         posterior = self.posterior(block, replace(context_of(name, prior), batch=self.batch))
         check_head_distribution(name, posterior, prior.shape())
+        # on a GPU the check would synchronise
+        if is_validation_enabled() and self.model.device.type == "cpu":
+            check_positive_scale(name, type(self).__name__, posterior)
         return posterior
 
 

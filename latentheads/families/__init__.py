@@ -7,6 +7,7 @@ from latentheads.families.family import (
     Point,
     check_family,
     check_head_distribution,
+    check_positive_scale,
 )
 from latentheads.families.fusion import LEAK, Fusion
 from latentheads.families.location import (
@@ -43,4 +44,5 @@ __all__ = [
     "WordScores",
     "check_family",
     "check_head_distribution",
+    "check_positive_scale",
 ]

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
-from torch import nn
+from torch import Tensor, nn
 
 from latentheads.distributions import (
     CholeskyHeads,
@@ -74,6 +74,20 @@ def check_head_distribution(site: str, distribution: Any, shape: Sequence[int]) 
             f"site {site!r}: a family must return a distribution of heads, queries and keys of "
             f"shape {tuple(event)}, sentences {tuple(batch)}; got shape "
             f"{tuple(distribution.event_shape)}, sentences {tuple(distribution.batch_shape)}"
+        )
+
+
+def check_positive_scale(site: str, guide: str, posterior: Any) -> None:
+    """Checks the values of a posterior's scale.
+
+    Raises:
+        ValueError: One is not positive.
+    """
+    scale = getattr(posterior, "scale", None)
+    if isinstance(scale, Tensor) and not (scale > 0).all():
+        raise ValueError(
+            f"site {site!r}: the scale of the posterior of {guide} must be positive, "
+            f"got {float(scale.min()):g}"
         )
 
 

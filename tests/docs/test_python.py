@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from pyro import poutine
 
 import latentheads as lh
 from latentheads.corpora import batches
@@ -31,8 +32,9 @@ SHOWN = {
     "docs/alignments.md": 2,
     "docs/api.md": 1,
     "docs/architecture.md": 1,
-    "docs/bernoulli-heads.md": 2,
+    "docs/bernoulli-heads.md": 3,
     "docs/comparing.md": 1,
+    "docs/copy.md": 1,
     "docs/guides.md": 5,
     "docs/latents.md": 2,
     "docs/pretrained.md": 6,
@@ -81,18 +83,65 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     assert "torch.Size([2, 2, 4, 4])" in capsys.readouterr().out
 
 
-def test_subsets_of_heads_have_a_posterior() -> None:
-    snippet, of_corpus = snippets("docs/bernoulli-heads.md")
+def gate_log_probs(model: Any, batch: Any, gates: torch.Tensor) -> torch.Tensor:
+    """Log p(y | x) of a network whose gates are given."""
+    with poutine.condition(data={"decoder.1.cross.active": gates.expand(len(batch), -1)}):
+        distribution = model.token_distribution(batch)
+    return distribution.log_prob(batch.scored).detach()
+
+
+def test_a_copy_head_has_a_posterior_with_generate_in_front() -> None:
+    (snippet,) = snippets("docs/copy.md")
     corpus = small_corpus()
     batch = next(batches(corpus.test, 4096))
-    shown, *_ = snippet.rsplit("  #", 1)
     names: dict[str, Any] = {"corpus": corpus, "batch": batch}
-    first, _, last = shown.strip().rpartition("\n")
-    run(first.replace("latents=", "heads=2, width=8, latents="), names)
-    names["model"].eval()
-    posterior = eval(last, names)
+    run(snippet.replace("latents=", "heads=2, width=8, latents="), names)
+    assert names["exact"].shape == (
+        *batch.target.shape[:1],
+        1,
+        *batch.target.shape[1:],
+        batch.source.shape[1] + 1,
+    )
+    gap = sum(names["bound"].enumeration.gap().values())
+    torch.testing.assert_close(
+        names["bound"].elbo + gap,
+        names["bound"].enumeration.log_evidence.double(),
+        check_dtype=False,
+    )
+    *_, aligned = snippets("docs/guides.md")
+    run(aligned, names)
+    model = Translation.of(corpus, "delta", heads=2, width=8, latents=[lh.CopyOptions()]).eval()
+    guide = names["Lexical"](model)
+    bounds = []
+    for trust in (0.0, 1.0):
+        torch.nn.init.constant_(guide.trust, trust)
+        bounds.append(float(lh.terms(model, guide, batch).elbo.sum()))
+    exact = float(lh.terms(model, Exact(model), batch).elbo.sum())
+    assert bounds[0] < bounds[1] < exact
+
+
+def test_subsets_of_heads_have_a_posterior() -> None:
+    snippet, own_guide, of_corpus = snippets("docs/bernoulli-heads.md")
+    corpus = small_corpus()
+    batch = next(batches(corpus.test, 4096))
+    names: dict[str, Any] = {"corpus": corpus, "batch": batch}
+    run(snippet.replace("latents=", "heads=2, width=8, latents="), names)
+    model, enumeration = names["model"], names["bound"].enumeration
+    posterior = enumeration.log_posterior
     assert posterior.shape == (len(batch), 4)
     torch.testing.assert_close(posterior.exp().sum(-1), torch.ones(len(batch)).to(posterior))
+    rate = torch.tensor([0.8, 0.2]).log()
+    of_columns = torch.stack([2 * rate[1], *[rate.sum()] * 2, 2 * rate[0]])
+    torch.testing.assert_close(enumeration.log_prior.expand(4), of_columns)
+    of_one = gate_log_probs(model, batch, torch.tensor([1.0, 0.0]))
+    torch.testing.assert_close(enumeration.log_likelihoods[:, 1], of_one)
+    run(own_guide, names)
+    guide = names["OneLogit"](model)
+    torch.nn.init.constant_(guide.logit, 0.3)
+    own = lh.terms(model, guide, batch)
+    p = torch.tensor(0.3).sigmoid()
+    kl = p * (p / 0.8).log() + (1 - p) * ((1 - p) / 0.2).log()
+    torch.testing.assert_close(own.total_kl.to(kl), (2 * kl).expand(len(batch)))
     names["model"] = Translation.of(corpus, "delta", heads=2, width=8)
     run(of_corpus, names)
     assert names["posterior"].inclusion.shape == (4,)

@@ -97,6 +97,36 @@ def test_so_is_a_prior(mistake: str, batch: Batch) -> None:
         terms(model, attach("tied", model), batch)
 
 
+class Negative(Family):
+    def forward(self, context: HeadContext) -> NormalHeads:
+        return NormalHeads(
+            context.scores, context, torch.tensor([0.5, -0.5, 2.0]).view(HEADS, 1, 1)
+        )
+
+
+class NegativeGuide(Guide):
+    def family(self, block: Block) -> Family:
+        return Negative()
+
+
+def test_a_negative_scale_of_a_tensor_is_refused_while_validation_is_on(batch: Batch) -> None:
+    model = build("language-model").eval()
+    guide, expected = (
+        NegativeGuide(model),
+        (
+            "^site 'decoder.0.self.logits': the scale of the posterior of NegativeGuide must be "
+            "positive, got -0.5$"
+        ),
+    )
+    for loss in (Head_ELBO(), Trace_ELBO()):
+        with pyro.validation_enabled(True), pytest.raises(ValueError, match=expected):
+            loss.loss(model, guide, batch)
+    with pyro.validation_enabled(True), pytest.raises(ValueError, match=expected):
+        terms(model, guide, batch)
+    with pyro.validation_enabled(False):
+        assert terms(model, guide, batch).elbo.isnan().all()
+
+
 class Childless(Guide):
     """One whose author forgot to return."""
 
