@@ -218,7 +218,11 @@ BOMBS: list[tuple[str, str, str]] = [
     ("vocabulary.json", "[" * 99999, "lists and mappings may be nested"),
     ("vocabulary.json", f'{{"joint": {NESTED}}}', "lists and mappings may be nested"),
     ("vocabulary.json", '{"target": {"kind": "words", "words": {}}}', "a list of strings"),
-    ("heads.json", "[" * 99999, "heads.json cannot be used: lists and mappings may be nested at most 32"),
+    (
+        "heads.json",
+        "[" * 99999,
+        "heads.json cannot be used: lists and mappings may be nested at most 32",
+    ),
     ("heads.json", '{"encoder.0.self": [1e999]}', "indices of heads by block"),
     ("heads.json", '{"encoder.0.self": "01"}', "indices of heads by block"),
     ("heads.json", '{"encoder.0.self": [0, 99]}', "has 2 heads, got head 99"),
