@@ -372,10 +372,19 @@ class Decoder(HeadModel):
 
         Args:
             batch: The sentences.
+
+        Raises:
+            ValueError: A latent runs the network, and has no form for decoding.
         """
         mixtures = (latent.decoding_mixture(self, batch) for latent in self.latents.values())
         mixture = next((mixture for mixture in mixtures if mixture is not None), None)
         if mixture is None:
+            for name, latent in self.latents.items():
+                if latent.runs_network and not isinstance(latent, OutputHeads):
+                    raise ValueError(
+                        f"latents {name} run the network, so that decoding needs their "
+                        "decoding_mixture"
+                    )
             return batch, self.select_heads(batch), None
         rows = mixture.expand_batch(batch)
         return rows, self.select_heads(rows) | mixture.choices(), mixture
