@@ -378,8 +378,10 @@ class Guide(ModelGuide):
         Raises:
             ValueError: The guide has posteriors of logits alone, and only other latents are random.
         """
-        own_posterior = type(self).get_posterior is not Guide.get_posterior
-        if self.is_tied or own_posterior or self.families or self.selections:
+        cls = type(self)
+        is_own = cls.get_posterior is not Guide.get_posterior
+        is_own |= cls.latent_posterior is not ModelGuide.latent_posterior
+        if self.is_tied or is_own or self.families or self.selections:
             return
         if self.structure is None and self.model.is_summed_out:
             names = ", ".join(self.model.latents)

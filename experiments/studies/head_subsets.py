@@ -30,14 +30,12 @@ import torch
 import latentheads as lh
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import OneLineErrorParser
-from latentheads.experiments.studies.subsets.drawing import FIGURES
 from latentheads.experiments.studies.subsets.guides import ladder
 from latentheads.experiments.studies.subsets.inclusion import encoder, inclusion
 from latentheads.experiments.studies.subsets.joint import sets
 from latentheads.experiments.studies.subsets.rankings import METHODS, ranking
 from latentheads.files import write_text
 from latentheads.noise import fixed_noise
-from latentheads.plot import save
 from latentheads.runs.run import Run
 from latentheads.values import finite
 
@@ -101,6 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = {"runs": [result["run"] for result in results], **files}
         record = {"options": vars(options) | names, "networks": results}
         write_text(Path(options.out), json.dumps(finite(record)) + "\n")
+        from latentheads.experiments.studies.subsets.drawing import FIGURES  # slow to import
+        from latentheads.plot import save
+
         if options.part in FIGURES:
             save(FIGURES[options.part](results), Path(options.out).with_suffix(".png"))
     return 0
