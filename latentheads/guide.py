@@ -378,8 +378,9 @@ class Guide(ModelGuide):
         Raises:
             ValueError: The guide has posteriors of logits alone, and only other latents are random.
         """
-        own_posterior = type(self).get_posterior is not Guide.get_posterior
-        if self.is_tied or own_posterior or self.families or self.selections:
+        methods = "finish", "get_posterior", "latent_posterior"
+        has_own = any(getattr(type(self), name) is not getattr(Guide, name) for name in methods)
+        if self.is_tied or has_own or self.families or self.selections:
             return
         if self.structure is None and self.model.is_summed_out:
             names = ", ".join(self.model.latents)

@@ -19,7 +19,7 @@ from pyro.poutine import Trace
 from torch import Tensor
 
 from latentheads.distributions import Tokens
-from latentheads.latents.summed_out import SummedOut, TableEnumeration
+from latentheads.latents.summed_out import SummedOut, TableEnumeration, expectation
 from latentheads.names import TARGET
 
 
@@ -46,7 +46,7 @@ class SiteEnumeration(TableEnumeration):
 
     def _divergence_from(self, log_p: Tensor) -> dict[str, Float[Tensor, "*batch"]]:
         (site,) = self.sites
-        return {site: (self.log_q.exp() * (self.log_q - log_p)).sum(-1)}
+        return {site: expectation(self.log_q, self.log_q - log_p)}
 
 
 class MixtureChoice(Categorical):

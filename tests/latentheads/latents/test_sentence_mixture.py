@@ -94,3 +94,26 @@ def test_particles_stand_in_front() -> None:
     torch.testing.assert_close(
         target.expand([13, SENTENCES]).log_prob(tokens)[7], target.log_prob(tokens)
     )
+
+
+@pytest.mark.parametrize("of_prior", [False, True])
+def test_a_value_of_probability_zero_counts_nothing(of_prior: bool) -> None:
+    prior, tokens = make()
+    logits = prior.logits.index_fill(1, torch.tensor([1]), -torch.inf)
+    target = MixtureTokens(SITE, MixtureChoice(logits, prior.tokens), torch.tensor([2, 0]))
+    other = prior.logits.clone().index_fill_(1, torch.tensor([1]), -1e3)
+    without = MixtureTokens(SITE, MixtureChoice(other, prior.tokens), torch.tensor([2, 0]))
+    free = torch.randn(SENTENCES, VALUES).double().index_fill(1, torch.tensor([1]), -torch.inf)
+    q = target.prior if of_prior else Categorical(logits=free.requires_grad_())
+    found = target.enumerate_latents(*traces(target, q, tokens))
+    expected = without.enumerate_latents(*traces(without, q, tokens))
+    torch.testing.assert_close(found.log_likelihood, expected.log_likelihood)
+    torch.testing.assert_close(found.log_evidence, expected.log_evidence)
+    assert of_prior == bool((found.kl()[SITE] == 0).all())
+    terms = [(e.gap() | e.entropies()) for e in (found, expected)]
+    torch.testing.assert_close(*terms)
+    if not of_prior:
+        torch.testing.assert_close(found.kl(), expected.kl())
+        bound = found.log_likelihood - found.kl()[SITE]
+        (gradient,) = torch.autograd.grad(bound.sum(), free)
+        assert gradient.isfinite().all()
