@@ -96,6 +96,26 @@ def test_particles_stand_in_front() -> None:
     )
 
 
+@pytest.mark.parametrize("particles", [1, SENTENCES, VALUES])
+def test_states_may_have_particles_too(particles: int) -> None:
+    torch.manual_seed(0)
+    states = torch.randn(VALUES, particles, SENTENCES, TARGET, VOCAB, dtype=torch.float64)
+    valid, tokens = torch.ones(SENTENCES, TARGET).bool(), torch.randint(VOCAB, (SENTENCES, TARGET))
+    logits = torch.randn(SENTENCES, VALUES).double()
+    prior = MixtureChoice(logits.expand(particles, -1, -1), Tokens(states, valid))
+    value = prior.sample()
+    target = MixtureTokens(SITE, prior, value)
+    assert target.batch_shape == (particles, SENTENCES)
+    for particle in range(particles):
+        alone = MixtureChoice(logits, Tokens(states[:, particle], valid))
+        of_one = MixtureTokens(SITE, alone, value[particle])
+        torch.testing.assert_close(target.log_prob(tokens)[particle], of_one.log_prob(tokens))
+        evidence = target.log_evidence(tokens)[particle]
+        torch.testing.assert_close(evidence, of_one.log_evidence(tokens))
+        posterior = prior.posterior(tokens).probs[particle]
+        torch.testing.assert_close(posterior, alone.posterior(tokens).probs)
+
+
 @pytest.mark.parametrize("of_prior", [False, True])
 def test_a_value_of_probability_zero_counts_nothing(of_prior: bool) -> None:
     prior, tokens = make()
