@@ -90,9 +90,9 @@ def check_pair(model: object, guide: object) -> None:
     check_argument_order(model)
     if not isinstance(guide, ModelGuide):
         got = f"the class {guide.__name__}" if isinstance(guide, type) else type(guide).__name__
-        raise ValueError(
-            f"guide must be one such as Cascaded(model), got {got}; Pyro's SVI trains any guide"
-        )
+        if callable(guide) and not isinstance(guide, type):
+            got += "; Pyro's SVI trains any guide"
+        raise ValueError(f"guide must be one such as Cascaded(model), got {got}")
     if guide.model is not model:
         raise ValueError("guide must be one of this model: it belongs to another")
 
