@@ -90,9 +90,9 @@ def check_pair(model: object, guide: object) -> None:
     check_argument_order(model)
     if not isinstance(guide, ModelGuide):
         got = f"the class {guide.__name__}" if isinstance(guide, type) else type(guide).__name__
-        raise ValueError(
-            f"guide must be one such as Cascaded(model), got {got}; Pyro's SVI trains any guide"
-        )
+        if callable(guide) and not isinstance(guide, type):
+            got += "; Pyro's SVI trains any guide"
+        raise ValueError(f"guide must be one such as Cascaded(model), got {got}")
     if guide.model is not model:
         raise ValueError("guide must be one of this model: it belongs to another")
 
@@ -378,10 +378,9 @@ class Guide(ModelGuide):
         Raises:
             ValueError: The guide has posteriors of logits alone, and only other latents are random.
         """
-        cls = type(self)
-        is_own = cls.get_posterior is not Guide.get_posterior
-        is_own |= cls.latent_posterior is not ModelGuide.latent_posterior
-        if self.is_tied or is_own or self.families or self.selections:
+        methods = "finish", "get_posterior", "latent_posterior"
+        has_own = any(getattr(type(self), name) is not getattr(Guide, name) for name in methods)
+        if self.is_tied or has_own or self.families or self.selections:
             return
         if self.structure is None and self.model.is_summed_out:
             names = ", ".join(self.model.latents)

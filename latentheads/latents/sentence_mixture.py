@@ -19,7 +19,7 @@ from pyro.poutine import Trace
 from torch import Tensor
 
 from latentheads.distributions import Tokens
-from latentheads.latents.summed_out import SummedOut, TableEnumeration
+from latentheads.latents.summed_out import SummedOut, TableEnumeration, expectation
 from latentheads.names import TARGET
 
 
@@ -46,7 +46,7 @@ class SiteEnumeration(TableEnumeration):
 
     def _divergence_from(self, log_p: Tensor) -> dict[str, Float[Tensor, "*batch"]]:
         (site,) = self.sites
-        return {site: (self.log_q.exp() * (self.log_q - log_p)).sum(-1)}
+        return {site: expectation(self.log_q, self.log_q - log_p)}
 
 
 class MixtureChoice(Categorical):
@@ -63,9 +63,9 @@ class MixtureChoice(Categorical):
 
     def log_likelihoods(
         self, tokens: Int[Tensor, "sentence target"]
-    ) -> Float[Tensor, "sentence value"]:
+    ) -> Float[Tensor, "*batch value"]:
         """Log p(y | x, z) of every sentence and value."""
-        return self.tokens.log_prob(tokens).mT
+        return self.tokens.log_prob(tokens).movedim(0, -1)
 
     def posterior(self, tokens: Int[Tensor, "sentence target"]) -> Categorical:
         """The exact posterior given the tokens, by Bayes' rule; detached."""
@@ -95,11 +95,16 @@ class MixtureTokens(Tokens, SummedOut):
 
     def __init__(self, site: str, prior: MixtureChoice, value: Int[Tensor, "*batch"]) -> None:
         self.site, self.prior, self.value = site, prior, value
-        given, sentences = prior.tokens, torch.arange(value.shape[-1], device=value.device)
-        super().__init__(given.states[value, sentences], given.valid, given.output)
+        given = prior.tokens
+        states = given.states.movedim(0, -3)  # *batch, value, target, dim
+        batch_shape = torch.broadcast_shapes(value.shape, states.shape[:-3])
+        states = states.expand(*batch_shape, *states.shape[-3:])
+        index = value.expand(batch_shape)[..., None, None, None]
+        chosen = torch.take_along_dim(states, index, -3).squeeze(-3)
+        super().__init__(chosen, given.valid, given.output)
         self.smoothing = given.smoothing
 
-    def log_evidence(self, tokens: Int[Tensor, "sentence target"]) -> Float[Tensor, " sentence"]:
+    def log_evidence(self, tokens: Int[Tensor, "sentence target"]) -> Float[Tensor, "*batch"]:
         """Exact log p(y | x) of every sentence, given all other latents."""
         return (self.prior.logits + self.prior.log_likelihoods(tokens)).logsumexp(-1)
 

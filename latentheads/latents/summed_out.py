@@ -60,6 +60,19 @@ class Enumeration(ABC):
         """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network."""
 
 
+def expectation(
+    log_weights: Float[Tensor, "*#batch value"], values: Float[Tensor, "*#batch value"]
+) -> Float[Tensor, "*#batch"]:
+    """The expectation of values; one that is impossible counts 0, even if it is not finite.
+
+    Args:
+        log_weights: Log-probabilities.
+        values: The values.
+    """
+    weights = log_weights.exp()
+    return (weights * values.masked_fill(weights == 0, 0.0)).sum(-1)
+
+
 class TableEnumeration(Enumeration):
     """All values of the latents of a sentence in a table, one column for each joint value.
 
@@ -91,17 +104,16 @@ class TableEnumeration(Enumeration):
     @property
     def log_likelihood(self) -> Float[Tensor, "*batch"]:
         """The expectation of log p(y | x, z) under the guide."""
-        return (self.log_q.exp() * self.log_likelihoods).sum(-1)
+        return expectation(self.log_q, self.log_likelihoods)
 
     def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
         """Entropies of prior and exact posterior, and the KL from that to the prior."""
         log_prior = self.log_prior.expand_as(self.log_joint)
         log_posterior = self.log_posterior
-        weights = log_posterior.exp()
         return {
-            "prior_entropy": -(log_prior.exp() * log_prior).sum(-1),
-            "posterior_entropy": -(weights * log_posterior).sum(-1),
-            "information": (weights * (log_posterior - log_prior)).sum(-1),
+            "prior_entropy": -expectation(log_prior, log_prior),
+            "posterior_entropy": -expectation(log_posterior, log_posterior),
+            "information": expectation(log_posterior, log_posterior - log_prior),
         }
 
     @torch.no_grad()

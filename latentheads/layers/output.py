@@ -301,7 +301,7 @@ class _LinearLogProb(torch.autograd.Function):
         of_constant = grad * (-log_odds).sigmoid() if needs_constant and grad is not None else None
         if all(value is None for value in grads) or not (needs_states or needs_weight):
             return None, None, None, of_constant, None, None
-        is_cached = bool(cached_grads) and all(other is None for other in others)
+        is_cached = len(tokens) > 0 and bool(cached_grads) and all(g is None for g in others)
         if grad is not None and is_cached and (not needs_weight or _is_uniform(grad)):
             grad_states, grad_weight = cached_grads[0] * grad[:, None], cached_grads[1] * grad[:1]
         else:
@@ -316,8 +316,8 @@ class _LinearLogProb(torch.autograd.Function):
 
 
 def _is_uniform(grad: Tensor) -> bool:
-    """Whether a gradient is the same at all positions, of which there is one."""
-    return len(grad) > 0 and torch.equal(grad, grad[:1].expand_as(grad))
+    """Whether a gradient is the same at all positions."""
+    return torch.equal(grad, grad[:1].expand_as(grad))
 
 
 def _linear_gradients(

@@ -98,7 +98,7 @@ def initialise_from(
         } | selections
     else:
         _check_vocabulary(initial_run, settings, corpus)
-        _check_latents(initial_run, settings, weights)
+        _check_latents(initial_run, settings, model)
     differences = "; ".join(
         difference for _, difference in _changed_options(initial_run.settings, settings)
     )
@@ -228,11 +228,12 @@ def _check_pruned_heads(initial_run: Run, settings: Settings) -> None:
             )
 
 
-def _check_latents(initial_run: Run, settings: Settings, weights: Mapping[str, Tensor]) -> None:
-    """Checks that each latent with weights is a latent here too."""
-    for name in initial_run.settings.latent_names:
-        has_weights = any(weight.startswith(f"model.{name}.") for weight in weights)
-        if has_weights and name not in settings.latent_names:
+def _check_latents(initial_run: Run, settings: Settings, model: HeadModel) -> None:
+    """Checks that each latent with weights is a latent here too, unless one here excludes it."""
+    for name, latent in initial_run.model.latents.items():
+        has_weights = any(checkpoints.weights(**latent.modules_to_save))
+        excluded = any(o.excludes(latent) or latent.excludes(o) for o in model.latents.values())
+        if has_weights and not excluded and name not in settings.latent_names:
             names = "+".join([name, *settings.latent_names])
             raise ValueError(f"{initial_run.path} has latents {name}: say latents {names}")
 

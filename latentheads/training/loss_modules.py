@@ -129,7 +129,7 @@ def _named(loss: ELBO) -> Iterator[None]:
         line = " ".join(message.split()) or type(reason).__name__
         raise ValueError(
             f"{type(loss).__name__} cannot train this pair: {line.rstrip('.')}; "
-            "Head_ELBO trains all latents"
+            "Head_ELBO trains all latents of the library"
         ) from reason
 
 

@@ -290,6 +290,16 @@ def test_a_guide_of_logits_is_refused_where_no_logits_are_random() -> None:
     assert OfLogits(build()).families
 
 
+@pytest.mark.parametrize("method", ["finish", "get_posterior", "latent_posterior"])
+def test_a_guide_with_a_posterior_of_ones_own_is_not_refused(method: str) -> None:
+    class Own(Guide):
+        def family(self, block: Block) -> Family:
+            raise AssertionError
+
+    setattr(Own, method, lambda self, *given: getattr(Guide, method)(self, *given))
+    assert not Own(aligned(SHAPES["one head"])).families
+
+
 def test_a_guide_of_ones_own_may_put_an_option_to_another_use() -> None:
     class Own(MeanField):
         def __init__(self, model: Any, scale: float = 1.0) -> None:

@@ -280,11 +280,18 @@ class AlignmentContext:
         block: The address of the block.
         index: The index of the block, from the lowest.
         alignment_pass: The pass: states, memory, and the priors of all blocks.
+        latent: The latent of the block's site.
     """
 
     block: Block
     index: int
     alignment_pass: AlignmentPass
+    latent: str = ALIGNED_POSITION
+
+    @property
+    def site(self) -> str:
+        """The site of the block."""
+        return self.block.site(self.latent)
 
     @property
     def prior(self) -> CategoricalParameters:

@@ -258,7 +258,7 @@ def with_parameters(prior: Alignments, parameters: CategoricalParameters) -> Ali
         ValueError: The parameters do not fit the prior, or, if Pyro's validation is enabled, mask
             all positions of a word.
     """
-    site = ALIGNED_POSITION if prior.context is None else prior.context.block.site(ALIGNED_POSITION)
+    site = ALIGNED_POSITION if prior.context is None else prior.context.site
     check_parameters(site, parameters, prior.parameters)
     masked_keys = prior.parameters.scores <= IMPOSSIBLE
     scores = full_precision(parameters.scores).clamp_min(NOWHERE).masked_fill(masked_keys, NOWHERE)

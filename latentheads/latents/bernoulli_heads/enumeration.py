@@ -28,7 +28,7 @@ from latentheads.latents.bernoulli_heads.subsets import (
     joint_conditionals,
     joint_table,
 )
-from latentheads.latents.summed_out import TableEnumeration
+from latentheads.latents.summed_out import TableEnumeration, expectation
 from latentheads.names import TARGET
 
 
@@ -81,20 +81,20 @@ class SubsetEnumeration(TableEnumeration):
         return joint_conditionals(self.log_joint, self.heads)
 
     def _kl(
-        self, weights: Tensor, q: Sequence[SubsetTable], p: Sequence[SubsetTable]
+        self, log_weights: Tensor, q: Sequence[SubsetTable], p: Sequence[SubsetTable]
     ) -> dict[str, Float[Tensor, "*batch"]]:
         pairs = zip(self._extend(q), self._extend(p), strict=True)
-        values = [(weights * (log_q - log_p)).sum(-1) for log_q, log_p in pairs]
+        values = [expectation(log_weights, log_q - log_p) for log_q, log_p in pairs]
         return dict(zip(self.sites, values, strict=True))
 
     def kl(self) -> dict[str, Float[Tensor, "*batch"]]:
         """The KL of every block, in expectation over lower ones; exactly 0 if q is p."""
-        kl = self._kl(self.log_q.exp(), self.posterior, self.prior)
+        kl = self._kl(self.log_q, self.posterior, self.prior)
         return {n: torch.zeros_like(v) if n in self.tied else v for n, v in kl.items()}
 
     def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
         """The KL of every block's posterior to the exact one; their sum is the gap of the bound."""
-        return self._kl(self.log_q.exp(), self.posterior, self.exact_tables())
+        return self._kl(self.log_q, self.posterior, self.exact_tables())
 
     def detach_model(self) -> SubsetEnumeration:
         """Detaches the model, and posteriors that are the prior: gradients reach the guide only."""

@@ -246,8 +246,8 @@ class CopyHeads(OutputHeads):
         """Samples the choices, and returns the distribution of the tokens."""
         copy_pass = self.prepare(hidden, valid, output.with_current_weights(), smoothing)
         (block,), (prior,) = self.addresses, copy_pass.priors
-        context = AlignmentContext(block, 0, copy_pass)
-        value = pyro.sample(block.site(COPY), Alignments(prior, valid, None, context))
+        context = AlignmentContext(block, 0, copy_pass, COPY)
+        value = pyro.sample(context.site, Alignments(prior, valid, None, context))
         return CopiedTokens(copy_pass, value)
 
     def make_posterior(

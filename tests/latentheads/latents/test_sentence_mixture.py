@@ -94,3 +94,46 @@ def test_particles_stand_in_front() -> None:
     torch.testing.assert_close(
         target.expand([13, SENTENCES]).log_prob(tokens)[7], target.log_prob(tokens)
     )
+
+
+@pytest.mark.parametrize("particles", [1, SENTENCES, VALUES])
+def test_states_may_have_particles_too(particles: int) -> None:
+    torch.manual_seed(0)
+    states = torch.randn(VALUES, particles, SENTENCES, TARGET, VOCAB, dtype=torch.float64)
+    valid, tokens = torch.ones(SENTENCES, TARGET).bool(), torch.randint(VOCAB, (SENTENCES, TARGET))
+    logits = torch.randn(SENTENCES, VALUES).double()
+    prior = MixtureChoice(logits.expand(particles, -1, -1), Tokens(states, valid))
+    value = prior.sample()
+    target = MixtureTokens(SITE, prior, value)
+    assert target.batch_shape == (particles, SENTENCES)
+    for particle in range(particles):
+        alone = MixtureChoice(logits, Tokens(states[:, particle], valid))
+        of_one = MixtureTokens(SITE, alone, value[particle])
+        torch.testing.assert_close(target.log_prob(tokens)[particle], of_one.log_prob(tokens))
+        evidence = target.log_evidence(tokens)[particle]
+        torch.testing.assert_close(evidence, of_one.log_evidence(tokens))
+        posterior = prior.posterior(tokens).probs[particle]
+        torch.testing.assert_close(posterior, alone.posterior(tokens).probs)
+
+
+@pytest.mark.parametrize("of_prior", [False, True])
+def test_a_value_of_probability_zero_counts_nothing(of_prior: bool) -> None:
+    prior, tokens = make()
+    logits = prior.logits.index_fill(1, torch.tensor([1]), -torch.inf)
+    target = MixtureTokens(SITE, MixtureChoice(logits, prior.tokens), torch.tensor([2, 0]))
+    other = prior.logits.clone().index_fill_(1, torch.tensor([1]), -1e3)
+    without = MixtureTokens(SITE, MixtureChoice(other, prior.tokens), torch.tensor([2, 0]))
+    free = torch.randn(SENTENCES, VALUES).double().index_fill(1, torch.tensor([1]), -torch.inf)
+    q = target.prior if of_prior else Categorical(logits=free.requires_grad_())
+    found = target.enumerate_latents(*traces(target, q, tokens))
+    expected = without.enumerate_latents(*traces(without, q, tokens))
+    torch.testing.assert_close(found.log_likelihood, expected.log_likelihood)
+    torch.testing.assert_close(found.log_evidence, expected.log_evidence)
+    assert of_prior == bool((found.kl()[SITE] == 0).all())
+    terms = [(e.gap() | e.entropies()) for e in (found, expected)]
+    torch.testing.assert_close(*terms)
+    if not of_prior:
+        torch.testing.assert_close(found.kl(), expected.kl())
+        bound = found.log_likelihood - found.kl()[SITE]
+        (gradient,) = torch.autograd.grad(bound.sum(), free)
+        assert gradient.isfinite().all()

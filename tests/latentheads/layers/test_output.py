@@ -183,3 +183,13 @@ def test_of_no_position_there_is_no_gradient() -> None:
     assert states.grad.shape == (0, WIDTH)
     assert table.weight.grad is not None
     assert not table.weight.grad.any()
+
+
+def test_of_no_position_there_is_no_gradient_where_the_table_is_not_learned() -> None:
+    states = torch.randn(0, WIDTH, dtype=torch.float64, requires_grad=True)
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH).double().requires_grad_(False))
+    nothing = torch.zeros(0, dtype=torch.long)
+    layer.log_prob(states, nothing).sum().backward()
+    layer.log_mixture(states, nothing, states.new_zeros(0))[0].sum().backward()
+    assert states.grad is not None
+    assert states.grad.shape == (0, WIDTH)

@@ -121,6 +121,22 @@ def test_a_latent_with_weights_may_not_be_left_out(load_as: Callable[[Run], None
         initialise(before, said, run_of(said, Words(["eins"])))
 
 
+def test_latents_that_exclude_each_other_are_not_named_together(
+    load_as: Callable[[Run], None],
+) -> None:
+    words = Words(["eins"])
+    pairs = {"class": "pairs", "folder": "here", "source": "en", "target": "de"}
+    text = {"data": pairs, "network": {"width": 6, "heads": 2}, "guide": "cascaded"}
+    before, now = (
+        run_of(Settings.from_options({**text, "latents": latents}), words, words)
+        for latents in ("alignments", "copy")
+    )
+    load_as(before)
+    corpus = Corpus("text", NOTHING, NOTHING, NOTHING, words, words)
+    with pytest.raises(ValueError, match=r": model\.alignments\.\S+ has no place in this one$"):
+        initialise_from(before, now.settings, corpus, now.model, now.guide)
+
+
 @pytest.mark.parametrize("own", [select("static"), {"adapters": 3}])
 def test_an_encoder_with_weights_of_each_language_may_begin_to_translate_them(
     own: dict[str, Any], load_as: Callable[[Run], None]

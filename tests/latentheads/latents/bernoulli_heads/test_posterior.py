@@ -13,7 +13,6 @@ from latentheads.guides import GUIDES
 from latentheads.latents.bernoulli_heads.enumeration import SubsetEnumeration
 from latentheads.latents.bernoulli_heads.posterior import SubsetPosterior
 from latentheads.latents.bernoulli_heads.prior import chain_tables, dependence_mask
-from latentheads.latents.bernoulli_heads.subsets import joint_conditionals
 from tests.latentheads.latents.bernoulli_heads.models import (
     attach,
     build,
@@ -115,11 +114,7 @@ def gap(name: str, structure: str, heads: list[int]) -> float:
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        exact = joint_conditionals(enumeration().log_joint, heads)
-        value = sum(
-            enumeration()._kl(enumeration().log_q.exp(), enumeration().posterior, exact).values(),
-            torch.zeros(()),
-        )
+        value = sum(enumeration().gap().values(), torch.zeros(()))
         value.backward()
         return value
 

@@ -15,7 +15,10 @@ import latentheads as lh
 from latentheads.analysis import alignment_distributions, name_positions
 from latentheads.corpora import Part, Rows, Words, windows
 from latentheads.data import Grammar
+from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, Exact, Tied
+from latentheads.latents.alignments.distribution import Alignments, CategoricalParameters
+from latentheads.latents.alignments.posterior import with_parameters
 from latentheads.latents.copy.emission import copy_emissions
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.options import CopyOptions
@@ -354,6 +357,19 @@ def test_words_of_two_vocabularies_are_found_by_their_spelling() -> None:
 def test_a_slip_lies_between_zero_and_one(slip: float) -> None:
     with pytest.raises(ValueError, match="slip must lie between 0 and 1"):
         CopyOptions(slip=slip)
+
+
+def test_a_posterior_of_the_wrong_shape_is_an_error_that_names_the_site() -> None:
+    class Narrow(ModelGuide):
+        def get_posterior(self, name: str, prior: Any) -> Any:
+            if not isinstance(prior, Alignments):
+                return prior
+            scores = prior.parameters.scores[..., :2]
+            return with_parameters(prior, CategoricalParameters(scores))
+
+    model = build("translation")
+    with pytest.raises(ValueError, match=rf"^site '{model.latents['copy'].sites[0]}': scores must"):
+        Narrow(model)(batch_of("translation"))
 
 
 def test_speech_has_no_tokens_to_copy() -> None:
