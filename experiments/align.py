@@ -175,7 +175,8 @@ def check_options(options: Options) -> None:
     idle += [name for name in ("keep", "split") if options[name] is not None]
     idle += ["guide"] if options.runs is not None and options.guide is not None else []
     if idle and (options.runs is not None or options.aligner is not None):
-        raise ValueError(f"--{idle[0]} has no effect with {trained}: nothing is trained")
+        reason = "runs have their posterior" if idle[0] == "guide" else "nothing is trained"
+        raise ValueError(f"--{idle[0]} has no effect with {trained}: {reason}")
 
 
 def find_outputs(options: Options) -> dict[str, Path]:

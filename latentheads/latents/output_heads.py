@@ -163,7 +163,11 @@ class OutputHeads(nn.Module, Latent):
 
     @contextmanager
     def across_blocks(self) -> Iterator[None]:
-        """Context in which heads point at earlier blocks of a text, which come in its order."""
+        """Context in which heads point at earlier blocks of a text.
+
+        Blocks come in the order of the text, each batch on the model's device: a batch that is
+        passed twice in a row is recognised by its target tensor.
+        """
         yield
 
     def add_earlier_blocks(
@@ -220,7 +224,7 @@ class OutputHeads(nn.Module, Latent):
             output: The output layer.
             texts: Number of texts.
         """
-        weight = next(self.parameters())
+        weight = next(output.parameters())
         return self.begin(without_memory(weight.new_zeros(texts, 0, output.width)), output)
 
 

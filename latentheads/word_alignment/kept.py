@@ -15,7 +15,7 @@ from latentheads.word_alignment.tokenization import SPLITS
 from latentheads.word_alignment.training import AlignerOptions
 from latentheads.word_alignment.vocabulary import Vocabulary
 
-FORMAT = "word aligner 1"
+FORMAT = "word aligner 2"
 
 DIRECTIONS = ("forward", "backward")
 

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from latentheads.experiments.cli.tables import PLUG_IN, packed, result_table, site_table, task_table
+from latentheads.experiments.cli.tables import (
+    PLUG_IN,
+    explanations,
+    packed,
+    result_table,
+    site_table,
+    task_table,
+)
 from latentheads.metrics.scores import Score, Scores
 from latentheads.metrics.seeds import _of_tasks
 from latentheads.runs.reporter import average
@@ -124,6 +131,14 @@ def test_a_table_survives_a_report_that_has_nothing_but_names() -> None:
     assert rows["training, tokens/s"] == []
     assert "bound (ELBO)" not in rows
     assert rows["parameters"] == ["12,345"]
+
+
+def test_each_row_of_the_table_is_explained() -> None:
+    text = explanations(Results(**RESULTS))
+    assert "bound (ELBO): evidence lower bound: the log-likelihood term minus the KL" in text
+    assert "{" not in text
+    titles = [line.partition(":")[0] for line in text.splitlines()]
+    assert len(set(titles)) == len(titles) > 3
 
 
 def test_a_kl_that_is_no_number_leaves_its_chain_out() -> None:
