@@ -202,8 +202,8 @@ def make_latents(
     """
     check_latents(latents)
     chosen = (latent for latent in latents if latent.selects_heads == selects_heads)
-    made = [lat.make(shape) if isinstance(lat, LatentOptions) else lat for lat in chosen]
-    return [latent for latent in made if latent is not None]
+    built = [lat.make(shape) if isinstance(lat, LatentOptions) else lat for lat in chosen]
+    return [latent for latent in built if latent is not None]
 
 
 def check_latents(latents: object) -> None:

@@ -95,17 +95,17 @@ class MixtureTokens(Tokens, SummedOut):
 
     def __init__(self, site: str, prior: MixtureChoice, value: Int[Tensor, "*batch"]) -> None:
         self.site, self.prior, self.value = site, prior, value
-        given = prior.tokens
-        states = given.states.movedim(0, -3)  # *batch, value, target, dim
+        tokens = prior.tokens
+        states = tokens.states.movedim(0, -3)  # *batch, value, target, dim
         batch_shape = torch.broadcast_shapes(value.shape, states.shape[:-3])
         states = states.expand(*batch_shape, *states.shape[-3:])
         index = value.expand(batch_shape)[..., None, None, None]
         chosen = torch.take_along_dim(states, index, -3).squeeze(-3)
-        super().__init__(chosen, given.valid, given.output)
-        self.smoothing = given.smoothing
+        super().__init__(chosen, tokens.valid, tokens.output)
+        self.smoothing = tokens.smoothing
 
     def log_evidence(self, tokens: Int[Tensor, "sentence target"]) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, given all other latents."""
+        """Exact log p(y | x) of every sentence, tokens all other latents."""
         return (self.prior.logits + self.prior.log_likelihoods(tokens)).logsumexp(-1)
 
     def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> SiteEnumeration:

@@ -111,9 +111,9 @@ class Pretrained(HeadModel):
             for address, block in addresses_and_blocks
         ).to(network.device, torch.promote_types(network.dtype, torch.float32))
         shape = replace(shape, blocks=tuple(block.block for block in self._pretrained_blocks()))
-        made = make_latents(within, shape, selects_heads=False)
-        self.add_latents(made)
-        for latent in made:
+        latents_of_blocks = make_latents(within, shape, selects_heads=False)
+        self.add_latents(latents_of_blocks)
+        for latent in latents_of_blocks:
             nn.ModuleDict(latent.modules_to_save).to(network.device)
         self._original_attention = _attention_implementations(network)
         self._hooks: list[Any] = []
