@@ -105,7 +105,7 @@ class MixtureTokens(Tokens, SummedOut):
         self.smoothing = tokens.smoothing
 
     def log_evidence(self, tokens: Int[Tensor, "sentence target"]) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, tokens all other latents."""
+        """Exact log p(y | x) of every sentence, given all other latents."""
         return (self.prior.logits + self.prior.log_likelihoods(tokens)).logsumexp(-1)
 
     def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> SiteEnumeration:
