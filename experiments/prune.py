@@ -219,7 +219,7 @@ def _format_line(network: Pruned) -> str:
         f"validation: {name} {value or '?'}, bound {elbo} nats/token",
     ]
     if score := primary_score(test):
-        parts.append(f"{SCORES[score].heading} {test[score]:.2f}")
+        parts.append(f"test: {SCORES[score].heading} {test[score]:.2f}")
     return "; ".join(parts)
 
 

@@ -247,7 +247,7 @@ def _kl_rows(kl_by_site: dict[str, float | None], selecting: str) -> list[Row]:
 
 def site_table(results: Results) -> str:
     """The KL of every site and how it was computed."""
-    rows: list[Row] = [("site", "KL, nats per token", "how")]
+    rows: list[Row] = [("site", "KL on test, nats per token", "how")]
     for site, kl in results.kl_by_site.items():
         rows.append((site, "" if kl is None else f"{kl:.3e}", results.kl_how[site]))
     return aligned(rows)

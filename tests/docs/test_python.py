@@ -92,10 +92,9 @@ def gate_log_probs(model: Any, batch: Any, gates: torch.Tensor) -> torch.Tensor:
 
 def test_a_copy_head_has_a_posterior_with_generate_in_front() -> None:
     (snippet,) = snippets("docs/copy.md")
-    corpus = small_corpus()
-    batch = next(batches(corpus.test, 4096))
-    names: dict[str, Any] = {"corpus": corpus, "batch": batch}
+    names: dict[str, Any] = {}
     run(snippet.replace("latents=", "heads=2, width=8, latents="), names)
+    batch = names["batch"]
     assert names["exact"].shape == (
         *batch.target.shape[:1],
         1,
