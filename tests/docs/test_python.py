@@ -109,7 +109,8 @@ def test_a_copy_head_has_a_posterior_with_generate_in_front() -> None:
     )
     *_, aligned = snippets("docs/guides.md")
     run(aligned, names)
-    model = Translation.of(corpus, "delta", heads=2, width=8, latents=[lh.CopyOptions()]).eval()
+    small = {"heads": 2, "width": 8, "latents": [lh.CopyOptions()]}
+    model = Translation.of(names["corpus"], "delta", **small).eval()
     guide = names["Lexical"](model)
     bounds = []
     for trust in (0.0, 1.0):
