@@ -230,10 +230,9 @@ def _kl_rows(kl_by_site: dict[str, float | None], selecting: str) -> list[Row]:
     names = {"logits": "", ALIGNED_POSITION: "", SELECTION: f" {selecting}"}
     for site, kl in kl_by_site.items():
         attention_type, latent = attention_type_of(site), latent_of(site)
-        key = (
-            (*ATTENTION_TYPES, ALIGNMENT).index(attention_type),
-            attention_type + names.get(latent, f" {latent}"),
-        )
+        is_named = attention_type != ALIGNMENT or latent == ALIGNED_POSITION
+        label = attention_type + names.get(latent, f" {latent}") if is_named else latent
+        key = ((*ATTENTION_TYPES, ALIGNMENT).index(attention_type), label)
         parts[key].append((layer_of(site), kl))
     rows: list[Row] = []
     for (_, name), layer_kls in sorted(parts.items()):

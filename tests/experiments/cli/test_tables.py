@@ -147,6 +147,8 @@ def test_a_kl_that_is_no_number_leaves_its_chain_out() -> None:
     rows = told(kl_by_site=sites)
     assert rows["decoder-self, by layer: 1.0000 + 2.0000"] == ["3.0000"]
     assert not any(name.startswith("encoder-self, by layer") for name in rows)
+    above = {"decoder.0.alignment.choice": 1.0, "decoder.0.alignment.copy": 2.0}
+    assert {"decoder-alignment", "copy"} <= set(told(kl_by_site=above))
     how = dict.fromkeys(sites, "tied")
     assert "encoder.1.self.logits" in site_table(Results(kl_by_site=sites, kl_how=how))
 
