@@ -75,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "run.py", on_failure=f"all else is in {out}", on_interrupt=f"all else is in {out}"
     ):
         print_and_write("run.py", tables, [(out, settings)], options, out)
-    if lacks := lacking(results.to_json()):
-        exit_with_error("run.py", f"error: the report has no {lacks}; {again} goes on with it", 1)
+    if missing := lacking(results.to_json()):
+        exit_with_error("run.py", f"error: the report has no {missing}; {again} goes on with it", 1)
     return 0
 
 

@@ -26,7 +26,7 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
     """A row a run.
 
     Raises:
-        UnfinishedError: A run has no results, or its report lacks something.
+        UnfinishedError: A run has no results, or its report is not complete.
         ValueError: The text of the corpus has changed from one run to another.
     """
     results_by_recipe = []
@@ -34,8 +34,8 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
         results = plan.load_results()
         if results is None:
             raise UnfinishedError(f"{plan.folder} is not finished")
-        if lacks := lacking(results.to_json()):
-            raise UnfinishedError(f"the report of {plan.folder} has no {lacks}")
+        if missing := lacking(results.to_json()):
+            raise UnfinishedError(f"the report of {plan.folder} has no {missing}")
         results_by_recipe.append((plan.recipe, results))
     check_texts(plans)
     return tabulate(results_by_recipe)

@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = {"runs": [result["run"] for result in results], **files}
         record = {"options": vars(options) | names, "networks": results}
         write_text(Path(options.out), json.dumps(finite(record)) + "\n")
-        from latentheads.experiments.studies.subsets.drawing import FIGURES  # slow to import
+        from latentheads.experiments.studies.subsets.figures import FIGURES  # slow to import
         from latentheads.plot import save
 
         if options.part in FIGURES:

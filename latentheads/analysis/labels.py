@@ -8,7 +8,6 @@ from latentheads.analysis.tokens import attention_tokens
 from latentheads.batch import SPECIALS, Batch
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
-from latentheads.latents.alignments.aligner import NULL
 from latentheads.latents.output_heads import OutputHeads
 from latentheads.names import side_of
 
@@ -62,9 +61,8 @@ def name_positions(
     batch: Batch,
     source: Vocabulary | None,
     target: Vocabulary,
+    heads: OutputHeads,
     index: int = 0,
-    *,
-    heads: OutputHeads | None = None,
 ) -> list[str]:
     """Labels the positions that heads above a decoder may point at, without padding.
 
@@ -76,14 +74,12 @@ def name_positions(
         batch: The sentences.
         source: The vocabulary of the source; None for a language model.
         target: The vocabulary of the target.
+        heads: The heads.
         index: Index of the sentence in the batch.
-        heads: The heads; None: those of alignments.
     """
-    no_position = None if heads is None else heads.no_position
-    first = [] if no_position is None else [no_position]
+    first = [] if heads.no_position is None else [heads.no_position]
     if source is not None and batch.source is not None:
         token_ids = batch.source[index][batch.source_valid[index]].tolist()
         return first + name_tokens(source, token_ids)
-    tokens = batch.decoder_input if heads is None else heads.position_tokens(batch)
-    token_ids = tokens[index][batch.target_valid[index]].tolist()
-    return (first or [NULL]) + name_tokens(target, token_ids[:-1])
+    token_ids = heads.position_tokens(batch)[index][batch.target_valid[index]].tolist()
+    return first + name_tokens(target, token_ids[:-1])

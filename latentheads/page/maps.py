@@ -101,7 +101,8 @@ def gather_map_tokens(
         by_type[name] = MapTokens(rows, columns, predicted, links_of_map)
     if samples_alignments(run.model):
         heads = run.model.output_heads
-        keys = name_positions(batch, run.source, run.target, index, heads=heads)
+        assert heads is not None
+        keys = name_positions(batch, run.source, run.target, heads, index)
         by_type[ALIGNMENT] = MapTokens(target, keys, [], gold_links)
     return by_type
 

@@ -266,18 +266,18 @@ def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Fi
     """Draws the alignment of a batch's first sentence; see :func:`alignments`."""
     frames = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
     heads = run.model.output_heads
+    assert heads is not None
     words = "source word" if run.source is not None else "earlier word"
     positions = f"{words}s" if frames is None else "audio"
-    no_position = None if heads is None else heads.no_position
     return draw_alignments(
         alignment_distributions(run.model, run.guide, batch),
-        name_positions(batch, run.source, run.target, heads=heads),
+        name_positions(batch, run.source, run.target, heads),
         name_tokens(run.target, batch.target[0].tolist()),
         links,
         _name_guide(run),
         f"Alignment of target tokens with {positions}\n{run.settings.title}",
         frames,
-        words if no_position is None else f"{no_position} or {words}",
+        words if heads.no_position is None else f"{heads.no_position} or {words}",
     )
 
 

@@ -100,7 +100,7 @@ class CopyPass(AlignmentPass):
     def evidence(
         self, tokens: Int[Tensor, "*words target"], rows: Float[Tensor, "*words target dim"]
     ) -> list[Float[Tensor, "*out target key"]]:
-        r"""The log-likelihood of each choice less that of generate, as far as the tokens tell.
+        r"""The log-likelihood of each choice less that of generate, as far as tokens determine it.
 
         :math:`\log \epsilon` where the position has another token. Where it has the same one, the
         ratio :math:`\epsilon + (1 - \epsilon) / p_g(y)` needs the softmax; here
@@ -133,7 +133,7 @@ class CopyPass(AlignmentPass):
         matches = self.matches(tokens).expand(log_prior[..., 1:].shape)
         copied = log_prior[..., 1:].masked_fill(~matches, NOWHERE).logsumexp(-1)
         kept = math.log1p(-self.slip)
-        log_slip = torch.full_like(copied, math.log(self.slip) if self.slip else -math.inf)
+        log_slip = torch.full_like(copied, math.log(self.slip))
         log_scale = torch.logaddexp(log_slip, log_prior[..., 0] + kept)
         log_mixture, generated = self._log_mixture(tokens, copied + kept - log_scale)
         emissions = copy_emissions(generated, matches, self.slip)

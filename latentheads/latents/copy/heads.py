@@ -124,7 +124,7 @@ class CopyHeads(OutputHeads):
         """Runs the network, samples the choices, and returns the distribution of the tokens.
 
         Raises:
-            ValueError: The source has ids that the target lacks, and no vocabularies were set.
+            ValueError: The source has more ids than the target, and no vocabularies were set.
         """
         sizes = model.vocabulary_sizes
         if self.target_ids is None and sizes.get("source", 0) > sizes.get("target", math.inf):

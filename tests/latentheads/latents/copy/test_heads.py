@@ -251,7 +251,7 @@ def test_every_choice_has_a_name_and_a_probability(prior: str, kind: str) -> Non
     model, batch = build(kind, prior), batch_of(kind)
     words = Words([f"w{token}" for token in range(4, TARGET_TYPES)])
     source = words if kind == "translation" else None
-    names = name_positions(batch, source, words, heads=model.output_heads)
+    names = name_positions(batch, source, words, model.output_heads)
     past = ["w5", "w6", "w5"]
     assert names == ["generate", *(["w4", "w5", "w6", "<eos>"] if source else past)]
     guide = GUIDES["exact"](model)
