@@ -132,6 +132,10 @@ class OutputHeads(nn.Module, Latent):
         """The tokens that name the earlier states of a language model: those that were read."""
         return batch.decoder_input
 
+    def by_position(self, probs: Float[Tensor, "*batch choice"]) -> Float[Tensor, "*batch key"]:
+        """The probability of each key, where several choices may point at one; by default none."""
+        return probs
+
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:
         """The heads."""

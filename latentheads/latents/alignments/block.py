@@ -24,15 +24,21 @@ from latentheads.layers.numeric import dropout, full_precision
 from latentheads.names import Block
 
 
+def scaled_products(
+    query: Float[Tensor, "*batch target head dim"], key: Float[Tensor, "*keys key head dim"]
+) -> Float[Tensor, "*out target head key"]:
+    """Scaled dot products of each head, in float32 or wider."""
+    products = query.transpose(-3, -2) @ key.movedim(-3, -1)
+    return full_precision(products).transpose(-3, -2) / math.sqrt(query.shape[-1])
+
+
 def alignment_scores(
     query: Float[Tensor, "*batch target head dim"],
     key: Float[Tensor, "*keys key head dim"],
     attn_mask: Bool[Tensor, "*mask #target key"],
 ) -> Float[Tensor, "*out target head key"]:
-    """Scaled dot products, ``NOWHERE`` where masked; float32 or wider."""
-    products = query.transpose(-3, -2) @ key.movedim(-3, -1)
-    scores = full_precision(products).transpose(-3, -2) / math.sqrt(query.shape[-1])
-    return scores.masked_fill(~attn_mask.unsqueeze(-2), NOWHERE)
+    """Scaled dot products, ``NOWHERE`` where masked."""
+    return scaled_products(query, key).masked_fill(~attn_mask.unsqueeze(-2), NOWHERE)
 
 
 class Jumps(nn.Module):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -40,26 +40,10 @@ from latentheads.names import ALIGNED_POSITION
 
 if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import AlignmentContext, AlignmentPass
+    from latentheads.latents.alignments.options import AlignmentOptions
 
 IMPOSSIBLE = NOWHERE / 2
 """Scores of masked positions lie below this, all others above."""
-
-
-@runtime_checkable
-class PositionOptions(Protocol):
-    """What a posterior of heads that point at positions must know of them."""
-
-    @property
-    def heads(self) -> int:
-        """Heads of each block."""
-
-    @property
-    def total_heads(self) -> int:
-        """Heads of all blocks."""
-
-    @property
-    def chained(self) -> bool:
-        """Whether a word's position is conditioned on that of the word before."""
 
 
 class _PairScores(nn.Module):
@@ -117,7 +101,7 @@ class AlignmentPosterior(LatentPosterior):
 
     def __init__(
         self,
-        options: PositionOptions,
+        options: AlignmentOptions,
         width: int,
         structure: Structure,
         condition_on: ConditionOn,
@@ -144,7 +128,7 @@ class AlignmentPosterior(LatentPosterior):
                 size, target_conditioned=condition_on == "target"
             )
 
-    def _conditioned_pairs(self, options: PositionOptions) -> list[Pair]:
+    def _conditioned_pairs(self, options: AlignmentOptions) -> list[Pair]:
         """Every head with every head that it is conditioned on."""
         if self.chained:
             return [(0, 0)]

@@ -1,28 +1,34 @@
 r"""Emissions of copy heads: the log-probability of every token for each choice of the head.
 
 With the token :math:`w_s` at position :math:`s`, the distribution :math:`p_g` of the network and
-the slip :math:`\epsilon`,
+the slip :math:`\epsilon_m` of copy head :math:`m`,
 
 .. math:: p(y \mid \mathrm{generate}) = p_g(y), \qquad
-          p(y \mid s) = (1 - \epsilon)\, [w_s = y] + \epsilon\, p_g(y).
+          p(y \mid m, s) = (1 - \epsilon_m)\, [w_s = y] + \epsilon_m\, p_g(y).
 
 One softmax over the vocabulary serves all positions. With independent choices
 
-.. math:: p(y) = a\, p_g(y) + c, \qquad a = \epsilon + (1 - \epsilon)\, \pi_{\mathrm{generate}},
-          \qquad c = (1 - \epsilon) \sum_{s: w_s = y} \pi_s,
+.. math:: p(y) = a\, p_g(y) + c, \qquad
+          a = \pi_{\mathrm{generate}} + \sum_{m, s} \epsilon_m\, \pi_{ms}, \qquad
+          c = \sum_{m, s: w_s = y} (1 - \epsilon_m)\, \pi_{ms},
 
-where a and c do not depend on the softmax.
+where a and c do not depend on the softmax. A position of a lexicon head has a softmax of its own,
+:math:`p(y \mid s) = \mathrm{softmax}(E (h_t + u_s))[y]`.
+
+Choices are numbered by position and head: 0 generates, and the position of key k, counted from 1,
+is choice :math:`1 + (k - 1) H + m` of the heads :math:`m = 0, \dots, H - 1`, the lexicon head last.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from latentheads.latents.alignments.aligner import AlignedTokens, AlignmentPass
 from latentheads.latents.alignments.distribution import NOWHERE, CategoricalParameters
@@ -48,22 +54,54 @@ def generated_log_prob(
     return linear_log_prob(*flat, uniform_gradient=False).view(tokens.shape)
 
 
+@dataclass(frozen=True)
+class Slip:
+    """The probability that a copied token is generated after all.
+
+    Attributes:
+        log: Its logarithm, for each copy head.
+        log_kept: That of the probability that the token is copied.
+        is_shared: Whether it is the same for all copy heads.
+    """
+
+    log: Float[Tensor, " head"]
+    log_kept: Float[Tensor, " head"]
+    is_shared: bool = True
+
+    @classmethod
+    def of(cls, slip: float, heads: int = 1, like: Tensor | None = None) -> Slip:
+        """A fixed slip of some heads, in float32 or wider on the device of a tensor."""
+        wide = full_precision(torch.zeros(()) if like is None else like)
+        log = wide.new_full((heads,), math.log(slip) if slip else -math.inf)
+        return cls(log, wide.new_full((heads,), math.log1p(-slip)))
+
+    @classmethod
+    def of_logits(cls, logits: Float[Tensor, " head"]) -> Slip:
+        """The slip of each head from its log-odds."""
+        wide = full_precision(logits)
+        return cls(F.logsigmoid(wide), F.logsigmoid(-wide), len(logits) == 1)
+
+
 def copy_emissions(
     generated: Float[Tensor, "*batch target"],
-    matches: Bool[Tensor, "*batch target key"],
-    slip: float,
+    matches: Bool[Tensor, "*batch target position"],
+    slip: Slip,
+    aligned: Float[Tensor, "*batch target position"] | None = None,
 ) -> Float[Tensor, "*batch target choice"]:
     """Log-probability of every token for each choice; choice 0 is to generate it.
 
     Args:
         generated: Its log-probability under the network.
         matches: Whether the token at each position equals it.
-        slip: The probability that a copied token is generated after all.
+        slip: That of each copy head.
+        aligned: Its log-probability for each position of a lexicon head; None: there is none.
     """
-    slipped = generated + (math.log(slip) if slip else -math.inf)
-    copied = torch.logaddexp(slipped, torch.full_like(slipped, math.log1p(-slip)))
-    of_keys = torch.where(matches, copied[..., None], slipped[..., None])
-    return torch.cat([generated[..., None], of_keys], -1)
+    slipped = generated[..., None] + slip.log
+    copied = torch.logaddexp(slipped, slip.log_kept.expand_as(slipped))
+    of_heads = torch.where(matches[..., None], copied[..., None, :], slipped[..., None, :])
+    if aligned is not None:
+        of_heads = torch.cat([of_heads, aligned[..., None]], -1)
+    return torch.cat([generated[..., None], of_heads.flatten(-2)], -1)
 
 
 @dataclass(frozen=True)
@@ -84,32 +122,50 @@ class IndependentCopies(IndependentWords):
 
 @dataclass(frozen=True)
 class CopyPass(AlignmentPass):
-    """One pass through a copy head; key 0 of the memory stands for generate.
+    """One pass through copy heads, whose memory has a row for each choice.
 
     Attributes:
-        slip: The probability that a copied token is generated after all.
+        vectors: Those of a lexicon head, if there is one: the vector of every key, 0 for generate.
+        slip: That of each copy head.
     """
 
-    slip: float = 0.01
+    slip: Slip = field(kw_only=True)
 
-    def matches(self, tokens: Int[Tensor, "*words target"]) -> Bool[Tensor, "*out target key"]:
-        """Whether each token equals that at each position, key 0 left out."""
+    @property
+    def heads(self) -> int:
+        """The heads that point at positions: those that copy, and a lexicon head."""
+        return len(self.slip.log) + len(self.vectors)
+
+    def aligned_states(
+        self, alignments: Int[Tensor, "*sample target head"]
+    ) -> Float[Tensor, "*out target dim"]:
+        """The states plus the vectors of the positions that a lexicon head points at."""
+        is_aligned = alignments % self.heads == 0  # choice 0 too, whose vector is 0
+        return super().aligned_states(torch.where(is_aligned, alignments // self.heads, 0))
+
+    def matches(self, tokens: Int[Tensor, "*words target"]) -> Bool[Tensor, "*out target position"]:
+        """Whether each token equals that at each position."""
         assert self.hidden.tokens is not None
-        return tokens[..., None] == self.hidden.tokens[..., None, 1:]
+        return tokens[..., None] == self.hidden.tokens[..., None, 1 :: self.heads]
 
     def evidence(
         self, tokens: Int[Tensor, "*words target"], rows: Float[Tensor, "*words target dim"]
-    ) -> list[Float[Tensor, "*out target key"]]:
+    ) -> list[Float[Tensor, "*out target choice"]]:
         r"""The log-likelihood of each choice less that of generate, as far as tokens determine it.
 
         :math:`\log \epsilon` where the position has another token. Where it has the same one, the
         ratio :math:`\epsilon + (1 - \epsilon) / p_g(y)` needs the softmax; here
-        :math:`(1 - \epsilon) / \epsilon` stands for it.
+        :math:`(1 - \epsilon) / \epsilon` stands for it. For a lexicon head it is the score that its
+        vector adds to the token.
         """
-        matches, dtype = self.matches(tokens), full_precision(self.hidden.states).dtype
-        other = torch.full(matches.shape, math.log(self.slip), dtype=dtype, device=matches.device)
-        ratios = other.masked_fill(matches, math.log1p(-self.slip) - math.log(self.slip))
-        return [torch.nn.functional.pad(ratios, (1, 0))]
+        log_slip, log_kept = self.slip.log.detach(), self.slip.log_kept.detach()
+        ratios = torch.where(self.matches(tokens)[..., None], log_kept - log_slip, log_slip)
+        for scores in super().evidence(tokens, rows):
+            ratios = torch.cat([ratios, scores[..., 1:, None].to(ratios.dtype)], -1)
+        return [F.pad(ratios.flatten(-2), (1, 0))]
+
+    def _emission_request(self, posterior: object) -> None:
+        """No gradient is computed beside the value: copies change its weights."""
 
     def emission_log_probs(
         self, tokens: Int[Tensor, "*words target"], posterior: object = None
@@ -117,8 +173,11 @@ class CopyPass(AlignmentPass):
         """Log-probability of every token for all choices."""
         states = self.hidden.states
         words = tokens.expand(states.shape[:-1])
-        generated = generated_log_prob(self.output, states, words, self.smoothing)
         matches = self.matches(tokens).expand(*states.shape[:-1], -1)
+        if self.vectors:
+            aligned = super().emission_log_probs(tokens)
+            return copy_emissions(aligned[..., 0], matches, self.slip, aligned[..., 1:])
+        generated = generated_log_prob(self.output, states, words, self.smoothing)
         return copy_emissions(generated, matches, self.slip)
 
     def infer(
@@ -127,19 +186,29 @@ class CopyPass(AlignmentPass):
         posterior: Sequence[CategoricalParameters] | None = None,
     ) -> ExactInference:
         """Exact inference over all choices; with one pass of the output layer, for any loss."""
-        if self.priors[0].chained:
+        if self.priors[0].chained or self.vectors:
             return super().infer(tokens, posterior)
         log_prior = log_softmax(self.priors[0].scores[..., 0, :])
-        matches = self.matches(tokens).expand(log_prior[..., 1:].shape)
-        copied = log_prior[..., 1:].masked_fill(~matches, NOWHERE).logsumexp(-1)
-        kept = math.log1p(-self.slip)
-        log_slip = torch.full_like(copied, math.log(self.slip))
-        log_scale = torch.logaddexp(log_slip, log_prior[..., 0] + kept)
-        log_mixture, generated = self._log_mixture(tokens, copied + kept - log_scale)
+        of_heads = log_prior[..., 1:].unflatten(-1, (-1, self.heads))
+        matches = self.matches(tokens).expand(of_heads.shape[:-1])
+        copied = (of_heads + self.slip.log_kept).masked_fill(~matches[..., None], NOWHERE)
+        log_scale = self._log_scale(log_prior[..., 0], of_heads)
+        log_constant = copied.flatten(-2).logsumexp(-1) - log_scale
+        log_mixture, generated = self._log_mixture(tokens, log_constant)
         emissions = copy_emissions(generated, matches, self.slip)
         valid = self.valid.expand(log_prior.shape[:-1])
         log_probs = (log_scale + log_mixture) * valid
         return IndependentCopies(self.priors, emissions, valid, log_probs)
+
+    def _log_scale(
+        self, generate: Float[Tensor, "*batch"], of_heads: Float[Tensor, "*batch position head"]
+    ) -> Float[Tensor, "*batch"]:
+        """The log-probability that the token comes from the network: a in the formulas above."""
+        if self.slip.is_shared:  # the positions together have the rest of the probability
+            log_slip, log_kept = self.slip.log[0], self.slip.log_kept[0]
+            return torch.logaddexp(log_slip.expand_as(generate), generate + log_kept)
+        slipped = (of_heads + self.slip.log).flatten(-2)
+        return torch.cat([generate[..., None], slipped], -1).logsumexp(-1)
 
     def _log_mixture(
         self, tokens: Int[Tensor, "*words target"], log_constant: Float[Tensor, "*batch target"]
@@ -178,22 +247,22 @@ class CopiedTokens(AlignedTokens):
     def logits(self) -> Float[Tensor, "*batch token vocab"]:
         """Log-probabilities of the vocabulary given the choices."""
         log_probs = full_precision(self.output(self.states)).log_softmax(-1)
-        choice, key_tokens = self._chosen_tokens()
+        choice, slip = self.alignments[..., 0], self.alignment_pass.slip
         log_probs = log_probs.expand(*choice.shape, -1)
-        is_copied = (choice > 0)[..., None]
-        slipped = log_probs + math.log(self.alignment_pass.slip)
-        copied = torch.full_like(log_probs, -torch.inf).scatter(
-            -1, key_tokens[..., None], math.log1p(-self.alignment_pass.slip)
-        )
-        return torch.where(is_copied, torch.logaddexp(slipped, copied), log_probs)
+        head = (choice - 1) % self.alignment_pass.heads
+        is_copied = (choice > 0) & (head < len(slip.log))
+        head = head.clamp(max=len(slip.log) - 1)[..., None]
+        tokens = self._chosen_tokens(choice)[..., None]
+        copied = torch.full_like(log_probs, -torch.inf).scatter(-1, tokens, slip.log_kept[head])
+        mixed = torch.logaddexp(log_probs + slip.log[head], copied)
+        return torch.where(is_copied[..., None], mixed, log_probs)
 
-    def _chosen_tokens(self) -> tuple[Tensor, Tensor]:
-        """The choice at every token, and the token there; 0 where it is generated."""
-        choice = self.alignments[..., 0]
+    def _chosen_tokens(self, choice: Int[Tensor, "*batch token"]) -> Int[Tensor, "*batch token"]:
+        """The token at the chosen position; 0 where there is none."""
         key_tokens = self.alignment_pass.hidden.tokens
         assert key_tokens is not None
         tokens = key_tokens.expand(*choice.shape[:-1], -1).gather(-1, choice)
-        return choice, tokens.clamp(min=0)
+        return tokens.clamp(min=0)
 
     def token_log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch token"]:
         """Log-probability of every token given the choices, 0 at padding."""

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopyOptions(LatentOptions):
-    """A latent copy head above a decoder: each token is generated, or copied from a position.
+    """Latent copy heads above a decoder: each token is generated, or copied from a position.
 
     Attributes:
         prior: What the choice of a position is conditioned on: the states alone (independent), or
             also the position at the token before (chain).
+        heads: Heads that copy. One choice selects a head and a position, or generates.
+        lexicon: Whether a further head points at positions whose vector is added to the state, as
+            an alignment head does; each has a softmax over the vocabulary, at its cost.
         width: Width of the query and of the keys.
         reach: Jumps between the positions of two tokens have a number each up to this length;
             longer ones share the last. For prior chain.
@@ -30,24 +33,24 @@ class CopyOptions(LatentOptions):
             positions than in training take more of its probability. Chosen on validation.
         slip: The probability that a copied token is generated after all. It keeps every bound
             finite.
+        learn_slip: Whether each head learns its slip, beginning with that of the option.
     """
 
     may_be_summed_out: ClassVar[bool] = True
 
     prior: Literal["independent", "chain"] = "independent"
+    heads: int = 1
+    lexicon: bool = False
     width: int = 64
     reach: int = 3
     window: int = 0
     across_bias: float = 0.0
     slip: float = 0.01
-
-    # what the posterior of alignment heads asks: one block of one head
-    heads: ClassVar[int] = 1
-    total_heads: ClassVar[int] = 1
+    learn_slip: bool = False
 
     def __post_init__(self) -> None:
         convert_fields(self)
-        check_least(vars(self), width=1, reach=0, window=0)
+        check_least(vars(self), heads=1, width=1, reach=0, window=0)
         if not 0 < self.slip < 1:
             raise ValueError(f"slip must lie between 0 and 1, got {self.slip}")
 
@@ -70,10 +73,10 @@ class CopyOptions(LatentOptions):
         return self
 
     def make(self, shape: ModelShape) -> CopyHeads:
-        """Makes the copy head of a model."""
+        """Makes the copy heads of a model."""
         from latentheads.latents.copy.heads import CopyHeads
 
-        return CopyHeads(self.resolve(shape.is_causal), shape.width)
+        return CopyHeads(self.resolve(shape.is_causal), shape.width, shape.dropout)
 
     @property
     def label(self) -> str:
@@ -82,12 +85,13 @@ class CopyOptions(LatentOptions):
 
     @property
     def phrase(self) -> str:
-        """The head and its prior."""
-        return f"1 latent copy head (prior: {self.prior})"
+        """The number of heads and their prior."""
+        plural, lexicon = "s" * (self.heads > 1), " and a lexicon head" * self.lexicon
+        return f"{self.heads} latent copy head{plural}{lexicon} (prior: {self.prior})"
 
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> CopyOptions | None:
-        """The options of a model's copy head."""
+        """The options of a model's copy heads."""
         from latentheads.latents.copy.heads import CopyHeads
 
         heads = model.find_latent(CopyHeads)

@@ -1,11 +1,14 @@
 r"""The decoding states of copy heads: the distribution of the next token, summed over all choices.
 
-.. math:: p(v) = p_g(v)\,(\pi_g + \epsilon (1 - \pi_g)) + (1 - \epsilon) \sum_{s: w_s = v} \pi_s
+.. math:: p(v) = p_g(v) \Bigl(\pi_g + \sum_{m, s} \epsilon_m \pi_{ms}\Bigr)
+                 + \sum_{m, s: w_s = v} (1 - \epsilon_m)\, \pi_{ms}
+                 + \sum_s \pi_{\ell s}\, p(v \mid u_s),
+
+the last sum with a lexicon head :math:`\ell` only.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.attention.block import reorder
+from latentheads.latents.alignments.bands import make_next_token_distribution
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import NOWHERE
 from latentheads.latents.alignments.past import PastAlignmentState
@@ -27,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class CopyState:
-    """The decoding state of a copy head, for a batch of sentences.
+    """The decoding state of copy heads, for a batch of sentences.
 
     Args:
-        heads: The copy head.
+        heads: The copy heads.
         hidden: The memory, with the key of generate in front; its states have length 0.
         output: The output layer.
     """
@@ -38,9 +42,12 @@ class CopyState:
     def __init__(self, heads: CopyHeads, hidden: EncoderDecoderStates, output: RowOutput) -> None:
         self.heads, self.hidden, self.output = heads, hidden, output
         self._keys = heads.keys(hidden.memory)
+        # key 0 is generate: nothing is added to the state
+        vectors = [F.pad(rows, (0, 0, 1, 0)) for rows in heads.vectors(hidden.memory[:, 1:])]
+        self._aligned = make_next_token_distribution(output, vectors) if vectors else None
         self._pending: Tensor | None = None
-        self._last: tuple[Tensor, Tensor] | None = None
-        self._scored: tuple[Tensor, Tensor] | None = None
+        self._last: tuple[Tensor, Tensor, Tensor] | None = None
+        self._scored: tuple[Tensor, Tensor, Tensor] | None = None
 
     def select(
         self,
@@ -49,8 +56,8 @@ class CopyState:
     ) -> None:
         """Select, repeat or reorder sentences, and the hypotheses of each."""
         if self._last is not None:
-            generated, log_probs = (reorder(x, sentences, hypotheses) for x in self._last)
-            self._last = generated, log_probs
+            rows, generated, prior = (reorder(x, sentences, hypotheses) for x in self._last)
+            self._last = rows, generated, prior
         if sentences is None:
             return
         hidden = self.hidden
@@ -60,6 +67,8 @@ class CopyState:
         tokens = hidden.tokens.index_select(0, sentences)
         self.hidden = EncoderDecoderStates(states, memory, attn_mask, tokens=tokens)
         self._keys = self._keys.index_select(0, sentences)
+        if self._aligned is not None:
+            self._aligned.select(sentences)
         if self._pending is not None:
             self._pending = self._pending.index_select(0, sentences)
 
@@ -76,13 +85,14 @@ class CopyState:
         """
         rows = states.flatten(1, -2)
         generated = full_precision(self.output(rows)).log_softmax(-1)
-        prior = self.heads.prior_parameters(rows, self._keys, self.hidden.attn_mask)
+        choice_mask = self.heads.choice_mask(self.hidden)
+        prior = self.heads.prior_parameters(rows, self._keys, choice_mask)
         if isinstance(prior, ChainParameters):
             log_prior = self._forward_algorithm(generated, states, tokens, prior)
         else:
             log_prior = prior.scores[..., 0, :].log_softmax(-1)
-        self._scored = generated, log_prior
-        return self._mix(generated, log_prior).view(*states.shape[:-1], -1)
+        self._scored = rows, generated, log_prior
+        return self._mix(rows, generated, log_prior).view(*states.shape[:-1], -1)
 
     def extend(
         self, states: Float[Tensor, "sentence new dim"], tokens: Int[Tensor, "sentence new"]
@@ -104,6 +114,8 @@ class CopyState:
         memory = torch.cat([hidden.memory, appended], 1)
         key_tokens = torch.cat([hidden.tokens, next_tokens], 1)
         self._keys = torch.cat([self._keys, self.heads.keys(appended)], 1)
+        if self._aligned is not None:
+            self._aligned.extend(self.heads.vectors(appended))
         keys = torch.arange(memory.shape[1], device=tokens.device)
         last = memory.shape[1] - new + torch.arange(new, device=tokens.device)[:, None]
         attn_mask = keys <= last
@@ -112,21 +124,36 @@ class CopyState:
         attn_mask = attn_mask.expand(len(memory), -1, -1)
         self.hidden = EncoderDecoderStates(states, memory, attn_mask, tokens=key_tokens)
         if self._last is not None:
-            before, log_probs = self._last
-            grown = memory.shape[1] - log_probs.shape[-1]
-            self._last = before, F.pad(log_probs, (0, grown), value=NOWHERE)
+            *before, log_probs = self._last
+            grown = self.heads.heads * appended.shape[1]
+            self._last = before[0], before[1], F.pad(log_probs, (0, grown), value=NOWHERE)
 
     def _mix(
-        self, generated: Float[Tensor, "sentence row vocab"], log_prior: Tensor
+        self,
+        rows: Float[Tensor, "sentence row dim"],
+        generated: Float[Tensor, "sentence row vocab"],
+        log_prior: Float[Tensor, "sentence row choice"],
     ) -> Float[Tensor, "sentence row vocab"]:
         """The log-probability of every token of the vocabulary, summed over all choices."""
-        slip, prior, tokens = self.heads.options.slip, exp(log_prior), self.hidden.tokens
-        assert tokens is not None
-        index = tokens[:, None, 1:].expand(*prior.shape[:-1], -1)
-        copied = torch.zeros_like(generated).scatter_add(-1, index, prior[..., 1:] * (1 - slip))
-        slipped = prior[..., :1] + slip * prior[..., 1:].sum(-1, keepdim=True)
+        prior, slip = exp(log_prior), self.heads.slip(log_prior)
+        of_heads = prior[..., 1:].unflatten(-1, (-1, self.heads.heads))
+        copies = of_heads[..., : len(slip.log)]
+        index = self._position_tokens().expand(*copies.shape[:-1])
+        weights = (copies * slip.log_kept.exp()).sum(-1)
+        copied = torch.zeros_like(generated).scatter_add(-1, index, weights)
+        slipped = prior[..., :1] + (copies * slip.log.exp()).flatten(-2).sum(-1, keepdim=True)
+        if self._aligned is None:
+            of_network = generated + slipped.log()
+        else:
+            log_weights = torch.cat([slipped, of_heads[..., -1]], -1).log()
+            of_network = self._aligned.log_probs(rows, log_weights.clamp_min(NOWHERE))
         # a sum of logarithms: probabilities below the least float32 would be 0
-        return torch.logaddexp(generated + slipped.log(), copied.log())
+        return torch.logaddexp(of_network, copied.log())
+
+    def _position_tokens(self) -> Int[Tensor, "sentence 1 position"]:
+        """The token at every position; 0 where it cannot be copied."""
+        assert self.hidden.tokens is not None
+        return self.hidden.tokens[:, None, 1:].clamp(min=0)
 
     def _forward_algorithm(
         self,
@@ -139,23 +166,24 @@ class CopyState:
         shape = (len(states), -1, states.shape[-2])  # sentence, hypothesis, new
         words = tokens.reshape(shape)
         scores = prior.scores[:, :, 0].view(*words.shape, -1)
-        of_rows = generated.view(*words.shape, -1)
+        of_rows, rows = generated.view(*words.shape, -1), states.reshape(*words.shape, -1)
         log_priors = []
         for step in range(shape[-1]):
             if self._last is None:
                 log_probs = scores[:, :, step].log_softmax(-1)
             else:
-                before, log_probs = self._last
-                emissions = self._emissions(before, words[..., step])
+                *before, log_probs = self._last
+                emissions = self._emissions(before[0], before[1], words[..., step])
                 log_probs = (log_probs + emissions).log_softmax(-1)
                 transitions = (scores[:, :, step, None] + prior.transition_scores).log_softmax(-1)
                 log_probs = (log_probs[..., None] + transitions).logsumexp(-2)
-            self._last = of_rows[:, :, step], log_probs
+            self._last = rows[:, :, step], of_rows[:, :, step], log_probs
             log_priors.append(log_probs)
         return torch.stack(log_priors, 2).flatten(1, 2)
 
     def _emissions(
         self,
+        rows: Float[Tensor, "sentence row dim"],
         generated: Float[Tensor, "sentence row vocab"],
         words: Int[Tensor, "sentence row"],
     ) -> Float[Tensor, "sentence row choice"]:
@@ -163,7 +191,10 @@ class CopyState:
         assert self.hidden.tokens is not None
         of_words = generated.gather(-1, words[..., None])[..., 0]
         matches = words[..., None] == self.hidden.tokens[:, None, 1:]
-        return copy_emissions(of_words, matches, self.heads.options.slip)
+        aligned = None
+        if self._aligned is not None:
+            aligned = self._aligned.word_log_probs(rows, words)[..., 1:]
+        return copy_emissions(of_words, matches, self.heads.slip(generated), aligned)
 
     def decompose_uncertainty(
         self, probs: Float[Tensor, "sentence row vocab"], tokens: Int[Tensor, "sentence row"]
@@ -181,33 +212,51 @@ class CopyState:
         """
         if self._scored is None:
             raise ValueError("there are no choices to compare: score tokens first")
-        generated, log_prior = self._scored
-        prior, slip = exp(log_prior), self.heads.options.slip
-        key_tokens = self.hidden.tokens
-        assert key_tokens is not None
-        index = key_tokens[:, None, 1:].expand(*prior.shape[:-1], -1)
-        of_key, of_probs = generated.gather(-1, index), probs.gather(-1, index)
-        mean_log = (probs * generated).sum(-1, keepdim=True)
-        entropy = -(generated.exp() * generated).sum(-1, keepdim=True)
-        kept = torch.full_like(of_key, math.log1p(-slip))
-        copied = torch.logaddexp(of_key + math.log(slip), kept)
-        # every token but that of the position has slip times the network's probability
-        others = -entropy - of_key.exp() * of_key + math.log(slip) * (1 - of_key.exp())
-        entropies = torch.cat([entropy, -(slip * others + copied.exp() * copied)], -1)
-        crosses = mean_log - of_probs * of_key + math.log(slip) * (1 - of_probs) + of_probs * copied
-        cross = torch.cat([mean_log, crosses], -1)
-        log_probs = self._emissions(generated, tokens)
+        rows, generated, log_prior = self._scored
+        prior = exp(log_prior)
+        log_probs = self._emissions(rows, generated, tokens)
+        entropies, cross = self._entropies(rows, generated, probs)
         means = [(prior * values).sum(-1) for values in (entropies, log_probs, cross)]
         return means[0], means[1], torch.xlogy(probs, probs).sum(-1) - means[2]
 
+    def _entropies(
+        self,
+        rows: Float[Tensor, "sentence row dim"],
+        generated: Float[Tensor, "sentence row vocab"],
+        probs: Float[Tensor, "sentence row vocab"],
+    ) -> tuple[Float[Tensor, "sentence row choice"], Float[Tensor, "sentence row choice"]]:
+        """The entropy of the token for each choice, and its expected log-probability under probs.
+
+        Copying gives every token but that of the position slip times the network's probability.
+        """
+        slip = self.heads.slip(generated)
+        index = self._position_tokens().expand(*generated.shape[:-1], -1)
+        of_key, of_probs = (x.gather(-1, index)[..., None] for x in (generated, probs))
+        entropy, mean_log = -(generated.exp() * generated).sum(-1), (probs * generated).sum(-1)
+        others = -entropy[..., None, None] - of_key.exp() * of_key
+        others = slip.log.exp() * (others + slip.log * (1 - of_key.exp()))
+        copied = torch.logaddexp(of_key + slip.log, slip.log_kept.expand_as(of_key + slip.log))
+        entropies = [-(others + copied.exp() * copied)]
+        cross = mean_log[..., None, None] - of_probs * of_key + slip.log * (1 - of_probs)
+        crosses = [cross + of_probs * copied]
+        if self._aligned is not None:
+            entropies.append(self._aligned.word_entropies(rows)[..., 1:, None])
+            crosses.append(self._aligned.mean_log_probs(rows, probs)[..., 1:, None])
+        pairs = (entropy, entropies), (mean_log, crosses)
+        first, second = (
+            torch.cat([generate[..., None], torch.cat(heads, -1).flatten(-2)], -1)
+            for generate, heads in pairs
+        )
+        return first, second
+
 
 class PastCopyState(PastAlignmentState):
-    """The decoding state of a copy head that points at the text's own past.
+    """The decoding state of copy heads that point at the text's own past.
 
     Every hypothesis has a past of its own, so each is stored like a sentence.
 
     Args:
-        heads: The copy head.
+        heads: The copy heads.
         output: The output layer.
     """
 

@@ -19,17 +19,25 @@ from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, Exact, Tied
 from latentheads.latents.alignments.distribution import Alignments, CategoricalParameters
 from latentheads.latents.alignments.posterior import with_parameters
-from latentheads.latents.copy.emission import copy_emissions
+from latentheads.latents.copy.emission import Slip, copy_emissions
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.output_heads import EncoderDecoderStates
 from latentheads.layers import output
 from latentheads.models import LanguageModel, Translation, make_prior
 from tests.tiny import TARGET_TYPES, jiggle, sizes, small_batch
 
 PRIORS = ("independent", "chain")
 KINDS = ("translation", "language-model")
+FORMS: dict[str, dict[str, Any]] = {
+    "one head": {},
+    "two heads": {"heads": 2, "learn_slip": True},
+    "lexicon": {"lexicon": True},
+    "two heads and lexicon": {"heads": 2, "lexicon": True, "learn_slip": True, "slip": 0.1},
+}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_prior = pytest.mark.parametrize("prior", PRIORS)
+every_form = pytest.mark.parametrize("form", FORMS)
 
 
 def build(kind: str, prior: Any = "independent", size: float = 0.3, **options: Any) -> Any:
@@ -48,64 +56,75 @@ def batch_of(kind: str) -> lh.Batch:
 
 
 def by_loops(model: Any, batch: lh.Batch) -> Tensor:
-    """log p of every sentence: all choices of all tokens, each as the docstrings say."""
+    """log p of every sentence: the forward algorithm over all choices, as the docstrings say."""
     heads = model.latents["copy"]
-    hidden, slip = heads.with_generate(model.hidden(batch)), heads.options.slip
-    log_probs = model.output(hidden.states).log_softmax(-1)
+    hidden = heads.with_generate(model.hidden(batch))
     totals = []
     for row, words in enumerate(batch.target):
-        keys = hidden.memory[row]
-        forward: list[Tensor] | None = None
-        length = int(batch.target_valid[row].sum())
-        for t, word in enumerate(words[:length].tolist()):
-            query = heads.query(hidden.states[row, t])
-            allowed = hidden.attn_mask[row].expand(len(batch.target[row]), -1)[t]
-            scores = [query @ heads.key(heads.norm(key)) / math.sqrt(5) for key in keys]
-            scores[0] = scores[0] + heads.bias
-            emissions = [log_probs[row, t, word].exp()]
-            for key in range(1, len(keys)):
-                match = float(hidden.tokens[row, key] == word)
-                emissions.append((1 - slip) * match + slip * emissions[0])
-            weights = []
-            for before in range(len(keys)):
-                jumps = 0 if heads.jumps is None else heads.jumps(len(keys))[before]
-                row_scores = torch.stack(scores) + jumps
-                weights.append(row_scores.masked_fill(~allowed, -torch.inf).softmax(-1))
-            if forward is None:
-                prior = torch.stack(scores).masked_fill(~allowed, -torch.inf).softmax(-1)
-            elif heads.jumps is None:
-                prior = torch.stack(forward).sum(0) * weights[0]
-            else:
-                prior = torch.stack([f * w for f, w in zip(forward, weights, strict=True)]).sum(0)
-            forward = list(prior * torch.stack(emissions))
-        assert forward is not None
-        if heads.jumps is None:
-            totals.append(_independent(model, hidden, log_probs, row, words[:length].tolist()))
-        else:
-            totals.append(torch.stack(forward).sum(0).log())
+        forward: dict[tuple[int, int], Tensor] = {(-1, -1): torch.ones(())}
+        for t, word in enumerate(words[: int(batch.target_valid[row].sum())].tolist()):
+            scores, emissions = _of_choices(model, hidden, row, t, word)
+            total: dict[tuple[int, int], Tensor] = {}
+            for before, probability in forward.items():
+                jumped = {
+                    choice: scores[choice] + _jump(heads, before, choice) for choice in scores
+                }
+                prior = torch.stack(list(jumped.values())).softmax(0)
+                for choice, weight in zip(scores, prior, strict=True):
+                    product = probability * weight * emissions[choice]
+                    total[choice] = total.get(choice, torch.zeros(())) + product
+            forward = total
+        totals.append(torch.stack(list(forward.values())).sum().log())
     return torch.stack(totals)
 
 
-def _independent(model: Any, hidden: Any, log_probs: Tensor, row: int, words: list[int]) -> Tensor:
-    heads, total = model.latents["copy"], torch.zeros((), dtype=torch.float64)
-    slip = heads.options.slip
-    for t, word in enumerate(words):
-        allowed = hidden.attn_mask[row].expand(hidden.states.shape[1], -1)[t]
-        scores = heads.key(heads.norm(hidden.memory[row])) @ heads.query(hidden.states[row, t])
-        scores = scores / math.sqrt(5)
-        scores = torch.cat([scores[:1] + heads.bias, scores[1:]])
-        prior = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
-        generated = log_probs[row, t, word].exp()
-        copied = prior[1:][hidden.tokens[row, 1:] == word].sum()
-        mass = prior[0] + slip * prior[1:].sum()
-        total = total + (generated * mass + (1 - slip) * copied).log()
-    return total
+def _of_choices(model: Any, hidden: Any, row: int, t: int, word: int) -> tuple[Any, Any]:
+    """The score and the emission of every choice: a key and a head, generate first."""
+    heads, state = model.latents["copy"], hidden.states[row, t]
+    copy_heads, size = heads.options.heads, heads.options.width
+    allowed = hidden.attn_mask[row].expand(hidden.states.shape[1], -1)[t]
+    generated = model.output(state).softmax(-1)[word]
+    slips = torch.full((copy_heads,), heads.options.slip, dtype=torch.float64)
+    if heads.slip_logits is not None:
+        slips = heads.slip_logits.sigmoid()
+    scores, emissions = {}, {}
+    for key, memory in enumerate(hidden.memory[row]):
+        for head in range(heads.heads if key else 1):
+            if not allowed[key]:
+                continue
+            part = slice(head * size, (head + 1) * size)
+            product = heads.query(state)[part] @ heads.key(heads.norm(memory))[part]
+            scores[key, head] = product / math.sqrt(size) + (heads.bias if key == 0 else 0)
+            if key == 0:
+                emissions[key, head] = generated
+            elif head < copy_heads:
+                match = float(hidden.tokens[row, key] == word)
+                emissions[key, head] = (1 - slips[head]) * match + slips[head] * generated
+            else:
+                vector = heads.lexicon(heads.norm(memory))
+                emissions[key, head] = model.output(state + vector).softmax(-1)[word]
+    return scores, emissions
 
 
+def _jump(heads: Any, before: tuple[int, int], choice: tuple[int, int]) -> Tensor | float:
+    """The score of a jump from one choice to the next; (-1, -1) is before the first."""
+    if heads.jumps is None or before[0] < 0:
+        return 0.0
+    if choice[0] == 0:
+        jump: Tensor = heads.jumps.null[0 if before[0] == 0 else 1]
+        return jump
+    if before[0] == 0:
+        return 0.0
+    reach = heads.options.reach
+    value = heads.jumps.value[max(-reach, min(reach, choice[0] - before[0])) + reach]
+    return value if heads.heads == 1 else value + heads.jumps.changes[before[1], choice[1]]
+
+
+@every_form
 @every_kind
 @every_prior
-def test_log_p_and_its_gradient_are_those_of_loops(prior: str, kind: str) -> None:
-    model, batch = build(kind, prior), batch_of(kind)
+def test_log_p_and_its_gradient_are_those_of_loops(prior: str, kind: str, form: str) -> None:
+    model, batch = build(kind, prior, **FORMS[form]), batch_of(kind)
     exact = model.token_distribution(batch).log_evidence(batch.scored)
     expected = by_loops(model, batch)
     torch.testing.assert_close(exact, expected)
@@ -117,11 +136,12 @@ def test_log_p_and_its_gradient_are_those_of_loops(prior: str, kind: str) -> Non
             torch.testing.assert_close(gradient, other, atol=1e-9, rtol=1e-7)
 
 
+@every_form
 @every_kind
 @every_prior
 @torch.no_grad()
-def test_samples_have_the_distribution_that_is_summed(prior: str, kind: str) -> None:
-    model = build(kind, prior)
+def test_samples_have_the_distribution_that_is_summed(prior: str, kind: str, form: str) -> None:
+    model = build(kind, prior, **FORMS[form])
     sources = [[4, 5, 2]] if kind == "translation" else None
     batch = lh.Batch.of([[5, 5, 2]], sources)
     with pyro.poutine.trace() as trace:
@@ -138,33 +158,36 @@ def test_samples_have_the_distribution_that_is_summed(prior: str, kind: str) -> 
     torch.testing.assert_close(by_logits.sum((-1, -2)), tokens.log_prob(batch.scored))
 
 
+@every_form
 @every_kind
 @every_prior
 @torch.no_grad()
-def test_all_probabilities_sum_to_one(prior: str, kind: str) -> None:
-    model, batch = build(kind, prior), batch_of(kind)
+def test_all_probabilities_sum_to_one(prior: str, kind: str, form: str) -> None:
+    model, batch = build(kind, prior, **FORMS[form]), batch_of(kind)
     state = model.begin(batch)
     for token in batch.decoder_input.split(1, 1):
         scores = model.step(token, state)
         torch.testing.assert_close(scores.exp().sum(-1), torch.ones_like(scores[..., 0]))
 
 
+@every_form
 @every_kind
 @every_prior
 @torch.no_grad()
-def test_several_tokens_at_once_are_scored_as_one_by_one(prior: str, kind: str) -> None:
-    model, batch = build(kind, prior), batch_of(kind)
+def test_several_tokens_at_once_are_scored_as_one_by_one(prior: str, kind: str, form: str) -> None:
+    model, batch = build(kind, prior, **FORMS[form]), batch_of(kind)
     once, again = model.begin(batch), model.begin(batch)
     whole = model.step(batch.decoder_input, once)
     steps = [model.step(token, again) for token in batch.decoder_input.split(1, 1)]
     torch.testing.assert_close(torch.cat(steps, 1), whole)
 
 
+@every_form
 @every_kind
 @every_prior
 @torch.no_grad()
-def test_hypotheses_follow_their_selection(prior: str, kind: str) -> None:
-    model, batch = build(kind, prior), batch_of(kind)
+def test_hypotheses_follow_their_selection(prior: str, kind: str, form: str) -> None:
+    model, batch = build(kind, prior, **FORMS[form]), batch_of(kind)
     state, alone = model.begin(batch), model.begin(batch)
     first = batch.decoder_input[:, :1]
     model.step(first, alone)
@@ -193,10 +216,13 @@ def test_bound_plus_gap_is_exact(condition_on: str, name: str, prior: str, kind:
     assert (gap > 1e-4).all() or name == "tied"
 
 
+@every_form
 @every_kind
 @every_prior
-def test_the_exact_guide_has_no_gap_and_the_tied_one_no_kl(prior: str, kind: str) -> None:
-    model, batch = build(kind, prior), batch_of(kind)
+def test_the_exact_guide_has_no_gap_and_the_tied_one_no_kl(
+    prior: str, kind: str, form: str
+) -> None:
+    model, batch = build(kind, prior, **FORMS[form]), batch_of(kind)
     exact = lh.terms(model, Exact(model), batch)
     assert exact.enumeration is not None
     torch.testing.assert_close(exact.elbo, exact.enumeration.log_evidence)
@@ -210,7 +236,8 @@ def test_without_a_slip_a_guide_that_does_not_see_the_word_has_no_bound() -> Non
     assert finite.isfinite().all()
     object.__setattr__(model.latents["copy"].options, "slip", 1e-300)
     assert (lh.terms(model, Tied(model), batch).elbo < finite - 20).all()
-    emissions = copy_emissions(torch.tensor([-1.0]), torch.tensor([[False, True]]), 1e-300)
+    generated, matches = torch.tensor([-1.0]).double(), torch.tensor([[False, True]])
+    emissions = copy_emissions(generated, matches, Slip.of(1e-300, like=generated))
     assert emissions[0, 1] < -600
 
 
@@ -245,10 +272,11 @@ def test_a_step_on_the_marginal_likelihood_computes_logits_once(
     assert model.output.weight.grad.any()
 
 
+@every_form
 @every_kind
 @every_prior
-def test_every_choice_has_a_name_and_a_probability(prior: str, kind: str) -> None:
-    model, batch = build(kind, prior), batch_of(kind)
+def test_every_choice_has_a_name_and_a_probability(prior: str, kind: str, form: str) -> None:
+    model, batch = build(kind, prior, **FORMS[form]), batch_of(kind)
     words = Words([f"w{token}" for token in range(4, TARGET_TYPES)])
     source = words if kind == "translation" else None
     names = name_positions(batch, source, words, model.output_heads)
@@ -265,29 +293,30 @@ def test_every_choice_has_a_name_and_a_probability(prior: str, kind: str) -> Non
     assert found.posterior[0, 0, 2, position] > found.prior[0, 0, 2, position]
 
 
+@every_form
 @pytest.mark.parametrize(("window", "bias"), [(3, 0.0), (100, 0.0), (100, 1.5)])
 @torch.no_grad()
 def test_across_blocks_all_earlier_tokens_in_the_window_can_be_copied(
-    window: int, bias: float
+    window: int, bias: float, form: str
 ) -> None:
     """Against loops over a text, of which the network reads two tokens before each at least."""
     text = torch.tensor([5, 6, 5, 7, 6, 8, 5, 6, 9, 7, 5, 6, 5])
     part = Part(Rows.in_blocks(text.numpy().astype(np.int32), 5), None, block=5)
-    model = build("language-model", window=window, across_bias=bias)
+    model = build("language-model", window=window, across_bias=bias, **FORMS[form])
     heads, guide = model.latents["copy"], Exact(model)
     batches = list(windows(part, context=2, tokens=12))
     assert [len(batch) for batch in batches] == [1, 2, 1]
     hidden = [model.hidden(batch).drop_context(batch.context).states for batch in batches]
-    states = torch.cat([rows.flatten(0, 1) for rows in hidden])
-    generated = model.output(states).log_softmax(-1).exp()
-    keys, slip, total = heads.key(heads.norm(states)), heads.options.slip, 0.0
+    states = torch.cat([rows.flatten(0, 1) for rows in hidden])[None]
+    back = torch.arange(len(text))[:, None] - torch.arange(len(text))
+    mask = ((back > 0) & (back <= window))[None]
+    whole = heads.with_generate(EncoderDecoderStates(states, states, mask, tokens=text[None]))
+    total = torch.zeros(())
     for t, word in enumerate(text.tolist()):
-        query, low = heads.query(states[t]), max(0, t - window)
-        generate = query @ heads.key(heads.norm(heads.generate)) / math.sqrt(5) + heads.bias
-        prior = torch.cat([generate[None] + bias, keys[low:t] @ query / math.sqrt(5)]).softmax(0)
-        copied = prior[1:][text[low:t] == word].sum()
-        mass = prior[0] + slip * prior[1:].sum()
-        total += (generated[t, word] * mass + (1 - slip) * copied).log()
+        scores, emissions = _of_choices(model, whole, 0, t, word)
+        scores[0, 0] = scores[0, 0] + bias
+        prior = torch.stack(list(scores.values())).softmax(0)
+        total = total + (prior * torch.stack(list(emissions.values()))).sum().log()
     for _ in range(2):  # nothing is left of an earlier evaluation
         with heads.across_blocks():
             report = lh.evaluate(model, guide, batches, samples=3)
@@ -312,27 +341,23 @@ def test_a_window_hides_what_is_further_back(kind: str) -> None:
     assert torch.equal(mask, expected)
 
 
+@every_form
 @every_kind
 @torch.no_grad()
-def test_uncertainty_is_that_of_an_ensemble_of_choices(kind: str) -> None:
-    model, batch = build(kind), batch_of(kind)
+def test_uncertainty_is_that_of_an_ensemble_of_choices(kind: str, form: str) -> None:
+    model, batch = build(kind, **FORMS[form]), batch_of(kind)
     state = model.begin(batch)
     probs = model.step(batch.decoder_input, state).exp()
-    inner = getattr(state.output_heads, "_state", state.output_heads)
-    generated, log_prior = inner._scored
-    slip, key_tokens = model.latents["copy"].options.slip, inner.hidden.tokens
-    members = [generated]
-    for key in range(1, key_tokens.shape[1]):
-        one_hot = torch.nn.functional.one_hot(key_tokens[:, key], TARGET_TYPES)
-        members.append(((1 - slip) * one_hot[:, None] + slip * generated.exp()).log())
-    stacked, prior = torch.stack(members, -1), log_prior.exp()
-    entropy = (prior * -(stacked.exp() * stacked).sum(-2)).sum(-1)
-    mean_log = (
-        prior
-        * stacked.gather(
-            -2, batch.target[..., None, None].expand(*batch.target.shape, 1, prior.shape[-1])
-        ).squeeze(-2)
-    ).sum(-1)
+    prior = getattr(state.output_heads, "_state", state.output_heads)._scored[-1].exp()
+    tokens = model.token_distribution(batch)
+    members = [
+        tokens.given(torch.full((*batch.target.shape, 1), choice)).logits.log_softmax(-1)
+        for choice in range(prior.shape[-1])
+    ]
+    stacked = torch.stack(members, -1)
+    entropy = (prior * -torch.xlogy(stacked.exp(), stacked.exp()).sum(-2)).sum(-1)
+    index = batch.target[..., None, None].expand(*batch.target.shape, 1, prior.shape[-1])
+    mean_log = (prior * stacked.gather(-2, index).squeeze(-2)).sum(-1)
     divergence = (prior * (probs[..., None] * (probs.log()[..., None] - stacked)).sum(-2)).sum(-1)
     found = state.output_heads.decompose_uncertainty(probs, batch.target)
     for value, wanted in zip(found, (entropy, mean_log, divergence), strict=True):
