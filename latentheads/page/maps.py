@@ -41,12 +41,14 @@ class MapTokens:
         columns: Label of the token at each column.
         predicts: The token that each row predicts; empty for an encoder.
         links: Gold links, as rows and columns.
+        no_position: Label of the first column where it is no position of a text; otherwise None.
     """
 
     rows: list[str]
     columns: list[str]
     predicts: list[str] = field(default_factory=list)
     links: list[tuple[int, int]] = field(default_factory=list)
+    no_position: str | None = None
 
     @property
     def stride(self) -> tuple[int, int]:
@@ -66,6 +68,7 @@ class MapTokens:
             "predicts": _pool_names(self.predicts, rows),
             "links": sorted({(row // rows, column // columns) for row, column in self.links}),
             "stride": [rows, columns],
+            "no_position": self.no_position,
         }
 
 
@@ -103,7 +106,7 @@ def gather_map_tokens(
         heads = run.model.output_heads
         assert heads is not None
         keys = name_positions(batch, run.source, run.target, heads, index)
-        by_type[ALIGNMENT] = MapTokens(target, keys, [], gold_links)
+        by_type[ALIGNMENT] = MapTokens(target, keys, [], gold_links, heads.no_position)
     return by_type
 
 

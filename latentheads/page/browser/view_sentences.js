@@ -104,6 +104,21 @@ const DISTRIBUTIONS = {
   posterior: { name: "Exact posterior", note: "given the word", colour: "var(--exact)" },
 };
 
+// The text with the words that rather point at a position marked; a word's title says at which.
+function markPointing(side, posterior) {
+  let marked = 0;
+  const words = side.rows.flatMap((word, row) => {
+    const probabilities = readRow(posterior, side, row);
+    const best = probabilities.indexOf(Math.max(...probabilities.slice(1)), 1);
+    if (probabilities[0] >= 0.5 || best < 1) return [word, " "];
+    marked += 1;
+    const title = `“${side.columns[best]}”, position ${best}: ${write(probabilities[best])}`;
+    return [make("mark", { title }, word), " "];
+  });
+  const key = `Marked: the exact posterior of “${side.no_position}” is below one half. Hold the pointer over a word to see its position.`;
+  return { marked, text: make("div", {}, make("p", { class: "text", dir: "auto" }, words), note(key)) };
+}
+
 async function drawAlignments(run, box) {
   const [block] = (await openSentence(run.sentences[state.sentence])).alignments;
   const { side } = block;
@@ -125,6 +140,11 @@ async function drawAlignments(run, box) {
       column === null ? "" : ` aligned with “${side.columns[column]}”: ${probabilities(row, column).join(", ")}`;
     const [layer, index] = name.match(/\d+/g);
     box.append(make("h3", {}, `Block ${layer}, head ${index}`));
+    if (side.no_position) {
+      const { marked, text } = markPointing(side, block.parts.posterior[head]);
+      box.append(text);
+      Object.assign(box.dataset, { marked });
+    }
     drawMapsAndRow(box, shown, side, state.row ?? selectRow(distributions[2].map, side, distributions[0].map), {
       rowOf: (row) => ({ bars: bars(row), top: 1, label: `the word ${side.rows[row]}` }),
       captionOf: (row, column) => `the word “${side.rows[row]}”${describe(row, column)}`,

@@ -11,6 +11,7 @@ import torch
 from latentheads.corpora import Corpus, Part, Rows, Words
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded
+from latentheads.latents.copy.options import CopyOptions
 from latentheads.models import LanguageModel, Network, Translation, make_prior
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -60,12 +61,14 @@ def make_run(
         folder: Made here.
         corpus: What it reads.
         prior: Of its heads.
-        aligned: The form of its alignments, of ``SHAPES``.
+        aligned: The form of its alignments, of ``SHAPES``, or copy.
         network: Its sizes, and what mixes positions.
         **results: More of ``results.json``.
     """
     law, network, types = make_prior(prior), network or sizes(), len(corpus.target)
-    more: dict[str, Any] = {"latents": [SHAPES[aligned]]} if aligned else {}
+    more: dict[str, Any] = {}
+    if aligned:
+        more["latents"] = [CopyOptions() if aligned == "copy" else SHAPES[aligned]]
     torch.manual_seed(5)
     if corpus.source is None:
         model: Any = LanguageModel(types, law, network, **more)

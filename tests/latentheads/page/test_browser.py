@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import latentheads as lh
+from latentheads.analysis.alignments import alignment_distributions
+from latentheads.corpora.batches import collate
 from latentheads.metrics.scores import METRICS, SCORES
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import gather_facts, list_scores
@@ -58,13 +61,22 @@ def body_of(file: Path, address: str = "") -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> lh.ReportPage:
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    run = make_run(tmp_path_factory.mktemp("copied") / "run", small_corpus(), "delta", "copy")
+    with torch.no_grad():
+        run.model.latents["copy"].bias.fill_(0.0)  # some words are copied
+    return run
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, copied: Any) -> lh.ReportPage:
     place = tmp_path_factory.mktemp("runs")
     runs = [
         make_run(place / "pairs", small_corpus(long=True), selection=SELECTION),
         make_run(place / "aligned", small_corpus(), "delta", "two blocks", test=SCORED),
         make_run(place / "text", small_corpus(text=True), perplexity=[PERPLEXITY]),
     ]
+    runs.insert(2, copied)
     return lh.report(runs, shown=3, draws=3)
 
 
@@ -81,24 +93,35 @@ def seen(page: lh.ReportPage, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 def test_every_view_that_has_something_to_show_is_drawn(seen: dict[str, Any]) -> None:
     common = {"bounds", "training", "heads", "head", "pairs", "sentences"}
-    offered = {run: {view for each, view in seen["views"] if each == run} for run in range(3)}
+    offered = {run: {view for each, view in seen["views"] if each == run} for run in range(4)}
     translated = common | {"calibration"}
-    assert offered == {0: translated | {"selection"}, 1: translated | {"alignments"}, 2: common}
+    aligned = translated | {"alignments"}
+    assert offered == {0: translated | {"selection"}, 1: aligned, 2: aligned, 3: common}
     assert all(each["drawn"] > 0 for each in seen["views"].values())
 
 
 def test_rows_of_weights_sum_to_one(seen: dict[str, Any]) -> None:
-    for key in ((0, "head"), (1, "head"), (1, "alignments"), (2, "head")):
+    for key in ((0, "head"), (1, "head"), (2, "alignments"), (3, "head")):
         view = seen["views"][key]
         assert 0.99 < float(view["low"]) <= float(view["high"]) < 1.01
 
 
 def test_maps_are_of_heads_that_vary_and_of_those_that_do_not(seen: dict[str, Any]) -> None:
     maps = {key: int(view["maps"]) for key, view in seen["views"].items() if "maps" in view}
-    assert maps == {(0, "head"): 4, (1, "head"): 1, (1, "alignments"): 6, (2, "head"): 4}
+    heads = {(0, "head"): 4, (1, "head"): 1, (2, "head"): 1, (3, "head"): 4}
+    assert maps == heads | {(1, "alignments"): 6, (2, "alignments"): 3}
     assert seen["views"][0, "head"]["draws"] == "3"
     assert seen["views"][0, "selection"]["cells"] == "10"  # 6 chances, and 4 of what tasks share
     assert seen["views"][1, "alignments"]["gold"] == "2"
+
+
+def test_words_that_are_rather_copied_are_marked(seen: dict[str, Any], copied: Any) -> None:
+    batch = collate(copied.corpus.test, range(1))
+    posterior = alignment_distributions(copied.model, copied.guide, batch).posterior[0, 0]
+    marked = int((posterior[:, 0] < 0.5).sum())
+    assert 0 < marked < len(posterior)
+    assert seen["views"][2, "alignments"]["marked"] == str(marked)
+    assert "marked" not in seen["views"][1, "alignments"]
 
 
 def test_disagreement_stands_chain_by_chain(seen: dict[str, Any]) -> None:
