@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
-from latentheads.attention.block import reorder
 from latentheads.latents.alignments.bands import (
-    BandedNextTokenDistribution,
     make_next_token_distribution,
 )
 from latentheads.latents.alignments.chain import ChainParameters
-from latentheads.latents.alignments.distribution import NOWHERE
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
-from latentheads.latents.alignments.next_token import NextTokenDistribution
+from latentheads.latents.alignments.forward import ForwardAlgorithm
 from latentheads.latents.output_heads import EncoderDecoderStates
 from latentheads.layers.numeric import exp
 from latentheads.layers.output import RowOutput
@@ -43,7 +40,7 @@ class AlignmentState:
         self.next_token = (
             None if aligner.soft else make_next_token_distribution(output, self.vectors)
         )
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._forward = ForwardAlgorithm(self._emissions)
         self._scored: tuple[Tensor, Tensor] | None = None
 
     def extend(
@@ -61,9 +58,7 @@ class AlignmentState:
         self.vectors = [torch.cat(pair, -2) for pair in pairs]
         if self.next_token is not None:
             self.next_token.extend(vectors)
-        if self._last is not None:
-            previous, log_probs = self._last
-            self._last = previous, F.pad(log_probs, (0, new), value=NOWHERE)
+        self._forward.extend(new)
 
     def _drop_keys_outside_window(self) -> None:
         """Drop the keys that neither the next token nor the previous one may point at."""
@@ -79,9 +74,7 @@ class AlignmentState:
         self.vectors = [rows.index_select(-2, kept) for rows in self.vectors]
         if self.next_token is not None:
             self.next_token.keep_positions(kept)
-        if self._last is not None:
-            previous, log_probs = self._last
-            self._last = previous, log_probs.index_select(-1, kept)
+        self._forward.keep_keys(kept)
 
     def select(
         self,
@@ -89,9 +82,7 @@ class AlignmentState:
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
         """Select, repeat or reorder sentences, and the hypotheses of each."""
-        if self._last is not None:
-            states, prior = (reorder(value, sentences, hypotheses) for value in self._last)
-            self._last = states, prior
+        self._forward.select(sentences, hypotheses)
         if sentences is None:
             return
         hidden = self.hidden
@@ -115,7 +106,7 @@ class AlignmentState:
             return self.output(alignment_pass.soft_states()).view(*states.shape[:-1], -1)
         prior = alignment_pass.priors[0]
         if isinstance(prior, ChainParameters):
-            log_prior = self._forward_algorithm(states, tokens, prior, self.next_token)
+            log_prior = self._forward(prior, tokens, rows)
         else:
             log_prior = broadcast_sum(block_log_probs(alignment_pass.priors))
         self._scored = rows, log_prior
@@ -155,28 +146,8 @@ class AlignmentState:
         aleatoric, mean_log, cross_entropy = means
         return aleatoric, mean_log, torch.xlogy(probs, probs).sum(-1) - cross_entropy
 
-    def _forward_algorithm(
-        self,
-        states: Tensor,
-        tokens: Tensor,
-        prior: ChainParameters,
-        next_token: NextTokenDistribution | BandedNextTokenDistribution,
-    ) -> Float[Tensor, "sentence row key"]:
-        """Log-prior of each next token's position, given the tokens before: forward algorithm."""
-        shape = (len(states), -1, states.shape[-2])  # sentence, hypothesis, new
-        rows, input_tokens = states.reshape(*shape, states.shape[-1]), tokens.reshape(shape)
-        scores = prior.scores[:, :, 0].view(*rows.shape[:-1], -1)
-        log_priors = []
-        for step in range(shape[-1]):
-            if self._last is None:
-                log_probs = scores[:, :, step].log_softmax(-1)
-            else:
-                previous, log_probs = self._last
-                log_probs = (
-                    log_probs + next_token.word_log_probs(previous, input_tokens[..., step])
-                ).log_softmax(-1)
-                transitions = (scores[:, :, step, None] + prior.transition_scores).log_softmax(-1)
-                log_probs = (log_probs[..., None] + transitions).logsumexp(-2)
-            self._last = rows[:, :, step], log_probs
-            log_priors.append(log_probs)
-        return torch.stack(log_priors, 2).flatten(1, 2)
+    def _emissions(self, kept: Sequence[Tensor], tokens: Tensor) -> Tensor:
+        """Log-probability of tokens for all positions."""
+        assert self.next_token is not None
+        (states,) = kept
+        return self.next_token.word_log_probs(states, tokens)

@@ -9,6 +9,7 @@ the last sum with a lexicon head :math:`\ell` only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,10 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.attention.block import reorder
 from latentheads.latents.alignments.bands import make_next_token_distribution
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import NOWHERE
+from latentheads.latents.alignments.forward import ForwardAlgorithm
 from latentheads.latents.alignments.past import PastAlignmentState
 from latentheads.latents.copy.emission import GENERATE, copy_emissions
 from latentheads.latents.output_heads import EncoderDecoderStates
@@ -46,7 +47,7 @@ class CopyState:
         vectors = [F.pad(rows, (0, 0, 1, 0)) for rows in heads.vectors(hidden.memory[:, 1:])]
         self._aligned = make_next_token_distribution(output, vectors) if vectors else None
         self._pending: Tensor | None = None
-        self._last: tuple[Tensor, Tensor, Tensor] | None = None
+        self._forward = ForwardAlgorithm(self._emissions)
         self._scored: tuple[Tensor, Tensor, Tensor] | None = None
 
     def select(
@@ -55,9 +56,7 @@ class CopyState:
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
         """Select, repeat or reorder sentences, and the hypotheses of each."""
-        if self._last is not None:
-            rows, generated, prior = (reorder(x, sentences, hypotheses) for x in self._last)
-            self._last = rows, generated, prior
+        self._forward.select(sentences, hypotheses)
         if sentences is None:
             return
         hidden = self.hidden
@@ -88,7 +87,7 @@ class CopyState:
         choice_mask = self.heads.choice_mask(self.hidden)
         prior = self.heads.prior_parameters(rows, self._keys, choice_mask)
         if isinstance(prior, ChainParameters):
-            log_prior = self._forward_algorithm(generated, states, tokens, prior)
+            log_prior = self._forward(prior, tokens, rows, generated)
         else:
             log_prior = prior.scores[..., 0, :].log_softmax(-1)
         self._scored = rows, generated, log_prior
@@ -123,10 +122,7 @@ class CopyState:
             attn_mask = attn_mask & ((keys > last - window) | (keys == 0))
         attn_mask = attn_mask.expand(len(memory), -1, -1)
         self.hidden = EncoderDecoderStates(states, memory, attn_mask, tokens=key_tokens)
-        if self._last is not None:
-            *before, log_probs = self._last
-            grown = self.heads.heads * appended.shape[1]
-            self._last = before[0], before[1], F.pad(log_probs, (0, grown), value=NOWHERE)
+        self._forward.extend(self.heads.heads * appended.shape[1])
 
     def _mix(
         self,
@@ -155,40 +151,15 @@ class CopyState:
         assert self.hidden.tokens is not None
         return self.hidden.tokens[:, None, 1:].clamp(min=0)
 
-    def _forward_algorithm(
-        self,
-        generated: Float[Tensor, "sentence row vocab"],
-        states: Tensor,
-        tokens: Tensor,
-        prior: ChainParameters,
-    ) -> Float[Tensor, "sentence row key"]:
-        """Log-prior of each next choice, given the tokens before: the forward algorithm."""
-        shape = (len(states), -1, states.shape[-2])  # sentence, hypothesis, new
-        words = tokens.reshape(shape)
-        scores = prior.scores[:, :, 0].view(*words.shape, -1)
-        of_rows, rows = generated.view(*words.shape, -1), states.reshape(*words.shape, -1)
-        log_priors = []
-        for step in range(shape[-1]):
-            if self._last is None:
-                log_probs = scores[:, :, step].log_softmax(-1)
-            else:
-                *before, log_probs = self._last
-                emissions = self._emissions(before[0], before[1], words[..., step])
-                log_probs = (log_probs + emissions).log_softmax(-1)
-                transitions = (scores[:, :, step, None] + prior.transition_scores).log_softmax(-1)
-                log_probs = (log_probs[..., None] + transitions).logsumexp(-2)
-            self._last = rows[:, :, step], of_rows[:, :, step], log_probs
-            log_priors.append(log_probs)
-        return torch.stack(log_priors, 2).flatten(1, 2)
+    def _emissions(self, kept: Sequence[Tensor], words: Tensor) -> Tensor:
+        """Log-probability of tokens for each choice.
 
-    def _emissions(
-        self,
-        rows: Float[Tensor, "sentence row dim"],
-        generated: Float[Tensor, "sentence row vocab"],
-        words: Int[Tensor, "sentence row"],
-    ) -> Float[Tensor, "sentence row choice"]:
-        """Log-probability of tokens for each choice."""
+        Args:
+            kept: The states that predict them, and the network's log-probabilities.
+            words: The tokens.
+        """
         assert self.hidden.tokens is not None
+        rows, generated = kept
         of_words = generated.gather(-1, words[..., None])[..., 0]
         matches = words[..., None] == self.hidden.tokens[:, None, 1:]
         aligned = None
@@ -214,7 +185,7 @@ class CopyState:
             raise ValueError("there are no choices to compare: score tokens first")
         rows, generated, log_prior = self._scored
         prior = exp(log_prior)
-        log_probs = self._emissions(rows, generated, tokens)
+        log_probs = self._emissions((rows, generated), tokens)
         entropies, cross = self._entropies(rows, generated, probs)
         means = [(prior * values).sum(-1) for values in (entropies, log_probs, cross)]
         return means[0], means[1], torch.xlogy(probs, probs).sum(-1) - means[2]
