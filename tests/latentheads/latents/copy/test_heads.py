@@ -364,9 +364,11 @@ def test_uncertainty_is_that_of_an_ensemble_of_choices(kind: str, form: str) -> 
         torch.testing.assert_close(value, wanted)
 
 
-def test_words_of_two_vocabularies_are_found_by_their_spelling() -> None:
+@every_form
+@torch.no_grad()
+def test_words_of_two_vocabularies_are_found_by_their_spelling(form: str) -> None:
     corpus = Grammar(language="velu", sentences=40, held_out=5).load()
-    model = Translation.of(corpus, "delta", latents=[CopyOptions()], width=6, heads=3)
+    model = Translation.of(corpus, "delta", latents=[CopyOptions(**FORMS[form])], width=6, heads=3)
     (heads,) = [latent for latent in model.latents.values() if isinstance(latent, CopyHeads)]
     assert heads.target_ids is not None
     assert isinstance(corpus.source, Words)
@@ -375,7 +377,16 @@ def test_words_of_two_vocabularies_are_found_by_their_spelling() -> None:
         word = corpus.source.words[index]
         assert found == (corpus.target.words.index(word) if word in corpus.target.words else -1)
     batch = next(iter(lh.batches(corpus.valid, 99)))
-    assert lh.terms(model.eval(), Exact(model), batch).elbo.isfinite().all()
+    jiggle(model, 0.3).double().eval()
+    bound = lh.terms(model, Exact(model), batch).elbo
+    scores = model.step(batch.decoder_input, model.begin(batch))
+    torch.testing.assert_close(scores.exp().sum(-1), torch.ones_like(scores[..., 0]))
+    of_words = scores.gather(-1, batch.target[..., None])[..., 0]
+    torch.testing.assert_close(of_words.masked_fill(~batch.target_valid, 0.0).sum(-1), bound)
+    # no word of the source but the end of a sentence can be copied; a lexicon head points at all
+    allowed = heads.choice_mask(heads.with_generate(model.hidden(batch)))[0, 0]
+    length = int(batch.source_valid[0].sum())
+    assert int(allowed.sum()) == 1 + heads.options.heads + length * heads.options.lexicon
 
 
 @pytest.mark.parametrize("slip", [0.0, 1.0, -0.1])
