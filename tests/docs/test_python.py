@@ -122,10 +122,12 @@ def test_a_copy_head_has_a_posterior_with_generate_in_front() -> None:
 
 def test_subsets_of_heads_have_a_posterior() -> None:
     snippet, own_guide, of_corpus = snippets("docs/bernoulli-heads.md")
-    corpus = small_corpus()
-    batch = next(batches(corpus.test, 4096))
-    names: dict[str, Any] = {"corpus": corpus, "batch": batch}
-    run(snippet.replace("latents=", "heads=2, width=8, latents="), names)
+    small = {"latents=": "heads=2, width=8, latents=", "sentences=500": "sentences=40, held_out=5"}
+    for text, smaller in small.items():
+        snippet = snippet.replace(text, smaller)
+    names: dict[str, Any] = {}
+    run(snippet, names)
+    corpus, batch = names["corpus"], names["batch"]
     model, enumeration = names["model"], names["bound"].enumeration
     posterior = enumeration.log_posterior
     assert posterior.shape == (len(batch), 4)

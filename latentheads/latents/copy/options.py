@@ -52,7 +52,7 @@ class CopyOptions(LatentOptions):
         convert_fields(self)
         check_least(vars(self), heads=1, width=1, reach=0, window=0)
         if not 0 < self.slip < 1:
-            raise ValueError(f"slip must lie between 0 and 1, got {self.slip}")
+            raise ValueError(f"slip must be above 0 and below 1, got {self.slip}")
 
     @property
     def chained(self) -> bool:
