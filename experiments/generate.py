@@ -28,7 +28,7 @@ from latentheads.experiments.cli.options import Options, Parser, add_run_options
 from latentheads.experiments.cli.parser import OF_RUNS
 from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
-from latentheads.runs.sampling_checks import check_is_stochastic
+from latentheads.runs.trained_model import check_is_stochastic
 
 DESCRIPTION = (
     "Samples continuations of prompts from a finished language model.\n\n"

@@ -8,7 +8,7 @@ from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.options import Options, Parser
 from latentheads.runs.generation import check_outputs_vary
 from latentheads.runs.run import Run
-from latentheads.runs.sampling_checks import check_is_stochastic
+from latentheads.runs.trained_model import check_is_stochastic
 
 DECODING_OPTIONS = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
 """The options, in the order of the help."""

@@ -44,9 +44,8 @@ from latentheads.runs.build import (
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
 from latentheads.runs.folder import HEADS, TENSORBOARD, TEXTS, Folder
-from latentheads.runs.results import Results
+from latentheads.runs.results import Results, complete
 from latentheads.runs.run import Run
-from latentheads.runs.sections import complete
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
 from latentheads.training.early_stopping import check_bound_exists, validate
