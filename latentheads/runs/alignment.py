@@ -125,7 +125,7 @@ def _link_batch(
         lines = (None, None) if pairs is None else pairs[int(batch.sentences[index])]
         source = _word_ids(trained.source, batch.source[index].tolist(), lines[0])
         target = _word_ids(trained.target, batch.target[index].tolist(), lines[1])
-        links.append(_join_words(frozenset().union(*heads), _name_spaces(source), target))
+        links.append(_join_words(frozenset().union(*heads), name_spaces(source), target))
     return links
 
 
@@ -134,13 +134,11 @@ def _word_ids(vocabulary: Vocabulary, ids: list[int], line: str | None) -> list[
     return vocabulary.word_ids(ids) if line is None else split_word_ids(vocabulary, ids, line)
 
 
-def _name_spaces(word_ids: Sequence[int | None]) -> list[int | None]:
+def name_spaces(word_ids: Sequence[int | None]) -> list[int | None]:
     """The word of every token; a space belongs to the word after it."""
-    next_word: int | None = None
-    words = []
+    words: list[int | None] = []
     for word in reversed(word_ids):
-        next_word = next_word if word is None else word
-        words.append(next_word)
+        words.append(words[-1] if word is None and words else word)
     return words[::-1]
 
 
