@@ -14,7 +14,7 @@ from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.corpora.text import read_lines
+from latentheads.corpora.text import pair_lines, read_lines
 from latentheads.experiments.cli.errors import SkippedInputs, error_handling, streaming
 from latentheads.experiments.cli.options import Options, Parser
 from latentheads.experiments.cli.outputs import check_output_file
@@ -135,14 +135,9 @@ def read_texts(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     if len(paths) == 1:
         (path,) = paths
         pairs = [_split_line(line, n, path) for n, line in enumerate(read_lines(path), 1)]
-        return [source for source, _ in pairs], [target for _, target in pairs]
-    source, target = (read_lines(path) for path in paths)
-    if len(source) != len(target):
-        raise ValueError(
-            f"{paths[0]} has {len(source):,} lines and {paths[1]} {len(target):,}: line n of one "
-            "must translate line n of the other"
-        )
-    return source, target
+    else:
+        pairs = pair_lines(*paths)
+    return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 def _split_line(line: str, number: int, path: str) -> tuple[str, str]:

@@ -32,7 +32,7 @@ from latentheads.experiments.cli.options import Options, Parser, add_run_options
 from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.files import write_text
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
-from latentheads.runs.sampling_checks import check_is_stochastic
+from latentheads.runs.trained_model import check_is_stochastic
 
 DESCRIPTION = (
     "Analyses the heads of finished runs on the same sentences.\n\n"

@@ -28,7 +28,7 @@ from latentheads.experiments.cli.options import Options, Parser, add_run_options
 from latentheads.experiments.cli.parser import OF_RUNS
 from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
-from latentheads.runs.sampling_checks import check_is_stochastic
+from latentheads.runs.trained_model import check_is_stochastic
 
 DESCRIPTION = (
     "Samples continuations of prompts from a finished language model.\n\n"
@@ -56,23 +56,7 @@ def make_parser() -> Parser:
         help="text to continue, instead of standard input; may be given several times",
     )
     parser.add_argument("--number", type=int, default=1, help="continuations of each prompt")
-    parser.add_argument("--length", type=int, default=100, help="most new tokens after a prompt")
-    parser.add_argument(
-        "--temperature",
-        type=float,
-        default=1.0,
-        help="softmax temperature; 0 always takes the likeliest token",
-    )
-    parser.add_argument(
-        "--top_k", type=int, default=0, help="sample among this many likeliest tokens; 0: all"
-    )
-    parser.add_argument(
-        "--context",
-        type=int,
-        help="tokens of running text that the next window starts with when the model's block is "
-        "full (default: the run's own context, or half a block)",
-    )
-    parser.add_argument("--unknown", action="store_true", help="allow the unknown token")
+    parser.add_dataclass(Sampling, skip=("sample_heads",))
     parser.add_argument(
         "--draws",
         type=Literal[0, 1],

@@ -18,8 +18,7 @@ from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.tables import explanations, result_table, site_table, task_table
 from latentheads.runs.folder import Folder
-from latentheads.runs.results import Results
-from latentheads.runs.sections import lacking
+from latentheads.runs.results import Results, lacking
 from latentheads.runs.trainer import name_trusted
 
 DESCRIPTION = (

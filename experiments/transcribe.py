@@ -79,7 +79,7 @@ def make_parser() -> Parser:
         help="transcripts of each file, each with newly sampled heads and selection; 0: one, as "
         "the run's test part was transcribed",
     )
-    add_decoding_options(parser, "text", "ten more than the number of positions of 40 ms")
+    add_decoding_options(parser)
     parser.add_argument(
         "--alignments",
         help="file for the words of each transcript with their times, from the likeliest alignment "

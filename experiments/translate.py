@@ -75,7 +75,7 @@ def make_parser() -> Parser:
         "--direction",
         help="which task of a run with several, as en-de, de or bible:en-de",
     )
-    add_decoding_options(parser, "sentence", "ten and twice the source's")
+    add_decoding_options(parser)
     parser.add_argument(
         "--buffer",
         type=int,

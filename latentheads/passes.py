@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 
+import torch
 from torch import nn
-
-from latentheads.denormals import flush_denormals
 
 
 class _Lock:
@@ -55,3 +54,32 @@ def frozen_parameters(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter in trainable:
             parameter.requires_grad_()
+
+
+SMALLEST_NORMAL = 2.0**-1022
+
+
+def _are_flushed() -> bool:
+    """Whether this thread flushes denormal numbers to 0."""
+    return SMALLEST_NORMAL / 2 == 0
+
+
+@contextmanager
+def flush_denormals() -> Iterator[None]:
+    """Context that flushes denormal numbers to 0 in this thread and in threads started within it.
+
+    They lie between 0 and 1.2e-38 in float32, and a CPU processes them about a hundred times slower
+    than others. A trained network with sharp posteriors has many of them, which makes its matrix
+    products two to three times slower.
+
+    The mode holds for all floating-point code of the thread, Python's own included, and is restored
+    afterwards. Threads that PyTorch has started before keep their mode: enter the context early.
+    """
+    if _are_flushed():
+        yield
+        return
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)

@@ -49,47 +49,18 @@ class Mixer(Protocol):
 
 
 class SelfAttention(LatentAttention):
-    """Attention to all unmasked positions.
+    """Attention to all unmasked positions, or local attention, whose event is the band of pairs.
+
+    With a band a query attends to the n positions that end with it and, in an encoder, to the n
+    that begin with it. No tensor of size ``query key`` is made.
 
     Args:
-        below: The band of the nearest block below, if that is local.
-        *options: Arguments of :class:`~latentheads.attention.latent.LatentAttention`.
-    """
-
-    def __init__(self, *options: Any, below: Band | None = None) -> None:
-        super().__init__(*options)
-        self.below = below
-
-    def mix(
-        self,
-        x: Float[Tensor, "*batch query dim"],
-        attention_mask: AttentionMask,
-        below: Tensor | None,
-        cache: AttentionCache | None = None,
-        choice: Choice | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attends; logits of a local block below are 0 outside its band."""
-        if below is not None and self.below is not None:
-            below = self.below.to_dense(below, attention_mask.start)
-        return self(x, None, attention_mask.mask, below, cache, choice)
-
-
-class LocalAttention(LatentAttention):
-    """Local attention; if latent, the event is the band of pairs.
-
-    A query attends to the n positions that end with it and, in an encoder, to the n that begin with
-    it. No tensor of size ``query key`` is made. If the windows of two blocks differ, logits below
-    are 0 outside their own window.
-
-    Args:
-        band: The band.
+        band: The band of local attention; None: all positions.
         below: The band of the nearest block below; None if that attends to all positions.
         *options: Arguments of :class:`~latentheads.attention.latent.LatentAttention`.
     """
 
-    band: Band
-
-    def __init__(self, *options: Any, band: Band, below: Band | None = None) -> None:
+    def __init__(self, *options: Any, band: Band | None = None, below: Band | None = None) -> None:
         super().__init__(*options)
         self.attention.band = self.band = band
         self.below = below
@@ -102,21 +73,28 @@ class LocalAttention(LatentAttention):
         cache: AttentionCache | None = None,
         choice: Choice | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attends to the window."""
-        if below is not None and self.below is not None:
-            below = self.below.to_band(below, self.band)
-        elif below is not None:
-            below = self.band.from_dense(below, attention_mask.start)
-        return self(x, None, self.band.mask(attention_mask), below, cache, choice)
+        """Attends; logits of a block below are 0 outside their own band."""
+        if below is not None:
+            below = self._fit_below(below, attention_mask.start)
+        mask = attention_mask.mask if self.band is None else self.band.mask(attention_mask)
+        return self(x, None, mask, below, cache, choice)
+
+    def _fit_below(self, below: Tensor, start: int) -> Tensor:
+        """The logits of the block below for the pairs of this one."""
+        if self.band is None:
+            return below if self.below is None else self.below.to_dense(below, start)
+        if self.below is None:
+            return self.band.from_dense(below, start)
+        return self.below.to_band(below, self.band)
 
     def cache(self) -> AttentionCache:
-        """Makes an empty cache of the keys and values of the last n - 1 positions."""
-        return AttentionCache(max_length=self.band.before)
+        """Makes an empty cache: of local attention, for the last n - 1 positions."""
+        return AttentionCache(max_length=None if self.band is None else self.band.before)
 
 
 def make_mixer(
     attention_type: str, layer: int, network: Network, heads: HeadOptions
-) -> SelfAttention | LocalAttention | NGram:
+) -> SelfAttention | NGram:
     """Makes the mixer of a layer, with its prior and selector.
 
     Args:
@@ -137,10 +115,8 @@ def make_mixer(
     below = Band(window, causal) if window else None
     first_layer = next(n for n, mixer in enumerate(configs) if mixer.kind != "ngram")
     block = Block(attention_type, layer, network.heads, first_layer)
-    if config.kind == "local":
-        local = partial(LocalAttention, band=band, below=below)
-        return heads.make_attention(block, network, local)
-    return heads.make_attention(block, network, partial(SelfAttention, below=below))
+    own = band if config.kind == "local" else None
+    return heads.make_attention(block, network, partial(SelfAttention, band=own, below=below))
 
 
 def _make_ngram(

@@ -5,42 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from latentheads.decoding.translate import Decoding
+from latentheads.experiments.cli.help import texts_of
 from latentheads.experiments.cli.options import Options, Parser
+from latentheads.options import options_of
 from latentheads.runs.generation import check_outputs_vary
 from latentheads.runs.run import Run
-from latentheads.runs.sampling_checks import check_is_stochastic
+from latentheads.runs.trained_model import check_is_stochastic
 
 DECODING_OPTIONS = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
 """The options, in the order of the help."""
 
 
-def add_decoding_options(parser: Parser, unit: str, longest: str) -> None:
-    """Adds the options, with the defaults of the run; ``longest`` is what 0 tokens mean."""
-    parser.add_argument("--beam", type=int, help=f"beam size of a {unit} (default: the run's)")
-    parser.add_argument(
-        "--length_penalty",
-        type=float,
-        help="exponent of the length that log-probability is divided by (default: the run's)",
-    )
-    parser.add_argument(
-        "--draws",
-        type=int,
-        help="samples of the heads, and of their selection, whose probabilities are averaged; 0: "
-        "heads at their prior's location, the likeliest selection (default: the run's)",
-    )
-    parser.add_argument(
-        "--min_tokens", type=int, help="fewest tokens, EOS included (default: the run's)"
-    )
-    parser.add_argument(
-        "--max_tokens",
-        type=int,
-        help=f"most tokens, EOS included; 0: {longest} (default: the run's)",
-    )
-    parser.add_argument(
-        "--no_repeat",
-        type=int,
-        help="no n-gram of this length occurs twice; 0: no limit (default: the run's)",
-    )
+def add_decoding_options(parser: Parser) -> None:
+    """Adds the options, with the defaults of the run."""
+    options, texts = options_of(Decoding), texts_of(Decoding)
+    for name in DECODING_OPTIONS:
+        text = f"{texts[name].removesuffix('.')} (default: the run's)"
+        parser.add_argument(f"--{name}", type=options[name].kind, help=text)
 
 
 def choose_decoding(run: Run, options: Options) -> Decoding:

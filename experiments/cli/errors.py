@@ -12,7 +12,6 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, NoReturn
 
-from latentheads.denormals import flush_denormals
 from latentheads.errors import (
     UnfinishedError,
     is_out_of_memory,
@@ -20,6 +19,7 @@ from latentheads.errors import (
     print_message,
     printable,
 )
+from latentheads.passes import flush_denormals
 
 MAX_UNKNOWN_WORDS = 10
 """Most unknown words in a warning."""

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast, get_args, ge
 
 import yaml
 
-import latentheads.experiments.cli.allocation  # noqa: F401
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.command_line import (
     FILE_OPTIONS,

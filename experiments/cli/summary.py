@@ -16,7 +16,7 @@ from latentheads.files import read_json, write_text
 from latentheads.metrics.scores import COMPARED, METRICS, SCORES
 from latentheads.metrics.seeds import DIFFERENCES, tabulate
 from latentheads.runs.folder import TEXTS
-from latentheads.runs.sections import lacking
+from latentheads.runs.results import lacking
 
 if TYPE_CHECKING:
     import pandas as pd

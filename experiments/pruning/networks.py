@@ -26,9 +26,8 @@ from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
 from latentheads.runs.folder import HEADS, TEXTS, Folder, read_results
 from latentheads.runs.reporter import Reporter
-from latentheads.runs.results import Results
+from latentheads.runs.results import Results, complete, lacking
 from latentheads.runs.run import Run
-from latentheads.runs.sections import complete, lacking
 from latentheads.training import checkpoints
 
 COPIED_RESULTS = (

@@ -10,13 +10,13 @@ train.en and train.de. Part after part, each job a process of its own:
     bench, length, decoding   the benchmarks
     speed       a step beside nn.Transformer with fused attention, and waits of the CPU within it
     compiled    the same, each row given to torch.compile, nn.Transformer too
-    train       Multi30k to the end, recipe after recipe and seed after seed, several at a time
+    train       compare.py on Multi30k to the end, recipe after recipe, seed after seed
     large       a network of IWSLT's size on the largest corpus at hand
 
-What is written lies in OUT: jobs.json, report.md after every job, a log of each, runs/ that run.py
-goes on from. A job that is done is not done again; an OUT whose jobs were done otherwise, as with
---smoke or on another device, is refused. One that fails is reported, and the others go on. When the
-minutes are over, what runs is ended as by Ctrl-C.
+What is written lies in OUT: jobs.json, report.md after every job, a log of each, and runs/ that
+compare.py goes on from. A job that is done is not done again; an OUT whose jobs were done
+otherwise, as with --smoke or on another device, is refused. One that fails is reported, and the
+others go on. When the minutes are over, what runs is ended as by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.jobs import interrupted_by_signals
 from latentheads.experiments.cli.parser import OneLineErrorParser, positive
 from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS
-from latentheads.experiments.studies.machine.jobs import Journal, Launch, Process, carry_out, held
+from latentheads.experiments.studies.machine.jobs import (
+    Journal,
+    Launch,
+    carry_out,
+    held,
+    run_process,
+)
 from latentheads.experiments.studies.machine.plan import NEEDS, PARTS, Order, make_plan
 from latentheads.experiments.studies.machine.report import write_report
 
@@ -85,7 +91,7 @@ def refuse_empty(
             parser.error(f"--parts {name}: {why}")
 
 
-def main(arguments: Sequence[str] | None = None, launch: Launch = Process) -> int:
+def main(arguments: Sequence[str] | None = None, launch: Launch = run_process) -> int:
     """Runs the plan and returns the exit status: 1 where a job has failed."""
     deadline = time.monotonic() - MARGIN
     parser = make_parser()
@@ -103,11 +109,11 @@ def main(arguments: Sequence[str] | None = None, launch: Launch = Process) -> in
         data = None if options.data is None else options.data.resolve()
         order = Order(out, options.device, data, options.smoke, options.at_once)
         plan = make_plan(order, options.parts or PARTS)
-        refuse_empty(parser, options, [part.name for part in plan])
+        asked = [job.name for job in plan]
+        refuse_empty(parser, options, asked)
         with held(out):
             journal = Journal.open(out)
-            journal.refuse_others(job for part in make_plan(order) for job in part.jobs)
-            asked = [job.name for part in plan for job in part.jobs]
+            journal.refuse_others(make_plan(order))
 
             def report() -> None:
                 write_report(journal, options.device, asked)

@@ -32,7 +32,13 @@ Hook = Callable[..., None]
 
 @dataclass
 class BlockCache:
-    """The cache of a block in incremental decoding; subclasses hold the tensors."""
+    """The cache of a block in incremental decoding; subclasses hold the tensors, or None.
+
+    Attributes:
+        has_hypotheses: Whether each hypothesis has its own rows; all share those of a memory.
+    """
+
+    has_hypotheses = True
 
     def select(
         self,
@@ -45,6 +51,10 @@ class BlockCache:
             sentences: Indices of the sentences; None: all.
             hypotheses: For each of these sentences, the indices of its hypotheses; None: all.
         """
+        own_hypotheses = hypotheses if self.has_hypotheses else None
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(self, name, reorder(value, sentences, own_hypotheses))
 
 
 class HeadBlock(nn.Module, ABC):

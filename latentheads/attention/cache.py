@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
-from latentheads.attention.block import BlockCache, keep_last, reorder
+from latentheads.attention.block import BlockCache, keep_last
 
 
 @dataclass
@@ -19,13 +18,11 @@ class AttentionCache(BlockCache):
         keys: In self-attention ``sentence *hypothesis head key dim``; of a memory without the
             hypotheses, which share it.
         values: The values, in the same layout.
-        is_memory: Whether keys and values are those of a memory.
         max_length: How many of the last positions are cached; None: all.
     """
 
     keys: Tensor | None = None
     values: Tensor | None = None
-    is_memory: bool = False
     max_length: int | None = None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,18 +35,5 @@ class AttentionCache(BlockCache):
 
     def set_memory(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Caches the keys and values of a memory, contiguous since every step uses them."""
-        self.keys, self.values, self.is_memory = keys.contiguous(), values.contiguous(), True
+        self.keys, self.values, self.has_hypotheses = keys.contiguous(), values.contiguous(), False
         return self.keys, self.values
-
-    def select(
-        self,
-        sentences: Int[Tensor, " kept"] | None,
-        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
-    ) -> None:
-        """Selects, repeats or reorders sentences; a memory has no hypotheses."""
-        if self.keys is None or self.values is None:
-            return
-        own_hypotheses = None if self.is_memory else hypotheses
-        self.keys, self.values = (
-            reorder(states, sentences, own_hypotheses) for states in (self.keys, self.values)
-        )

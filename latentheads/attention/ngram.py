@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.band import Band
-from latentheads.attention.block import BlockCache, HeadBlock, gather_selected, keep_last, reorder
+from latentheads.attention.block import BlockCache, HeadBlock, gather_selected, keep_last
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Affine, Family, Gaussian
 from latentheads.latents.selector import Choice, Selector
@@ -43,15 +43,6 @@ class NGramCache(BlockCache):
             x = torch.cat([self.inputs, x], -2)
         self.inputs = keep_last(x, self.max_length)
         return x
-
-    def select(
-        self,
-        sentences: Int[Tensor, " kept"] | None,
-        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
-    ) -> None:
-        """Selects, repeats or reorders sentences, and the hypotheses of each."""
-        if self.inputs is not None:
-            self.inputs = reorder(self.inputs, sentences, hypotheses)
 
 
 class NGram(HeadBlock):

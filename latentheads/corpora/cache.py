@@ -180,12 +180,13 @@ def _load_part(
     targets = _load_rows(path, f"{name}.target", len(target))
     sources = None if source is None else _load_rows(path, f"{name}.source", len(source))
     references, truth = description["references"][name], description["truth"][name]
-    task = _load_tasks(path, name, len(description["tasks"])) if description.get("tasks") else None
+    num_tasks = len(description.get("tasks", ()))
+    task = _load_ids(path, name, "task", range(num_tasks)) if num_tasks else None
     alternatives = description["alternatives"][name]
     frames = _load_frames(path, name, source) if isinstance(source, Positions) else None
     tags = None
     if frames is not None and isinstance(target, Tagged):
-        tags = _load_tags(path, name, target)
+        tags = _load_ids(path, name, "tags", range(len(target.plain), len(target)))
     sides = [sources, truth, references or None, alternatives or None, task, frames, tags]
     if any(side is not None and len(side) != len(targets) for side in sides):
         raise ValueError(f"{path}: the sides of {name} differ in length")
@@ -215,20 +216,12 @@ def _load_frames(path: Path, name: str, source: Positions) -> Frames:
     return Frames(values, ends)
 
 
-def _load_tags(path: Path, name: str, target: Tagged) -> NDArray[np.int32]:
-    """The tag of each target, validated."""
-    tags = _map_vector(path / f"{name}.tags.npy", np.int32)
-    if not len(tags) or not len(target.plain) <= tags.min() <= tags.max() < len(target):
-        raise ValueError(f"{path}: the tags of {name} are broken")
-    return tags
-
-
-def _load_tasks(path: Path, name: str, num_tasks: int) -> NDArray[np.int32]:
-    """The task index of each sentence, validated."""
-    task = _map_vector(path / f"{name}.task.npy", np.int32)
-    if not len(task) or not 0 <= task.min() <= task.max() < num_tasks:
-        raise ValueError(f"{path}: the tasks of {name} are broken")
-    return task
+def _load_ids(path: Path, name: str, kind: str, choices: range) -> NDArray[np.int32]:
+    """The task, or the tag of the target, of each sentence, validated."""
+    ids = _map_vector(path / f"{name}.{kind}.npy", np.int32)
+    if not len(ids) or not (ids.min() in choices and ids.max() in choices):
+        raise ValueError(f"{path}: the {kind} of {name} is broken")
+    return ids
 
 
 def _load_rows(path: Path, name: str, vocab_size: int) -> Rows:

@@ -132,11 +132,7 @@ class Subwords(Vocabulary):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decodes token ids up to the first EOS; bytes that are not UTF-8 become U+FFFD."""
-        pieces = []
-        for token_id in ids:
-            if token_id == EOS:
-                break
-            pieces.append(self._token_bytes[token_id])
+        pieces = (self._token_bytes[token_id] for token_id in takewhile(EOS.__ne__, ids))
         return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:

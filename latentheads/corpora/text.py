@@ -155,11 +155,15 @@ def read_pairs(
     Raises:
         ValueError: A file is missing or broken, or the files differ in the number of lines.
     """
-    paths = find_file(folder, part, source, stem), find_file(folder, part, target, stem)
-    source_lines, target_lines = (read_lines(path) for path in paths)
+    return pair_lines(*(find_file(folder, part, side, stem) for side in (source, target)))
+
+
+def pair_lines(source: str | Path, target: str | Path) -> list[SentencePair]:
+    """Reads two files, of which line n of one translates line n of the other; as `read_pairs`."""
+    source_lines, target_lines = (read_lines(path) for path in (source, target))
     if len(source_lines) != len(target_lines):
         raise ValueError(
-            f"{paths[0]} has {len(source_lines):,} lines and {paths[1]} {len(target_lines):,}: "
+            f"{source} has {len(source_lines):,} lines and {target} {len(target_lines):,}: "
             "line n of one must translate line n of the other"
         )
     return list(zip(source_lines, target_lines))

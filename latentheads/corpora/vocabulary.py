@@ -119,12 +119,7 @@ class Words(Vocabulary):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decodes token ids as words, up to the first EOS."""
-        words = []
-        for token_id in ids:
-            if token_id == EOS:
-                break
-            words.append(self.words[token_id])
-        return " ".join(words)
+        return " ".join(self.words[token_id] for token_id in takewhile(EOS.__ne__, ids))
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
         """Every token is a word."""

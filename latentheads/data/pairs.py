@@ -19,8 +19,7 @@ from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
-from latentheads.data.base import MAX_LINE, Cached, Log, Whitespace, name_of_folder
-from latentheads.data.folder import FolderData
+from latentheads.data.base import MAX_LINE, Cached, FolderData, Log, Whitespace, name_of_folder
 from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
 

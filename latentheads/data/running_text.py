@@ -16,8 +16,7 @@ from latentheads.corpora.hub import PROSE, load_lines
 from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.vocabulary import Unit
-from latentheads.data.base import MAX_LINE, Cached, Log, Whitespace, name_of_folder
-from latentheads.data.folder import FolderData
+from latentheads.data.base import MAX_LINE, Cached, FolderData, Log, Whitespace, name_of_folder
 from latentheads.data.pairs import local_files
 
 if TYPE_CHECKING:

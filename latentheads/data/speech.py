@@ -12,8 +12,7 @@ from latentheads.corpora.speech.audio import AudioOptions
 from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.table import find_utterances, read_utterances, text_files
 from latentheads.corpora.text import PARTS
-from latentheads.data.base import MAX_LINE, Log, name_of_folder
-from latentheads.data.folder import FolderData
+from latentheads.data.base import MAX_LINE, FolderData, Log, name_of_folder
 from latentheads.data.tasks import Tasks
 
 if TYPE_CHECKING:

@@ -197,20 +197,16 @@ def evaluate(
     check_pair(model, guide)
     if isinstance(batches, Part):
         truth = batches.true_log_probs if truth is None else truth
-    check_least({"samples": samples}, samples=1)
-    check_seed(seed)
-    device = model.device
     sums = _Sums()
     how: dict[str, str] = {}
     tail_shapes: list[Tensor] = []
-    shared_samples = [SharedSamples() for _ in range(samples)]
-    joint = torch.zeros(samples, dtype=torch.float64)
     sampled_terms: list[Terms] = []
     tasks, tasks_with_truth = Tasks(), Tasks()
     true_log_probs = None if truth is None else torch.tensor(truth, dtype=torch.float64)
-    with eval_no_grad(model, guide), fixed_noise(seed, device):
+    with sampling_context(model, guide, samples, seed) as shared_samples:
+        joint = torch.zeros(samples, dtype=torch.float64)
         for batch, indices in with_indices(iterate_batches(batches, "batches")):
-            device_batch = batch.to(device)
+            device_batch = batch.to(model.device)
             sampled_terms, weights = sample_terms(model, guide, device_batch, shared_samples)
             how.update(sampled_terms[0].how)
             tasks.note(batch)
@@ -234,6 +230,17 @@ def evaluate(
         )
         tail_shapes = [_add_shared_terms(sampled_terms, tasks, joint, sums)]
     return _report(sums, how, torch.cat(tail_shapes), samples)
+
+
+@contextmanager
+def sampling_context(
+    model: HeadModel, guide: ModelGuide, samples: int, seed: int
+) -> Iterator[list[SharedSamples]]:
+    """Fix the seed; yields a store of shared latents for every sample."""
+    check_least({"samples": samples}, samples=1)
+    check_seed(seed)
+    with eval_no_grad(model, guide), fixed_noise(seed, model.device):
+        yield [SharedSamples() for _ in range(samples)]
 
 
 def _get_true_log_probs(true_log_probs: Tensor, indices: Tensor) -> Tensor:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,14 +10,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch, with_indices
-from latentheads.checks import check_least, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import SharedSamples
-from latentheads.inference.evaluation import Tasks, eval_no_grad, plug_in_from_terms, sample_terms
+from latentheads.inference.evaluation import (
+    Tasks,
+    plug_in_from_terms,
+    sample_terms,
+    sampling_context,
+)
 from latentheads.model import HeadModel
-from latentheads.noise import fixed_noise
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def sentence_bounds(
         samples: Number K of samples of the latents.
         seed: Seed of the noise.
     """
-    with _sampling_context(model, guide, samples, seed) as shared_samples:
+    check_pair(model, guide)
+    with sampling_context(model, guide, samples, seed) as shared_samples:
         return _compute_bounds(model, guide, batch.to(model.device), shared_samples, Tasks())
 
 
@@ -102,26 +105,15 @@ def part_bounds(
         >>> found = part_bounds(run.model, run.guide, run.corpus.test)
         >>> float(found.nats.sum() / found.tokens.sum())  # log p(y | x), or its bound
     """
+    check_pair(model, guide)
     bounds, indices, tasks = [], [], Tasks()
-    with _sampling_context(model, guide, samples, seed) as shared_samples:
+    with sampling_context(model, guide, samples, seed) as shared_samples:
         for batch, batch_indices in with_indices(iterate_batches(batches, "batches")):
             bounds.append(
                 _compute_bounds(model, guide, batch.to(model.device), shared_samples, tasks)
             )
             indices.append(batch_indices)
     return _join(bounds, torch.cat(indices).argsort(stable=True))
-
-
-@contextmanager
-def _sampling_context(
-    model: HeadModel, guide: ModelGuide, samples: int, seed: int
-) -> Iterator[list[SharedSamples]]:
-    """Check a pair and fix the seed; yields a store of shared latents for every sample."""
-    check_pair(model, guide)
-    check_least({"samples": samples}, samples=1)
-    check_seed(seed)
-    with eval_no_grad(model, guide), fixed_noise(seed, model.device):
-        yield [SharedSamples() for _ in range(samples)]
 
 
 def _compute_bounds(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from latentheads.metrics.recognition import make_normaliser
+from latentheads.metrics.recognition import make_normaliser, name_case
 from latentheads.metrics.resampling import Counts, Metric, References
 
 
@@ -26,7 +26,7 @@ def accuracy(references: References) -> Metric | None:
     return Metric(
         lambda lines: _count(lines, references, str.__eq__),
         lambda total: float(100 * total[0] / total[1]),
-        lambda: f"{_case(references)}|norm:nfc",
+        lambda: f"{name_case(references)}|norm:nfc",
         maximum=100.0,
     )
 
@@ -45,7 +45,7 @@ def edit_distance(references: References) -> Metric | None:
     return Metric(
         lambda lines: _count(lines, references, edits),
         lambda total: float(total[0] / total[1]),
-        lambda: f"{_case(references)}|tok:{unit}|norm:nfc",
+        lambda: f"{name_case(references)}|tok:{unit}|norm:nfc",
     )
 
 
@@ -56,10 +56,6 @@ def _count(
     normalise = make_normaliser(references.lowercase)
     pairs = zip(map(normalise, lines), map(normalise, references.lines), strict=True)
     return np.array([[compare(output, reference), 1.0] for output, reference in pairs])
-
-
-def _case(references: References) -> str:
-    return f"case:{'lc' if references.lowercase else 'mixed'}"
 
 
 def count_edits(output: Sequence[str], reference: Sequence[str]) -> int:

@@ -39,14 +39,14 @@ WORD_COUNTS = ("substitutions", "deletions", "insertions", "words")
 
 def wer(references: References) -> Metric | None:
     """Makes the word error rate; None for translations."""
-    details = f"{_case(references)}|tok:space|norm:nfc"
+    details = f"{name_case(references)}|tok:space|norm:nfc"
     normalise = make_normaliser(references.lowercase)
     return _make_metric(references, "words", normalise, details, WORD_COUNTS)
 
 
 def cer(references: References) -> Metric | None:
     """Makes the character error rate, where spaces count as characters; None for translations."""
-    details = f"{_case(references)}|tok:character|norm:nfc"
+    details = f"{name_case(references)}|tok:character|norm:nfc"
     return _make_metric(references, "characters", make_normaliser(references.lowercase), details)
 
 
@@ -58,7 +58,8 @@ def paper_wer(references: References) -> Metric | None:
     return _make_metric(references, "words", _normalise_as_papers, details)
 
 
-def _case(references: References) -> str:
+def name_case(references: References) -> str:
+    """Whether case counts, as a signature says it."""
     return f"case:{'lc' if references.lowercase else 'mixed'}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,16 +100,22 @@ def draw_gates(gates: Mapping[str, Float[Tensor, " head"]], title: str = "") -> 
     figure = Picture(2.3 * len(groups) + 0.6, 1.6 + 0.3 * max(map(len, groups.values())))
     axes = figure.subplots(1, len(groups), squeeze=False)[0]
     for axis, (attention_type, blocks) in zip(axes, groups.items()):
-        values = pad_rows(gates[block].tolist() for block in blocks)
-        draw_map(axis, values, vmin=0, vmax=1, origin="lower")
-        _write_cells(axis, values)
-        axis.set_title(f"{attention_type}: {(values > 0).sum()} open")
-        axis.set_xticks(range(values.shape[1]))
-        axis.set_yticks(range(len(blocks)), [str(layer_of(block)) for block in blocks])
-        axis.set_xlabel("head")
-        axis.set_ylabel("layer")
+        num_open = sum(int((gates[block] > 0).sum()) for block in blocks)
+        axis.set_title(f"{attention_type}: {num_open} open")
+        _draw_heads(axis, gates, blocks)
     write_title(figure, f"Gate of every head at test time: 0 is closed, 1 is open\n{title}")
     return figure
+
+
+def _draw_heads(axis: Any, values: Mapping[str, Tensor], blocks: Sequence[str]) -> None:
+    """Draws a number between 0 and 1 for every head, layers from bottom to top."""
+    cells = pad_rows(values[block].tolist() for block in blocks)
+    draw_map(axis, cells, vmin=0, vmax=1, origin="lower")
+    _write_cells(axis, cells)
+    axis.set_xticks(range(cells.shape[1]))
+    axis.set_yticks(range(len(blocks)), [str(layer_of(block)) for block in blocks])
+    axis.set_xlabel("head")
+    axis.set_ylabel("layer")
 
 
 @in_style
@@ -133,14 +139,8 @@ def draw_head_posteriors(
     axes = figure.subplots(2, len(groups), squeeze=False)
     for row, (quantity, values) in zip(axes, rows.items()):
         for axis, (attention_type, blocks) in zip(row, groups.items()):
-            cells = pad_rows(values[block].tolist() for block in blocks)
-            draw_map(axis, cells, vmin=0, vmax=1, origin="lower")
-            _write_cells(axis, cells)
             axis.set_title(f"{attention_type}\n{quantity}")
-            axis.set_xticks(range(cells.shape[1]))
-            axis.set_yticks(range(len(blocks)), [str(layer_of(block)) for block in blocks])
-            axis.set_xlabel("head")
-            axis.set_ylabel("layer")
+            _draw_heads(axis, values, blocks)
     write_title(figure, f"Which heads a corpus needs\n{title}")
     return figure
 

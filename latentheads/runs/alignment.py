@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise, takewhile
 
 from latentheads.analysis.alignments import (
     alignment_distributions,
@@ -11,13 +13,13 @@ from latentheads.analysis.alignments import (
     likeliest_links,
     samples_alignments,
 )
-from latentheads.batch import Batch
+from latentheads.batch import EOS, Batch
 from latentheads.corpora import Vocabulary
+from latentheads.corpora.text import is_punctuation, split_word
 from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
 from latentheads.runs.generation import encode_pairs, list_texts, raise_on_skip, select_task
 from latentheads.runs.trained_model import TrainedModel
-from latentheads.runs.words import split_word_ids
 
 
 def check_alignments(trained: TrainedModel) -> None:
@@ -123,7 +125,7 @@ def _link_batch(
         lines = (None, None) if pairs is None else pairs[int(batch.sentences[index])]
         source = _word_ids(trained.source, batch.source[index].tolist(), lines[0])
         target = _word_ids(trained.target, batch.target[index].tolist(), lines[1])
-        links.append(_join_words(frozenset().union(*heads), _name_spaces(source), target))
+        links.append(_join_words(frozenset().union(*heads), name_spaces(source), target))
     return links
 
 
@@ -132,13 +134,11 @@ def _word_ids(vocabulary: Vocabulary, ids: list[int], line: str | None) -> list[
     return vocabulary.word_ids(ids) if line is None else split_word_ids(vocabulary, ids, line)
 
 
-def _name_spaces(word_ids: Sequence[int | None]) -> list[int | None]:
+def name_spaces(word_ids: Sequence[int | None]) -> list[int | None]:
     """The word of every token; a space belongs to the word after it."""
-    next_word: int | None = None
-    words = []
+    words: list[int | None] = []
     for word in reversed(word_ids):
-        next_word = next_word if word is None else word
-        words.append(next_word)
+        words.append(words[-1] if word is None and words else word)
     return words[::-1]
 
 
@@ -152,3 +152,53 @@ def _join_words(
         for source_word, target_word in pairs
         if source_word is not None and target_word is not None
     )
+
+
+def split_word_ids(vocabulary: Vocabulary, ids: Iterable[int], line: str) -> list[int | None]:
+    """The index of the word of each token among those of ``split_punctuation``, up to EOS.
+
+    A token across several belongs to the first that is not punctuation; a token of no word, such as
+    a space or a tag, has None.
+
+    Args:
+        vocabulary: The vocabulary that encoded the line.
+        ids: The token ids.
+        line: The line itself: its unknown words have punctuation that cannot be decoded.
+    """
+    tokens = list(takewhile(EOS.__ne__, ids))
+    texts = [vocabulary.decode(tokens[:number]) for number in range(len(tokens) + 1)]
+    words = list(_words_of_characters(texts[-1], map(split_word, line.split())))
+    return [
+        _choose_word(words[max(0, min(start, end - 1)) : end])  # a part of a character adds no text
+        for start, end in pairwise(map(len, texts))
+    ]
+
+
+def _words_of_characters(
+    text: str, words: Iterable[Sequence[str]]
+) -> Iterator[tuple[int, bool] | None]:
+    """The word of each character of a decoded line, and whether this is punctuation.
+
+    Args:
+        text: The decoded line.
+        words: The parts of each word of the line itself.
+    """
+    first, rest = 0, iter(words)
+    for piece in re.findall(r"\s+|\S+", text):
+        if piece.isspace():
+            yield from [None] * len(piece)
+            continue
+        parts = next(rest)
+        marks = [is_punctuation(part[0]) for part in parts]
+        owners = [index for index, part in enumerate(parts) for _ in part]
+        if len(owners) != len(piece):  # an unknown word, which is decoded as another text
+            owners = [marks.index(min(marks))] * len(piece)
+        yield from ((first + index, marks[index]) for index in owners)
+        first += len(parts)
+
+
+def _choose_word(words: Sequence[tuple[int, bool] | None]) -> int | None:
+    """The first word of a token's characters that is not punctuation, otherwise the first."""
+    candidates = [word for word in words if word is not None]
+    chosen = min(candidates, key=lambda word: word[1], default=None)
+    return None if chosen is None else chosen[0]

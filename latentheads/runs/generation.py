@@ -27,8 +27,7 @@ from latentheads.decoding.translate import (
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
 from latentheads.guide import WithSelection
 from latentheads.noise import fixed_noise
-from latentheads.runs.sampling_checks import check_is_stochastic
-from latentheads.runs.trained_model import TrainedModel
+from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
 from latentheads.values import shown
 
 BATCH_SIZE = 64

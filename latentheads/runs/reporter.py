@@ -30,8 +30,8 @@ from latentheads.model import Decoder
 from latentheads.names import ATTENTION_TYPES, side_of
 from latentheads.noise import fixed_noise
 from latentheads.runs.folder import Folder
+from latentheads.runs.results import Section
 from latentheads.runs.scoring import score_ctc, score_outputs, score_summaries
-from latentheads.runs.sections import Section
 from latentheads.runs.settings import Settings
 
 if TYPE_CHECKING:

@@ -26,10 +26,9 @@ from latentheads.runs.generation import Sampling, generate_texts, translate_text
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
 from latentheads.runs.parses import grammar_parses
 from latentheads.runs.results import Results
-from latentheads.runs.sampling_checks import check_is_stochastic
 from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.settings import Settings
-from latentheads.runs.trained_model import TrainedModel
+from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
 from latentheads.runs.transcription import transcribe_files
 from latentheads.values import make_group
 

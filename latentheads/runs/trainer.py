@@ -44,9 +44,8 @@ from latentheads.runs.build import (
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
 from latentheads.runs.folder import HEADS, TENSORBOARD, TEXTS, Folder
-from latentheads.runs.results import Results
+from latentheads.runs.results import Results, complete
 from latentheads.runs.run import Run
-from latentheads.runs.sections import complete
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
 from latentheads.training.early_stopping import check_bound_exists, validate
@@ -411,7 +410,7 @@ class Trainer:
         if not is_quiet:
             note_long_warmup(self.settings.train)
         with ProgressDisplay(steps, self.engine.step, is_quiet) as self.display:
-            self.engine.run(self._watch, self._checkpoint, self._tick)
+            self.engine.run(self._watch, self.checkpoint_manager.save_state, self._tick)
         if self.main:
             self.checkpoint_manager.select_reported()
 
@@ -439,9 +438,6 @@ class Trainer:
             train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
             self.accelerator.log({**valid_scores, **train}, step=progress.step)
         return self.checkpoint_manager.save_validated(result)
-
-    def _checkpoint(self) -> None:
-        self.checkpoint_manager.save_state()
 
     def finish(self) -> Results:
         """Reports on validation and test, writes and returns the results, and draws the plots.

@@ -28,7 +28,7 @@ from latentheads.latents.selection.objectives import (
 from latentheads.model import HeadModel
 from latentheads.noise import NoiseStream
 from latentheads.passes import passes
-from latentheads.training.checkpoints import weights
+from latentheads.training.checkpoints import check_facts, check_moments, check_noise, weights
 from latentheads.training.loss_modules import (
     has_differentiable_loss,
     make_loss_module,
@@ -38,7 +38,6 @@ from latentheads.training.losses import BY_OPTIONS, make_named_loss
 from latentheads.training.non_finite import describe_non_finite, describe_non_finite_gradient
 from latentheads.training.optimizers import make_optimizers
 from latentheads.training.options import Training
-from latentheads.training.state import check_facts, check_moments, check_noise
 
 GUARD_EVERY = 20
 """Steps between checks for a finite objective on a GPU, since a check synchronises the device."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from latentheads.analysis.alignments import alignment_distributions, target_words
 from latentheads.batch import Batch
-from latentheads.runs.alignment import check_alignments
+from latentheads.runs.alignment import check_alignments, name_spaces
 from latentheads.runs.generation import encode_pairs
 from latentheads.runs.trained_model import TrainedModel
 from latentheads.word_alignment.api import AlignedText, check_lines
@@ -96,7 +96,7 @@ def _link_batch(trained: TrainedModel, batch: Batch) -> list[Table | None]:
     is_word = target_words(batch)
     tables: list[Table | None] = []
     for row in range(len(posterior)):
-        source = _fill_spaces(trained.source.word_ids(batch.source[row].tolist()))
+        source = name_spaces(trained.source.word_ids(batch.source[row].tolist()))
         target = [
             word if counts else None
             for word, counts in zip(
@@ -105,14 +105,6 @@ def _link_batch(trained: TrainedModel, batch: Batch) -> list[Table | None]:
         ]
         tables.append(_join(posterior[row].double().cpu().nan_to_num(), source, target))
     return tables
-
-
-def _fill_spaces(words: Sequence[int | None]) -> list[int | None]:
-    """The word of every token; a space belongs to the word after it."""
-    filled: list[int | None] = []
-    for word in reversed(words):
-        filled.append(filled[-1] if word is None and filled else word)
-    return filled[::-1]
 
 
 def _join(

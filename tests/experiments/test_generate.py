@@ -110,7 +110,7 @@ def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(
 
 def test_help_says_what_every_option_does() -> None:
     shown = " ".join(succeed("generate.py", "--help").stdout.split())
-    for words in ("--prompt PROMPT text to", "--top_k TOP_K sample among", "Prompts come from"):
+    for words in ("--prompt PROMPT text to", "--top_k TOP_K Sample among", "Prompts come from"):
         assert words in shown
 
 

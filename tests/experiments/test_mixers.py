@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from latentheads.attention.ngram import NGram
-from latentheads.models.mixers import LocalAttention, SelfAttention
+from latentheads.models.mixers import SelfAttention
 from latentheads.runs.loading import load_run
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import assert_refused, results_of, succeed
@@ -39,7 +39,7 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
     known = yaml.safe_load((out / "config.yaml").read_text())
     assert known["network"]["mixers"] == "encoder=ngram,local,attention decoder=ngram*2,attention"
     loaded = load_run(out)
-    encoder = [(NGram, 2), (LocalAttention, 3), (SelfAttention, 0)]
+    encoder = [(NGram, 2), (SelfAttention, 3), (SelfAttention, 0)]
     assert kinds(loaded.model.encoder) == encoder
     assert kinds(loaded.model.decoder) == [(NGram, 3), (NGram, 3), (SelfAttention, 0)]
     assert [layer.inner.weight.shape[1] for layer in loaded.model.decoder.layers[:2]] == [7, 7]

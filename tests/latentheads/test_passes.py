@@ -5,17 +5,24 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from threading import Barrier, Event
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import latentheads as lh
+from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import Decoding, search
-from latentheads.passes import one_at_a_time
+from latentheads.experiments.cli.errors import error_handling
+from latentheads.latents.alignments.emission import EmissionRequest
+from latentheads.passes import flush_denormals, one_at_a_time
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.latentheads.training.engines import part
 from tests.tiny import attach, build, small_batch
 
@@ -86,3 +93,175 @@ def test_a_forked_process_waits_for_no_thread_of_its_parent() -> None:
             found = child.submit(free).result(timeout=20)
         end.set()
     assert found
+
+
+def halve() -> float:
+    """Half of the smallest normal number: 0 where denormal numbers are flushed."""
+    return float(2.0**-1022) / float(2)
+
+
+def flushes() -> bool:
+    """Whether this thread flushes, for Python and for PyTorch."""
+    python, mine = halve() == 0, float(torch.tensor([2.0**-126]).float().div(2)) == 0
+    assert python == mine
+    return python
+
+
+def test_only_inside_and_not_behind_an_error() -> None:
+    assert not flushes()
+    with flush_denormals():
+        assert flushes()
+        with flush_denormals():
+            assert flushes()
+        assert flushes()
+    assert not flushes()
+    with pytest.raises(KeyboardInterrupt), flush_denormals():
+        raise KeyboardInterrupt
+    assert not flushes()
+
+
+def test_a_mode_of_the_callers_own_stays() -> None:
+    torch.set_flush_denormal(True)
+    try:
+        with flush_denormals():
+            assert flushes()
+        assert flushes()
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_a_thread_has_a_mode_of_its_own() -> None:
+    with ThreadPoolExecutor(1) as early:
+        assert not early.submit(flushes).result()
+        with flush_denormals():
+            assert not early.submit(flushes).result()
+            with ThreadPoolExecutor(1) as late:
+                assert late.submit(flushes).result()
+        assert not flushes()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_process_that_is_started_inside_can_use_it_too(method: str) -> None:
+    context = multiprocessing.get_context(method)
+    with flush_denormals(), ProcessPoolExecutor(1, mp_context=context) as pool:
+        assert pool.submit(flushes_within).result() == (True, method == "fork")
+    assert not flushes()
+
+
+def flushes_within() -> tuple[bool, bool]:
+    """Inside the context, and behind it: what a forked process has inherited stays."""
+    with flush_denormals():
+        inside = flushes()
+    return inside, flushes()
+
+
+def note_pass(model: Any, seen: list[bool]) -> None:
+    model.register_forward_pre_hook(lambda *_: seen.append(flushes()))
+
+
+def training(model: Any, guide: Any) -> None:
+    Engine(model, guide, part(), Training(steps=2, report_every=2)).run(lambda progress: None)
+
+
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "evaluate": lambda model, guide: lh.evaluate(model, guide, [small_batch()]),
+    "terms": lambda model, guide: lh.terms(model.eval(), guide.eval(), small_batch()),
+    "training": training,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_pass_of_the_library_flushes_and_nothing_behind_it_does(call: str) -> None:
+    model, seen = build(), list[bool]()
+    guide = attach("cascaded", model)
+    note_pass(model, seen)
+    CALLS[call](model, guide)
+    assert seen
+    assert all(seen)
+    assert not flushes()
+    with suppress(ZeroDivisionError):
+        model.register_forward_pre_hook(lambda *_: 1 / 0)
+        CALLS[call](model, guide)
+    assert not flushes()
+
+
+@pytest.mark.parametrize("kind", ["translation", "language-model"])
+def test_decoding_flushes(kind: str) -> None:
+    model, seen = build(kind, prior="delta").eval(), list[bool]()
+    before = model.step
+
+    def step(*arguments: Any) -> Tensor:
+        seen.append(flushes())
+        result: Tensor = before(*arguments)
+        return result
+
+    model.step = step
+    if kind == "translation":
+        search(model, small_batch(), Decoding(beam=2, max_tokens=2), 0)
+    else:
+        sample_text(model, [[4, 5]], 2)
+    assert seen
+    assert all(seen)
+    assert not flushes()
+
+
+def test_programs_flush() -> None:
+    with error_handling("run.py"):
+        assert flushes()
+    assert not flushes()
+    with pytest.raises(SystemExit), error_handling("run.py"):
+        raise ValueError("a mistake")
+    assert not flushes()
+
+
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "baddbmm_")
+
+
+class DenormalFactors(TorchDispatchMode):
+    """Counts the products of matrices, and names those with a factor that holds a denormal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products, self.slow = 0, list[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name().removeprefix("aten::").split(".")[0]
+        if name in PRODUCTS:
+            self.products += 1
+            if any(has_denormals(each) for each in args if isinstance(each, Tensor)):
+                self.slow.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def has_denormals(x: Tensor) -> bool:
+    """Told by their bits: a comparison may take them for 0."""
+    if x.dtype != torch.float32:
+        return False
+    bits = x.contiguous().view(torch.int32)
+    return bool(((bits & 0x7F800000 == 0) & (bits & 0x007FFFFF != 0)).any())
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("shape", ["one head", "chain"])
+def test_training_on_sharp_posteriors_multiplies_no_denormals(shape: str, flushed: bool) -> None:
+    """Scores differ by 90 nats and more, and exp(-90) is denormal in float32."""
+    torch.set_default_dtype(torch.float32)
+    model = aligned(SHAPES[shape]).float()
+    guide = attach("cascaded", model).float()
+    with torch.no_grad():
+        for parameter in model.alignments.parameters():
+            parameter.mul_(30)
+    objective = lh.Head_ELBO(analytic=True)(model, guide)
+    with flush_denormals() if flushed else nullcontext(), DenormalFactors() as seen:
+        objective(small_batch()).backward()
+    assert seen.products > 20
+    assert bool(seen.slow) is not flushed
+
+
+def test_a_position_that_is_hardly_pointed_at_has_no_part_in_a_gradient() -> None:
+    """Also where a thread of PyTorch's own does not flush."""
+    scores = torch.tensor([[[0.0, -60.0, -70.0, -90.0, -200.0]]])
+    asked = EmissionRequest(scores, torch.tensor([[True]]))
+    gradient = asked.gradient(slice(None), torch.zeros_like(scores))
+    assert torch.allclose(gradient[0, 0, :2], scores[0, 0, :2].exp(), rtol=1e-12)
+    assert gradient[0, 0, 2:].tolist() == [0, 0, 0]

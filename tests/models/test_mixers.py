@@ -22,7 +22,7 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask
 from latentheads.models import PRIORS, Translation, make_prior
-from latentheads.models.mixers import LocalAttention, SelfAttention
+from latentheads.models.mixers import SelfAttention
 from latentheads.names import Block
 from tests.crossing import pairwise
 from tests.tiny import (
@@ -76,7 +76,7 @@ def made(kind: str, window: int, causal: bool) -> Any:
     block = Block("decoder-self" if causal else "encoder-self", 0, HEADS)
     if kind == "attention":
         return jiggle(SelfAttention(block, WIDTH, None), 0.2)
-    return jiggle(LocalAttention(block, WIDTH, None, band=Band(window, causal)), 0.2)
+    return jiggle(SelfAttention(block, WIDTH, None, band=Band(window, causal)), 0.2)
 
 
 # What reaches what.

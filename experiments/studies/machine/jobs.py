@@ -1,8 +1,7 @@
-"""Jobs in the time that is left: each a process, ended when its time is over, done once."""
+"""Jobs one after the other in the time that is left: each a process, done once."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -13,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from latentheads.files import last_line, lock_folder, read_json, write_text
 
 ROOT = Path(__file__).resolve().parents[3]
-GRACE = 10.0
+GRACE = 15.0
 """Seconds between Ctrl-C and force."""
 
 LONGEST = 200
@@ -34,29 +33,12 @@ class Job:
     Attributes:
         name: What its log is called.
         words: The words behind ``python -m``.
-        threads: Of the processor; 0: as many as PyTorch takes.
+        seconds: Most that it may take; 0: all that is left.
     """
 
     name: str
     words: tuple[str, ...]
-    threads: int = 0
-
-
-@dataclass(frozen=True)
-class Part:
-    """Jobs of one kind.
-
-    Attributes:
-        name: What it is called.
-        jobs: The jobs, in order.
-        seconds: Most that one of them may take; 0: all that is left.
-        at_once: Jobs that run side by side.
-    """
-
-    name: str
-    jobs: Sequence[Job]
     seconds: float = 0.0
-    at_once: int = 1
 
 
 @dataclass(frozen=True)
@@ -76,75 +58,48 @@ class Done:
     words: tuple[str, ...] = ()
 
 
-class Running(Protocol):
-    """A job that runs."""
-
-    def poll(self) -> int | None:
-        """Its exit status; None while it runs."""
-
-    def interrupt(self) -> None:
-        """Tells it to end, as Ctrl-C does."""
-
-    def stop(self) -> None:
-        """Ends it: if it has not ended some time after it was asked to, with force."""
+Launch = Callable[[Job, Path, float], int | None]
+"""Runs a job, whose output goes to a file, for some seconds at most; its exit status, or None."""
 
 
-Launch = Callable[[Job, Path], Running]
-"""Starts a job, whose words go to a file."""
+def run_process(job: Job, log: Path, seconds: float) -> int | None:
+    """Runs a job in a process group of its own, which is ended with it.
+
+    Returns:
+        Its exit status; None where its time was over.
+    """
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *job.words],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,
+        )
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        _end(process)
 
 
-class Process:
-    """A job in a process group of its own."""
-
-    def __init__(self, job: Job, log: Path) -> None:
-        self.interrupted: float | None = None
-        self.killed = False
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        if job.threads:
-            environment["OMP_NUM_THREADS"] = str(job.threads)
-        with log.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *job.words],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                cwd=ROOT,
-                env=environment,
-                start_new_session=True,
-            )
-
-    def poll(self) -> int | None:
-        """Its exit status; None while it runs."""
-        status = self.process.poll()
-        if status is not None:
-            self._kill_rest()
-        return status
-
-    def interrupt(self) -> None:
-        """Sends SIGINT to the group, once."""
-        if self.interrupted is None:
-            self.interrupted = time.monotonic()
-            self._send(signal.SIGINT)
-
-    def stop(self) -> None:
-        """Interrupts it, waits a while, and kills what is left of the group."""
-        self.interrupt()
-        assert self.interrupted is not None
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Interrupts a process that still runs, waits a while, and kills what is left of its group."""
+    if process.poll() is None:
+        _send(process, signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.0, self.interrupted + GRACE - time.monotonic()))
-        self._kill_rest()
-        self.process.wait()
+            process.wait(GRACE)
+    _send(process, signal.SIGKILL)  # a leader that has ended may leave others, and they the GPU
+    process.wait()
 
-    def _kill_rest(self) -> None:
-        """Kills the group, once: a leader that has ended may leave others, and they the GPU."""
-        if not self.killed:
-            self.killed = True
-            self._send(signal.SIGKILL)
 
-    def _send(self, signal_number: int) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # macOS may not signal what has ended
-            os.killpg(self.process.pid, signal_number)
+def _send(process: subprocess.Popen[bytes], signal_number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # macOS may not signal what has ended
+        os.killpg(process.pid, signal_number)
 
 
 @contextmanager
@@ -154,10 +109,7 @@ def held(folder: Path) -> Iterator[None]:
     try:
         lock = lock_folder(folder)
     except OSError as reason:
-        if reason.errno != errno.EBUSY:
-            raise
-        said = f"{reason.strerror}; choose another --out"
-        raise OSError(errno.EBUSY, said, str(folder)) from None
+        raise OSError(f"{folder}: {reason.strerror}; choose another --out") from None
     try:
         yield
     finally:
@@ -229,61 +181,33 @@ def _read_done(each: dict[str, Any]) -> Done:
 
 
 def carry_out(
-    parts: Sequence[Part],
+    jobs: Sequence[Job],
     journal: Journal,
     deadline: float,
-    launch: Launch = Process,
+    launch: Launch = run_process,
     tell: Callable[[str], Any] = print,
     after: Callable[[], Any] = lambda: None,
 ) -> None:
-    """Does all jobs that are not done yet, part after part, until the time is over.
+    """Does all jobs that are not done yet, one after the other, until the time is over.
 
     A job that fails is reported, and the others go on.
     """
-    for part in parts:
-        waiting = [job for job in part.jobs if not journal.is_done(job)]
-        running: list[tuple[Job, Running, float]] = []
-        try:
-            while waiting or running:
-                now = time.monotonic()
-                while waiting and len(running) < part.at_once and now < deadline:
-                    job = waiting.pop(0)
-                    tell(f"{part.name}: {job.name}")
-                    begun = time.monotonic()
-                    running.append((job, launch(job, journal.log(job)), begun))
-                if not running:
-                    return
-                if time.monotonic() >= deadline:
-                    for _, process, _ in running:  # all at once: each may take a while to end
-                        process.interrupt()
-                ended = [_look_at(part, each, journal, deadline) for each in running]
-                for (job, *_), done in zip(running, ended, strict=True):
-                    if done is not None:
-                        journal.note(job, done)
-                        tell(f"{part.name}: {job.name} {done.state} after {done.seconds:.0f} s")
-                        after()
-                running = [e for e, done in zip(running, ended, strict=True) if done is None]
-                if running:
-                    time.sleep(0.2)
-        finally:
-            for _, process, _ in running:
-                process.interrupt()
-            for _, process, _ in running:
-                process.stop()
+    for job in (job for job in jobs if not journal.is_done(job)):
+        begun = time.monotonic()
+        if begun >= deadline:
+            return
+        tell(f"{job.name}: begun")
+        left = deadline - begun
+        status = launch(job, journal.log(job), min(job.seconds or left, left))
+        done = _name_outcome(status, time.monotonic() - begun, journal.log(job))
+        journal.note(job, done)
+        tell(f"{job.name}: {done.state} after {done.seconds:.0f} s")
+        after()
 
 
-def _look_at(
-    part: Part, running: tuple[Job, Running, float], journal: Journal, deadline: float
-) -> Done | None:
-    """The outcome of a job that was started; None while it runs."""
-    job, process, start = running
-    seconds = time.monotonic() - start
-    status = process.poll()
+def _name_outcome(status: int | None, seconds: float, log: Path) -> Done:
     if status is None:
-        if seconds < (part.seconds or seconds + 1) and time.monotonic() < deadline:
-            return None
-        process.stop()
         return Done("stopped", seconds, "its time was over")
     if status:
-        return Done("failed", seconds, last_line(journal.log(job))[:LONGEST] or f"status {status}")
+        return Done("failed", seconds, last_line(log)[:LONGEST] or f"status {status}")
     return Done("done", seconds)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from latentheads.experiments.studies.machine.jobs import Job, Part
+from latentheads.experiments.studies.machine.jobs import Job
 
 PARTS = ("suite", "agreement", "bench", "length", "decoding", "speed", "compiled", "train", "large")
-"""The parts by name, in their order."""
+"""The jobs by name, in their order."""
 
 NEEDS = {
     "train": "a folder multi30k",
@@ -24,8 +23,7 @@ RECIPES = (
 )
 """The recipes that are trained, the most wanted first."""
 
-SEEDS = (0, 1, 2)
-PROGRAMS, STUDIES = "latentheads.experiments.", "latentheads.experiments.studies."
+STUDIES = "latentheads.experiments.studies."
 MULTI30K = "multi30k"
 
 
@@ -48,14 +46,14 @@ class Order:
     at_once: int = 4
 
 
-def make_plan(order: Order, names: Sequence[str] = PARTS) -> list[Part]:
-    """The parts that were asked for, in their order."""
-    made = [*_measuring(order), _training(order), _large(order)]
-    return [part for part in made if part.name in names and part.jobs]
+def make_plan(order: Order, names: Sequence[str] = PARTS) -> list[Job]:
+    """The jobs that were asked for, in their order."""
+    made = [*_measuring(order), *_training(order), *_large(order)]
+    return [job for job in made if job.name in names]
 
 
-def _measuring(order: Order) -> list[Part]:
-    """The parts that end by themselves, each within its time."""
+def _measuring(order: Order) -> list[Job]:
+    """The jobs that end by themselves, each within its time."""
     device = ("--device", order.device)
     quick, small = (("--quick",), ("--small",)) if order.smoke else ((), ())
     beams = ("--recipe=coda", "--beam=2") if order.smoke else ()
@@ -63,23 +61,22 @@ def _measuring(order: Order) -> list[Part]:
     tests = ("tests/test_second_device.py", "-k", "no_recipe_waits and transformer")
     length = _length_words() if order.smoke else ("--precision=bf16", "--tokens=8192")
 
-    def job(name: str, program: str, *words: str) -> list[Job]:
+    def job(name: str, program: str, *words: str, seconds: float = 180.0) -> Job:
         written = ("--json", str(order.out / f"{name}.json"))
-        return [Job(name, (STUDIES + program, *device, *written, *words))]
+        return Job(name, (STUDIES + program, *device, *written, *words), seconds)
 
     suite = ("pytest", "-q", "-p", "no:cacheprovider", "-m", "device", *device)
     every = ("tests", "--continue-on-collection-errors")  # where a package of the tests is missing
     recipes = () if order.smoke else ("--recipe=transformer", "--recipe=coda", "--recipe=cascaded")
+    compiled = job("compiled", "machine.speed", "--compiled", seconds=300.0)
     return [
-        Part("suite", [Job("suite", (*suite, *(tests if order.smoke else every)))], 300),
-        Part("agreement", job("agreement", "machine.agreement", *small), 180),
-        Part("bench", job("bench", "bench", "--adam", *recipes, *quick, *few), 180),
-        Part("length", job("length", "bench_length", *length, *few), 180),
-        Part("decoding", job("decoding", "bench_decoding", *quick, *beams, *few), 180),
-        Part("speed", job("speed", "machine.speed", *small, *few[:1]), 180),
-        Part(
-            "compiled", [] if order.smoke else job("compiled", "machine.speed", "--compiled"), 300
-        ),
+        Job("suite", (*suite, *(tests if order.smoke else every)), 300.0),
+        job("agreement", "machine.agreement", *small),
+        job("bench", "bench", "--adam", *recipes, *quick, *few),
+        job("length", "bench_length", *length, *few),
+        job("decoding", "bench_decoding", *quick, *beams, *few),
+        job("speed", "machine.speed", *small, *few[:1]),
+        *([] if order.smoke else [compiled]),
     ]
 
 
@@ -88,16 +85,16 @@ def _length_words() -> tuple[str, ...]:
     return "--length=8", *(f"--{name}={value}" for name, value in sizes.items())
 
 
-def _training(order: Order) -> Part:
+def _training(order: Order) -> list[Job]:
     """Multi30k to the end, seed after seed; in miniature a few steps on a grammar."""
     folder = None if order.data is None else order.data / MULTI30K
     if order.smoke:
         size = ("--network.width=8", "--network.feed_forward=8", "--network.heads=2")
         corpus = ("--data.sentences=60", "--data.held_out=12")
         brief = ("--train.steps=3", "--train.report_every=2", "--train.tokens=128", "--samples=2")
-        return Part("train", _runs(order, (*corpus, *size, *brief), RECIPES[:1], SEEDS[:1]), 0, 2)
+        return [_compare(order, "train", (*corpus, *size, *brief), RECIPES[:1], "0")]
     if folder is None or not folder.is_dir():
-        return Part("train", [])
+        return []
     tokenised = folder / "tok"
     own = tokenised if tokenised.is_dir() else folder
     test = "test_2016_flickr"
@@ -107,17 +104,17 @@ def _training(order: Order) -> Part:
         f"--data={own}",
         f"--data.tokenised={str(own == tokenised).lower()}",
     )
-    return Part("train", _runs(order, (*words, *named), RECIPES, SEEDS), 0, order.at_once)
+    return [_compare(order, "train", (*words, *named), RECIPES, "0,1,2")]
 
 
-def _large(order: Order) -> Part:
+def _large(order: Order) -> list[Job]:
     """A network of IWSLT's size on the largest corpus at hand."""
     found = None if order.smoke or order.data is None else largest_corpus(order.data)
     if found is None:
-        return Part("large", [])
+        return []
     words = ("--preset=iwslt14", f"--data={found}", "--data.source=en", "--data.target=de")
     recipes = ("transformer", "coda", "cascaded+alignments")
-    return Part("large", _runs(order, words, recipes, SEEDS[:1], found.name), 0, order.at_once)
+    return [_compare(order, "large", words, recipes, "0")]
 
 
 def largest_corpus(data: Path) -> Path | None:
@@ -131,20 +128,17 @@ def largest_corpus(data: Path) -> Path | None:
     return max(sizes, key=lambda each: sizes[each], default=None)
 
 
-def _runs(
-    order: Order,
-    words: Sequence[str],
-    recipes: Sequence[str],
-    seeds: Sequence[int],
-    corpus: str = "",
-) -> list[Job]:
-    """A training run for every recipe and seed; the folder that it writes is the job's name."""
-    jobs = []
-    for seed in seeds:
-        for recipe in recipes:
-            name = "-".join([*([corpus] if corpus else []), recipe, f"seed{seed}"])
-            own = (f"--recipe={recipe}", f"--seed={seed}", f"--out={order.out / 'runs' / name}")
-            kept = () if order.smoke else (f"--data.cache={order.out / 'cache'}",)
-            command = (PROGRAMS + "run", *words, *own, *kept, f"--device={order.device}")
-            jobs.append(Job(name, command, max(1, (os.cpu_count() or 1) // order.at_once)))
-    return jobs
+def _compare(
+    order: Order, name: str, words: Sequence[str], recipes: Sequence[str], seeds: str
+) -> Job:
+    """A comparison of recipes, in a folder of its own below ``runs``."""
+    own = (
+        f"--recipes={','.join(recipes)}",
+        f"--seeds={seeds}",
+        f"--out={order.out / 'runs' / name}",
+    )
+    beside = (
+        () if order.smoke else (f"--data.cache={order.out / 'cache'}", f"--jobs={order.at_once}")
+    )
+    program = "latentheads.experiments.compare"
+    return Job(name, (program, *words, *own, *beside, f"--device={order.device}"))

@@ -76,13 +76,15 @@ def _measured(folder: Path) -> Iterator[str]:
 def _trained(journal: Journal) -> Iterator[str]:
     """A row for every training run that has a report."""
     rows = []
-    for path in sorted((journal.folder / "runs").glob("*/results.json")):
+    runs = journal.folder / "runs"
+    for path in sorted(runs.rglob("results.json")):
         found = _read(path)
         if found is not None:
             scores = Scores.read(found.get("test", []))
             figures = {name: scores.get(name) for name in TRAINING_FIGURES}
             speed = {"tokens_per_second": found.get("tokens_per_second")}
-            rows.append({"run": path.parent.name, "steps": found.get("steps"), **figures, **speed})
+            name = path.parent.relative_to(runs).as_posix()
+            rows.append({"run": name, "steps": found.get("steps"), **figures, **speed})
     if rows:
         yield f"## Training, test part\n\n{UNITS}\n\n" + _table(rows, tuple(rows[0]))
 

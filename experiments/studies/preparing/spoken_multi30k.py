@@ -27,11 +27,12 @@ from latentheads.corpora.corpus import Log
 from latentheads.corpora.speech.waveform import read_duration, read_waveform
 from latentheads.corpora.text import SentencePair, read_pairs
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
-from latentheads.experiments.studies.preparing.parts import fold_text, sample_position
 from latentheads.experiments.studies.preparing.recordings import (
     Kept,
     Recording,
+    fold_text,
     said_in,
+    sample_position,
     tidy,
     write_recordings,
 )

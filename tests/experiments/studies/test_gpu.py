@@ -20,36 +20,20 @@ from latentheads.experiments.studies.machine.report import write_report
 from tests.experiments.programs import assert_one_line, assert_refused, inside, status_of
 
 
-class Ended:
-    """A job that has run in this process."""
-
-    def __init__(self, status: int) -> None:
-        self.status = status
-
-    def poll(self) -> int:
-        return self.status
-
-    def interrupt(self) -> None:
-        raise AssertionError("it has ended")
-
-    stop = interrupt
-
-
-def run_here(job: Job, log: Path) -> Ended:
+def run_here(job: Job, log: Path, seconds: float) -> int:
     """Runs a job in this process, in float32 as a process of its own does."""
     before, said = torch.get_default_dtype(), io.StringIO()
     torch.set_default_dtype(torch.float32)
     program, *words = job.words
     try:
         with redirect_stdout(said), redirect_stderr(said):
-            status = status_of(import_module(program).main, *words)
+            return status_of(import_module(program).main, *words)
     finally:
         torch.set_default_dtype(before)
         log.write_text(said.getvalue())
-    return Ended(status)
 
 
-def refuse(job: Job, log: Path) -> Any:
+def refuse(job: Job, log: Path, seconds: float) -> Any:
     raise AssertionError(f"{job.name} is done")
 
 
@@ -64,7 +48,7 @@ def test_every_part_runs_in_miniature_once(
     words = ["--device=cpu", "--smoke", f"--out={tmp_path}", f"--parts={','.join(parts)}"]
     assert main(words, run_here) == 0, capsys.readouterr().out
     jobs = json.loads((tmp_path / "jobs.json").read_text())
-    assert list(jobs) == [*parts[:-1], "transformer-seed0"]
+    assert list(jobs) == parts
     assert {each["state"] for each in jobs.values()} == {"done"}
     report = (tmp_path / "report.md").read_text()
     for title in ("Jobs", "Agreement", "Speed", "Training"):
@@ -76,7 +60,9 @@ def test_every_part_runs_in_miniature_once(
     rows = json.loads((tmp_path / "speed.json").read_text())["rows"]
     assert not [row["why"] for row in rows if row["why"]]
     assert all(row["ms"] > 0 for row in rows)
-    assert json.loads((tmp_path / "runs/transformer-seed0/results.json").read_text())["steps"] == 3
+    results = tmp_path / "runs/train/transformer-seed0/results.json"
+    assert json.loads(results.read_text())["steps"] == 3
+    assert "| train/transformer-seed0 | 3 |" in report
     assert main(words, refuse) == 0
     with pytest.raises(SystemExit):
         main([words[0], words[2], "--parts=suite"], refuse)
@@ -98,7 +84,7 @@ def test_a_folder_that_another_process_writes_is_left_alone(
     assert "another process is writing it; choose another --out" in said
     assert str(tmp_path) in said
     assert sorted(each.name for each in tmp_path.iterdir()) == [".lock", "jobs.json"]
-    assert main(words, lambda job, log: Ended(0)) == 0
+    assert main(words, lambda job, log, seconds: 0) == 0
 
 
 def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
@@ -136,9 +122,9 @@ def test_what_cannot_be_done_costs_one_line(
 def test_what_was_not_begun_stands_in_the_report(tmp_path: Path) -> None:
     """A job that fails gives the program status 1, and its last line a place in the table."""
 
-    def fail(job: Job, log: Path) -> Ended:
+    def fail(job: Job, log: Path, seconds: float) -> int:
         log.write_text("it began\nno | card\n")
-        return Ended(1)
+        return 1
 
     words = ["--device=cpu", "--smoke", f"--out={tmp_path}", "--parts=suite,agreement"]
     assert main(words, fail) == 1

@@ -1,4 +1,4 @@
-"""Jobs: one after another or side by side, within their time, done once."""
+"""Jobs: one after another, within their time, done once."""
 
 from __future__ import annotations
 
@@ -15,42 +15,20 @@ from latentheads.experiments.studies.machine.jobs import (
     Done,
     Job,
     Journal,
-    Part,
-    Process,
     carry_out,
+    run_process,
 )
 from tests.experiments.processes import heeded
 
 
-class Scripted:
-    """A job that ends when it is looked at so often, or never."""
-
-    def __init__(self, looks: int, status: int = 0) -> None:
-        self.looks, self.status = looks, status
-        self.interrupted = self.stopped = False
-
-    def poll(self) -> int | None:
-        self.looks -= 1
-        return None if self.looks else self.status
-
-    def interrupt(self) -> None:
-        self.interrupted = True
-
-    def stop(self) -> None:
-        self.stopped = True
-
-
 class Clock:
-    """Time that passes while somebody waits."""
+    """Time that passes while a job runs."""
 
     def __init__(self) -> None:
         self.now = 5.0
 
     def monotonic(self) -> float:
         return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture(autouse=True)
@@ -61,79 +39,43 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def work(
-    journal: Journal, script: dict[str, Scripted], deadline: float, **part: float
-) -> tuple[list[str], int]:
-    """Carries out one part; what was started, and how many ran side by side at most."""
+    journal: Journal, clock: Clock, script: dict[str, int | None], deadline: float, **own: float
+) -> list[str]:
+    """Carries out jobs that last 3 s, or for ever where their status is None; the started ones."""
     started: list[str] = []
-    most = 0
 
-    def launch(job: Job, log: Path) -> Scripted:
-        nonlocal most
+    def launch(job: Job, log: Path, seconds: float) -> int | None:
         log.write_text(f"I am {job.name}\n\n")
         started.append(job.name)
-        most = max(most, sum(script[name].looks > 0 for name in started))
+        clock.now += 3.0 if script[job.name] is not None else seconds
         return script[job.name]
 
-    made = Part("all", [Job(name, ("nothing",)) for name in script], **part)  # type: ignore[arg-type]
-    carry_out([made], journal, deadline, launch, lambda said: None)
-    return started, most
+    made = [Job(name, ("nothing",), **own) for name in script]
+    carry_out(made, journal, deadline, launch, lambda said: None)
+    return started
 
 
-def test_jobs_run_side_by_side_and_a_failure_stops_nobody(tmp_path: Path) -> None:
-    script = {"a": Scripted(3), "b": Scripted(1, 7), "c": Scripted(2), "d": Scripted(1)}
-    journal, later = Journal.open(tmp_path), 1000.0
-    assert work(journal, script, later, at_once=2) == (["a", "b", "c", "d"], 2)
+def test_a_failure_stops_nobody_and_is_tried_again(tmp_path: Path, clock: Clock) -> None:
+    script: dict[str, int | None] = {"a": 0, "b": 7, "c": 0}
+    assert work(Journal.open(tmp_path), clock, script, 1000.0) == ["a", "b", "c"]
     found = Journal.open(tmp_path).found
-    assert {name: done.state for name, done in found.items()} == {
-        **{"a": "done", "b": "failed", "c": "done", "d": "done"}
-    }
-    assert found["b"].why == "I am b"
-    again = {name: Scripted(1) for name in script}
-    assert work(Journal.open(tmp_path), again, later)[0] == ["b"]
-    assert not [each for each in script.values() if each.stopped]
+    states = {name: done.state for name, done in found.items()}
+    assert states == {"a": "done", "b": "failed", "c": "done"}
+    assert (found["b"].why, found["a"].seconds) == ("I am b", 3.0)
+    assert work(Journal.open(tmp_path), clock, dict.fromkeys(script, 0), 1000.0) == ["b"]
 
 
-def test_a_job_that_takes_too_long_is_stopped_and_tried_again(tmp_path: Path) -> None:
-    script = {"slow": Scripted(-1), "quick": Scripted(1)}
+def test_a_job_that_takes_too_long_is_stopped_and_tried_again(tmp_path: Path, clock: Clock) -> None:
+    """By its own time, or by that of all, after which nothing is begun."""
     journal = Journal.open(tmp_path)
-    assert work(journal, script, 1000.0, seconds=1.0)[0] == ["slow", "quick"]
-    assert (script["slow"].stopped, journal.found["slow"].state) == (True, "stopped")
+    assert work(journal, clock, {"slow": None, "quick": 0}, 1000.0, seconds=1.0) == [
+        "slow",
+        "quick",
+    ]
+    assert journal.found["slow"].state == "stopped"
     assert journal.found["slow"].seconds == pytest.approx(1.0)
-    assert journal.found["quick"].state == "done"
-    assert not journal.is_done(Job("slow", ()))
-
-
-def test_all_that_runs_is_told_to_end_before_the_first_is_waited_for(tmp_path: Path) -> None:
-    other = Scripted(-1)
-
-    class Slow(Scripted):
-        def stop(self) -> None:
-            assert other.interrupted
-            super().stop()
-
-    script = {"slow": Slow(-1), "other": other}
-    journal = Journal.open(tmp_path)
-    assert work(journal, script, 6.0, at_once=2)[0] == ["slow", "other"]
-    assert {done.state for done in journal.found.values()} == {"stopped"}
-    assert other.stopped
-
-
-def test_nothing_is_begun_when_the_time_is_over(tmp_path: Path) -> None:
-    assert work(Journal.open(tmp_path), {"a": Scripted(1)}, 5.0)[0] == []
-
-
-def test_what_runs_is_stopped_when_something_goes_wrong(tmp_path: Path) -> None:
-    running = Scripted(-1)
-    part = Part("all", [Job("a", ("nothing",)), Job("b", ("nothing",))], at_once=2)
-
-    def launch(job: Job, log: Path) -> Scripted:
-        if job.name == "b":
-            raise OSError("no more processes")
-        return running
-
-    with pytest.raises(OSError, match="no more processes"):
-        carry_out([part], Journal.open(tmp_path), 9.0, launch, lambda said: None)
-    assert running.stopped
+    assert work(journal, clock, {"slow": None, "other": 0}, clock.now + 9.0) == ["slow"]
+    assert journal.found["slow"].seconds == pytest.approx(9.0)
 
 
 def test_a_journal_of_others_is_refused(tmp_path: Path) -> None:
@@ -164,19 +106,16 @@ def test_what_is_done_is_done_in_the_same_words(tmp_path: Path) -> None:
 
 def test_a_process_is_ended_as_by_ctrl_c(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    words = ("timeit", "-n1", "-r1", "print('on', flush=True); import time; time.sleep(60)")
-    running = Process(Job("sleep", words, threads=1), log)
-    while "on" not in log.read_text():
-        assert running.poll() is None
-    running.stop()
-    assert running.poll() not in (None, 0)
+    words = ("timeit", "-n1", "-r1", "import time; time.sleep(60)")
+    assert run_process(Job("sleep", words), log, 1.0) is None
     assert "KeyboardInterrupt" in log.read_text()
+    assert run_process(Job("none", ("no_module_of_this_name",)), log, 60.0) == 1
 
 
 @pytest.mark.parametrize("patience", [True, False])
-@pytest.mark.parametrize("how", ["poll", "stop"])
+@pytest.mark.parametrize("ended", [True, False])
 def test_what_a_job_has_started_ends_with_it(
-    how: str, patience: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ended: bool, patience: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the job itself has ended at once; and none is killed before it has."""
     sent: list[str] = []
@@ -184,13 +123,14 @@ def test_what_a_job_has_started_ends_with_it(
     class Leader:
         pid = 7
 
-        def poll(self) -> int:
-            return 1
+        def poll(self) -> int | None:
+            return 1 if ended else None
 
-        def wait(self, timeout: float | None = None) -> None:
+        def wait(self, timeout: float | None = None) -> int:
             sent.append("waited for")
-            if timeout is not None and not patience:
+            if timeout is not None and not ended and not (patience and timeout == jobs.GRACE):
                 raise subprocess.TimeoutExpired("job", timeout)
+            return 1
 
     def send(group: int, number: int) -> None:
         sent.append(signal.Signals(number).name)
@@ -199,31 +139,25 @@ def test_what_a_job_has_started_ends_with_it(
 
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Leader())
     monkeypatch.setattr(os, "killpg", send)
-    running = Process(Job("a", ("nothing",)), tmp_path / "log")
-    if how == "poll":
-        assert [running.poll(), running.poll()] == [1, 1]
-        assert sent == ["SIGKILL"]
-    else:
-        running.stop()
-        assert sent == ["SIGINT", "waited for", "SIGKILL", "waited for"]
+    status = run_process(Job("a", ("nothing",)), tmp_path / "log", 1.0)
+    interrupted = [] if ended else ["SIGINT", "waited for"]
+    assert status == (1 if ended else None)
+    assert sent == ["waited for", *interrupted, "SIGKILL", "waited for"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_what_runs(number: signal.Signals, tmp_path: Path) -> None:
-    """A second one does not disturb the end."""
+def test_a_signal_ends_what_runs(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
 
-    class Told(Scripted):
-        def poll(self) -> None:
+    class Told:
+        def wait(self, timeout: float | None = None) -> int:
             signal.raise_signal(number)
+            return 0
 
-        def stop(self) -> None:
-            signal.raise_signal(number)
-            super().stop()
-
-    running = Told(-1)
-    with heeded(number):
-        before = signal.getsignal(number)
-        with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
-            work(Journal.open(tmp_path), {"a": running}, 1000.0)
-        assert signal.getsignal(number) == before
-    assert running.stopped
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Told())
+    monkeypatch.setattr(jobs, "_end", lambda process: ended.append("ended"))
+    with heeded(number), pytest.raises(KeyboardInterrupt), interrupted_by_signals():
+        run_process(Job("a", ("nothing",)), tmp_path / "log", 1.0)
+    assert ended

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.options import read_settings
+from latentheads.experiments.cli.comparison import ComparisonOptions
+from latentheads.experiments.cli.options import read_program
 from latentheads.experiments.studies.machine.plan import (
     PARTS,
     RECIPES,
@@ -31,21 +32,19 @@ def corpora(folder: Path) -> Path:
 def test_all_parts_come_in_their_order(tmp_path: Path) -> None:
     order = Order(tmp_path / "out", "cuda", corpora(tmp_path / "data"), at_once=3)
     plan = make_plan(order)
-    assert [part.name for part in plan] == [*PARTS]
-    assert all(part.seconds for part in plan[:-2])
-    assert [part.at_once for part in plan[-2:]] == [3, 3]
-    names = [job.name for part in plan for job in part.jobs]
-    assert len(set(names)) == len(names)
-    assert [part.name for part in make_plan(order, ["train", "suite"])] == ["suite", "train"]
+    assert [job.name for job in plan] == [*PARTS]
+    assert all(job.seconds for job in plan[:-2])
+    assert all("--jobs=3" in job.words and not job.seconds for job in plan[-2:])
+    assert [job.name for job in make_plan(order, ["train", "suite"])] == ["suite", "train"]
     assert largest_corpus(order.data or tmp_path) == tmp_path / "data/large"
 
 
 def test_without_corpora_nothing_is_trained_but_in_miniature(tmp_path: Path) -> None:
-    assert [part.name for part in make_plan(Order(tmp_path))] == [*PARTS[:-2]]
+    assert [job.name for job in make_plan(Order(tmp_path))] == [*PARTS[:-2]]
     (tmp_path / "data").mkdir()
     assert make_plan(Order(tmp_path, data=tmp_path / "data"), PARTS[-2:]) == []
     small = make_plan(Order(tmp_path, "cpu", smoke=True))
-    assert [part.name for part in small] == [s for s in PARTS if s not in ("compiled", "large")]
+    assert [job.name for job in small] == [s for s in PARTS if s not in ("compiled", "large")]
 
 
 @pytest.mark.parametrize("smoke", [True, False])
@@ -54,16 +53,15 @@ def test_every_job_is_a_command_that_is_taken(
 ) -> None:
     """Its words are read by its own program."""
     order = Order(tmp_path, "cpu", corpora(tmp_path / "data"), smoke)
-    for part in make_plan(order):
-        for job in part.jobs[: len(RECIPES)]:
-            program, *words = job.words
-            if program == "pytest":
-                assert "tests" in words or words[-3].endswith("test_second_device.py")
-            elif program.endswith(".run"):
-                settings, options, _ = read_settings(words, "run.py", "")
-                assert (options.device, str(settings.seed)) == ("cpu", job.name[-1])
-                assert settings.recipe in job.name
-            else:
-                module = import_module(program)
-                parser: argparse.ArgumentParser = module.make_parser()
-                assert parser.parse_args(words).json == tmp_path / f"{job.name}.json"
+    for job in make_plan(order):
+        program, *words = job.words
+        if program == "pytest":
+            assert "tests" in words or words[-3].endswith("test_second_device.py")
+        elif program.endswith(".compare"):
+            _, _, options = read_program(words, "compare.py", "", ComparisonOptions)
+            assert (options.device, options.recipes[0]) == ("cpu", RECIPES[0])
+            assert options.out == str(tmp_path / "runs" / job.name)
+        else:
+            module = import_module(program)
+            parser: argparse.ArgumentParser = module.make_parser()
+            assert parser.parse_args(words).json == tmp_path / f"{job.name}.json"

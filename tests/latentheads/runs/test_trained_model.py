@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.runs.sampling_checks import check_is_stochastic
-from latentheads.runs.trained_model import TrainedModel
+from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
 from tests.latentheads.runs.trained import load, train
 
 KINDS: Any = ("heads", "selections", "alignments")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.studies.preparing.package import opened
+from latentheads.experiments.studies.preparing.folder import opened
 from tests.experiments.studies.preparing.packages import write_package
 
 
