@@ -6,7 +6,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
     from latentheads.corpora.tasks import Mixture
     from latentheads.data.tasks import Tasks
-from dataclasses import field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from latentheads.corpora.corpus import Corpus
-
 
 Log = Callable[[str], object]
 """Takes a line about what was read and left out, as ``print`` does."""
