@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise, takewhile
@@ -43,10 +44,11 @@ def align_lines(
     """Aligns the words of lines with those of their translations.
 
     In each head, a target token is aligned with the likeliest source token under the exact
-    posterior; EOS is not aligned, nor a token that a copy head rather generates. Two words, as
-    split by ``str.split``, are linked if any of their tokens are aligned in any head. A source
-    token that is a space belongs to the word after it. Punctuation glued to a word is part of it,
-    unless it is split off.
+    posterior; EOS is not aligned. Two words, as split by ``str.split``, are linked if any of their
+    tokens are aligned in any head. With copy heads, which align only tokens that are generated with
+    probability below one half, a word is linked if all of its tokens are, to tokens of one word. A
+    source token that is a space belongs to the word after it. Punctuation glued to a word is part
+    of it, unless it is split off.
 
     Args:
         trained: A model with latent alignments.
@@ -117,6 +119,8 @@ def _link_batch(
     """
     assert trained.source is not None
     assert batch.source is not None
+    assert trained.model.output_heads is not None
+    join = _join_copies if trained.model.output_heads.copies else _join_words
     has_tags = trained.data.mixture is not None and bool(trained.data.mixture.tags)
     distributions = alignment_distributions(trained.model, trained.guide, batch)
     links: list[Links] = []
@@ -125,7 +129,7 @@ def _link_batch(
         lines = (None, None) if pairs is None else pairs[int(batch.sentences[index])]
         source = _word_ids(trained.source, batch.source[index].tolist(), lines[0])
         target = _word_ids(trained.target, batch.target[index].tolist(), lines[1])
-        links.append(_join_words(frozenset().union(*heads), name_spaces(source), target))
+        links.append(join(frozenset().union(*heads), name_spaces(source), target))
     return links
 
 
@@ -152,6 +156,19 @@ def _join_words(
         for source_word, target_word in pairs
         if source_word is not None and target_word is not None
     )
+
+
+def _join_copies(
+    links: Links, source: Sequence[int | None], target: Sequence[int | None]
+) -> frozenset[Link]:
+    """Links the words all of whose tokens are linked to tokens of one source word."""
+    sources = {target_token: source[source_token] for source_token, target_token in links}
+    sources_of: dict[int, set[int | None]] = defaultdict(set)
+    for token, word in enumerate(target):
+        if word is not None:
+            sources_of[word].add(sources.get(token))
+    copied = {word: next(iter(words)) for word, words in sources_of.items() if len(words) == 1}
+    return frozenset((source, word) for word, source in copied.items() if source is not None)
 
 
 def split_word_ids(vocabulary: Vocabulary, ids: Iterable[int], line: str) -> list[int | None]:

@@ -104,6 +104,7 @@ class CopyHeads(OutputHeads):
     name: ClassVar[str] = "copy"
     is_latent = True
     points = True
+    copies = True
     no_position = "generate"
 
     def __init__(self, options: CopyOptions, width: int, dropout: float = 0.0) -> None:

@@ -144,19 +144,44 @@ def test_links_are_those_of_the_posterior(words: Run) -> None:
     assert before < len(lines)
 
 
+def copy_run(vocabulary: Vocabulary) -> Run:
+    """A run with a copy head whose source and target have one vocabulary."""
+    torch.manual_seed(0)
+    size, prior = len(vocabulary), make_prior("delta")
+    model: Any = Translation(size, size, prior, sizes(), (), latents=[CopyOptions(width=5)])
+    model = model.double().eval()
+    guide = GUIDES["exact"](model)
+    return Run(Path("runs/mine"), Settings(), vocabulary, vocabulary, model, guide, step=3)
+
+
 @pytest.mark.parametrize(("bias", "links"), [(0.0, [(1, 1), (2, 0)]), (40.0, [])])
 def test_copied_words_are_linked_to_where_they_stand(
     bias: float, links: list[tuple[int, int]]
 ) -> None:
-    torch.manual_seed(0)
-    raw = Words(["la", "the", "cat", "sees"])
-    latents = [CopyOptions(width=5)]
-    model: Any = Translation(len(raw), len(raw), make_prior("delta"), sizes(), (), latents=latents)
-    model = model.double().eval()
-    model.latents["copy"].bias.data.fill_(bias)
-    guide = GUIDES["exact"](model)
-    run = Run(Path("runs/mine"), Settings(), raw, raw, model, guide, step=3)
+    run = copy_run(Words(["la", "the", "cat", "sees"]))
+    run.model.latents["copy"].bias.data.fill_(bias)
     assert run.align(["the cat sees", ""], ["sees cat", "la"]) == [links, []]
+
+
+@pytest.mark.parametrize(
+    ("copied_from", "links"),
+    [((3, 4, 5), [(1, 0)]), ((3, None, 5), []), ((3, 4, 1), []), ((None,) * 3, [])],
+)
+def test_a_word_is_copied_if_all_of_its_tokens_are_from_one_word(
+    copied_from: tuple[int | None, ...], links: list[tuple[int, int]]
+) -> None:
+    """Letters of "cab", copied from those of the source "b cab", or generated."""
+    run = copy_run(Subwords.train(["b cab"], 260))
+    assert run.target.word_ids(run.target.encode("b cab")) == [None, 0, None, 1, 1, 1]
+
+    def copied(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
+        weights = torch.zeros(1, 1, batch.target.shape[1], 1 + batch.source.shape[1])
+        for token, position in enumerate(copied_from, 1):
+            weights[..., token, 0 if position is None else 1 + position] = 1
+        return AlignmentDistributions(("a",), weights, weights, weights, first_position=1)
+
+    with mock.patch.object(alignment, "alignment_distributions", copied):
+        assert run.align(["b cab"], ["cab"]) == [links]
 
 
 def test_a_line_that_is_too_long_is_lost() -> None:
