@@ -121,7 +121,7 @@ def _add_aligner_options(parser: Parser) -> None:
         nargs=2,
         metavar=("FORWARD", "BACKWARD"),
         help="align with two translation runs that run.py wrote with --latents alignments, of the "
-        "one direction and of the other",
+        "one direction, source to target, and of the other",
     )
 
 
