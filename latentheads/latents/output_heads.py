@@ -120,7 +120,6 @@ class OutputHeads(nn.Module, Latent):
         points: Whether heads point at keys of the memory.
         is_chained: Whether the heads of a token depend on those of the token before.
         no_position: Label of the first key where it is no position of a text; None: all keys are.
-        copies: Whether heads may give the token at the position that they point at.
     """
 
     is_latent: bool = True
@@ -128,7 +127,6 @@ class OutputHeads(nn.Module, Latent):
     points: bool = False
     is_chained: bool = False
     no_position: str | None = None
-    copies: bool = False
 
     def position_tokens(self, batch: Batch) -> Int[Tensor, "sentence target"]:
         """The tokens that name the earlier states of a language model: those that were read."""
