@@ -71,7 +71,8 @@ def make_parser() -> Parser:
         "--split",
         choices=SPLITS,
         help="spaces: text is tokenised. punctuation: words and the punctuation attached to them "
-        "are aligned separately; links are still those of words (default: spaces)",
+        "are aligned separately; links are still those of words, without their punctuation "
+        "(default: spaces)",
     )
     parser.add_argument(
         "--max_words", type=int, default=MAX_WORDS, help="most words of a line that is aligned"
@@ -120,7 +121,7 @@ def _add_aligner_options(parser: Parser) -> None:
         nargs=2,
         metavar=("FORWARD", "BACKWARD"),
         help="align with two translation runs that run.py wrote with --latents alignments, of the "
-        "one direction and of the other",
+        "one direction, source to target, and of the other",
     )
 
 

@@ -54,10 +54,12 @@ class Latent(ABC):
             guide its posterior.
         selects_heads: Whether it decides which heads of blocks are active. A model makes it before
             its blocks, all other latents after them.
+        copies: Whether its heads may copy the token of the position that they point at.
     """
 
     name: ClassVar[str]
     selects_heads: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
 
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:

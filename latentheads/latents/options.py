@@ -69,6 +69,7 @@ class LatentOptions:
         blocks: Attention types that have the latent, where it is one of attention heads.
         selects_heads: Whether it decides which heads are active: no two such latents go together,
             and a pruned network has none.
+        copies: Whether its heads copy tokens, which a network must not hide.
         is_foldable: Whether a pruned network has taken it over into its weights.
         depends_on_tasks: Whether each task has its own.
         may_be_summed_out: Whether its exact posterior is known, with some or all of its options.
@@ -79,6 +80,7 @@ class LatentOptions:
 
     blocks: Any
     selects_heads: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
     is_foldable: ClassVar[bool] = False
     depends_on_tasks: ClassVar[bool] = False
     may_be_summed_out: ClassVar[bool] = False

@@ -432,6 +432,11 @@ def latent(
     if any(hasattr(module, OWNER) for module in model.modules()):
         raise ValueError("the heads of this model are latent already: call plain(model) first")
     check_latents(latents)
+    if any(latent.copies for latent in latents):
+        raise ValueError(
+            "copy heads need a model of latentheads: a pre-trained network has alignments, gates "
+            "or bernoulli-heads"
+        )
     if not isinstance(blocks, str):
         raise ValueError(f"blocks must be a word, as all, 3-5 or decoder-cross, got {blocks!r}")
     if prior is None:

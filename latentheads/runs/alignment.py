@@ -1,9 +1,11 @@
-"""Word alignment of sentences and their translations by the posterior of latent alignments."""
+"""Word alignment by the posterior of latent heads: with a translation, or with earlier words."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, takewhile
 
@@ -18,7 +20,13 @@ from latentheads.corpora import Vocabulary
 from latentheads.corpora.text import is_punctuation, split_word
 from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
-from latentheads.runs.generation import encode_pairs, list_texts, raise_on_skip, select_task
+from latentheads.runs.generation import (
+    encode_pairs,
+    encode_sources,
+    list_texts,
+    raise_on_skip,
+    select_task,
+)
 from latentheads.runs.trained_model import TrainedModel
 
 
@@ -26,6 +34,11 @@ def check_alignments(trained: TrainedModel) -> None:
     """Checks that a model has latent alignments."""
     if trained.source is None:
         raise ValueError(f"{trained.name} is a language model: it has no source to align with")
+    _check_posterior(trained)
+
+
+def _check_posterior(trained: TrainedModel) -> None:
+    """Checks that a model has latent heads that point at words."""
     if not samples_alignments(trained.model):
         missing = "latent alignments" if aligns_with_text(trained.model) else "alignments"
         reason = f"has no {missing}"
@@ -43,10 +56,11 @@ def align_lines(
     """Aligns the words of lines with those of their translations.
 
     In each head, a target token is aligned with the likeliest source token under the exact
-    posterior; EOS is not aligned, nor a token that a copy head rather generates. Two words, as
-    split by ``str.split``, are linked if any of their tokens are aligned in any head. A source
-    token that is a space belongs to the word after it. Punctuation glued to a word is part of it,
-    unless it is split off.
+    posterior; EOS is not aligned. Two words, as split by ``str.split``, are linked if any of their
+    tokens are aligned in any head. With copy heads, which align only tokens that are generated with
+    probability below one half, a word is linked if all of its tokens are, to tokens of one word. A
+    source token that is a space belongs to the word after it. Punctuation glued to a word is part
+    of it, unless it is split off.
 
     Args:
         trained: A model with latent alignments.
@@ -74,20 +88,51 @@ def align_lines(
     return encoded.map_batches(work, frozenset(), on_skip)
 
 
+def link_past(
+    trained: TrainedModel, texts: Iterable[str], split_punctuation: bool = False
+) -> list[Links]:
+    """Links the words of texts with earlier words, by a language model; see :func:`align_lines`.
+
+    Args:
+        trained: A language model with copy heads, or with latent alignments.
+        texts: The texts.
+        split_punctuation: Punctuation before or after a word is a word of its own.
+
+    Returns:
+        The links of each text, as pairs of the index of an earlier word and of a word.
+
+    Raises:
+        ValueError: The model translates, or has no such heads.
+        UnfinishedError: A text is too long for the model or for memory.
+    """
+    if trained.source is not None:
+        raise ValueError(f"{trained.name} translates: give a translation of each sentence")
+    _check_posterior(trained)
+    lines = list_texts("sentences", texts)
+    encoded = encode_sources(trained, lines, None, raise_on_skip)
+    pairs = [(lines[index], lines[index]) for index in encoded.indices]
+    work = partial(_link_batch, trained, pairs if split_punctuation else None)
+    links: list[Links] = encoded.map_batches(work, frozenset(), raise_on_skip)
+    return [frozenset((past, word) for past, word in line if past < word) for line in links]
+
+
 def align_texts(
     trained: TrainedModel,
     sentences: Iterable[str],
-    translations: Iterable[str],
+    translations: Iterable[str] | None = None,
     *,
     direction: str | None = None,
     split_punctuation: bool = False,
 ) -> list[list[Link]]:
     """Aligns the words of sentences with those of their translations; see :func:`align_lines`.
 
+    Without translations, a language model links words with earlier words; see :func:`link_past`.
+
     Args:
         trained: A model with latent alignments.
         sentences: Texts.
-        translations: A translation of each: the model's own, or any other.
+        translations: A translation of each: the model's own, or any other. A language model has
+            none.
         direction: The task of a model with several tasks, as en-de, de or bible:en-de.
         split_punctuation: Punctuation before or after a word is a word of its own.
 
@@ -99,9 +144,16 @@ def align_texts(
         ValueError: The model has no alignments, or the numbers of texts differ.
         UnfinishedError: A sentence is too long for the model or for memory.
     """
-    check_alignments(trained)
-    task = select_task(trained, direction)
-    links = align_lines(trained, sentences, translations, task, split_punctuation=split_punctuation)
+    if translations is None:
+        if direction is not None:
+            raise ValueError("direction is of translations: give translations, or drop direction")
+        links = link_past(trained, sentences, split_punctuation)
+    else:
+        check_alignments(trained)
+        task = select_task(trained, direction)
+        links = align_lines(
+            trained, sentences, translations, task, split_punctuation=split_punctuation
+        )
     return [sorted(links_of_line) for links_of_line in links]
 
 
@@ -115,17 +167,24 @@ def _link_batch(
         pairs: The lines and their translations, where punctuation is split off; otherwise None.
         batch: The sentences.
     """
-    assert trained.source is not None
-    assert batch.source is not None
+    output_heads = trained.model.output_heads
+    assert output_heads is not None
     has_tags = trained.data.mixture is not None and bool(trained.data.mixture.tags)
     distributions = alignment_distributions(trained.model, trained.guide, batch)
+    if batch.source is None:
+        batch = replace(batch, source=output_heads.position_tokens(batch)[:, :-1])
+    assert batch.source is not None
+    join = _join_copies if output_heads.copies else _join_words
     links: list[Links] = []
     weights, first_position = distributions.posterior, distributions.first_position
     for index, heads in enumerate(likeliest_links(weights, batch, has_tags, first_position)):
         lines = (None, None) if pairs is None else pairs[int(batch.sentences[index])]
-        source = _word_ids(trained.source, batch.source[index].tolist(), lines[0])
         target = _word_ids(trained.target, batch.target[index].tolist(), lines[1])
-        links.append(_join_words(frozenset().union(*heads), name_spaces(source), target))
+        if trained.source is not None:
+            source = _word_ids(trained.source, batch.source[index].tolist(), lines[0])
+        else:  # the earlier states of a language model; those of alignments begin with BOS
+            source = target if output_heads.copies else [None, *target]
+        links.append(join(frozenset().union(*heads), name_spaces(source), target))
     return links
 
 
@@ -152,6 +211,19 @@ def _join_words(
         for source_word, target_word in pairs
         if source_word is not None and target_word is not None
     )
+
+
+def _join_copies(
+    links: Links, source: Sequence[int | None], target: Sequence[int | None]
+) -> frozenset[Link]:
+    """Links the words all of whose tokens are linked to tokens of one source word."""
+    sources = {target_token: source[source_token] for source_token, target_token in links}
+    sources_of: dict[int, set[int | None]] = defaultdict(set)
+    for token, word in enumerate(target):
+        if word is not None:
+            sources_of[word].add(sources.get(token))
+    copied = {word: next(iter(words)) for word, words in sources_of.items() if len(words) == 1}
+    return frozenset((source, word) for word, source in copied.items() if source is not None)
 
 
 def split_word_ids(vocabulary: Vocabulary, ids: Iterable[int], line: str) -> list[int | None]:

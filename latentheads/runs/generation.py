@@ -233,7 +233,7 @@ def encode_sources(
         elif line.strip():
             indices.append(index)
     part = _encode_lines(trained, [lines[index] for index in indices], task)
-    limit = trained.data.max_line or int(part.lengths.max(initial=0))
+    limit = _max_line(trained) or int(part.lengths.max(initial=0))
     for index in np.flatnonzero(part.lengths > limit).tolist():
         on_skip(indices[index], f"{part.lengths[index]:,} tokens, more than max_line {limit:,}")
     accepted = np.flatnonzero(part.lengths <= limit).tolist()
@@ -290,15 +290,21 @@ def encode_pairs(
 
 def _has_too_many_characters(trained: TrainedModel, line: str) -> str:
     """Why a line is too long, by its characters alone: counting tokens would cost memory."""
-    data = trained.data
-    if data.max_source or not 0 < CHARACTERS * data.max_line < len(line):
+    limit = _max_line(trained)
+    if trained.data.max_source or not 0 < CHARACTERS * limit < len(line):
         return ""
-    return f"{len(line):,} characters, too many for max_line {data.max_line:,}"
+    return f"{len(line):,} characters, too many for max_line {limit:,}"
+
+
+def _max_line(trained: TrainedModel) -> int:
+    """Most tokens of a line; 0: any, as of a text that is cut into blocks."""
+    return 0 if trained.data.block else trained.data.max_line
 
 
 def _encode_lines(trained: TrainedModel, lines: list[str], task: int | None) -> Part:
-    """Encodes lines as a part of a corpus, with placeholders for targets."""
-    assert trained.source is not None
+    """Encodes lines as a part of a corpus, with placeholders for targets; texts as targets."""
+    if trained.source is None:
+        return Part(trained.target.encode_all(lines), None)
     rows, mixture = trained.source.encode_all(lines), trained.data.mixture
     if trained.data.max_source:
         rows = rows.truncate(trained.data.max_source)
@@ -484,10 +490,10 @@ def continue_or_skip(
 
 def _is_too_long(trained: TrainedModel, prompt: str) -> str:
     """Why a prompt is too long for a model of sentences; empty if it is not."""
-    if trained.data.block or not trained.data.max_line:
+    limit = _max_line(trained)
+    if not limit:
         return ""
     if reason := _has_too_many_characters(trained, prompt):
         return reason
-    limit = trained.data.max_line
     tokens = len(trained.target.encode(prompt))
     return f"{tokens:,} tokens, more than max_line {limit:,}" if tokens > limit else ""

@@ -195,12 +195,15 @@ class Run:
     def align(
         self,
         sentences: Iterable[str],
-        translations: Iterable[str],
+        translations: Iterable[str] | None = None,
         *,
         direction: str | None = None,
         split_punctuation: bool = False,
     ) -> list[list[Link]]:
-        """Aligns words; see :func:`latentheads.runs.alignment.align_texts`."""
+        """Links words with those of translations or, in a language model, with earlier words.
+
+        Arguments are those of :func:`latentheads.runs.alignment.align_texts`.
+        """
         return align_texts(
             self.trained_model,
             sentences,

@@ -97,8 +97,8 @@ def align(
         aligner: A trained aligner; None trains one.
         options: Options of training.
         split: spaces: what stands between white space is aligned as it is. punctuation: words and
-            their punctuation are aligned separately, and joined again. A trained aligner has its
-            own.
+            their punctuation are aligned separately; links are those of words, without their
+            punctuation. A trained aligner has its own.
         guide: exact, filtered, lexical, viterbi or tied: what links are inferred by.
         max_words: Most words of a line; a longer one has no links.
         report: Called with the number of batches that are done, and of all.

@@ -38,11 +38,11 @@ def align_by_networks(
         backward: A model that translates the target.
 
     Raises:
-        ValueError: A model has no alignments, or the texts differ in their number of lines.
+        ValueError: A model has no alignments, both translate in one direction, or the texts differ
+            in their number of lines.
     """
     check_lines(source, target)
-    for trained in (forward, backward):
-        check_alignments(trained)
+    check_directions(forward, backward)
     skipped: dict[int, str] = {}
     lengths = [(len(left.split()), len(right.split())) for left, right in zip(source, target)]
     tables = [
@@ -57,6 +57,21 @@ def align_by_networks(
         for index, (ahead, back) in enumerate(zip(*tables, strict=True))
     ]
     return AlignedText(posteriors, None, skipped)
+
+
+def check_directions(forward: TrainedModel, backward: TrainedModel) -> None:
+    """Checks that two models have alignments, and do not translate in the same direction."""
+    for trained in (forward, backward):
+        check_alignments(trained)
+        heads = trained.model.output_heads
+        if heads is not None and heads.copies:
+            raise ValueError(f"{trained.name} has copy heads: give a run with latent alignments")
+    direction = forward.data.direction
+    if direction and direction == backward.data.direction:
+        raise ValueError(
+            f"{forward.name} and {backward.name} both translate {direction}: give a run of each "
+            "direction"
+        )
 
 
 def _link_words(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
 from latentheads.checks import check_known
@@ -25,12 +25,13 @@ class TokenizedLine:
 
     Attributes:
         tokens: The tokens.
-        words: For each token, the index of its word: what stands between white space.
+        words: For each token, the index of its word: what stands between white space. None: it is
+            punctuation of a word with a letter or digit, whose links are no links of the word.
         length: Number of words.
     """
 
     tokens: tuple[str, ...]
-    words: tuple[int, ...]
+    words: tuple[int | None, ...]
     length: int
 
 
@@ -46,15 +47,25 @@ def tokenize_line(line: str, split: str = "spaces") -> TokenizedLine:
     parts = [[word] if split == "spaces" else TOKEN.findall(word) for word in words]
     return TokenizedLine(
         tuple(token for tokens in parts for token in tokens),
-        tuple(index for index, tokens in enumerate(parts) for _ in tokens),
+        tuple(word for index, tokens in enumerate(parts) for word in _words_of(index, tokens)),
         len(words),
     )
+
+
+def _words_of(index: int, tokens: Sequence[str]) -> list[int | None]:
+    """The index of a word for its tokens; None for punctuation, unless it has nothing else."""
+    counts = [token[0].isalnum() or token[0] == "_" for token in tokens]
+    return [index if is_text or not any(counts) else None for is_text in counts]
 
 
 def join_tokens(
     posterior: LinkPosterior, source: TokenizedLine, target: TokenizedLine
 ) -> LinkPosterior:
-    """The posterior of words: that of the likeliest link between their tokens."""
+    """The posterior of words: that of the likeliest link between their tokens.
+
+    Punctuation of a word with a letter or digit does not count: final punctuation aligns with final
+    punctuation, whatever the words before it.
+    """
     if source.length == len(source.tokens) and target.length == len(target.tokens):
         return posterior
     forward, backward = (
@@ -68,9 +79,13 @@ def _join(
     source: TokenizedLine,
     target: TokenizedLine,
 ) -> Float[ndarray, "source target"]:
+    (rows, sources), (columns, targets) = _tokens_and_words(source), _tokens_and_words(target)
     joined = np.zeros((source.length, target.length), dtype=probabilities.dtype)
-    rows: Sequence[int] = source.words
-    np.maximum.at(
-        joined, (np.asarray(rows, int)[:, None], np.asarray(target.words, int)), probabilities
-    )
+    np.maximum.at(joined, (sources[:, None], targets), probabilities[rows[:, None], columns])
     return joined
+
+
+def _tokens_and_words(line: TokenizedLine) -> Int[ndarray, "2 token"]:
+    """The tokens that belong to a word, and their words."""
+    pairs = [(token, word) for token, word in enumerate(line.words) if word is not None]
+    return np.array(pairs, int).reshape(-1, 2).T

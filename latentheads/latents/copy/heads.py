@@ -104,6 +104,7 @@ class CopyHeads(OutputHeads):
     name: ClassVar[str] = "copy"
     is_latent = True
     points = True
+    copies: ClassVar[bool] = True
     no_position = "generate"
 
     def __init__(self, options: CopyOptions, width: int, dropout: float = 0.0) -> None:
@@ -187,13 +188,8 @@ class CopyHeads(OutputHeads):
         valid: Bool[Tensor, "*valid target"],
         tokens: Int[Tensor, "*batch target"] | None = None,
     ) -> EncoderDecoderStates:
-        """The states of earlier tokens, each with the token that followed it.
-
-        Raises:
-            ValueError: The tokens are not known.
-        """
-        if tokens is None:
-            raise ValueError("copy heads need the tokens of the text, which this network hides")
+        """The states of earlier tokens, each with the token that followed it."""
+        assert tokens is not None
         queries = torch.arange(states.shape[-2], device=states.device)[:, None]
         keys = queries.T[:, :-1]
         attn_mask = keys < queries

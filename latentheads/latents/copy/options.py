@@ -36,6 +36,7 @@ class CopyOptions(LatentOptions):
         learn_slip: Whether each head learns its slip, beginning with that of the option.
     """
 
+    copies: ClassVar[bool] = True
     may_be_summed_out: ClassVar[bool] = True
 
     prior: Literal["independent", "chain"] = "independent"

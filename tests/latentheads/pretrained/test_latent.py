@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from latentheads.analysis import (
 )
 from latentheads.analysis.tokens import attention_tokens
 from latentheads.guides import Cascaded, Guide, MeanField, Tied
+from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.selection.static import StaticSelector
 from latentheads.models import PRIORS, make_prior
@@ -456,6 +458,16 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     made.train()
     refuse(lambda: model(model.batch({"input_ids": IDS})), "activation_checkpointing_disable")
     refuse(lambda: made(IDS), "activation_checkpointing_disable")
+
+
+@pytest.mark.parametrize("make", [lambda: network("gpt2"), lambda: network("bart"), bert])
+def test_copy_heads_are_refused_before_a_network_is_changed(make: Callable[[], Any]) -> None:
+    made = make()
+    config = made.config
+    for copy in (lh.CopyOptions(), CopyHeads(lh.CopyOptions(), 6)):
+        refuse(lambda copy=copy: lh.latent(made, latents=[copy]), "copy heads need a model of")
+    assert made.config is config
+    assert config._attn_implementation == "sdpa"
 
 
 def test_inputs_that_are_no_sentences_in_tensors_are_refused() -> None:

@@ -18,7 +18,7 @@ from latentheads.corpora.from_grammar import sample_pairs
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import split_punctuation
 from latentheads.corpora.vocabulary import Tagged
-from latentheads.data import Data, Grammar, Pairs
+from latentheads.data import Data, Grammar, Pairs, RunningText
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import UnfinishedError
 from latentheads.guides import GUIDES
@@ -144,19 +144,85 @@ def test_links_are_those_of_the_posterior(words: Run) -> None:
     assert before < len(lines)
 
 
+def copy_run(vocabulary: Vocabulary) -> Run:
+    """A run with a copy head whose source and target have one vocabulary."""
+    torch.manual_seed(0)
+    size, prior = len(vocabulary), make_prior("delta")
+    model: Any = Translation(size, size, prior, sizes(), (), latents=[CopyOptions(width=5)])
+    model = model.double().eval()
+    guide = GUIDES["exact"](model)
+    return Run(Path("runs/mine"), Settings(), vocabulary, vocabulary, model, guide, step=3)
+
+
 @pytest.mark.parametrize(("bias", "links"), [(0.0, [(1, 1), (2, 0)]), (40.0, [])])
 def test_copied_words_are_linked_to_where_they_stand(
     bias: float, links: list[tuple[int, int]]
 ) -> None:
-    torch.manual_seed(0)
-    raw = Words(["la", "the", "cat", "sees"])
-    latents = [CopyOptions(width=5)]
-    model: Any = Translation(len(raw), len(raw), make_prior("delta"), sizes(), (), latents=latents)
-    model = model.double().eval()
-    model.latents["copy"].bias.data.fill_(bias)
-    guide = GUIDES["exact"](model)
-    run = Run(Path("runs/mine"), Settings(), raw, raw, model, guide, step=3)
+    run = copy_run(Words(["la", "the", "cat", "sees"]))
+    run.model.latents["copy"].bias.data.fill_(bias)
     assert run.align(["the cat sees", ""], ["sees cat", "la"]) == [links, []]
+
+
+@pytest.mark.parametrize(
+    ("copied_from", "links"),
+    [((3, 4, 5), [(1, 0)]), ((3, None, 5), []), ((3, 4, 1), []), ((None,) * 3, [])],
+)
+def test_a_word_is_copied_if_all_of_its_tokens_are_from_one_word(
+    copied_from: tuple[int | None, ...], links: list[tuple[int, int]]
+) -> None:
+    """Letters of "cab", copied from those of the source "b cab", or generated."""
+    run = copy_run(Subwords.train(["b cab"], 260))
+    assert run.target.word_ids(run.target.encode("b cab")) == [None, 0, None, 1, 1, 1]
+
+    def copied(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
+        weights = torch.zeros(1, 1, batch.target.shape[1], 1 + batch.source.shape[1])
+        for token, position in enumerate(copied_from, 1):
+            weights[..., token, 0 if position is None else 1 + position] = 1
+        return AlignmentDistributions(("a",), weights, weights, weights, first_position=1)
+
+    with mock.patch.object(alignment, "alignment_distributions", copied):
+        assert run.align(["b cab"], ["cab"]) == [links]
+
+
+def language_model(latent: CopyOptions | AlignmentOptions, data: Data) -> Run:
+    """A run of a language model whose heads point at earlier words."""
+    torch.manual_seed(0)
+    raw, prior = Words(["la", "the", "cat", "sees"]), make_prior("delta")
+    model: Any = LanguageModel(len(raw), prior, sizes(), (), latents=[latent])
+    model = model.double().eval()
+    return Run(Path("lm"), Settings(data=data), raw, None, model, GUIDES["exact"](model), step=3)
+
+
+@pytest.mark.parametrize("block", [0, 5])
+def test_copied_words_of_a_text_are_linked_to_earlier_words(block: int) -> None:
+    run = language_model(CopyOptions(width=5), RunningText("here", block=block, max_line=9))
+    run.model.latents["copy"].bias.data.fill_(0)
+    text = "the cat sees the cat"
+    assert run.align([text, "", "cat la"]) == [[(0, 3), (1, 4)], [], []]
+    assert run.align(["the cat? the, cat"], split_punctuation=True) == [[(1, 3)]]  # unknown words
+    long = " ".join([text] * 2)
+    if block:
+        assert len(run.align([long])[0]) == 7
+    else:
+        with pytest.raises(UnfinishedError, match="11 tokens, more than max_line 9"):
+            run.align([long])
+    run.model.latents["copy"].bias.data.fill_(40)
+    assert run.align([text]) == [[]]
+
+
+def test_words_of_a_text_are_aligned_with_earlier_words() -> None:
+    """Each word with the earlier one that the posterior prefers, unless it prefers null."""
+    run = language_model(SHAPES["one head"], Grammar())
+    jiggle(run.model.alignments, 0.7)
+    line = "the cat sees the cat la the sees"
+    batch = run.read_sentence(line)
+    posterior = alignment_distributions(run.model, run.guide, batch).posterior[0, 0]
+    expected = []
+    for word, (null, _, *earlier) in enumerate(posterior[:8].tolist()):  # after null and BOS
+        if null <= 0.5 and word:
+            expected.append((earlier.index(max(earlier[:word])), word))
+    assert expected
+    assert run.align([line]) == [sorted(expected)]
 
 
 def test_a_line_that_is_too_long_is_lost() -> None:
@@ -189,6 +255,12 @@ def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
     alone = Run(Path("lm"), Settings(), CORPUS.target, None, model, GUIDES["tied"](model), step=1)
     with pytest.raises(ValueError, match="lm is a language model: it has no source"):
         alone.align(["a"], ["b"])
+    with pytest.raises(ValueError, match="lm has no alignments"):
+        alone.align(["a"])
+    with pytest.raises(ValueError, match="runs/mine translates: give a translation of each"):
+        words.align(["a"])
+    with pytest.raises(ValueError, match="direction is of translations: give"):
+        alone.align(["a"], direction="en-de")
 
 
 LINE = 'He said: "Don\'t you know me?" (€5)'

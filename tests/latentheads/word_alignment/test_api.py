@@ -144,11 +144,24 @@ def test_a_long_line_has_no_links_and_is_named() -> None:
 def test_punctuation_is_aligned_apart_and_joined_again() -> None:
     source, target = [f"{line}." for line in SOURCE], [f"{line} ." for line in TARGET]
     aligned = align(source, target, split="punctuation")
-    assert aligned.links[0] == [(0, 0), (1, 1), (1, 2)]
+    assert aligned.links[0] == [(0, 0), (1, 1)]
     assert aligned.posteriors[0].forward.shape == (2, 3)
-    line = tokenize_line("Don't go!", "punctuation")
-    assert line.tokens == ("don", "'", "t", "go", "!")
-    assert (line.words, line.length) == ((0, 0, 0, 1, 1), 2)
+    line = tokenize_line("Don't go! ...", "punctuation")
+    assert line.tokens == ("don", "'", "t", "go", "!", ".", ".", ".")
+    assert (line.words, line.length) == ((0, None, 0, 1, None, 2, 2, 2), 3)
+
+
+def test_last_words_are_not_linked_by_their_full_stops() -> None:
+    """The last words translate each other in no pair; both end with a full stop."""
+    source = ["the house.", "house the.", "the book.", "book the."]
+    target = ["Haus das.", "das Haus.", "Buch das.", "das Buch."]
+    aligned = align(source, target, split="punctuation")
+    assert aligned.links == [[(0, 1), (1, 0)]] * 4
+    apart = align([line.replace(".", " .") for line in source], target, split="punctuation")
+    assert apart.links == aligned.links
+    spaced = [line.replace(".", " .") for line in target]
+    both = align([line.replace(".", " .") for line in source], spaced)
+    assert both.links == [[(0, 1), (1, 0), (2, 2)]] * 4
 
 
 @pytest.mark.parametrize(
