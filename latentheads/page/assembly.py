@@ -16,6 +16,7 @@ from latentheads.data import Data
 from latentheads.errors import one_line_message
 from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds
+from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
 from latentheads.page.calibration import gather_calibration
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import gather_facts, get_revision, list_scores
@@ -202,13 +203,14 @@ def _gather_run(
 def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sentence]:
     """Gathers the sentences of a part with their bounds and maps, in order."""
     by_index: dict[int, _Sentence] = {}
+    has_gates = run.model.find_latent(BernoulliHeads) is not None  # summed out of the bounds
     for batch in batches(part, BATCH_TOKENS):
         indices = batch.sentences.tolist()
         bounds = sentence_bounds(run.model, run.guide, batch, draws, seed)
         texts = gather_texts(run, part.take(indices), bounds)
         links = [part.links[index] if part.links else frozenset() for index in indices]
         tokens = [gather_map_tokens(run, batch, row, gold) for row, gold in enumerate(links)]
-        samples = draws if bounds.varies else 2
+        samples = draws if bounds.varies or has_gates else 2
         maps = gather_maps(run, batch, tokens, samples, SHOWN_SAMPLES, seed)
         alignments = gather_alignments(run, batch, tokens)
         for row, index in enumerate(indices):

@@ -10,20 +10,25 @@ async function drawHead(run, box) {
   const blocks = makeSelect("Block", titles, maps.indexOf(block), choose);
   box.append(make("div", { class: "bar" }, chooseSentence(run), blocks), drawThumbs(block, head));
   Object.assign(box.dataset, { block: block.name, draws: block.draws.length });
-  if (block.silent[head]) box.append(make("p", {}, `Head ${head} is inactive in this sentence.`));
+  if (!block.active[head]) box.append(make("p", {}, `Head ${head} is inactive in this sentence.`));
   else drawWeights(run, box, block, head);
 }
 
-// Thumbnails of the heads of a block, as buttons.
+// Whether a head is active in some samples only: its gate is sampled.
+const isPartial = (share) => share > 0 && share < 1;
+const percent = (share) => `${Math.round(100 * share)} %`;
+
+// Thumbnails of the heads of a block, as buttons, with the share of samples in which each is active.
 function drawThumbs(block, head) {
   const limit = colourLimitOf(block.parts.mean);
   const ramp = rampOf("mean");
   const thumbs = block.heads.map((name, index) => {
     const canvas = make("canvas", { "aria-hidden": "true" });
-    if (!block.silent[index]) paint(canvas, block.parts.mean[index], block.side, limit, ramp);
-    const picture = block.silent[index] ? make("i", { class: "silent" }) : canvas;
+    if (block.active[index]) paint(canvas, block.parts.mean[index], block.side, limit, ramp);
+    const picture = block.active[index] ? canvas : make("i", { class: "silent" });
     const attributes = { "aria-pressed": index === head, onclick: () => go({ head: index }) };
-    return make("button", attributes, picture, `head ${name}`);
+    const share = isPartial(block.active[index]) ? `, ${percent(block.active[index])}` : "";
+    return make("button", attributes, picture, `head ${name}${share}`);
   });
   return make("div", { class: "thumbs", role: "group", "aria-label": "Heads of the block" }, thumbs);
 }
@@ -35,9 +40,13 @@ function drawWeights(run, box, block, head) {
   const limit = colourLimitOf([parts.mean, parts.prior ?? parts.mean, ...block.draws.map((heads) => heads[head])]);
   const deviationLimit = parts.deviation ? colourLimitOf([parts.deviation]) : 1;
   const [blues, oranges] = [rampOf("mean"), rampOf("deviation")];
-  const shown = [{ map: parts.mean, title: "Weights", note: "no noise: all samples are equal", ramp: blues, limit }];
+  const share = block.active[head];
+  const samples = `${run.read.draws} samples from the guide`;
+  const which = isPartial(share) ? `the ${Math.round(share * run.read.draws)} of ${samples} in which it is active` : samples;
+  const same = isPartial(share) ? `equal in ${which}` : "no noise: all samples are equal";
+  const shown = [{ map: parts.mean, title: "Weights", note: same, ramp: blues, limit }];
   if (parts.deviation) {
-    Object.assign(shown[0], { title: "Mean", note: `over ${run.read.draws} samples from the guide` });
+    Object.assign(shown[0], { title: "Mean", note: `over ${which}` });
     const note = `over samples, up to ${write(largestOf(parts.deviation), 2)}`;
     shown.push({ map: parts.deviation, title: "Standard deviation", note, ramp: oranges, limit: deviationLimit, links: [] });
   }
@@ -87,7 +96,8 @@ function describeCell(parts, side, row, column) {
 function makeSlider(block, head, ramp, limit) {
   const last = block.draws.length - 1;
   const draw = Math.min(state.draw, last);
-  const noteOf = (index) => `${index + 1} of ${last + 1}`;
+  const isActive = (index) => block.draws[index][head].some((byte) => byte > 0);
+  const noteOf = (index) => `${index + 1} of ${last + 1}${isActive(index) ? "" : ": inactive"}`;
   const oninput = (event) => {
     const figure = event.target.closest("figure");
     remember({ draw: Number(event.target.value) });
