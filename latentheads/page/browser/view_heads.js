@@ -16,13 +16,13 @@ const QUANTITIES = {
     "KL",
     "nats per token",
     "deviation",
-    "KL from the posterior to the prior, from the run's report on the whole test part; one value for all heads of a block.",
+    "KL from the guide to the prior, from the run's report on the whole test part; one value for all heads of a block.",
   ],
   gap: [
     "Gap",
     "nats per token",
     "deviation",
-    "KL from the guide to the exact posterior of alignments, from the run's report on the whole test part; one value for all heads of a block.",
+    "KL from the guide to the exact posterior, from the run's report on the whole test part; one value for all heads of a block.",
   ],
   entropy: ["Entropy", "nats", "mean", "Entropy of the attention weights: 0 for a single position."],
   confidence: [
