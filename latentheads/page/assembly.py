@@ -16,11 +16,11 @@ from latentheads.data import Data
 from latentheads.errors import one_line_message
 from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds
-from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
 from latentheads.page.calibration import gather_calibration
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import gather_facts, get_revision, list_scores
 from latentheads.page.grid import gather_grid, gather_pairs, list_blocks, measure_distances
+from latentheads.page.inclusion import gather_inclusion, has_gates
 from latentheads.page.maps import (
     HeadMaps,
     MapTokens,
@@ -51,7 +51,7 @@ HEIGHT = 820
 
 @dataclass(frozen=True)
 class _Sentence:
-    """A sentence of a run: its text and the maps of its heads."""
+    """A sentence of a run: its text with bounds and gates, and the maps of its heads."""
 
     text: dict[str, Any]
     tokens: dict[str, MapTokens]
@@ -203,18 +203,19 @@ def _gather_run(
 def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sentence]:
     """Gathers the sentences of a part with their bounds and maps, in order."""
     by_index: dict[int, _Sentence] = {}
-    has_gates = run.model.find_latent(BernoulliHeads) is not None  # summed out of the bounds
     for batch in batches(part, BATCH_TOKENS):
         indices = batch.sentences.tolist()
         bounds = sentence_bounds(run.model, run.guide, batch, draws, seed)
         texts = gather_texts(run, part.take(indices), bounds)
         links = [part.links[index] if part.links else frozenset() for index in indices]
         tokens = [gather_map_tokens(run, batch, row, gold) for row, gold in enumerate(links)]
-        samples = draws if bounds.varies or has_gates else 2
+        inclusion = gather_inclusion(run, batch)
+        samples = draws if bounds.varies or has_gates(run) else 2  # gates are not in the bounds
         maps = gather_maps(run, batch, tokens, samples, SHOWN_SAMPLES, seed)
         alignments = gather_alignments(run, batch, tokens)
         for row, index in enumerate(indices):
-            by_index[index] = _Sentence(texts[row], tokens[row], maps[row], alignments[row])
+            text = {**texts[row], "inclusion": inclusion[row]}
+            by_index[index] = _Sentence(text, tokens[row], maps[row], alignments[row])
     return [by_index[index] for index in sorted(by_index)]
 
 

@@ -179,6 +179,24 @@ const kindIn = (sentence, name) =>
     ? make("span", { class: "word none" }, "given the selection")
     : kindOf(name);
 
+// The probability of each head to be active in a sentence, one row per distribution.
+function drawInclusion(inclusion, sentence) {
+  const ramp = rampOf("apart");
+  const charts = Object.entries(inclusion).map(([block, probabilities]) => {
+    const rows = Object.entries(DISTRIBUTIONS).map(([key, { name }]) => {
+      const cells = probabilities[key].map((probability, head) => {
+        const onclick = () => go({ view: "head", sentence, block, head, row: null });
+        return makeCell(probability, ramp, 1, `${block}, head ${head}, ${name.toLowerCase()}`, { onclick });
+      });
+      return [name, cells];
+    });
+    const above = probabilities.prior.map((_, head) => `head ${head}`);
+    const title = make("h4", {}, `${titleOf(block)}: probability that the head is active`);
+    return make("div", {}, title, makeGrid(above.length, above, rows));
+  });
+  return charts.length ? make("div", { class: "charts" }, charts) : null;
+}
+
 function drawSentences(run, box) {
   const line = (name, text) => (isKnown(text) ? [make("dt", {}, name), make("dd", { dir: "auto" }, text)] : []);
   run.sentences.forEach((sentence, index) => {
@@ -198,7 +216,8 @@ function drawSentences(run, box) {
     const name = make("b", {}, `Sentence ${index + 1}`);
     const head = make("div", { class: "bar" }, name, sentence.maps.length ? open : null);
     const keys = make("div", { class: "keys" }, figures);
-    box.append(make("article", { class: "sentence" }, head, make("dl", {}, texts), keys));
+    const gates = drawInclusion(sentence.inclusion, index);
+    box.append(make("article", { class: "sentence" }, head, make("dl", {}, texts), keys, gates));
   });
   const conditional = run.sentences.find(isConditional);
   if (conditional) {
@@ -207,4 +226,5 @@ function drawSentences(run, box) {
     box.append(note(words));
   }
   box.dataset.sentences = run.sentences.length;
+  box.dataset.cells = box.querySelectorAll(".cell").length;
 }

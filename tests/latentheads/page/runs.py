@@ -25,7 +25,11 @@ BREAKS_OUT = "</script><b>"
 
 WORDS = [*"abcdefg", BREAKS_OUT, "$x$"]
 
-LATENTS = {"copy": CopyOptions(), "bernoulli": BernoulliHeadsOptions("decoder.0.cross")}
+LATENTS = {
+    "copy": CopyOptions(),
+    "bernoulli": BernoulliHeadsOptions("decoder.0.cross"),
+    "two bernoulli blocks": BernoulliHeadsOptions("decoder.0.self,decoder.1.cross", "cascaded"),
+}
 
 
 def some_part(targets: list[list[int]], sources: list[list[int]] | None, **more: Any) -> Part:
@@ -64,7 +68,7 @@ def make_run(
         folder: Made here.
         corpus: What it reads.
         prior: Of its heads.
-        aligned: The form of its alignments, of ``SHAPES``; or copy, or bernoulli: gates of heads.
+        aligned: The form of its alignments, of ``SHAPES``; or a name of ``LATENTS``.
         network: Its sizes, and what mixes positions.
         **results: More of ``results.json``.
     """

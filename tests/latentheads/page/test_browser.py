@@ -19,6 +19,7 @@ from latentheads.corpora.batches import collate
 from latentheads.metrics.scores import METRICS, SCORES
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import gather_facts, list_scores
+from latentheads.page.inclusion import gather_inclusion
 from latentheads.page.template import fill_page
 from tests.figures import FIGURES, rows_of
 from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
@@ -122,6 +123,18 @@ def test_words_that_are_rather_copied_are_marked(seen: dict[str, Any], copied: A
     assert 0 < marked < len(posterior)
     assert seen["views"][2, "alignments"]["marked"] == str(marked)
     assert "marked" not in seen["views"][1, "alignments"]
+
+
+def test_probabilities_of_gates_stand_below_each_sentence(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus(), "delta", "two bernoulli blocks")
+    lh.report(run, tmp_path / "page.html", shown=3, draws=2)
+    body = body_of(tmp_path / "page.html", "#view=sentences")
+    assert "errors" not in body
+    (data,) = (view for view in re.findall(r"<section[^>]*>", body["dom"]) if "data-cells" in view)
+    assert 'data-cells="54"' in data  # 3 sentences, 3 distributions, 6 heads
+    batch = collate(run.corpus.test, range(3))
+    first = gather_inclusion(run, batch)[0]["decoder.1.cross"]["posterior"][2]
+    assert f'"decoder.1.cross, head 2, exact posterior: {first:.4f}"' in body["dom"]
 
 
 def test_disagreement_stands_chain_by_chain(seen: dict[str, Any]) -> None:
