@@ -177,7 +177,7 @@ const isConditional = ({ bounds }) => bounds.shared_kl > 0;
 const kindIn = (sentence, name) =>
   CONDITIONAL.includes(name) && isConditional(sentence)
     ? make("span", { class: "word none" }, "given the selection")
-    : kindOf(name);
+    : labelOf(name);
 
 // The probability of each head to be active in a sentence, one row per distribution.
 function drawInclusion(inclusion, sentence) {

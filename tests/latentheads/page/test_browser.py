@@ -153,6 +153,11 @@ def test_every_score_has_a_column(seen: dict[str, Any]) -> None:
     assert seen["dom"].count(">12.34<") == len(METRICS)
 
 
+def test_a_value_of_a_sentence_has_the_label_of_its_kind(seen: dict[str, Any]) -> None:
+    texts = seen["dom"].split('data-view="sentences"')[1]
+    assert '<span class="word bound">bound</span> ELBO <b>' in texts
+
+
 def test_words_stay_words(seen: dict[str, Any]) -> None:
     assert html.escape(f"d {BREAKS_OUT}") in seen["dom"]
 
