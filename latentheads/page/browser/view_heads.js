@@ -4,7 +4,7 @@ const ATTENTION_TYPES = {
   "encoder-self": { name: "Encoder, self-attention", colour: "var(--run-0)" },
   "decoder-self": { name: "Decoder, self-attention", colour: "var(--run-1)" },
   "decoder-cross": { name: "Decoder, cross-attention", colour: "var(--run-2)" },
-  "decoder-alignment": { name: "Alignments", colour: "var(--run-3)" },
+  "decoder-alignment": { name: "Heads above the decoder", colour: "var(--run-3)" },
   selection: { name: "Selection of heads", colour: "var(--run-4)" },
 };
 const layerOf = (block) => block.split(".")[1];
