@@ -109,9 +109,9 @@ function makeSlider(block, head, ramp, limit) {
 }
 
 const DISTRIBUTIONS = {
-  prior: { name: "Prior", note: "before the word is known", colour: "var(--prior)" },
+  prior: { name: "Prior", note: "before the token is known", colour: "var(--prior)" },
   guide: { name: "Guide", note: "", colour: "var(--accent)" },
-  posterior: { name: "Exact posterior", note: "given the word", colour: "var(--exact)" },
+  posterior: { name: "Exact posterior", note: "given the token", colour: "var(--exact)" },
 };
 
 // The text with the words that rather point at a position marked; a word's title says at which.
@@ -156,12 +156,12 @@ async function drawAlignments(run, box) {
       Object.assign(box.dataset, { marked });
     }
     drawMapsAndRow(box, shown, side, state.row ?? selectRow(distributions[2].map, side, distributions[0].map), {
-      rowOf: (row) => ({ bars: bars(row), top: 1, label: `the word ${side.rows[row]}` }),
-      captionOf: (row, column) => `the word “${side.rows[row]}”${describe(row, column)}`,
+      rowOf: (row) => ({ bars: bars(row), top: 1, label: `the token ${side.rows[row]}` }),
+      captionOf: (row, column) => `the token “${side.rows[row]}”${describe(row, column)}`,
       keys: distributions.map(({ colour, name }) => swatch(colour, name)),
     });
   });
-  box.append(makeScale(ramp, "1", "probability of the position"));
+  box.append(makeScale(ramp, "1", `probability of ${side.no_position ? `${side.no_position} or ` : ""}the position`));
   Object.assign(box.dataset, sumRows(maps, side), { gold: side.links.length });
 }
 
