@@ -9,21 +9,31 @@ With a mask :math:`\xi_h = 1` on the output of head h,
                 \frac{\partial \mathcal L(x)}{\partial o_{ht}}\Bigr|,
 
 where :math:`\mathcal L(x) = -\log p(y \mid z, x)` is summed over the tokens of a sentence and
-:math:`o_{ht}` is the output of the head at query t. The second form needs no mask. The mean is over
-the sentences in which the head is active; NaN without such a sentence.
+:math:`o_{ht}` is the output of the head at query t. The mean is over the sentences in which the
+head is active; NaN without such a sentence.
+
+Without a guide :math:`\mathcal L(x) = -\log p(y \mid x)` if latents are summed out. With Bernoulli
+heads b the mask acts in the passes of all subsets,
+
+.. math:: \frac{\partial \mathcal L(x)}{\partial \xi_h} = -\sum_b p(b \mid x, y)
+              \frac{\partial \log p(y \mid b, x)}{\partial \xi_h},
+
+and every sentence counts, whether or not a subset has the head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from latentheads.analysis.means import Means
-from latentheads.analysis.record import Heads, Recording
+from latentheads.analysis.record import Recording
+from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.checks import check_choice
 from latentheads.corpora import Part
@@ -33,19 +43,10 @@ from latentheads.handlers import SharedSamples, blocked_from_tracers, evaluation
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.model import HeadModel
-from latentheads.names import TARGET, side_of
+from latentheads.names import TARGET, Block, side_of
 from latentheads.noise import fixed_noise
 
 UNITS = ("sentence", "token")
-
-
-def mask_gradient(
-    joined: Float[Tensor, "*batch query width"],
-    gradient: Float[Tensor, "*batch query width"],
-    heads: int,
-) -> Float[Tensor, "*batch query head"]:
-    """``o . dL/do`` of every head at every query, from the concatenated outputs of all heads."""
-    return (joined * gradient).unflatten(-1, (heads, -1)).sum(-1)
 
 
 def gradient_importance(
@@ -72,13 +73,14 @@ def gradient_importance(
     means, shared_samples = Means(), SharedSamples()
     for index, batch in enumerate(iterate_batches(parts, "parts")):
         device_batch = batch.to(model.device)
-        for heads, gradient in _gradients(model, guide, device_batch, seed + index, shared_samples):
+        gradients = _gradients(model, guide, device_batch, seed + index, shared_samples)
+        for block, active, gradient in gradients:
             values, counts = gradient.sum(1).abs(), None
             if unit == "token":
-                encoder = side_of(heads.block.attention_type) == "encoder"
+                encoder = side_of(block.attention_type) == "encoder"
                 valid = device_batch.source_valid if encoder else device_batch.target_valid
                 values, counts = gradient.abs().sum(1), valid.sum(-1)
-            means.add(heads.block.name, values, heads.active, counts)
+            means.add(block.name, values, active, counts)
     importance = means.result()
     return (
         {name: _unit_length(head_importance) for name, head_importance in importance.items()}
@@ -91,15 +93,63 @@ def _unit_length(value: Tensor) -> Tensor:
     return value / value.nan_to_num().norm().clamp_min(torch.finfo(value.dtype).tiny)
 
 
+class _HeadMasks:
+    """Multiplies the outputs of all heads by masks of ones, whose gradient is wanted.
+
+    Args:
+        model: The model.
+        visible: Whether to skip passes that are hidden from the hooks of blocks, such as the pass
+            without noise of a guide.
+    """
+
+    def __init__(self, model: HeadModel, visible: bool) -> None:
+        self._modules = [module for module in model.head_blocks if module.num_active_heads]
+        self._visible = visible
+        self.masks: dict[str, Float[Tensor, "batch query head"]] = {}
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Context of the passes, and of the backward pass, which may compute some again."""
+        with ExitStack() as removals:
+            for module in self._modules:
+                hook = partial(self._apply, module)
+                removals.callback(module.projection.register_forward_pre_hook(hook).remove)
+            yield
+
+    def _apply(self, module: HeadBlock, _: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        (joined,) = inputs
+        if self._visible and not module.hooks:
+            return inputs
+        outputs, name = joined.unflatten(-1, (module.num_active_heads, -1)), module.block.name
+        if name not in self.masks:  # subsets of heads may be in front of the sentences
+            self.masks[name] = outputs.new_ones(outputs.shape[-4:-1]).requires_grad_()
+        return ((outputs * self.masks[name][..., None]).flatten(-2),)
+
+    def gradients(self, loss: Tensor) -> dict[str, Float[Tensor, "batch query head"]]:
+        """The gradient of the loss by the masks, by block.
+
+        Raises:
+            ValueError: The loss does not depend on the heads of a block.
+        """
+        values = torch.autograd.grad(loss, [*self.masks.values()], allow_unused=True)
+        for name, value in zip(self.masks, values, strict=True):
+            if value is None:
+                raise ValueError(
+                    f"the loss does not depend on the heads of block {name!r}: they have no "
+                    "importance"
+                )
+        return dict(zip(self.masks, values, strict=True))
+
+
 def _gradients(
     model: HeadModel,
     guide: ModelGuide | None,
     batch: Batch,
     seed: int,
     shared_samples: SharedSamples,
-) -> list[tuple[Heads, Float[Tensor, "batch query _"]]]:
-    """Returns the heads of every block and the gradient of each sentence's loss by their masks."""
-    recording = Recording(model, keep_gradients=True)
+) -> list[tuple[Block, Bool[Tensor, "batch head"], Float[Tensor, "batch query head"]]]:
+    """Returns the blocks, their active heads, and the gradient of the loss by their masks."""
+    recording, masks = Recording(model), _HeadMasks(model, visible=guide is not None)
     modules = [module for module in (model, guide) if isinstance(module, nn.Module)]
     with ExitStack() as contexts:
         contexts.enter_context(evaluation_mode(*modules))
@@ -107,13 +157,17 @@ def _gradients(
         contexts.enter_context(blocked_from_tracers())
         contexts.enter_context(torch.enable_grad())
         contexts.enter_context(recording)
+        contexts.enter_context(masks.applied())
         loss = -_log_likelihood(model, guide, batch, shared_samples).sum()
+        gradients = masks.gradients(loss)
     recorded = [recording[block.name] for block in recording.blocks]
-    joined = [block_heads.joined for block_heads in recorded]
-    gradients = torch.autograd.grad(loss, joined, materialize_grads=True)
+    active = {heads.block.name: heads.active for heads in recorded}
+    if guide is None:  # the recorded pass has one subset of the heads that are summed over
+        summed = [latent for latent in model.latents.values() if latent.is_summed_out]
+        names = {name for latent in summed for name in latent.fixed_blocks}
+        active |= {name: torch.ones_like(active[name]) for name in names}
     return [
-        (block_heads, mask_gradient(block_heads.joined.detach(), gradient, block_heads.block.heads))
-        for block_heads, gradient in zip(recorded, gradients, strict=True)
+        (heads.block, active[heads.block.name], gradients[heads.block.name]) for heads in recorded
     ]
 
 

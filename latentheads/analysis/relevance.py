@@ -59,7 +59,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from latentheads.analysis.importance import mask_gradient
 from latentheads.analysis.means import Means
 from latentheads.analysis.record import Recording
 from latentheads.batch import Batch
@@ -192,7 +191,7 @@ def propagate(
             logits, tensors, one_hot, retain_graph=True, materialize_grads=True
         )
         for (block, x), gradient in zip(blocks.items(), gradients, strict=False):
-            relevance = mask_gradient(x.detach(), gradient, block.heads)
+            relevance = (x.detach() * gradient).unflatten(-1, (block.heads, -1)).sum(-1)
             head_relevance[block.name].append(relevance.sum(-2))
         input_gradients = zip(inputs, gradients[len(blocks) :], strict=True)
         summed = [(x.detach() * gradient).sum((-1, -2)) for x, gradient in input_gradients]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.analysis.record import Recording, record_heads
@@ -30,17 +30,21 @@ NO_NOISE = 1e-6
 class SampledWeights:
     """Statistics of the attention weights of a block over several samples of its heads.
 
+    They are over the samples in which a head is active, and NaN if it is active in none.
+
     Attributes:
         mean: The mean.
         deviation: The standard deviation; 0 for heads without noise.
         low: The 10 % quantile.
         high: The 90 % quantile.
+        active: The share of samples in which a head is active: 0 or 1, except of Bernoulli heads.
     """
 
     mean: Float[Tensor, "*batch head query key"]
     deviation: Float[Tensor, "*batch head query key"]
     low: Float[Tensor, "*batch head query key"]
     high: Float[Tensor, "*batch head query key"]
+    active: Float[Tensor, "*batch head"]
 
 
 def sample_weights(
@@ -83,18 +87,35 @@ def record_prior_heads(
         heads = Recording(model)
         contexts = eval_no_grad(model, guide), fixed_noise(seed + draw, device)
         with contexts[0], contexts[1], WithSelection(guide), blocked_from_tracers(), heads:
-            model.states(device_batch)
+            model.token_distribution(device_batch)  # not states, for which all gates are open
         yield heads
 
 
 def summarise_samples(weights: Float[Tensor, "draw *batch head query key"]) -> SampledWeights:
-    """Computes mean, standard deviation and quantiles over samples.
+    """Computes mean, standard deviation and quantiles over the samples with each head.
 
     Double precision makes the deviation of heads without noise exactly 0.
+
+    Args:
+        weights: The samples; NaN for a head that is inactive in a sample.
     """
-    deviation, mean = torch.std_mean(weights.double(), 0)
-    quantiles = np.quantile(
-        weights.cpu().numpy(), BAND, axis=0
-    )  # torch.quantile limits the input size
-    low, high = torch.from_numpy(quantiles).to(mean)
-    return SampledWeights(mean, deviation, low, high)
+    active = ~weights.isnan().flatten(-2).all(-1)
+    number, values = active.sum(0)[..., None, None], weights.double()
+    mean = values.nanmean(0)
+    variance = (values - mean).square().nansum(0) / (number - 1).clamp_min(1)
+    deviation = variance.sqrt().masked_fill(number == 0, torch.nan)
+    low, high = _active_quantiles(weights.cpu(), active.cpu()).to(mean)
+    return SampledWeights(mean, deviation, low, high, active.double().mean(0))
+
+
+def _active_quantiles(
+    weights: Float[Tensor, "draw *batch head query key"], active: Bool[Tensor, "draw *batch head"]
+) -> Float[Tensor, "end *batch head query key"]:
+    """The quantiles at the ends of the band over the samples with each head."""
+    quantiles = torch.full((len(BAND), *weights.shape[1:]), torch.nan, dtype=torch.float64)
+    for index in active.any(0).nonzero().tolist():
+        head = (slice(None), *index)
+        rows = weights[head][active[head]].numpy()
+        ends = np.quantile(rows, BAND, axis=0)  # torch.quantile limits the input size
+        quantiles[head] = torch.from_numpy(ends)
+    return quantiles

@@ -20,6 +20,7 @@ from latentheads.page.calibration import gather_calibration
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import gather_facts, get_revision, list_scores
 from latentheads.page.grid import gather_grid, gather_pairs, list_blocks, measure_distances
+from latentheads.page.inclusion import gather_inclusion, has_gates
 from latentheads.page.maps import (
     HeadMaps,
     MapTokens,
@@ -50,7 +51,7 @@ HEIGHT = 820
 
 @dataclass(frozen=True)
 class _Sentence:
-    """A sentence of a run: its text and the maps of its heads."""
+    """A sentence of a run: its text with bounds and gates, and the maps of its heads."""
 
     text: dict[str, Any]
     tokens: dict[str, MapTokens]
@@ -208,11 +209,13 @@ def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sent
         texts = gather_texts(run, part.take(indices), bounds)
         links = [part.links[index] if part.links else frozenset() for index in indices]
         tokens = [gather_map_tokens(run, batch, row, gold) for row, gold in enumerate(links)]
-        samples = draws if bounds.varies else 2
+        inclusion = gather_inclusion(run, batch)
+        samples = draws if bounds.varies or has_gates(run) else 2  # gates are not in the bounds
         maps = gather_maps(run, batch, tokens, samples, SHOWN_SAMPLES, seed)
         alignments = gather_alignments(run, batch, tokens)
         for row, index in enumerate(indices):
-            by_index[index] = _Sentence(texts[row], tokens[row], maps[row], alignments[row])
+            text = {**texts[row], "inclusion": inclusion[row]}
+            by_index[index] = _Sentence(text, tokens[row], maps[row], alignments[row])
     return [by_index[index] for index in sorted(by_index)]
 
 

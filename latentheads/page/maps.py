@@ -117,7 +117,8 @@ class HeadMaps:
     Attributes:
         name: Name of the block.
         heads: Labels of the heads.
-        silent: The heads that are inactive in this sentence.
+        active: The share of samples from the guide in which each head is active in this sentence;
+            the other statistics are over these samples.
         parts: ``mean`` under the guide; for heads with noise also ``deviation``, ``low`` and
             ``high``; if the prior differs also its mean, ``prior``. For alignments the
             distributions.
@@ -126,7 +127,7 @@ class HeadMaps:
 
     name: str
     heads: list[str]
-    silent: list[bool]
+    active: list[float]
     parts: dict[str, NDArray[np.uint8]]
     draws: NDArray[np.uint8]
 
@@ -135,7 +136,7 @@ class HeadMaps:
         return {
             "name": self.name,
             "heads": self.heads,
-            "silent": self.silent,
+            "active": self.active,
             "parts": list(self.parts),
             "draws": len(self.draws[:draws]),
         }
@@ -184,17 +185,17 @@ def _collect_weights(
 
 
 def _summarise_block(name: str, posterior: Weights, prior: Weights, kept: int) -> HeadMaps:
-    statistics = summarise_samples(posterior)
+    statistics, mean_under_prior = summarise_samples(posterior), summarise_samples(prior).mean
     parts = {"mean": statistics.mean}
     varies = bool((statistics.deviation > NO_NOISE).any())
     if varies:
         parts |= {"deviation": statistics.deviation, "low": statistics.low, "high": statistics.high}
-    if not torch.equal(posterior.nan_to_num(), prior.nan_to_num()):
-        parts["prior"] = summarise_samples(prior).mean
+    if ((statistics.mean - mean_under_prior).abs() > NO_NOISE).any():  # where active under both
+        parts["prior"] = mean_under_prior
     return HeadMaps(
         name,
         [str(head) for head in range(posterior.shape[1])],
-        posterior[0].isnan().all(-1).all(-1).tolist(),
+        statistics.active.tolist(),
         {part: quantise_weights(values) for part, values in parts.items()},
         quantise_weights(posterior[: kept if varies else 0]),
     )
@@ -224,4 +225,4 @@ def _make_alignment_maps(
     parts = {name: quantise_weights(tokens.pool(values)) for name, values in weights.items()}
     no_samples = np.zeros((0, *parts[DISTRIBUTIONS[0]].shape), np.uint8)
     heads = list(distributions.heads)
-    return HeadMaps(ALIGNMENT, heads, [False] * len(heads), parts, no_samples)
+    return HeadMaps(ALIGNMENT, heads, [1.0] * len(heads), parts, no_samples)

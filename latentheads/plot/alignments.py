@@ -21,9 +21,9 @@ LABEL = 1.5
 """Minimum height of a map in inches: it has the label of its head beside it."""
 
 TITLES = {
-    "prior": "prior:\nbefore the word is known",
+    "prior": "prior:\nbefore the token is known",
     "guide": "guide",
-    "posterior": "exact posterior:\ngiven the word",
+    "posterior": "exact posterior:\ngiven the token",
 }
 
 
@@ -32,12 +32,10 @@ class _MapStyle:
     """Layout of the maps for text or for audio.
 
     Attributes:
-        targets: Label of the target axis.
         inches: Width of a position in inches.
         max_labels: Maximum number of labelled positions; None: all.
     """
 
-    targets: str
     inches: float
     max_labels: int | None = None
 
@@ -49,8 +47,8 @@ class _MapStyle:
             axis.set_xlabel(label)
 
 
-WORDS = _MapStyle("target word", 0.15)
-AUDIO = _MapStyle("token", 0.05, max_labels=12)
+WORDS = _MapStyle(0.15)
+AUDIO = _MapStyle(0.05, max_labels=12)
 
 
 @in_style
@@ -62,19 +60,20 @@ def draw_alignments(
     guide: str = "",
     title: str = "",
     frames: Float[np.ndarray, "frame bin"] | None = None,
-    position_label: str = "source word",
+    position_label: str = "source token",
 ) -> Figure:
     """Draws prior, guide and exact posterior of the first sentence side by side, one row per head.
 
     Args:
         distributions: The distributions over positions.
         sources: Label of each position.
-        targets: The target words.
+        targets: The target tokens.
         links: Gold links, framed.
         guide: Name of the guide, and what it is conditioned on.
         title: Title of the figure.
         frames: Normalised frames of audio input, drawn above the maps on the same time axis.
-        position_label: Label of the position axis for text input.
+        position_label: Label of the position axis for text input, which says what else than a
+            position has probability.
     """
     sources, targets = list(map(escape, sources)), list(map(escape, targets))
     heads, size = len(distributions.heads), (len(targets), len(sources))
@@ -103,12 +102,13 @@ def draw_alignments(
             frame_links(axis, links)
         name = distributions.heads[head].replace(" head ", "\nhead ")
         head_label = f"{name}\n" if heads > 1 else ""
-        row_axes[0].set_ylabel(f"{head_label}{style.targets}")
+        row_axes[0].set_ylabel(f"{head_label}target token")
         row_axes[0].set_yticks(range(size[0]), targets)
     _title_distributions(axes[0], guide)
-    style.label_positions(axes[-1], sources, position_label if frames is None else "audio")
+    position_label = position_label if frames is None else "audio"
+    style.label_positions(axes[-1], sources, position_label)
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
-    bar.set_label("probability of the position")
+    bar.set_label(f"probability of {position_label}")
     links_note = "\nFramed: gold alignment." if links else ""
     write_title(figure, f"{title}{links_note}")
     return figure

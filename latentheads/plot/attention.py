@@ -53,6 +53,7 @@ def draw_weights(
         statistic[0, :, : size[0], : size[1]].double().cpu().numpy()
         for statistic in (samples.mean, samples.deviation, samples.low, samples.high)
     )
+    active = samples.active[0].cpu().numpy()
     row = select_row(mean, deviation) if row is None else row
     check_indices("row", [row], size[0])
     check_indices("heads", heads, len(mean))
@@ -84,10 +85,12 @@ def draw_weights(
         for key in sorted(key for key, query in links if query == row):
             axis.axvspan(key - 0.5, key + 0.5, color="0.87", zorder=0)
         axis.set_ylim(0, min(1.0, 1.1 * _max_value(high[shown_heads, row])))
-    _label_axes((means, deviations, bars), queries, keys, shown_heads)
+    _label_axes((means, deviations, bars), queries, keys)
+    for axis, head in zip(means, shown_heads):
+        axis.set_ylabel(f"head {head}{_active_label(active[head])}\nquery")
     bars[0].set_title(f"row “{queries[row]}”:\n{band_label(has_band)}", loc="left")
     links_note = "\nFramed, and grey in the row: gold alignment." if links else ""
-    write_title(figure, f"{title}\n{describe_noise(deviation)}{links_note}")
+    write_title(figure, f"{title}\n{describe_noise(deviation, active[shown_heads])}{links_note}")
     return figure
 
 
@@ -121,12 +124,31 @@ def band_label(has_band: bool) -> str:
     return f"mean, {quantiles} % of samples" if has_band else "its weights"
 
 
-def describe_noise(deviation: Numbers) -> str:
-    """Describes the deviation over samples in a sentence."""
-    if not has_noise(deviation):
-        return "These heads have no noise: all samples are equal."
-    largest = _max_value(deviation)
-    return f"A weight varies by up to {largest:.2f} (standard deviation over samples)."
+def describe_noise(deviation: Numbers, active: Float[Numbers, " head"]) -> str:
+    """Describes the deviation over samples, and how often heads are active, in a line.
+
+    Args:
+        deviation: The standard deviation of the weights.
+        active: The share of samples in which each head is active.
+    """
+    noise = (
+        f"A weight varies by up to {_max_value(deviation):.2f} (standard deviation over samples)."
+    )
+    shares = active[(active > 0) & (active < 1)]
+    if not shares.size:
+        return (
+            noise if has_noise(deviation) else "These heads have no noise: all samples are equal."
+        )
+    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (shares.min(), shares.max()))
+    which = f"Active in {' to '.join(ends)} % of the samples; the maps are of these."
+    return f"{which} {noise if has_noise(deviation) else 'There the weights are equal.'}"
+
+
+def _active_label(share: float) -> str:
+    """A line that says in how many samples a head is active, unless it is in all."""
+    if share == 1:
+        return ""
+    return f"\nactive: {100 * share:.0f} %" if share else "\ninactive"
 
 
 def _make_columns(figure: Picture, heads: int) -> list[list[Any]]:
@@ -154,7 +176,6 @@ def _label_axes(
     columns: Sequence[Sequence[Any]],
     queries: Sequence[str],
     keys: Sequence[str],
-    heads: Sequence[int],
 ) -> None:
     """Labels queries on the left and keys below."""
     means, deviations, bars = columns
@@ -164,8 +185,6 @@ def _label_axes(
             axis.tick_params(axis="x", labelbottom=axis is axes[-1])
     for axis in (*means, *deviations):
         axis.set_yticks(range(len(queries)), queries if axis in means else [])
-    for axis, head in zip(means, heads):
-        axis.set_ylabel(f"head {head}\nquery")
     for axis in (means[-1], deviations[-1], bars[-1]):
         axis.set_xlabel("key")
     bars[0].set_ylabel("weight")

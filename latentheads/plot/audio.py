@@ -71,11 +71,12 @@ def draw_audio(
     maps.set_title(f"head {head}: mean weight ({scale})", loc="left")
     maps.set_ylabel("token")
     seconds_of_positions = POSITION * (np.arange(mean.shape[-1]) + 0.5)
+    active = samples.active[0, [head]].cpu().numpy()
     has_band = has_noise(deviation[head])
     band = (low[head, row], high[head, row]) if has_band else None
     draw_row(bars, seconds_of_positions, mean[head, row], band)
     bars.set_title(f"row “{tokens[row]}”: {band_label(has_band)}", loc="left")
     bars.set_xlabel("seconds")
     bars.set_ylabel("weight")
-    write_title(figure, f"{title}\n{describe_noise(deviation[head])}")
+    write_title(figure, f"{title}\n{describe_noise(deviation[head], active)}")
     return figure

@@ -134,6 +134,8 @@ def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Fi
         pad = 0.1 / sum(heights)
         bar = figure.colorbar(image, ax=column, location="top", aspect=12, shrink=0.95, pad=pad)
         bar.set_label(QUANTITIES[name], fontsize=8)
+        ticks = _scale_ticks(scale["vmin"], scale["vmax"])
+        bar.set_ticks(ticks, labels=[f"{tick:g}".replace("-", "\N{MINUS SIGN}") for tick in ticks])
         column[-1].set_xlabel("head")
     _label_rows(axes, [f"{blocks[0].attention_type}, {report.name}" for report, blocks, _ in rows])
     write_title(figure, f"Measures of every head\n{title}")
@@ -165,6 +167,13 @@ def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
     if (values < 0).any():
         return {"vmin": -limit, "vmax": limit, "cmap": DIVERGING_CMAP}
     return {"vmin": 0, "vmax": limit, "cmap": MEAN_CMAP}
+
+
+def _scale_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a colour scale, so few that they do not overlap: 0 and a round value at each end."""
+    power = 10.0 ** math.floor(math.log10(high))
+    end = max(factor * power for factor in (1, 1.5, *range(2, 10)) if factor * power <= high)
+    return [-end, 0.0, end] if low < 0 else [0.0, end]
 
 
 def _draw_map(

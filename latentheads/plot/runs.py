@@ -247,8 +247,8 @@ def alignments(
 ) -> Figure:
     """Draws the distribution over positions: prior, guide and exact posterior side by side.
 
-    Positions are the words of the source, or of a language model the earlier words and null; a copy
-    head may also generate. For audio input the frames are drawn above, on the same time axis.
+    Positions are the tokens of the source, or of a language model the earlier tokens and null; a
+    copy head may also generate. For audio input the frames are drawn above, on the same time axis.
 
     Args:
         run: A finished run with latent alignments, or its folder.
@@ -267,8 +267,8 @@ def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Fi
     frames = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
     heads = run.model.output_heads
     assert heads is not None
-    words = "source word" if run.source is not None else "earlier word"
-    positions = f"{words}s" if frames is None else "audio"
+    tokens = "source token" if run.source is not None else "earlier token"
+    positions = f"{tokens}s" if frames is None else "audio"
     return draw_alignments(
         alignment_distributions(run.model, run.guide, batch),
         name_positions(batch, run.source, run.target, heads),
@@ -277,7 +277,7 @@ def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Fi
         _name_guide(run),
         f"Alignment of target tokens with {positions}\n{run.settings.title}",
         frames,
-        words if heads.no_position is None else f"{heads.no_position} or {words}",
+        tokens if heads.no_position is None else f"{heads.no_position} or {tokens}",
     )
 
 

@@ -36,7 +36,7 @@ from latentheads.plot.style import (
 )
 
 BOUND = "Bound (ELBO) on validation during training: higher is better"
-NO_KL = "every KL is 0: the posterior equals the prior"
+NO_KL = "every KL is 0: the guide equals the prior"
 NO_LATENTS = "no latent block"
 ROW = 0.24
 """Height in inches of a bar of the KL."""
@@ -168,7 +168,7 @@ def draw_kl(
     else:
         axis.set_axis_off()
         write_notice(axis, NO_LATENTS)
-    write_title(figure, f"KL(posterior ‖ prior) of each block\n{title}")
+    write_title(figure, f"KL(guide ‖ prior) of each block\n{title}")
     return figure
 
 

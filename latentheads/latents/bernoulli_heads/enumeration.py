@@ -24,6 +24,7 @@ from torch import Tensor
 from latentheads.latents.bernoulli_heads.subsets import (
     HeadSubsets,
     SubsetTable,
+    all_subsets,
     extend_table,
     joint_conditionals,
     joint_table,
@@ -75,6 +76,16 @@ class SubsetEnumeration(TableEnumeration):
     def log_q(self) -> Float[Tensor, "*batch subset"]:  # type: ignore[override]
         """Log-probability of every subset under the guide."""
         return joint_table(self.posterior).expand_as(self.log_likelihoods)
+
+    def inclusion(self) -> dict[str, Float[Tensor, "*batch head"]]:
+        """Each head's probability to be active: ``prior``, ``guide`` and exact ``posterior``."""
+        log_probs = {
+            "prior": self.log_prior.expand_as(self.log_joint),
+            "guide": self.log_q,
+            "posterior": self.log_posterior,
+        }
+        subsets = all_subsets(sum(self.heads), self.log_joint)
+        return {name: values.exp() @ subsets for name, values in log_probs.items()}
 
     def exact_tables(self) -> list[SubsetTable]:
         """The exact posterior of every block, given lower ones: Bayes' rule."""

@@ -44,7 +44,7 @@ const VIEWS = [
   {
     key: "alignments",
     title: "Alignments",
-    says: "Alignment of each target word: prior (before the word is generated), guide (amortised posterior) and exact posterior.",
+    says: "Alignment of each target token: prior (before the token is known), guide (amortised posterior) and exact posterior.",
     offered: (run) => hasMaps(run, "alignments"),
     draw: drawAlignments,
   },

@@ -4,7 +4,7 @@ const ATTENTION_TYPES = {
   "encoder-self": { name: "Encoder, self-attention", colour: "var(--run-0)" },
   "decoder-self": { name: "Decoder, self-attention", colour: "var(--run-1)" },
   "decoder-cross": { name: "Decoder, cross-attention", colour: "var(--run-2)" },
-  "decoder-alignment": { name: "Alignments", colour: "var(--run-3)" },
+  "decoder-alignment": { name: "Heads above the decoder", colour: "var(--run-3)" },
   selection: { name: "Selection of heads", colour: "var(--run-4)" },
 };
 const layerOf = (block) => block.split(".")[1];
@@ -16,13 +16,13 @@ const QUANTITIES = {
     "KL",
     "nats per token",
     "deviation",
-    "KL from the posterior to the prior, from the run's report on the whole test part; one value for all heads of a block.",
+    "KL from the guide to the prior, from the run's report on the whole test part; one value for all heads of a block.",
   ],
   gap: [
     "Gap",
     "nats per token",
     "deviation",
-    "KL from the guide to the exact posterior of alignments, from the run's report on the whole test part; one value for all heads of a block.",
+    "KL from the guide to the exact posterior, from the run's report on the whole test part; one value for all heads of a block.",
   ],
   entropy: ["Entropy", "nats", "mean", "Entropy of the attention weights: 0 for a single position."],
   confidence: [

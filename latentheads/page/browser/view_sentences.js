@@ -10,20 +10,25 @@ async function drawHead(run, box) {
   const blocks = makeSelect("Block", titles, maps.indexOf(block), choose);
   box.append(make("div", { class: "bar" }, chooseSentence(run), blocks), drawThumbs(block, head));
   Object.assign(box.dataset, { block: block.name, draws: block.draws.length });
-  if (block.silent[head]) box.append(make("p", {}, `Head ${head} is inactive in this sentence.`));
+  if (!block.active[head]) box.append(make("p", {}, `Head ${head} is inactive in this sentence.`));
   else drawWeights(run, box, block, head);
 }
 
-// Thumbnails of the heads of a block, as buttons.
+// Whether a head is active in some samples only: its gate is sampled.
+const isPartial = (share) => share > 0 && share < 1;
+const percent = (share) => `${Math.round(100 * share)} %`;
+
+// Thumbnails of the heads of a block, as buttons, with the share of samples in which each is active.
 function drawThumbs(block, head) {
   const limit = colourLimitOf(block.parts.mean);
   const ramp = rampOf("mean");
   const thumbs = block.heads.map((name, index) => {
     const canvas = make("canvas", { "aria-hidden": "true" });
-    if (!block.silent[index]) paint(canvas, block.parts.mean[index], block.side, limit, ramp);
-    const picture = block.silent[index] ? make("i", { class: "silent" }) : canvas;
+    if (block.active[index]) paint(canvas, block.parts.mean[index], block.side, limit, ramp);
+    const picture = block.active[index] ? canvas : make("i", { class: "silent" });
     const attributes = { "aria-pressed": index === head, onclick: () => go({ head: index }) };
-    return make("button", attributes, picture, `head ${name}`);
+    const share = isPartial(block.active[index]) ? `, ${percent(block.active[index])}` : "";
+    return make("button", attributes, picture, `head ${name}${share}`);
   });
   return make("div", { class: "thumbs", role: "group", "aria-label": "Heads of the block" }, thumbs);
 }
@@ -35,9 +40,13 @@ function drawWeights(run, box, block, head) {
   const limit = colourLimitOf([parts.mean, parts.prior ?? parts.mean, ...block.draws.map((heads) => heads[head])]);
   const deviationLimit = parts.deviation ? colourLimitOf([parts.deviation]) : 1;
   const [blues, oranges] = [rampOf("mean"), rampOf("deviation")];
-  const shown = [{ map: parts.mean, title: "Weights", note: "no noise: all samples are equal", ramp: blues, limit }];
+  const share = block.active[head];
+  const samples = `${run.read.draws} samples from the guide`;
+  const which = isPartial(share) ? `the ${Math.round(share * run.read.draws)} of ${samples} in which it is active` : samples;
+  const same = isPartial(share) ? `equal in ${which}` : "no noise: all samples are equal";
+  const shown = [{ map: parts.mean, title: "Weights", note: same, ramp: blues, limit }];
   if (parts.deviation) {
-    Object.assign(shown[0], { title: "Mean", note: `over ${run.read.draws} samples from the guide` });
+    Object.assign(shown[0], { title: "Mean", note: `over ${which}` });
     const note = `over samples, up to ${write(largestOf(parts.deviation), 2)}`;
     shown.push({ map: parts.deviation, title: "Standard deviation", note, ramp: oranges, limit: deviationLimit, links: [] });
   }
@@ -87,7 +96,8 @@ function describeCell(parts, side, row, column) {
 function makeSlider(block, head, ramp, limit) {
   const last = block.draws.length - 1;
   const draw = Math.min(state.draw, last);
-  const noteOf = (index) => `${index + 1} of ${last + 1}`;
+  const isActive = (index) => block.draws[index][head].some((byte) => byte > 0);
+  const noteOf = (index) => `${index + 1} of ${last + 1}${isActive(index) ? "" : ": inactive"}`;
   const oninput = (event) => {
     const figure = event.target.closest("figure");
     remember({ draw: Number(event.target.value) });
@@ -99,9 +109,9 @@ function makeSlider(block, head, ramp, limit) {
 }
 
 const DISTRIBUTIONS = {
-  prior: { name: "Prior", note: "before the word is known", colour: "var(--prior)" },
+  prior: { name: "Prior", note: "before the token is known", colour: "var(--prior)" },
   guide: { name: "Guide", note: "", colour: "var(--accent)" },
-  posterior: { name: "Exact posterior", note: "given the word", colour: "var(--exact)" },
+  posterior: { name: "Exact posterior", note: "given the token", colour: "var(--exact)" },
 };
 
 // The text with the words that rather point at a position marked; a word's title says at which.
@@ -146,12 +156,12 @@ async function drawAlignments(run, box) {
       Object.assign(box.dataset, { marked });
     }
     drawMapsAndRow(box, shown, side, state.row ?? selectRow(distributions[2].map, side, distributions[0].map), {
-      rowOf: (row) => ({ bars: bars(row), top: 1, label: `the word ${side.rows[row]}` }),
-      captionOf: (row, column) => `the word “${side.rows[row]}”${describe(row, column)}`,
+      rowOf: (row) => ({ bars: bars(row), top: 1, label: `the token ${side.rows[row]}` }),
+      captionOf: (row, column) => `the token “${side.rows[row]}”${describe(row, column)}`,
       keys: distributions.map(({ colour, name }) => swatch(colour, name)),
     });
   });
-  box.append(makeScale(ramp, "1", "probability of the position"));
+  box.append(makeScale(ramp, "1", `probability of ${side.no_position ? `${side.no_position} or ` : ""}the position`));
   Object.assign(box.dataset, sumRows(maps, side), { gold: side.links.length });
 }
 
@@ -167,7 +177,25 @@ const isConditional = ({ bounds }) => bounds.shared_kl > 0;
 const kindIn = (sentence, name) =>
   CONDITIONAL.includes(name) && isConditional(sentence)
     ? make("span", { class: "word none" }, "given the selection")
-    : kindOf(name);
+    : labelOf(name);
+
+// The probability of each head to be active in a sentence, one row per distribution.
+function drawInclusion(inclusion, sentence) {
+  const ramp = rampOf("apart");
+  const charts = Object.entries(inclusion).map(([block, probabilities]) => {
+    const rows = Object.entries(DISTRIBUTIONS).map(([key, { name }]) => {
+      const cells = probabilities[key].map((probability, head) => {
+        const onclick = () => go({ view: "head", sentence, block, head, row: null });
+        return makeCell(probability, ramp, 1, `${block}, head ${head}, ${name.toLowerCase()}`, { onclick });
+      });
+      return [name, cells];
+    });
+    const above = probabilities.prior.map((_, head) => `head ${head}`);
+    const title = make("h4", {}, `${titleOf(block)}: probability that the head is active`);
+    return make("div", {}, title, makeGrid(above.length, above, rows));
+  });
+  return charts.length ? make("div", { class: "charts" }, charts) : null;
+}
 
 function drawSentences(run, box) {
   const line = (name, text) => (isKnown(text) ? [make("dt", {}, name), make("dd", { dir: "auto" }, text)] : []);
@@ -188,7 +216,8 @@ function drawSentences(run, box) {
     const name = make("b", {}, `Sentence ${index + 1}`);
     const head = make("div", { class: "bar" }, name, sentence.maps.length ? open : null);
     const keys = make("div", { class: "keys" }, figures);
-    box.append(make("article", { class: "sentence" }, head, make("dl", {}, texts), keys));
+    const gates = drawInclusion(sentence.inclusion, index);
+    box.append(make("article", { class: "sentence" }, head, make("dl", {}, texts), keys, gates));
   });
   const conditional = run.sentences.find(isConditional);
   if (conditional) {
@@ -197,4 +226,5 @@ function drawSentences(run, box) {
     box.append(note(words));
   }
   box.dataset.sentences = run.sentences.length;
+  box.dataset.cells = box.querySelectorAll(".cell").length;
 }

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch
-from latentheads.analysis import Recording, gradient_importance
+from latentheads.analysis import Recording, gradient_importance, record_heads
 from latentheads.inference.evaluation import plug_in_log_likelihood
+from tests.latentheads.latents.bernoulli_heads import models as bernoulli
 from tests.tiny import HEADS, KINDS, attach, attentions_of, build, small_batch
 
 
@@ -37,6 +38,41 @@ def test_it_is_the_derivative_by_a_mask_on_the_head(kind: str, norm: str) -> Non
             up, down = (scaled_loss(model, name, head, 1 + s, batch) for s in (step, -step))
             expected = ((up - down) / (2 * step)).abs().mean()
             assert float(values[head]) == pytest.approx(float(expected), rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("gibibytes", [4.0, 1e-9])
+def test_of_bernoulli_heads_it_is_the_derivative_of_the_sum_over_subsets(gibibytes: float) -> None:
+    options = {"gibibytes": gibibytes}  # the smaller number: a slice for every subset
+    model = bernoulli.build("decoder.0.cross", "autoregressive", options=options)
+    batch, step = small_batch(), 1e-5
+    importance = gradient_importance(model, [batch], normalise=False)
+    assert set(importance) == {block.name for block in model.blocks}
+    for name, values in importance.items():
+        for head in range(HEADS):
+            up, down = (scaled_loss(model, name, head, 1 + s, batch) for s in (step, -step))
+            expected = ((up - down) / (2 * step)).abs().mean()
+            assert float(values[head]) == pytest.approx(float(expected), rel=1e-5, abs=1e-8)
+            assert float(values[head]) > 0
+
+
+def test_a_head_counts_where_the_guide_samples_it_active() -> None:
+    model, batch = bernoulli.build("decoder.0.cross", "autoregressive"), small_batch()
+    guide = bernoulli.attach(model, "exact")
+    ((_, heads),) = record_heads(model, [batch], guide, 3)
+    active = heads["decoder.0.cross"].active
+    assert active.any(0).any()
+    assert not active.all()
+    for name, values in gradient_importance(model, [batch], guide, 3, normalise=False).items():
+        assert values.isnan().equal(~heads[name].active.any(0))
+        assert (values.nan_to_num(1.0) > 0).all()
+
+
+def test_heads_that_the_loss_does_not_depend_on_have_no_importance() -> None:
+    model, batch = build().eval(), small_batch()
+    (module,) = (each for each in attentions_of(model) if each.block.name == "decoder.1.cross")
+    module.register_forward_hook(lambda _, __, output: (output[0].detach(), *output[1:]))
+    with pytest.raises(ValueError, match=r"does not depend on the heads of block 'decoder\.1\.c"):
+        gradient_importance(model, [batch])
 
 
 def test_the_paper_divides_by_the_norm_over_a_block() -> None:

@@ -11,6 +11,7 @@ from latentheads.guides import Cascaded, Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
+from tests.latentheads.latents.bernoulli_heads import models as bernoulli
 from tests.tiny import (
     HEADS,
     KINDS,
@@ -87,3 +88,34 @@ def test_draws_of_the_prior_are_those_of_a_guide_that_is_the_prior(kind: str) ->
         assert torch.equal(mine, same)
         assert not torch.allclose(mine, apart)
         assert float(mine.std(0).max()) > 0.01
+
+
+@pytest.mark.parametrize("block", ["decoder.0.cross", "decoder.1.cross"])
+def test_of_bernoulli_heads_statistics_are_over_the_samples_with_a_head(block: str) -> None:
+    model, batch = bernoulli.build("decoder.0.cross", "autoregressive"), small_batch()
+    guide = bernoulli.attach(model, "exact")
+    samples = sample_weights(model, guide, batch, draws=16, seed=3)[block]
+    recorded = [heads[block] for _, heads in record_heads(model, [batch] * 16, guide, 3)]
+    active = torch.stack([heads.active for heads in recorded])
+    weights = torch.stack([heads.weights for heads in recorded])
+    has_gates = block == "decoder.0.cross"
+    assert bool((active.double().mean(0) % 1 != 0).any()) == has_gates
+    torch.testing.assert_close(samples.active, active.double().mean(0))
+    for sentence, head in ((s, h) for s in range(len(batch)) for h in range(HEADS)):
+        rows = weights[active[:, sentence, head], sentence, head]
+        torch.testing.assert_close(samples.mean[sentence, head], rows.mean(0))
+        torch.testing.assert_close(samples.deviation[sentence, head], rows.std(0))
+        low, high = torch.quantile(rows, torch.tensor(BAND, dtype=rows.dtype), 0)
+        torch.testing.assert_close(samples.low[sentence, head], low)
+        torch.testing.assert_close(samples.high[sentence, head], high)
+    assert (float(samples.deviation.max()) < 1e-7) == has_gates  # of the attention above it varies
+
+
+def test_gates_of_the_prior_are_sampled() -> None:
+    model, batch = bernoulli.build("decoder.0.cross", "autoregressive"), small_batch()
+    guide = bernoulli.attach(model, "tied")
+    prior = [h["decoder.0.cross"] for h in record_prior_heads(model, guide, batch, 9, 3)]
+    tied = [h["decoder.0.cross"] for _, h in record_heads(model, [batch] * 9, guide, 3)]
+    assert not torch.stack([heads.active for heads in prior]).all()
+    for one, other in zip(prior, tied, strict=True):
+        assert one.active.equal(other.active)

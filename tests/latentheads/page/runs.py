@@ -11,6 +11,7 @@ import torch
 from latentheads.corpora import Corpus, Part, Rows, Words
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded
+from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.copy.options import CopyOptions
 from latentheads.models import LanguageModel, Network, Translation, make_prior
 from latentheads.runs.run import Run
@@ -23,6 +24,12 @@ BREAKS_OUT = "</script><b>"
 """A token that would end the page, were it not told as data."""
 
 WORDS = [*"abcdefg", BREAKS_OUT, "$x$"]
+
+LATENTS = {
+    "copy": CopyOptions(),
+    "bernoulli": BernoulliHeadsOptions("decoder.0.cross"),
+    "two bernoulli blocks": BernoulliHeadsOptions("decoder.0.self,decoder.1.cross", "cascaded"),
+}
 
 
 def some_part(targets: list[list[int]], sources: list[list[int]] | None, **more: Any) -> Part:
@@ -61,14 +68,14 @@ def make_run(
         folder: Made here.
         corpus: What it reads.
         prior: Of its heads.
-        aligned: The form of its alignments, of ``SHAPES``, or copy.
+        aligned: The form of its alignments, of ``SHAPES``; or a name of ``LATENTS``.
         network: Its sizes, and what mixes positions.
         **results: More of ``results.json``.
     """
     law, network, types = make_prior(prior), network or sizes(), len(corpus.target)
     more: dict[str, Any] = {}
     if aligned:
-        more["latents"] = [CopyOptions() if aligned == "copy" else SHAPES[aligned]]
+        more["latents"] = [LATENTS.get(aligned) or SHAPES[aligned]]
     torch.manual_seed(5)
     if corpus.source is None:
         model: Any = LanguageModel(types, law, network, **more)

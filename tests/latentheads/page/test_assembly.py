@@ -76,6 +76,16 @@ def test_it_is_written_whole_and_shows_in_a_frame(page: lh.ReportPage, tmp_path:
     assert repr(page) == f"ReportPage({len(page.html.encode()):,} bytes)"
 
 
+def test_gates_are_sampled_though_bounds_have_no_noise(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus(), "delta", "bernoulli")
+    (told_run,) = told(lh.report(run, shown=3, draws=8))["runs"]
+    maps = [found for sentence in told_run["sentences"] for found in sentence["maps"]]
+    active = [found["active"] for found in maps if found["name"] == "decoder.0.cross"]
+    assert len(active) == 3
+    assert all(share * 8 % 1 == 0 for shares in active for share in shares)
+    assert any(share * 8 % 4 for shares in active for share in shares)
+
+
 def test_a_page_that_is_too_large_loses_draws_and_then_sentences(runs: list[lh.Run]) -> None:
     whole = lh.report(runs[0], shown=3, draws=4)
     size = len(whole.html.encode())

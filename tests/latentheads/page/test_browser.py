@@ -19,6 +19,7 @@ from latentheads.corpora.batches import collate
 from latentheads.metrics.scores import METRICS, SCORES
 from latentheads.page.curves import gather_curves
 from latentheads.page.facts import gather_facts, list_scores
+from latentheads.page.inclusion import gather_inclusion
 from latentheads.page.template import fill_page
 from tests.figures import FIGURES, rows_of
 from tests.latentheads.page.runs import BREAKS_OUT, make_run, small_corpus
@@ -124,6 +125,18 @@ def test_words_that_are_rather_copied_are_marked(seen: dict[str, Any], copied: A
     assert "marked" not in seen["views"][1, "alignments"]
 
 
+def test_probabilities_of_gates_stand_below_each_sentence(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus(), "delta", "two bernoulli blocks")
+    lh.report(run, tmp_path / "page.html", shown=3, draws=2)
+    body = body_of(tmp_path / "page.html", "#view=sentences")
+    assert "errors" not in body
+    (data,) = (view for view in re.findall(r"<section[^>]*>", body["dom"]) if "data-cells" in view)
+    assert 'data-cells="54"' in data  # 3 sentences, 3 distributions, 6 heads
+    batch = collate(run.corpus.test, range(3))
+    first = gather_inclusion(run, batch)[0]["decoder.1.cross"]["posterior"][2]
+    assert f'"decoder.1.cross, head 2, exact posterior: {first:.4f}"' in body["dom"]
+
+
 def test_disagreement_stands_chain_by_chain(seen: dict[str, Any]) -> None:
     view = seen["views"][0, "pairs"]
     assert (view["blocks"], view["chains"]) == ("6", "3")
@@ -138,6 +151,11 @@ def test_every_score_has_a_column(seen: dict[str, Any]) -> None:
     for title in (SCORES[name].heading for name in METRICS):
         assert f">{html.escape(title, quote=False)}<br>" in seen["dom"]
     assert seen["dom"].count(">12.34<") == len(METRICS)
+
+
+def test_a_value_of_a_sentence_has_the_label_of_its_kind(seen: dict[str, Any]) -> None:
+    texts = seen["dom"].split('data-view="sentences"')[1]
+    assert '<span class="word bound">bound</span> ELBO <b>' in texts
 
 
 def test_words_stay_words(seen: dict[str, Any]) -> None:

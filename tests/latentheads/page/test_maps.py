@@ -66,7 +66,27 @@ def test_heads_without_noise_have_one_map(tmp_path: Path) -> None:
     for maps in gather_maps(run, batch, sides, 2, 8, 0)[0]:
         assert set(maps.parts) == {"mean"}
         assert len(maps.draws) == 0
-        assert maps.silent == [False] * 3
+        assert maps.active == [1.0] * 3
+
+
+def test_a_head_is_shown_on_the_samples_in_which_it_is_active(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    run = make_run(tmp_path / "run", corpus, "delta", "bernoulli")
+    batch = collate(corpus.test, range(3))
+    sides = [gather_map_tokens(run, batch, index) for index in range(3)]
+    maps_of_sentences = gather_maps(run, batch, sides, 9, 3, 1)
+    samples = sample_weights(run.model, run.guide, batch, 9, 1)
+    for index, (rows, columns) in enumerate([(4, 3), (3, 5), (2, 2)]):
+        by_name = {maps.name: maps for maps in maps_of_sentences[index]}
+        gated, above = by_name["decoder.0.cross"], by_name["decoder.1.cross"]
+        assert gated.active == samples["decoder.0.cross"].active[index].tolist()
+        assert set(gated.parts) == {"mean"}  # its weights have no noise, and the prior's are equal
+        mean = samples["decoder.0.cross"].mean[index, :, :rows, :columns]
+        np.testing.assert_array_equal(gated.parts["mean"], quantise_weights(mean))
+        assert above.active == [1.0] * 3
+        shares = samples["decoder.0.cross"].active[index]
+        varies = bool(((shares > 0) & (shares < 1)).any())
+        assert varies == ("deviation" in above.parts) == (index < 2)
 
 
 @pytest.mark.parametrize("text", [False, True])

@@ -37,7 +37,7 @@ def some_weights(heads: int = 2, noise: float = 0.1) -> SampledWeights:
     mean = draws.mean(0)
     deviation = torch.full_like(mean, noise)
     deviation[0, :, 2] *= 2
-    return SampledWeights(mean, deviation, mean * 0.5, mean * 1.5)
+    return SampledWeights(mean, deviation, mean * 0.5, mean * 1.5, torch.ones(2, heads))
 
 
 def images(figure: Any) -> list[Any]:
@@ -109,4 +109,4 @@ def sound_weights() -> SampledWeights:
     mean[0, 1] = torch.eye(3, 5)
     deviation = torch.zeros(1, 2, 3, 5)
     deviation[0, 1, 2] = 0.3
-    return SampledWeights(mean, deviation, mean - deviation, mean + deviation)
+    return SampledWeights(mean, deviation, mean - deviation, mean + deviation, torch.ones(1, 2))

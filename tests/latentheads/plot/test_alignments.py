@@ -36,14 +36,16 @@ def test_every_law_of_every_head_has_a_map_without_padding(heads: int) -> None:
     for shown, values in zip(images(figure), expected, strict=True):
         np.testing.assert_allclose(shown, values)
     titles = [axis.get_title() for axis in figure.axes[:3]]
-    guide, posterior = "guide:\nmine, reads target", "exact posterior:\ngiven the word"
-    assert titles == ["prior:\nbefore the word is known", guide, posterior]
+    guide, posterior = "guide:\nmine, reads target", "exact posterior:\ngiven the token"
+    assert titles == ["prior:\nbefore the token is known", guide, posterior]
     assert ticks(figure.axes[0], "y") == TARGETS
     assert ticks(figure.axes[3 * heads - 1], "x") == SOURCES
     assert figure.get_suptitle() == "read"
     assert not figure.axes[0].patches
     names = [figure.axes[3 * head].get_ylabel() for head in range(heads)]
-    assert names == (["target word"] if heads == 1 else [f"head {n}\ntarget word" for n in (0, 1)])
+    assert names == (
+        ["target token"] if heads == 1 else [f"head {n}\ntarget token" for n in (0, 1)]
+    )
 
 
 def _tables(laws: AlignmentDistributions) -> tuple[torch.Tensor, ...]:
@@ -130,7 +132,8 @@ def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
     figure: Any = lh.plot.alignments(run, "the cat sleeps")
     assert ticks(figure.axes[0], "y") == ["the", "cat", "sleeps", "<eos>"]
     assert ticks(figure.axes[0], "x") == ["null", "<bos>", "the", "cat"]
-    assert figure.axes[1].get_xlabel() == "null or earlier word"
+    assert figure.axes[1].get_xlabel() == "null or earlier token"
+    assert figure.axes[-1].get_xlabel() == "probability of null or earlier token"
     laws = alignment_distributions(model, guide, run.read_sentence("the cat sleeps"))
     for shown, values in zip(images(figure), _tables(laws), strict=True):
         np.testing.assert_allclose(shown, values[0, 0])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from latentheads.plot import draw_weights
 from tests.latentheads.plot.drawn import images, some_weights
@@ -66,6 +67,22 @@ def test_heads_without_noise_are_said_to_have_none_and_have_no_band() -> None:
     rows = [axis for axis in figure.axes if axis.patches and not axis.images]
     assert rows[0].get_title(loc="left").endswith(":\nits weights")
     assert not any(axis.collections for axis in rows)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_the_share_of_samples_in_which_a_head_is_active_is_named(noise: float) -> None:
+    weights = some_weights(4, noise)
+    for values in (weights.mean, weights.deviation, weights.low, weights.high):
+        values[:, 3] = torch.nan
+    weights.active[0] = torch.tensor([1.0, 0.84, 0.6, 0.0])
+    figure: Any = draw_weights(weights, QUERIES, KEYS)
+    labels = [axis.get_ylabel().split("\n")[1] for axis in figure.axes[:4]]
+    assert labels == ["query", "active: 84 %", "active: 60 %", "inactive"]
+    line = "Active in 60 to 84 % of the samples; the maps are of these."
+    line += " A weight varies by up to 0.20" if noise else " There the weights are equal."
+    assert line in " ".join(figure.get_suptitle().split())
+    one = draw_weights(weights, QUERIES, KEYS, heads=[1]).get_suptitle()
+    assert "Active in 84 % of the samples" in " ".join(one.split())
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,6 +76,22 @@ def test_maps_share_a_scale_a_quantity() -> None:
     np.testing.assert_array_equal(cosine.get_array(), torch.stack(expected))
     names = [axis.get_title(loc="left") for axis in axes[:, 0]]
     assert names == ["encoder-self, a", "decoder-self, a", "decoder-self, b", "decoder-cross, a"]
+
+
+@pytest.mark.parametrize("size", [0.0014, 0.0256, 0.1999, 0.9, 12.0])
+def test_labels_of_the_scales_do_not_overlap(size: float) -> None:
+    plain = head_report(heads=4)
+    cosine = {name: size * v.sign() for name, v in plain.measures.cosine.items()}
+    sizes = {name: size * v.sign() for name, v in plain.importance.items()}
+    measures = replace(plain.measures, cosine=cosine, entropy=sizes)
+    figure: Any = draw_maps(replace(plain, importance=sizes, measures=measures), "")
+    figure.savefig(io.BytesIO())
+    bars = [axis for axis in figure.axes if not axis.images]
+    assert len(bars) == len(QUANTITIES)
+    for bar in bars:
+        boxes = [label.get_window_extent() for label in bar.get_xticklabels()]
+        assert len(boxes) > 1
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_silent_heads_are_blank_and_in_no_mean() -> None:

@@ -69,6 +69,11 @@ def test_the_kl_figure_is_as_high_as_its_bars_need() -> None:
     assert steps == pytest.approx([0.24] * 5)
 
 
+def test_the_kl_figure_names_the_guide_and_not_the_exact_posterior() -> None:
+    title = plot.draw_kl({SITE: 0.5}, title="run").get_suptitle()
+    assert title == "KL(guide ‖ prior) of each block\nrun"
+
+
 def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
     unknown = plot.draw_kl({SITE: None, "encoder.1.self.logits": 0.0})
     zero = plot.draw_kl({SITE: 0.0}, {SITE: "tied"})
@@ -76,7 +81,7 @@ def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
     history = plot.draw_kl_history([{"step": 1, "kl_by_site": {SITE: 0.0}}])
     texts = [[text.get_text() for text in each.axes[0].texts] for each in (unknown, zero, none)]
     assert texts[0] == ["unknown", "0"]
-    assert texts[1] == ["0 (tied)", "every KL is 0: the posterior equals the prior"]
+    assert texts[1] == ["0 (tied)", "every KL is 0: the guide equals the prior"]
     assert texts[2] == ["no latent block"]
     assert none.get_figheight() == history.get_figheight() < 1.5
 
@@ -101,7 +106,7 @@ def test_the_kl_of_every_block_is_drawn_over_training() -> None:
     assert labels(figure) == ["encoder.0.self", "decoder.0.cross"]
     tied = plot.draw_kl_history([{"step": 1, "kl_by_site": dict.fromkeys(sites, 0.0)}])
     (text,) = tied.axes[0].texts
-    assert text.get_text() == "every KL is 0: the posterior equals the prior"
+    assert text.get_text() == "every KL is 0: the guide equals the prior"
 
 
 def test_curves_are_means_over_seeds_with_their_range() -> None:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 import latentheads as lh
+from latentheads.analysis import gradient_importance
 from latentheads.guides import GUIDES
+from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from tests.latentheads.pretrained.networks import inputs_of, labels_of, network, refuse
 
@@ -93,3 +95,20 @@ def test_noise_beside_gates_is_refused() -> None:
     made = network("gpt2")
     model = lh.latent(made, prior="independent", latents=[lh.BernoulliHeadsOptions()])
     refuse(lambda: model(model.batch(inputs_of(made))), "prior delta")
+
+
+def test_importance_is_the_derivative_of_the_sum_over_subsets() -> None:
+    model, batch = build("gpt2")
+    step = 1e-5
+    for name, values in gradient_importance(model, [batch], normalise=False).items():
+        (module,) = (module for module in model.head_blocks if module.block.name == name)
+        for head, value in enumerate(values.tolist()):
+            columns = module.output_weight[:, head * module.size : (head + 1) * module.size]
+            kept, losses = columns.detach().clone(), []
+            for factor in (1 + step, 1 - step):
+                columns.data.copy_(factor * kept)
+                losses.append(-plug_in_log_likelihood(model, batch).detach())
+            columns.data.copy_(kept)
+            expected = ((losses[0] - losses[1]) / (2 * step)).abs().mean()
+            assert value == pytest.approx(float(expected), rel=1e-4, abs=1e-8)
+            assert value > 0

@@ -14,9 +14,11 @@ from latentheads.latents.bernoulli_heads.subsets import HeadSubsets
 from tests.latentheads.latents.bernoulli_heads.models import (
     attach,
     build,
+    every_subset,
     gates_of,
     language_model,
     log_joint_by_hand,
+    log_prior_by_hand,
     texts,
 )
 from tests.tiny import padded, rows, small_batch
@@ -70,6 +72,23 @@ def test_every_term_is_a_sum_over_subsets(structure: str) -> None:
     assert (gap > 1e-4).all()
     assert all((value >= 0).all() for value in enumeration.gap().values())
     assert {bound.how[site] for site in enumeration.sites} == {"enumerated"}
+
+
+def test_inclusion_sums_the_subsets_with_a_head() -> None:
+    model, batch = build(), small_batch()
+    guide = attach(model, "cascaded")
+    enumeration = lh.terms(model, guide, batch).enumeration
+    with torch.no_grad():
+        log_joint, log_q = log_joint_by_hand(model, batch), log_q_by_hand(guide, batch)
+        log_prior = torch.stack([log_prior_by_hand(model, b) for b in every_subset(6)])
+    log_probs = {"prior": log_prior, "guide": log_q, "posterior": log_joint.log_softmax(-1)}
+    inclusion = enumeration.inclusion()
+    assert set(inclusion) == set(log_probs)
+    for name, values in log_probs.items():
+        for head in range(6):
+            columns = [column for column in range(64) if column >> head & 1]
+            expected = values[..., columns].exp().sum(-1).expand(3)
+            torch.testing.assert_close(inclusion[name][:, head], expected)
 
 
 def test_entropies() -> None:
