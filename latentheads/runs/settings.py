@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -336,9 +336,7 @@ class Settings:
             if name in names:
                 latents.append(from_dict(kind, values.pop(name, {}) or {}, trusted, name))
             elif values.get(name):
-                both = "+".join([*names, name])
-                other = f", or {name} alone" if names else ""
-                raise OptionError(name, f" is not latent: say latents {both}{other}")
+                raise OptionError(name, f" is not latent: say latents {_suggest(name, names)}")
             values.pop(name, None)
         if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")
@@ -357,6 +355,22 @@ class Settings:
     def to_yaml(self) -> str:
         """The settings as a file of YAML, which ``run.py --config`` reads too."""
         return yaml.dump(self.to_options(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def _suggest(name: str, others: Sequence[str]) -> str:
+    """The latents to name for one of them to be latent."""
+    excluded = [other for other in others if _are_exclusive(LATENTS[name], LATENTS[other])]
+    both = "+".join([*(other for other in others if other not in excluded), name])
+    if excluded:
+        return f"{both}, which excludes {' and '.join(excluded)}"
+    return f"{both}, or {name} alone" if others else name
+
+
+def _are_exclusive(*kinds: type[LatentOptions]) -> bool:
+    """Whether no run has both latents; see ``Latent.excludes``, which compares those of a model."""
+    both_select = all(kind.selects_heads for kind in kinds)
+    both_summed = all(kind.may_be_summed_out for kind in kinds)
+    return both_select or both_summed or any(kind.needs_blocks for kind in kinds)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -138,6 +138,23 @@ def test_the_printed_options_are_read_as_they_are(
             "--data.folder is not an option of grammar, but of pairs, running-text, ",
         ),
         ("--logits.prior cascaded", "--logits is not latent: say --latents alignments+logits, or "),
+        (
+            "--copy.slip .1",
+            "--copy is not latent: say --latents copy, which excludes alignments",
+        ),
+        (
+            "--latents alignments+gates --copy.slip .1",
+            "--copy is not latent: say --latents gates+copy, which excludes alignments",
+        ),
+        (
+            "--latents selection --gates.blocks all",
+            "--gates is not latent: say --latents gates, which excludes selection",
+        ),
+        (
+            "--latents logits --bernoulli-heads.blocks decoder.1.self",
+            "--bernoulli-heads is not latent: say --latents bernoulli-heads, which ",
+        ),
+        ("--latents none --gates.blocks all", "--gates is not latent: say --latents gates"),
         ("--latents alignment", "unknown latent 'alignment': choose from alignments, copy, "),
         (
             "--recipe multi30k",
