@@ -179,7 +179,7 @@ class Settings:
             raise ValueError(
                 f"guide exact needs latents {' or '.join(exact)}, whose posterior is known"
             )
-        noisy = self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
+        noisy = self._is_noisy
         if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or discrete):
             raise ValueError(
                 f"guide {name!r} is a posterior of {', '.join(exact)} or of noisy logits, and none "
@@ -264,7 +264,27 @@ class Settings:
         """What is latent, its prior and its guide, in a line."""
         phrases = [latent.phrase for latent in self.latents]
         phrases += [] if self.logits is not None else ["deterministic attention"]
-        return f"model: {', '.join(phrases)} · guide: {self.guide_name}"
+        equal = f" (here the same as {', '.join(self.equal_guides)})" if self.equal_guides else ""
+        return f"model: {', '.join(phrases)} · guide: {self.guide_name}{equal}"
+
+    @property
+    def equal_guides(self) -> list[str]:
+        """The names of guides with the same posterior, such as of one alignment head."""
+        summed = [latent for latent in self.latents if latent.is_summed_out]
+        structures: dict[str, Any] = {
+            name: [latent.reduced_structure(kind.structure) for latent in summed]
+            for name, kind in GUIDES.items()
+            if issubclass(kind, Guide) and kind.structure is not None
+        }
+        own = structures.pop(self.guide_name, None)
+        if self._is_noisy or not summed:
+            return []
+        return [name for name, structure in structures.items() if structure == own]
+
+    @property
+    def _is_noisy(self) -> bool:
+        """Whether logits or n-gram heads have noise."""
+        return self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
 
     @property
     def title(self) -> str:

@@ -289,6 +289,21 @@ def test_a_recipe_names_what_is_latent() -> None:
             "independent) · guide: cascaded",
         ),
         (
+            {"alignments": {"blocks": 1, "heads": 2}, "guide": "mean-field"},
+            "model: 2 latent alignment heads (prior: cascaded), deterministic attention "
+            "· guide: mean-field (here the same as cascaded)",
+        ),
+        (
+            {"latents": "copy"},
+            "model: 1 latent copy head (prior: independent), deterministic attention "
+            "· guide: cascaded (here the same as mean-field, autoregressive)",
+        ),
+        (
+            {"latents": "copy", "guide": "exact"},
+            "model: 1 latent copy head (prior: independent), deterministic attention "
+            "· guide: exact",
+        ),
+        (
             {"recipe": "transformer+group"},
             "model: selection of heads for each task (group), deterministic attention "
             "· guide: tied",
