@@ -37,6 +37,10 @@ COLUMNS = 100
 PLUG_IN = "plug-in: heads set to the prior mean, which is another model; its log p is not a bound"
 
 
+HEAD_DIVERGENCE = "head divergence (JSD, nats, summed over queries)"
+"""The title of the row of how far apart heads are."""
+
+
 def aligned(rows: list[Row]) -> str:
     """Aligns columns: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -100,6 +104,11 @@ def explanations(results: Results) -> str:
     results = _with_exact(results)
     infos = [describe(name) for name in shown_names([*results.parts.values()])]
     lines = [f"{info.title}: {info.meaning}" for info in infos if info.meaning]
+    if results.head_divergence is not None:
+        lines.append(
+            f"{HEAD_DIVERGENCE}: of the plug-in heads of a block; a mean over pairs and sentences "
+            "of what is summed over the queries of a sentence, 0: equal"
+        )
     return "\n".join(lines).format(k=results.test.iwae_k)
 
 
@@ -183,7 +192,7 @@ def _divergence_rows(results: Results) -> list[Row]:
     chains = results.head_divergence_by_chain.items()
     return [
         (
-            "head divergence (JSD of plug-in heads, nats; 0: equal)",
+            HEAD_DIVERGENCE,
             f"{results.head_divergence:.2f}",
             "",
         ),

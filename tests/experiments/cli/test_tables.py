@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from latentheads.experiments.cli.tables import (
+    HEAD_DIVERGENCE,
     PLUG_IN,
     explanations,
     packed,
@@ -135,6 +136,9 @@ def test_a_table_survives_a_report_that_has_nothing_but_names() -> None:
 
 def test_each_row_of_the_table_is_explained() -> None:
     text = explanations(Results(**RESULTS))
+    assert f"{HEAD_DIVERGENCE}: " in text
+    assert HEAD_DIVERGENCE in result_table(Results(**RESULTS))
+    assert "divergence" not in explanations(Results(**{**RESULTS, "head_divergence": None}))
     assert "bound (ELBO): evidence lower bound: the log-likelihood term minus the KL" in text
     assert "{" not in text
     titles = [line.partition(":")[0] for line in text.splitlines()]
