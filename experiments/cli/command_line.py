@@ -250,6 +250,9 @@ def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
         return expanded
     own = dict(data) if isinstance(data, Mapping) else {}
     lower = below.get("data")
+    is_class_of_folders = name in DATA and "folder" in options_of(DATA[name])
+    if is_class_of_folders and os.path.isdir(name) and "folder" not in {**(lower or {}), **own}:
+        raise OptionError("data", f" {name!r} is a class of data: for the folder here say ./{name}")
     return expanded | {"data": own | name_data(str(name), lower and str(lower[CLASS]))}
 
 

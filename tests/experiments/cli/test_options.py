@@ -10,7 +10,9 @@ import yaml
 from latentheads.data import Pairs
 from latentheads.experiments import prune
 from latentheads.experiments.cli import parser as parsers
+from latentheads.experiments.cli.command_line import read_command_line
 from latentheads.experiments.cli.options import Parser, read_settings
+from tests.latentheads.corpora.folders import write_corpus
 
 
 def refusal_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -172,6 +174,19 @@ def test_a_mistake_costs_one_line(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refusal_of(capsys, *words.split()).startswith(f"run.py: error: {message}")
+
+
+def test_a_folder_with_the_name_of_a_class_is_named_by_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "pairs")
+    monkeypatch.chdir(tmp_path)
+    languages = ["--data.source", "en", "--data.target", "de"]
+    said = refusal_of(capsys, "--data", "pairs", *languages)
+    assert "--data 'pairs' is a class of data: for the folder here say ./pairs" in said
+    for words in (["--data", "./pairs"], ["--data", "pairs", "--data.folder", "pairs"]):
+        line = read_command_line([*words, *languages])
+        assert line.options["data"]["folder"] == words[-1]
 
 
 def test_a_mistake_in_a_file_is_named_as_the_file_writes_it(
