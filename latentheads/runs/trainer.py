@@ -417,7 +417,8 @@ class Trainer:
             controller.quiet = is_quiet
         if not is_quiet:
             note_long_warmup(self.settings.train)
-        with ProgressDisplay(steps, self.engine.step, is_quiet) as self.display:
+        is_hidden = is_quiet or self.engine.is_fixed  # the headline says that nothing is trained
+        with ProgressDisplay(steps, self.engine.step, is_hidden) as self.display:
             self.engine.run(self._watch, self.checkpoint_manager.save_state, self._tick)
         if self.main:
             self.checkpoint_manager.select_reported()

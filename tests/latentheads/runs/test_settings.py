@@ -192,6 +192,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"recipe": "codda"}, "unknown recipe 'codda': choose from autoregressive"),
         ({"recipe": "coda", "guide": "tied"}, "recipe coda sets prior and guide: drop guide"),
         ({"latents": "none", "guide": "cascaded"}, "none of them is latent: use guide tied"),
+        ({"recipe": "cody"}, "GUIDE+alignments, GUIDE+copy, GUIDE+bernoulli-heads, or PRIOR+GUIDE"),
         ({"latents": "logits", "guide": "exact"}, "guide exact needs latents alignments"),
         ({"latents": "gates+selection"}, "latents selection and gates exclude each other"),
     ],
