@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -133,11 +133,18 @@ class Settings:
                 kinds = ", ".join(kind.__name__ for kind in LATENTS.values())
                 raise ValueError(f"latents must be {kinds}; got {shown(latent)}")
         self.guide.check()
-        resolved = (latent.resolve(self.data.is_language_model) for latent in self.latents)
-        object.__setattr__(self, "latents", tuple(resolved))
+        object.__setattr__(self, "latents", tuple(self._resolve_latents()))
         self._check_start()
         self._check_latents()
         _ = self.pair
+
+    def _resolve_latents(self) -> Iterator[LatentOptions]:
+        """The latents with defaults that depend on the data; an error names the option in full."""
+        for name, latent in self._named_latents:
+            try:
+                yield latent.resolve(self.data.is_language_model)
+            except ValueError as reason:
+                raise ValueError(f"{name}.{reason}") from reason
 
     def _check_start(self) -> None:
         """Validates the model that training starts from, and the part that is trained."""

@@ -263,7 +263,7 @@ MISTAKES = [
     ("run --conllu some.conllu", "--conllu is for runs on other text: the parses of the grammar"),
     ("changed", "changed was trained with another vocabulary than its corpus gives now"),
     ("hand", "hand was trained on a corpus in memory: give corpus"),
-    ("run --out broken.conllu", "out: cannot write broken.conllu"),
+    ("run --out broken.conllu", "--out: cannot write broken.conllu"),
     ("", "runs"),
 ]
 

@@ -132,6 +132,12 @@ def test_the_printed_options_are_read_as_they_are(
             "--latents logits --logits.prior os:path",
             "--logits.prior 'os:path' must be a subclass of ",
         ),
+        (
+            "--latents copy --copy.window 7",
+            "--copy.window is for a language model: drop it",
+        ),
+        ("--alignments.window 7", "--alignments.window is for a language model: drop it"),
+        ("--latents copy --copy.across_bias 1", "--copy.across_bias needs a window, and prior "),
         ("--data pears", "--data must be one of grammar, grammar-text, pairs, "),
         ("--data ./nowhere", "--data must be an existing folder, got './nowhere'"),
         ("--data ./no:where", "--data must be an existing folder, got './no:where'"),
