@@ -116,7 +116,7 @@ def _with_exact(results: Results) -> Results:
     """The results with exact log p added if no latent has noise: its bound is exact then."""
     if not _is_deterministic(results):
         return results
-    parts = {name: _add_exact(scores) for name, scores in results.parts.items()}
+    parts: dict[str, Any] = {name: _add_exact(scores) for name, scores in results.parts.items()}
     perplexity = tuple(
         replace(
             perplexity, token=_add_exact_to(perplexity.token), word=_add_exact_to(perplexity.word)

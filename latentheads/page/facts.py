@@ -80,8 +80,9 @@ def _class_defaults(group: Any, path: str) -> dict[str, Any]:
     if isinstance(group, ClassSpec):
         options = type(group)(group.name).to_options()
         return flatten({name: x for name, x in options.items() if name != CLASS}, path)
+    kind: Any = type(group)
     defaults: dict[str, Any] = {}
-    for name, option in options_of(type(group)).items() if is_dataclass(group) else ():
+    for name, option in options_of(kind).items() if is_dataclass(kind) else ():
         where = f"{path}.{name}"
         if option.default is not MISSING:
             defaults |= flatten(to_dict(option.default), where)
