@@ -7,7 +7,7 @@ from dataclasses import MISSING, is_dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import latentheads
 from latentheads.class_spec import ClassSpec
@@ -80,9 +80,8 @@ def _class_defaults(group: Any, path: str) -> dict[str, Any]:
     if isinstance(group, ClassSpec):
         options = type(group)(group.name).to_options()
         return flatten({name: x for name, x in options.items() if name != CLASS}, path)
-    kind: Any = type(group)
-    defaults: dict[str, Any] = {}
-    for name, option in options_of(kind).items() if is_dataclass(kind) else ():
+    kind, defaults = cast(Any, type(group)), dict[str, Any]()
+    for name, option in options_of(kind).items() if is_dataclass(group) else ():
         where = f"{path}.{name}"
         if option.default is not MISSING:
             defaults |= flatten(to_dict(option.default), where)
