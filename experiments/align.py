@@ -182,7 +182,7 @@ def find_outputs(options: Options) -> dict[str, Path]:
         ValueError: One cannot be written, or two are the same.
     """
     named = {name: options[name] for name in ("out", "scores", "keep") if options[name] is not None}
-    files = {name: check_output_file(Path(path), name) for name, path in named.items()}
+    files = {name: check_output_file(Path(path), f"--{name}") for name, path in named.items()}
     if len(set(files.values())) < len(files):
         raise ValueError(f"{' and '.join(f'--{name}' for name in files)} need a file each")
     return files

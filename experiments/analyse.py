@@ -40,7 +40,8 @@ DESCRIPTION = (
     "Writes figures, a table and JSON: Jensen-Shannon divergence of head pairs as heat maps; "
     "confidence, entropy, importance, relevance and cosine of outputs; roles of heads; for a run "
     "with alignments, the alignment of a sentence. On the grammar, whose alignments are known, "
-    "links are scored against them. Heads are at their prior's location unless --draws is given."
+    "links are scored against them. Heads are at their prior's location unless --draws is given. "
+    "Files of an earlier call are replaced."
 )
 DIGITS = "%.6g"
 
@@ -73,9 +74,10 @@ def make_parser() -> Parser:
 def write(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options, out: Path
 ) -> str:
-    """Writes figures, tables and JSON; returns the table."""
+    """Writes figures, tables and JSON, in place of those of an earlier call; returns the table."""
     import pandas as pd  # slow to import
 
+    remove_earlier(out)
     rows = [summary(*pair) for pair in zip(texts, head_reports, strict=True)]
     parts = (
         table(rows, notes(texts, head_reports, options)),
@@ -93,6 +95,14 @@ def write(
     draw(texts, head_reports, options, out)
     draw_alignments(texts, head_reports, caption(texts, options), out)
     return tables
+
+
+def remove_earlier(out: Path) -> None:
+    """Removes the files of an earlier call that need not be written again, such as of a run."""
+    patterns = ("divergence-*.png", "alignments-*.png", "alignments.csv", "alignments.png")
+    for pattern in patterns if (out / "analysis.json").exists() else ():
+        for path in out.glob(pattern):
+            path.unlink()
 
 
 def draw_alignments(

@@ -35,8 +35,11 @@ PRESETS = Path(str(files("latentheads.experiments"))) / "presets"
 SHORT = {"loss": "train.loss"}
 """Options that may be given without their group."""
 
-JOINED = ("network.mixers", "network.windows", "network.ngram_width")
-"""Options that may be given once for each stack, as ``encoder=ngram`` and ``decoder=local``."""
+JOINED = {
+    **dict.fromkeys(("network.mixers", "network.windows", "network.ngram_width"), " "),
+    "trust": ",",
+}
+"""What joins the values of an option that may be repeated, as ``encoder=ngram``."""
 
 FILE_OPTIONS = ("preset", "config", "print_config", "help")
 """Options that no file may hold."""
@@ -155,7 +158,7 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
         )
         if name in JOINED:
             inner = joined[name] = (
-                CommandLineText(f"{joined[name]} {inner}") if name in joined else inner
+                CommandLineText(f"{joined[name]}{JOINED[name]}{inner}") if name in joined else inner
             )
         for part in reversed(SHORT.get(name, name).split(".")):
             inner = {part: inner}
@@ -247,6 +250,9 @@ def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
         return expanded
     own = dict(data) if isinstance(data, Mapping) else {}
     lower = below.get("data")
+    is_class_of_folders = name in DATA and "folder" in options_of(DATA[name])
+    if is_class_of_folders and os.path.isdir(name) and "folder" not in {**(lower or {}), **own}:
+        raise OptionError("data", f" {name!r} is a class of data: for the folder here say ./{name}")
     return expanded | {"data": own | name_data(str(name), lower and str(lower[CLASS]))}
 
 

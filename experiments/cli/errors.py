@@ -252,6 +252,7 @@ def _option_spellings() -> tuple[tuple[str, Any], ...]:
         (r"^(?=(?:sentences|jobs|shard|devices|launcher_options) (?:must|are|acts))", "--"),
         (r"(?<=did you mean )[a-z][\w. ]*\?$", _with_dashes),
         (r"(?<=name one of them, as )[a-z][\w., ]*$", _with_dashes),
+        (r"^vocab_size (?=must be at least)", "--data.vocab_size "),
         (r"\buse translate$", "use translate.py"),
         (r"\b(drop|give) direction\b", r"\1 --direction"),
     )

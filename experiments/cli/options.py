@@ -55,7 +55,8 @@ class ProgramOptions:
         overwrite: Start anew in a used folder.
         device: cpu, cuda, or auto: cuda where there is one.
         report: Write report.html too, a page of the results, as report.py does.
-        trust: Classes of your own that files and runs may name, as module:Class, comma between.
+        trust: Classes of your own that files and runs may name, as module:Class, comma between,
+            or one option each.
         replaced: Options of a single run that the program has not, and its own in their place.
     """
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-def check_output_file(out: Path, option: str = "out") -> Path:
+def check_output_file(out: Path, option: str = "--out") -> Path:
     """Checks that an output file can be written; nothing is changed.
 
     Returns:
@@ -47,7 +47,7 @@ def make_output_folder(out: Path, first: str) -> Path:
         if not existed:
             path.unlink()
     except OSError as error:
-        raise ValueError(f"out: cannot write {out}: {error.strerror}") from error
+        raise ValueError(f"--out: cannot write {out}: {error.strerror}") from error
     return out
 
 

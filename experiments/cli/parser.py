@@ -7,7 +7,7 @@ import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from latentheads.experiments.cli.errors import exit_with_error, suggest_option
 
@@ -81,8 +81,24 @@ def add_loading_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         "--guide",
-        help="user-defined guides and priors that a run may use, as module:Class, comma-separated",
+        action=_JoinByCommas,
+        help="user-defined guides and priors that a run may use, as module:Class, comma-separated "
+        "or repeated",
     )
+
+
+class _JoinByCommas(argparse.Action):
+    """Joins the values of an option that is repeated."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        previous = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, f"{previous},{values}" if previous else values)
 
 
 MAX_NAME_BYTES = 255

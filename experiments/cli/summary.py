@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -59,6 +58,9 @@ def check_texts(plans: Iterable[Plan]) -> None:
 WIDEST = 100
 """Columns of a line in a terminal."""
 
+ROUNDING = 1e-12
+"""Widest interval of values that are equal but for rounding."""
+
 COLUMNS = {
     **{name: SCORES[name].heading for name in COMPARED},
     "perplexity_exact": "perplexity, exact",
@@ -78,7 +80,10 @@ COLUMNS |= {
 
 
 def cell(row: dict[str, Any], name: str, index: int = 0) -> str:
-    """A mean with its interval; nothing where there is none, or a row is compared with itself."""
+    """A mean with its interval; nothing where there is none, or a row is compared with itself.
+
+    Equal values of all seeds, as of a frozen model and guide exact, have no interval.
+    """
     if name not in row or (index == 0 and (name == "p" or name in DIFFERENCES)):
         return ""
     if name == "p":
@@ -87,7 +92,8 @@ def cell(row: dict[str, Any], name: str, index: int = 0) -> str:
     digits = 2 if few else 4
     ends = (row[name], row[f"{name}_low"], row[f"{name}_high"])
     mean, low, high = (f"{end:z.{digits}f}" for end in ends)  # z: no zero is below 0
-    return mean if math.isnan(ends[1]) else f"{mean} [{low}, {high}]"
+    has_spread = ends[2] - ends[1] > ROUNDING  # false for NaN
+    return f"{mean} [{low}, {high}]" if has_spread else mean
 
 
 def cell_of_terminal(row: dict[str, Any], name: str, index: int = 0) -> str:

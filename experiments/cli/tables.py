@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from latentheads.inference.display import name_row
@@ -34,6 +35,10 @@ COLUMNS = 100
 """Columns of a terminal that a table fits into, where no cell is wider."""
 
 PLUG_IN = "plug-in: heads set to the prior mean, which is another model; its log p is not a bound"
+
+
+HEAD_DIVERGENCE = "head divergence (JSD, nats, summed over queries)"
+"""The title of the row of how far apart heads are."""
 
 
 def aligned(rows: list[Row]) -> str:
@@ -77,6 +82,7 @@ def result_table(results: Results) -> str:
 
     A score that is not known, as the truth of a text with an unknown word, leaves its cell empty.
     """
+    results = _with_exact(results)
     rows: list[Row] = [("nats per token", "valid", "test")]
     for name in shown_names([*results.parts.values()]):
         rows += _rows_before(name, results)
@@ -95,9 +101,44 @@ def result_table(results: Results) -> str:
 
 def explanations(results: Results) -> str:
     """What each row of the table means."""
+    results = _with_exact(results)
     infos = [describe(name) for name in shown_names([*results.parts.values()])]
     lines = [f"{info.title}: {info.meaning}" for info in infos if info.meaning]
+    if results.head_divergence is not None:
+        lines.append(
+            f"{HEAD_DIVERGENCE}: of the plug-in heads of a block; a mean over pairs and sentences "
+            "of what is summed over the queries of a sentence, 0: equal"
+        )
     return "\n".join(lines).format(k=results.test.iwae_k)
+
+
+def _with_exact(results: Results) -> Results:
+    """The results with exact log p added if no latent has noise: its bound is exact then."""
+    if not _is_deterministic(results):
+        return results
+    parts: dict[str, Any] = {name: _add_exact(scores) for name, scores in results.parts.items()}
+    perplexity = tuple(
+        replace(
+            perplexity, token=_add_exact_to(perplexity.token), word=_add_exact_to(perplexity.word)
+        )
+        for perplexity in results.perplexity
+    )
+    tasks = {name: _add_exact(scores) for name, scores in results.tasks.items()}
+    average = _add_exact(results.average)
+    return replace(results, **parts, tasks=tasks, average=average, perplexity=perplexity)
+
+
+def _is_deterministic(results: Results) -> bool:
+    """Whether no latent has noise."""
+    return {*results.kl_how.values()} == {"fixed"}
+
+
+def _add_exact(scores: Scores) -> Scores:
+    return scores | Scores.of({"exact": scores.elbo})
+
+
+def _add_exact_to(perplexities: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**perplexities, "exact": perplexities.get("elbo")} if perplexities else perplexities
 
 
 def _rows_before(name: str, results: Results) -> list[Row]:
@@ -151,7 +192,7 @@ def _divergence_rows(results: Results) -> list[Row]:
     chains = results.head_divergence_by_chain.items()
     return [
         (
-            "head divergence (JSD of plug-in heads, nats; 0: equal)",
+            HEAD_DIVERGENCE,
             f"{results.head_divergence:.2f}",
             "",
         ),
@@ -177,7 +218,7 @@ def _weights_rows(results: Results) -> list[Row]:
 
 
 PERPLEXITIES = {
-    "exact": "perplexity, exact: latents summed out",
+    "exact": "perplexity, exact",
     "plug_in": "perplexity, plug-in",
     "elbo": "perplexity from the bound",
     "iwae": "perplexity from IWAE_{k}",
@@ -212,7 +253,8 @@ def _name_search(results: Results) -> str:
     if not decoding:
         return ""
     heads = f"{decoding['draws']} samples" if decoding["draws"] else "plug-in heads"
-    heads = "latents summed out" if results.test.exact is not None else heads
+    if results.test.exact is not None:
+        heads = "no latents" if _is_deterministic(results) else "latents summed out"
     return f"{heads}, beam {decoding['beam']}" if decoding["beam"] > 1 else f"{heads}, greedy"
 
 
@@ -257,6 +299,7 @@ OF_TASKS = ("sentences", "elbo", "exact", "truth", "plug_in", *METRICS)
 
 def task_table(results: Results) -> str:
     """The test part by tasks, and the average that counts each task alike; empty without tasks."""
+    results = _with_exact(results)
     tasks = {**results.tasks, "average": results.average}
     names = {name for scores in tasks.values() for name, x in scores.items() if x is not None}
     shown = [n for n in OF_TASKS if n in names and SCORES[n].estimates not in names]

@@ -270,7 +270,8 @@ class FolderData(Cached):
     def _check_files(self) -> None:
         """Raises a ValueError where the folder cannot hold such data."""
         if not self.path.is_dir():
-            raise ValueError(f"data must be an existing folder, got {self.folder!r}")
+            where = "" if self.path.is_absolute() else f" in the current folder, {Path.cwd()}"
+            raise ValueError(f"data must be an existing folder, got {self.folder!r}{where}")
 
     def _stem(self, part: str) -> str | None:
         """The name of a part's files before the dot; None: the usual ones."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from latentheads.latents.latent import Latent
+from latentheads.latents.latent import Latent, Structure
 from latentheads.names import parse_attention_types
 from latentheads.values import shown
 
@@ -109,6 +109,14 @@ class LatentOptions:
         """
         if self.selects_heads and not model.selecting_blocks:
             raise ValueError(f"{name}.blocks {self.blocks}: this network has no such heads")
+
+    def reduced_structure(self, structure: Structure) -> Structure:
+        """The first structure of which the posterior of a guide is the same, such as with one head.
+
+        Args:
+            structure: The guide's structure, if the latent is summed out.
+        """
+        return structure
 
     @property
     def has_guide_form(self) -> bool:

@@ -238,7 +238,10 @@ SCORES: dict[str, ScoreInfo] = {
         "Pareto k unknown", "share of sentences or blocks whose weights tie", "share"
     ),
     "exact": _nats(
-        "exact log p", "log p(y | x) of the model: latents summed out", "exact", compared=True
+        "exact log p",
+        "log p(y | x) of the model: latents, if any, summed out",
+        "exact",
+        compared=True,
     ),
     "gap": _nats(
         "gap of the guide",

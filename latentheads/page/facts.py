@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import MISSING, is_dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import latentheads
+from latentheads.class_spec import ClassSpec
 from latentheads.files import read_json
 from latentheads.metrics.scores import COMPARED, SCORES
-from latentheads.options import flatten
+from latentheads.options import CLASS, flatten, options_of, to_dict
 from latentheads.runs.folder import TEXTS
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -37,7 +39,7 @@ def list_scores() -> dict[str, dict[str, Any]]:
 def gather_facts(run: Run, name: str) -> dict[str, Any]:
     """The facts of a run: its options and its metrics."""
     settings, results = run.settings, run.results
-    options, plain = flatten(settings.to_options()), flatten(Settings().to_options())
+    options, defaults = flatten(settings.to_options()), _default_options(settings)
     return {
         "name": name,
         "path": str(run.path),
@@ -57,10 +59,34 @@ def gather_facts(run: Run, name: str) -> dict[str, Any]:
         "latents": dict(results.latents) if results else {},
         "missing": dict(results.missing) if results else {},
         "options": options,
-        "changed": [name for name, value in options.items() if plain.get(name) != value],
+        "changed": [name for name, value in options.items() if defaults.get(name) != value],
         "figures": _gather_figures(run),
         "perplexity": [vars(perplexity) for perplexity in results.perplexity] if results else [],
     }
+
+
+def _default_options(settings: Settings) -> dict[str, Any]:
+    """The defaults of all options; those of a class that was chosen are the defaults of it."""
+    defaults = flatten(Settings().to_options())
+    for name in options_of(Settings).keys() - {"latents"}:
+        defaults |= _class_defaults(getattr(settings, name), name)
+    for name, latent in zip(settings.latent_names, settings.latents, strict=True):
+        defaults |= _class_defaults(latent, name)
+    return defaults
+
+
+def _class_defaults(group: Any, path: str) -> dict[str, Any]:
+    """The defaults of the class of a group of options, under the names of the options."""
+    if isinstance(group, ClassSpec):
+        options = type(group)(group.name).to_options()
+        return flatten({name: x for name, x in options.items() if name != CLASS}, path)
+    kind, defaults = cast(Any, type(group)), dict[str, Any]()
+    for name, option in options_of(kind).items() if is_dataclass(group) else ():
+        where = f"{path}.{name}"
+        if option.default is not MISSING:
+            defaults |= flatten(to_dict(option.default), where)
+        defaults |= _class_defaults(getattr(group, name), where)
+    return defaults
 
 
 def _read_text_digest(run: Run) -> str | None:

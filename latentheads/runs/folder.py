@@ -35,6 +35,9 @@ HEADS = "heads.json"
 TEXTS = "corpus.json"
 """The file with digests of the parts of the corpus."""
 
+VOCABULARY = "vocabulary.json"
+"""The file with the vocabularies."""
+
 PAGE = "report.html"
 """The file of the report page."""
 
@@ -49,7 +52,7 @@ REPORT_FILES = (
 """Files that a report may write beside ``results.json``."""
 
 RUN_FILES = (
-    *("config.yaml", "metrics.jsonl", "results.json", "vocabulary.json"),
+    *("config.yaml", "metrics.jsonl", "results.json", VOCABULARY),
     *(HEADS, TEXTS, LOCK, *REPORT_FILES),
 )
 """The files of a run folder beside its checkpoints."""

@@ -9,7 +9,7 @@ from latentheads.checks import check_known
 from latentheads.guides import GUIDES, RECIPES
 from latentheads.latents.logits.priors import PRIORS
 from latentheads.latents.options import LatentOptions
-from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
+from latentheads.latents.registry import LATENTS
 
 SUFFIXES: dict[str, tuple[str, Mapping[str, Any]]] = {
     label: (name, options)
@@ -64,18 +64,24 @@ def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
             raise ValueError(f"{first!r} is not a recipe but a guide: use guide {first}")
         if first in PRIORS and first not in RECIPES:
             raise ValueError(f"{first!r} is not a recipe but a prior: use logits.prior {first}")
-        more = f", GUIDE+{DEFAULT_LATENT}, or PRIOR+GUIDE"
-        check_known("recipe", first, sorted(RECIPES), more=more)
+        check_known(
+            "recipe", first, sorted(RECIPES), more=f", {_list_of_latents()}, or PRIOR+GUIDE"
+        )
         prior, guide = RECIPES[first]
     elif len(others) == 1:
         if first in RECIPES and first not in PRIORS:
             check_known("latent", others[0], SUFFIXES, f"recipe {name}")
         prior, guide = first, others[0]
     else:
-        raise ValueError(f"recipe {name!r} must be RECIPE, GUIDE+{DEFAULT_LATENT}, or PRIOR+GUIDE")
+        raise ValueError(f"recipe {name!r} must be RECIPE, {_list_of_latents()}, or PRIOR+GUIDE")
     if prior == "delta":
         return {"latents": "none", "guide": guide}
     return {"latents": "logits", "logits": {"prior": prior}, "guide": guide}
+
+
+def _list_of_latents() -> str:
+    """The recipes of latents that are summed out."""
+    return ", ".join(f"GUIDE+{name}" for name, kind in LATENTS.items() if kind.may_be_summed_out)
 
 
 def recipe_name(prior: str, guide: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -133,11 +133,18 @@ class Settings:
                 kinds = ", ".join(kind.__name__ for kind in LATENTS.values())
                 raise ValueError(f"latents must be {kinds}; got {shown(latent)}")
         self.guide.check()
-        resolved = (latent.resolve(self.data.is_language_model) for latent in self.latents)
-        object.__setattr__(self, "latents", tuple(resolved))
+        object.__setattr__(self, "latents", tuple(self._resolve_latents()))
         self._check_start()
         self._check_latents()
         _ = self.pair
+
+    def _resolve_latents(self) -> Iterator[LatentOptions]:
+        """The latents with defaults that depend on the data; an error names the option in full."""
+        for name, latent in self._named_latents:
+            try:
+                yield latent.resolve(self.data.is_language_model)
+            except ValueError as reason:
+                raise ValueError(f"{name}.{reason}") from reason
 
     def _check_start(self) -> None:
         """Validates the model that training starts from, and the part that is trained."""
@@ -179,7 +186,7 @@ class Settings:
             raise ValueError(
                 f"guide exact needs latents {' or '.join(exact)}, whose posterior is known"
             )
-        noisy = self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
+        noisy = self._is_noisy
         if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or discrete):
             raise ValueError(
                 f"guide {name!r} is a posterior of {', '.join(exact)} or of noisy logits, and none "
@@ -264,7 +271,27 @@ class Settings:
         """What is latent, its prior and its guide, in a line."""
         phrases = [latent.phrase for latent in self.latents]
         phrases += [] if self.logits is not None else ["deterministic attention"]
-        return f"model: {', '.join(phrases)} · guide: {self.guide_name}"
+        equal = f" (here the same as {', '.join(self.equal_guides)})" if self.equal_guides else ""
+        return f"model: {', '.join(phrases)} · guide: {self.guide_name}{equal}"
+
+    @property
+    def equal_guides(self) -> list[str]:
+        """The names of guides with the same posterior, such as of one alignment head."""
+        summed = [latent for latent in self.latents if latent.is_summed_out]
+        structures: dict[str, Any] = {
+            name: [latent.reduced_structure(kind.structure) for latent in summed]
+            for name, kind in GUIDES.items()
+            if issubclass(kind, Guide) and kind.structure is not None
+        }
+        own = structures.pop(self.guide_name, None)
+        if self._is_noisy or not summed:
+            return []
+        return [name for name, structure in structures.items() if structure == own]
+
+    @property
+    def _is_noisy(self) -> bool:
+        """Whether logits or n-gram heads have noise."""
+        return self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
 
     @property
     def title(self) -> str:
@@ -336,9 +363,7 @@ class Settings:
             if name in names:
                 latents.append(from_dict(kind, values.pop(name, {}) or {}, trusted, name))
             elif values.get(name):
-                both = "+".join([*names, name])
-                other = f", or {name} alone" if names else ""
-                raise OptionError(name, f" is not latent: say latents {both}{other}")
+                raise OptionError(name, f" is not latent: say latents {_suggest(name, names)}")
             values.pop(name, None)
         if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")
@@ -357,6 +382,22 @@ class Settings:
     def to_yaml(self) -> str:
         """The settings as a file of YAML, which ``run.py --config`` reads too."""
         return yaml.dump(self.to_options(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def _suggest(name: str, others: Sequence[str]) -> str:
+    """The latents to name for one of them to be latent."""
+    excluded = [other for other in others if _are_exclusive(LATENTS[name], LATENTS[other])]
+    both = "+".join([*(other for other in others if other not in excluded), name])
+    if excluded:
+        return f"{both}, which excludes {' and '.join(excluded)}"
+    return f"{both}, or {name} alone" if others else name
+
+
+def _are_exclusive(*kinds: type[LatentOptions]) -> bool:
+    """Whether no run has both latents; see ``Latent.excludes``, which compares those of a model."""
+    both_select = all(kind.selects_heads for kind in kinds)
+    both_summed = all(kind.may_be_summed_out for kind in kinds)
+    return both_select or both_summed or any(kind.needs_blocks for kind in kinds)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -43,7 +43,7 @@ from latentheads.runs.build import (
 )
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
-from latentheads.runs.folder import HEADS, TENSORBOARD, TEXTS, Folder
+from latentheads.runs.folder import HEADS, TENSORBOARD, TEXTS, VOCABULARY, Folder
 from latentheads.runs.results import Results, complete
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -243,21 +243,29 @@ class Trainer:
         )
         source, target = self.corpus.source, self.corpus.target
         texts = json.dumps(digest_parts(self.corpus), indent=2) + "\n"
-        names = {"vocabulary.json": vocabularies_to_json(target, source), TEXTS: texts}
+        names = {VOCABULARY: vocabularies_to_json(target, source), TEXTS: texts}
         if self.heads is not None:
             names[HEADS] = json.dumps(self.heads, indent=2) + "\n"
         return CheckpointManager(folder, engine, self.digest, names)
 
     def _check_texts(self, folder: Folder) -> None:
-        """Raises an error if the held-out text of the run in the folder has changed."""
-        held_out = [
-            name for name in changed_parts(folder.path / TEXTS, self.corpus) if name != "train"
-        ]
-        if held_out:
-            raise ValueError(
-                f"{folder.path} was watched on another text: that of {', '.join(held_out)} has "
-                "changed since; choose another out or overwrite=True"
-            )
+        """Raises an error if the held-out text of the run in the folder has changed.
+
+        Another vocabulary changes the tokens of every part, so it is named alone.
+        """
+        changed = changed_parts(folder.path / TEXTS, self.corpus)
+        if {*changed} <= {"train"}:
+            return
+        reason = f"watched on another text: that of {', '.join(changed)} has changed since"
+        if self._has_other_vocabulary(folder):
+            reason = "trained with another vocabulary: that of the training text has changed since"
+        raise ValueError(f"{folder.path} was {reason}; choose another out or overwrite=True")
+
+    def _has_other_vocabulary(self, folder: Folder) -> bool:
+        """Whether the vocabularies in a folder, if it has any, are not those of the corpus."""
+        path = folder.path / VOCABULARY
+        vocabularies = vocabularies_to_json(self.corpus.target, self.corpus.source)
+        return path.exists() and path.read_text(encoding="utf-8") != vocabularies
 
     def _make_controllers(self, settings: Settings) -> list[Controller]:
         """The controllers of latents during training, such as that of the L0 penalty."""
@@ -409,7 +417,8 @@ class Trainer:
             controller.quiet = is_quiet
         if not is_quiet:
             note_long_warmup(self.settings.train)
-        with ProgressDisplay(steps, self.engine.step, is_quiet) as self.display:
+        is_hidden = is_quiet or self.engine.is_fixed  # the headline says that nothing is trained
+        with ProgressDisplay(steps, self.engine.step, is_hidden) as self.display:
             self.engine.run(self._watch, self.checkpoint_manager.save_state, self._tick)
         if self.main:
             self.checkpoint_manager.select_reported()

@@ -64,7 +64,7 @@ class Comparison:
     def note(self) -> str:
         """How the rows may be compared."""
         if self.one_model:
-            return "nats per target token; all rows bound one model"
+            return "nats per target token; all rows bound one model, IWAE but for sampling error"
         return (
             "nats per target token; each row has a model of its own: exact log p and IWAE compare "
             "models, and a difference of ELBOs is none of tightness"

@@ -173,7 +173,7 @@ def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
         ("EN DE --aligner NONE --runs A B", "--aligner and --runs both say what aligns"),
         ("EN DE --runs A B --guide tied", "--guide has no effect with --runs"),
         ("EN DE --runs NONE NONE", "NONE"),
-        ("EN DE --out NONE/links", "out: cannot write"),
+        ("EN DE --out NONE/links", "--out: cannot write"),
         ("EN DE --out OUT --scores OUT", "need a file each"),
     ],
 )

@@ -30,7 +30,7 @@ from latentheads.analysis.divergence import divergence
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, batches
 from latentheads.data import InMemory
-from latentheads.experiments.analyse import make_parser
+from latentheads.experiments.analyse import make_parser, remove_earlier
 from latentheads.experiments.analysis.tables import summary
 from latentheads.experiments.analysis.texts import texts
 from latentheads.names import ATTENTION_TYPES
@@ -263,7 +263,7 @@ MISTAKES = [
     ("run --conllu some.conllu", "--conllu is for runs on other text: the parses of the grammar"),
     ("changed", "changed was trained with another vocabulary than its corpus gives now"),
     ("hand", "hand was trained on a corpus in memory: give corpus"),
-    ("run --out broken.conllu", "out: cannot write broken.conllu"),
+    ("run --out broken.conllu", "--out: cannot write broken.conllu"),
     ("", "runs"),
 ]
 
@@ -293,3 +293,15 @@ def test_a_mistake_costs_one_line_and_status_two(
 ) -> None:
     monkeypatch.chdir(folder)
     assert_refused("analyse.py", *words.split(), says=message)
+
+
+def test_figures_of_runs_of_an_earlier_call_are_removed(tmp_path: Path) -> None:
+    names = ("divergence-a.png", "alignments-a.png", "alignments.csv", "divergence.png", "mine.png")
+    for name in names:
+        (tmp_path / name).touch()
+    remove_earlier(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {*names}, "no analysis wrote them"
+    (tmp_path / "analysis.json").touch()
+    remove_earlier(tmp_path)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"divergence.png", "mine.png", "analysis.json"}

@@ -121,6 +121,16 @@ def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
     assert titles[2:5] == ["BLEU", "WER, %", "p of WER, a seed each"]
 
 
+def test_equal_values_of_all_seeds_have_no_interval() -> None:
+    from latentheads.experiments.cli.summary import cell, cell_of_terminal
+
+    row = {"elbo": -1.25, "elbo_low": -1.25 - 1e-16, "elbo_high": -1.25 + 1e-16}
+    assert cell(row, "elbo") == cell_of_terminal(row, "elbo") == "-1.2500"
+    spread = row | {"elbo_low": -1.5, "elbo_high": -1.0}
+    assert cell(spread, "elbo") == "-1.2500 [-1.5000, -1.0000]"
+    assert cell_of_terminal(spread, "elbo") == "-1.2500 ±0.2500"
+
+
 def test_one_seed_has_no_interval(copied: Path) -> None:
     succeed("compare.py", "--recipes=coda-cs", "--seeds=1", *BRIEF, "--out", str(copied))
     (row,) = rows_of(copied / "table.csv")

@@ -106,7 +106,11 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (None, f"--data {'x' * 300}", "or a folder; got 'xxx"),
     (None, "--data.joint false --network.share all", "share all needs one joint vocabulary"),
     (None, "--data.vocab_size 0", "--data.vocab_size must be at least 1, got 0"),
-    (None, "--data.vocab_size 100", "vocab_size must be at least 260, 4 special tokens and 256"),
+    (
+        None,
+        "--data.vocab_size 100",
+        "error: --data.vocab_size must be at least 260, 4 special tokens",
+    ),
     (None, "--data.max_length many", "--data.max_length must be a whole number, got 'many'"),
     (None, "--data.cache corpus/train.en", "cannot write the cache corpus/train.en: File exis"),
 ]

@@ -147,6 +147,15 @@ def test_resuming_beside_another_validation_text_is_refused(half: Path) -> None:
     assert json.loads(texts.read_text(encoding="utf-8"))["valid"] == "another"
 
 
+def test_another_vocabulary_is_named_and_not_the_parts_that_it_changes(half: Path) -> None:
+    texts, vocabulary = half / "corpus.json", half / "vocabulary.json"
+    known = json.loads(texts.read_text(encoding="utf-8"))
+    texts.write_text(json.dumps(dict.fromkeys(known, "another")), encoding="utf-8")
+    vocabulary.write_text(vocabulary.read_text(encoding="utf-8") + " ", encoding="utf-8")
+    says = "was trained with another vocabulary: that of the training text has changed since;"
+    assert_refused("run.py", *WORDS, "--out", str(half), says=says, quiet=False)
+
+
 @contextmanager
 def full_disk(size: int) -> Iterator[None]:
     """No file of this process may grow beyond a size, as on a disk that is full."""

@@ -54,9 +54,11 @@ def test_a_text_in_blocks_runs_from_end_to_end(
         assert plain == (recipe == "transformer")
         assert (one["word"] == one["token"]) == (unit == "word")
     assert found[0]["token"] != found[2]["token"]
-    for title in ("perplexity, plug-in", "perplexity from the bound"):
-        assert printed.count(title) == (2 if unit == "word" else 4)
-    assert printed.count("perplexity from IWAE_2, by word") == (0 if unit == "word" else 2)
+    has_noise, times = recipe != "transformer", 1 if unit == "word" else 2
+    for title in (", plug-in" if has_noise else ", exact", " from the bound"):
+        assert printed.count(f"perplexity{title}") == 2 * times
+    by_samples = "perplexity from IWAE_2, by word"
+    assert printed.count(by_samples) == (2 if has_noise and unit != "word" else 0)
 
 
 def test_a_text_of_lines_has_a_perplexity_by_sentences(texts: Path, tmp_path: Path) -> None:
@@ -93,6 +95,7 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (write("test.txt", b" \n\n"), "", "novel has no word in test"),
     (None, "--data grammar --network.share all", "share all needs one joint vocabulary"),
     (None, "--data.block 5 --data.context 5", "context must lie in 0 ... 4, a block less one,"),
+    (None, "--data.vocab_size 300", "--data.vocab_size is for unit subword, got 300 for words: "),
     (None, "--data.unit letter", "--data.unit must be one of word, subword; got 'letter'"),
     (None, f"{RARE} --data.unit subword --data.vocab_size 300", "network.cutoffs need words in"),
     (None, f"{RARE} --label_smoothing 0.1", "label_smoothing needs a full softmax: drop it, or"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from latentheads.checks import MAX_WIDTH, check_least, check_most
 from latentheads.latents.alignments.emission import MAX_HEADS
+from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.values import convert_fields
 
@@ -106,6 +107,14 @@ class AlignmentOptions(LatentOptions):
     def is_summed_out(self) -> bool:
         """Whether heads are random: they are then summed out."""
         return self.is_latent
+
+    def reduced_structure(self, structure: Structure) -> Structure:
+        """mean-field, where no head is conditioned on another or on the word before."""
+        conditions = {
+            "autoregressive": self.heads > 1,
+            "cascaded": self.number_of_blocks > 1 or self.chained,
+        }
+        return structure if conditions.get(structure) else "mean-field"
 
     @property
     def label(self) -> str:

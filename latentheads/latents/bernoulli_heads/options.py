@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from latentheads.checks import check_known, split_items
 from latentheads.latents.bernoulli_heads.prior import Prior
+from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.names import Block, side_of
 from latentheads.values import convert_fields
@@ -78,6 +79,11 @@ class BernoulliHeadsOptions(LatentOptions):
             if of_type:
                 return of_type[-1:]
         raise ValueError("bernoulli-heads.blocks must name a block: there is no decoder")
+
+    def reduced_structure(self, structure: Structure) -> Structure:
+        """mean-field, where no block lies below another."""
+        is_alone = "," not in self.blocks and structure == "cascaded"
+        return "mean-field" if is_alone else structure
 
     @property
     def label(self) -> str:

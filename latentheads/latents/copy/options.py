@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from latentheads.checks import check_least
+from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.values import convert_fields
 
@@ -78,6 +79,10 @@ class CopyOptions(LatentOptions):
         from latentheads.latents.copy.heads import CopyHeads
 
         return CopyHeads(self.resolve(shape.is_causal), shape.width, shape.dropout)
+
+    def reduced_structure(self, structure: Structure) -> Structure:
+        """mean-field, unless a choice is conditioned on that of the token before."""
+        return structure if self.chained and structure == "cascaded" else "mean-field"
 
     @property
     def label(self) -> str:

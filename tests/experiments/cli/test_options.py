@@ -10,7 +10,9 @@ import yaml
 from latentheads.data import Pairs
 from latentheads.experiments import prune
 from latentheads.experiments.cli import parser as parsers
+from latentheads.experiments.cli.command_line import read_command_line
 from latentheads.experiments.cli.options import Parser, read_settings
+from tests.latentheads.corpora.folders import write_corpus
 
 
 def refusal_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -130,6 +132,12 @@ def test_the_printed_options_are_read_as_they_are(
             "--latents logits --logits.prior os:path",
             "--logits.prior 'os:path' must be a subclass of ",
         ),
+        (
+            "--latents copy --copy.window 7",
+            "--copy.window is for a language model: drop it",
+        ),
+        ("--alignments.window 7", "--alignments.window is for a language model: drop it"),
+        ("--latents copy --copy.across_bias 1", "--copy.across_bias needs a window, and prior "),
         ("--data pears", "--data must be one of grammar, grammar-text, pairs, "),
         ("--data ./nowhere", "--data must be an existing folder, got './nowhere'"),
         ("--data ./no:where", "--data must be an existing folder, got './no:where'"),
@@ -138,6 +146,23 @@ def test_the_printed_options_are_read_as_they_are(
             "--data.folder is not an option of grammar, but of pairs, running-text, ",
         ),
         ("--logits.prior cascaded", "--logits is not latent: say --latents alignments+logits, or "),
+        (
+            "--copy.slip .1",
+            "--copy is not latent: say --latents copy, which excludes alignments",
+        ),
+        (
+            "--latents alignments+gates --copy.slip .1",
+            "--copy is not latent: say --latents gates+copy, which excludes alignments",
+        ),
+        (
+            "--latents selection --gates.blocks all",
+            "--gates is not latent: say --latents gates, which excludes selection",
+        ),
+        (
+            "--latents logits --bernoulli-heads.blocks decoder.1.self",
+            "--bernoulli-heads is not latent: say --latents bernoulli-heads, which ",
+        ),
+        ("--latents none --gates.blocks all", "--gates is not latent: say --latents gates"),
         ("--latents alignment", "unknown latent 'alignment': choose from alignments, copy, "),
         (
             "--recipe multi30k",
@@ -155,6 +180,19 @@ def test_a_mistake_costs_one_line(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refusal_of(capsys, *words.split()).startswith(f"run.py: error: {message}")
+
+
+def test_a_folder_with_the_name_of_a_class_is_named_by_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path / "pairs")
+    monkeypatch.chdir(tmp_path)
+    languages = ["--data.source", "en", "--data.target", "de"]
+    said = refusal_of(capsys, "--data", "pairs", *languages)
+    assert "--data 'pairs' is a class of data: for the folder here say ./pairs" in said
+    for words in (["--data", "./pairs"], ["--data", "pairs", "--data.folder", "pairs"]):
+        line = read_command_line([*words, *languages])
+        assert line.options["data"]["folder"] == words[-1]
 
 
 def test_a_mistake_in_a_file_is_named_as_the_file_writes_it(

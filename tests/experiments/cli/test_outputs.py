@@ -17,7 +17,7 @@ def test_a_folder_is_tried_and_what_is_there_stays(tmp_path: Path) -> None:
     (out / "table.md").write_text("kept")
     assert make_output_folder(out, "table.md") == out
     assert (out / "table.md").read_text() == "kept"
-    with pytest.raises(ValueError, match=r"^out: cannot write .*table.md/c: Not a directory$"):
+    with pytest.raises(ValueError, match=r"^--out: cannot write .*table.md/c: Not a directory$"):
         make_output_folder(out / "table.md" / "c", "table.md")
 
 
@@ -72,12 +72,14 @@ def test_a_full_disk_is_told_once_and_with_the_file() -> None:
 def test_a_file_is_tried_before_the_work(tmp_path: Path) -> None:
     check_output_file(tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ValueError, match=r"^out: cannot write .*/no/page.html: its folder is not"):
+    with pytest.raises(
+        ValueError, match=r"^--out: cannot write .*/no/page.html: its folder is not"
+    ):
         check_output_file(tmp_path / "no" / "page.html")
-    with pytest.raises(ValueError, match=r"^out: cannot write .*: it is a folder$"):
+    with pytest.raises(ValueError, match=r"^--out: cannot write .*: it is a folder$"):
         check_output_file(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match=r"^out: cannot write .*/pipe: it is not a file$"):
+    with pytest.raises(ValueError, match=r"^--out: cannot write .*/pipe: it is not a file$"):
         check_output_file(tmp_path / "pipe")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from latentheads.experiments.cli import main
-from latentheads.experiments.cli.parser import arrange_options
+from latentheads.experiments.cli.parser import add_loading_options, arrange_options
 from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS
 from tests.experiments.programs import STUDIES, inside, module_of
 
@@ -72,3 +72,11 @@ def test_an_option_of_no_group_stays_where_it_is() -> None:
     assert "the second" in own
     assert "the first" in others
     assert parser.parse_args(["--one", "1", "--two", "2"]) == argparse.Namespace(one="1", two="2")
+
+
+def test_classes_that_are_trusted_one_by_one_are_all_trusted() -> None:
+    parser = argparse.ArgumentParser()
+    add_loading_options(parser)
+    assert parser.parse_args([]).trust is None
+    words = ["--trust", "m:C", "--trust=n:D", "--guide", "o:E"]
+    assert parser.parse_args(words).trust == "m:C,n:D,o:E"

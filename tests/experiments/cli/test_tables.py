@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from latentheads.experiments.cli.tables import (
+    HEAD_DIVERGENCE,
     PLUG_IN,
     explanations,
     packed,
@@ -135,6 +136,9 @@ def test_a_table_survives_a_report_that_has_nothing_but_names() -> None:
 
 def test_each_row_of_the_table_is_explained() -> None:
     text = explanations(Results(**RESULTS))
+    assert f"{HEAD_DIVERGENCE}: " in text
+    assert HEAD_DIVERGENCE in result_table(Results(**RESULTS))
+    assert "divergence" not in explanations(Results(**{**RESULTS, "head_divergence": None}))
     assert "bound (ELBO): evidence lower bound: the log-likelihood term minus the KL" in text
     assert "{" not in text
     titles = [line.partition(":")[0] for line in text.splitlines()]
@@ -173,7 +177,7 @@ def test_no_perplexity_by_word_stands_where_nobody_counted_words() -> None:
 def test_an_exact_perplexity_stands_in_the_place_of_the_plug_ins_and_of_draws() -> None:
     found = {"exact": 3.0, "elbo": 4.0, "iwae": 3.5, "plug_in": 3.0}
     rows = told(perplexity=text(found, found))
-    assert rows["perplexity, exact: latents summed out"] == ["3.00", "3.00"]
+    assert rows["perplexity, exact"] == ["3.00", "3.00"]
     assert rows["perplexity from the bound"] == ["4.00", "4.00"]
     assert "perplexity, plug-in" not in rows
     assert "perplexity from IWAE_2" not in rows
@@ -203,6 +207,23 @@ def test_what_plug_in_means_is_said_once() -> None:
     assert drawn.splitlines()[-1] == PLUG_IN
     exact = {name: Scores.of(FIGURES | {"exact": -1.0, "gap": 0.5}) for name in ("valid", "test")}
     assert PLUG_IN not in result_table(Results(**{**RESULTS, **exact}))
+
+
+def test_a_network_without_noise_has_an_exact_log_p_and_no_plug_in() -> None:
+    scores = Scores.of(FIGURES | {"plug_in": FIGURES["elbo"], "bleu": 5.0})
+    parts = {"valid": scores, "test": scores, "tasks": {"de": scores}, "average": scores}
+    decoding = {"draws": 0, "beam": 1}
+    perplexity = text({"elbo": 4.0, "iwae": 4.0, "plug_in": 4.0}, {})
+    fixed = {"encoder.0.self.logits": "fixed"}
+    changes = {**parts, "kl_how": fixed, "decoding": decoding, "perplexity": perplexity}
+    rows, results = told(**changes), Results(**{**RESULTS, **changes})
+    assert rows["exact log p"] == ["-1.5000", "-1.5000"]
+    assert rows["perplexity, exact"] == ["4.00", "4.00"]
+    assert "decoding: no latents, greedy" in rows
+    assert "exact log p: " in explanations(results)
+    assert "exact log p" in task_table(results)
+    assert "plug-in" not in task_table(results)
+    assert not any(name.startswith(("plug-in", "bound (IWAE", "Pareto")) for name in rows)
 
 
 def test_the_table_says_which_weights_it_is_of() -> None:

@@ -130,7 +130,7 @@ def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> Non
         (["--keep_heads=4,4"], "keep_heads must differ"),
         (["--keep_heads=2,7"], "keep_heads must lie between 0 and 6, got 7"),
         (["--english=nowhere"], "there is no file nowhere"),
-        (["--out=/dev/null/x"], "out: cannot write /dev/null/x: Not a directory"),
+        (["--out=/dev/null/x"], "--out: cannot write /dev/null/x: Not a directory"),
         (["--test=7"], "test must be less than the 7 pairs, got 7"),
         (["--network=nowhere"], "no folder of a network: nowhere has no config.json"),
     ],

@@ -28,7 +28,8 @@ def load_pairs(folder: Path, **options: Any) -> Loaded:
 
 def load_text(folder: Path, **options: Any) -> Loaded:
     """Running text of a folder."""
-    return load(RunningText(str(folder), **{"vocab_size": 300, **options}))
+    subwords = {"vocab_size": 300} if options.get("unit") == "subword" else {}
+    return load(RunningText(str(folder), **{**subwords, **options}))
 
 
 def same(one: Corpus, other: Corpus) -> bool:

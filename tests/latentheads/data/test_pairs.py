@@ -367,3 +367,17 @@ def test_of_a_list_of_targets_training_has_the_first(hub: Path) -> None:
 def test_what_the_hub_does_not_have_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Hub(**options)
+
+
+def test_a_relative_folder_that_is_elsewhere_names_the_current_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(ValueError) as relative:
+        load_pairs(Path("corpus"))
+    there = tmp_path / "elsewhere"
+    expected = f"data must be an existing folder, got 'corpus' in the current folder, {there}"
+    assert str(relative.value) == expected
+    with pytest.raises(ValueError, match=r"existing folder, got '/.*nowhere'$"):
+        load_pairs(tmp_path / "nowhere")

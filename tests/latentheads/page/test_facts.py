@@ -13,6 +13,7 @@ from latentheads.data import Speech
 from latentheads.metrics.scores import METRICS, SCORES
 from latentheads.page import facts as room
 from latentheads.page.facts import gather_facts, get_revision, list_scores
+from latentheads.runs.settings import Settings
 from tests.latentheads.page.runs import make_run, small_corpus
 
 
@@ -48,6 +49,26 @@ def test_an_option_that_is_not_the_default_has_its_full_name(tmp_path: Path) -> 
     assert set(facts["changed"]) - before == {"train.steps"} - before
     assert "train.steps" in facts["changed"]
     assert facts["options"]["train.steps"] == 1237
+
+
+def test_defaults_are_those_of_the_classes_that_a_run_has_chosen(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus())
+    options = {
+        "latents": "copy+logits",
+        "guide": {"class": "mean-field", "scale": 0.25},
+        "logits": {"prior": "residual"},
+        "copy": {"width": 7},
+        "data": {"class": "pairs", "folder": "here", "target": "fi"},
+        "disagreement": {"kinds": "output"},
+        "train": {"optimizer": {"class": "nag"}, "steps": 1237},
+    }
+    run.settings = Settings.from_options(options)
+    assert set(gather_facts(run, "run")["changed"]) == {
+        *("latents", "guide.class", "guide.scale", "logits.prior.class", "copy.width"),
+        *("data.class", "data.folder", "data.target"),
+        *("train.optimizer.class", "train.steps"),
+        "disagreement.kinds",
+    }
 
 
 def test_a_run_that_is_not_finished_has_nothing_reported(tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ({"recipe": "codda"}, "unknown recipe 'codda': choose from autoregressive"),
         ({"recipe": "coda", "guide": "tied"}, "recipe coda sets prior and guide: drop guide"),
         ({"latents": "none", "guide": "cascaded"}, "none of them is latent: use guide tied"),
+        ({"recipe": "cody"}, "GUIDE+alignments, GUIDE+copy, GUIDE+bernoulli-heads, or PRIOR+GUIDE"),
         ({"latents": "logits", "guide": "exact"}, "guide exact needs latents alignments"),
         ({"latents": "gates+selection"}, "latents selection and gates exclude each other"),
     ],
@@ -287,6 +288,21 @@ def test_a_recipe_names_what_is_latent() -> None:
             {"latents": "alignments+logits", "alignments": {"blocks": 1}},
             "model: 1 latent alignment head (prior: cascaded), latent attention logits (prior: "
             "independent) · guide: cascaded",
+        ),
+        (
+            {"alignments": {"blocks": 1, "heads": 2}, "guide": "mean-field"},
+            "model: 2 latent alignment heads (prior: cascaded), deterministic attention "
+            "· guide: mean-field (here the same as cascaded)",
+        ),
+        (
+            {"latents": "copy"},
+            "model: 1 latent copy head (prior: independent), deterministic attention "
+            "· guide: cascaded (here the same as mean-field, autoregressive)",
+        ),
+        (
+            {"latents": "copy", "guide": "exact"},
+            "model: 1 latent copy head (prior: independent), deterministic attention "
+            "· guide: exact",
         ),
         (
             {"recipe": "transformer+group"},

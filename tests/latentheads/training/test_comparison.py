@@ -50,7 +50,7 @@ def test_guides_of_one_model_are_trained_and_it_stays(corpus: Any) -> None:
         assert found.reports[name].elbo == again.elbo
         assert found.guides[name] is guide
         assert again.elbo + again.gap == pytest.approx(again.exact)
-    assert str(found).endswith("all rows bound one model")
+    assert str(found).endswith("all rows bound one model, IWAE but for sampling error")
     assert "<table" in found._repr_html_()
 
 

@@ -10,6 +10,7 @@ from latentheads.latents.bernoulli_heads.options import (
     BernoulliHeadsOptions,
     check_number_of_subsets,
 )
+from latentheads.latents.bernoulli_heads.prior import dependence_mask
 from latentheads.latents.options import ModelShape
 from latentheads.models import LanguageModel, make_prior
 from latentheads.names import Block
@@ -68,6 +69,15 @@ def test_what_acts_on_the_encoder() -> None:
     assert BernoulliHeadsOptions("decoder.0.self,encoder.0.self").acts_on_encoder
     assert not BernoulliHeadsOptions("decoder.0.self").acts_on_encoder
     assert not BernoulliHeadsOptions().acts_on_encoder
+
+
+def test_a_cascade_over_one_block_is_a_product_over_heads() -> None:
+    for blocks in ("", "decoder.1.cross", "decoder.1.self,decoder.1.cross"):
+        gates = build(blocks)
+        same = not dependence_mask(gates_of(gates).heads, "cascaded").any()
+        options = BernoulliHeadsOptions(blocks)
+        assert options.reduced_structure("cascaded") == ("mean-field" if same else "cascaded")
+        assert options.reduced_structure("autoregressive") == "autoregressive"
 
 
 def test_a_model_says_how_it_was_made() -> None:
