@@ -51,11 +51,6 @@ class _Text(Cached):
 
     def _check(self) -> None:
         super()._check()
-        if self.unit == "word" and self.vocab_size != type(self).vocab_size:
-            raise ValueError(
-                f"vocab_size is for unit subword, got {self.vocab_size} for words: drop it, or set "
-                "unit; min_count limits words"
-            )
         if self.context < 0 or (self.context and self.context >= self.block):
             most = f"lie in 0 ... {self.block - 1}, a block less one" if self.block else "be 0"
             raise ValueError(f"context must {most}, got {self.context}")

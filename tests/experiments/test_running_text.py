@@ -95,7 +95,6 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (write("test.txt", b" \n\n"), "", "novel has no word in test"),
     (None, "--data grammar --network.share all", "share all needs one joint vocabulary"),
     (None, "--data.block 5 --data.context 5", "context must lie in 0 ... 4, a block less one,"),
-    (None, "--data.vocab_size 300", "--data.vocab_size is for unit subword, got 300 for words: "),
     (None, "--data.unit letter", "--data.unit must be one of word, subword; got 'letter'"),
     (None, f"{RARE} --data.unit subword --data.vocab_size 300", "network.cutoffs need words in"),
     (None, f"{RARE} --label_smoothing 0.1", "label_smoothing needs a full softmax: drop it, or"),

@@ -28,8 +28,7 @@ def load_pairs(folder: Path, **options: Any) -> Loaded:
 
 def load_text(folder: Path, **options: Any) -> Loaded:
     """Running text of a folder."""
-    subwords = {"vocab_size": 300} if options.get("unit") == "subword" else {}
-    return load(RunningText(str(folder), **{**subwords, **options}))
+    return load(RunningText(str(folder), **{"vocab_size": 300, **options}))
 
 
 def same(one: Corpus, other: Corpus) -> bool:

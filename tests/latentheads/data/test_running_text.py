@@ -21,13 +21,6 @@ def texts(tmp_path: Path) -> Path:
     return write_text(tmp_path / "novel")
 
 
-def test_a_size_is_for_a_vocabulary_of_subwords() -> None:
-    with pytest.raises(ValueError, match=r"^vocab_size is for unit subword, got 7 for words: drop"):
-        PythonDocs(vocab_size=7)
-    assert PythonDocs(unit="subword", vocab_size=7).vocab_size == 7
-    assert PythonDocs(vocab_size=10_000) == PythonDocs()
-
-
 def was_read(logged: list[str]) -> bool:
     return any("vocabulary size" in line for line in logged)
 
