@@ -173,9 +173,11 @@ def inclusion_lines(name: str, tau: float) -> list[str]:
     for row in read(name)[0]["rows"]:
         if row["tau"] == tau:
             (block,) = row["blocks"]
+            questions = read(name)[0].get("questions")
+            start = f"| `{block}` | {questions} |" if questions else f"| `{block}` |"
             ends = zip(row["inclusion"], row["low"], row["high"], strict=True)
             cells = [f"{middle:.2f} [{low:.2f}, {high:.2f}]" for middle, low, high in ends]
-            made.append(f"| `{block}` | {' | '.join(cells)} |")
+            made.append(f"{start} {' | '.join(cells)} |")
     return made
 
 
@@ -205,7 +207,8 @@ def test_all_other_tables_of_the_results() -> None:
         sentence_lines()
         + inclusion_lines("language-model", 100.0)
         + inclusion_lines("encoder", 1.0)
+        + inclusion_lines("encoder-last", 1.0)
     )
     assert set(others) <= set(lines(text_of(PAGES[1])))
     assert paired_gain() in text_of(PAGES[1])
-    assert len(others) == 8 + 3 + 12 + 4 + 4 + 3 + 1
+    assert len(others) == 8 + 3 + 12 + 4 + 4 + 3 + 3 + 1
