@@ -11,8 +11,9 @@ how much rankings of resamples agree. sets: the joint posterior of two blocks; i
 subsets against rankings of single heads, and whether covariances predict how pairs of heads
 interact on test; and the gaps of the structures of guides. ladder: gates for each sentence of the
 frozen network; the exact gaps of guides that are trained until their bound no longer increases.
-inclusion: which heads of each block a corpus needs; encoder: those of the last block of a sentence
-encoder that finds paraphrases. All but ranking plot a figure beside the JSON file.
+objectives: the gap of a guide by loss, steps and CPU seconds. inclusion: heads that each block of a
+run needs; encoder: the same of a sentence encoder that finds paraphrases. All but ranking and
+objectives plot a figure beside the JSON file.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from latentheads.experiments.cli.parser import OneLineErrorParser
 from latentheads.experiments.studies.subsets.guides import ladder
 from latentheads.experiments.studies.subsets.inclusion import encoder, inclusion
 from latentheads.experiments.studies.subsets.joint import sets
+from latentheads.experiments.studies.subsets.objectives import objectives
 from latentheads.experiments.studies.subsets.rankings import METHODS, ranking
 from latentheads.files import write_text
 from latentheads.noise import fixed_noise
@@ -43,13 +45,15 @@ PARTS: Mapping[str, Callable[[Run, Any], dict[str, Any]]] = {
     "ranking": ranking,
     "sets": sets,
     "ladder": ladder,
+    "objectives": objectives,
     "inclusion": inclusion,
 }
 GROUPS = {
     "the study": ("sentences", "resamples"),
     "ranking": ("methods", "removed", "tau", "noise_steps", "gate_steps"),
-    "sets and ladder": ("rate",),
-    "ladder": ("blocks", "train_sentences", "steps"),
+    "sets, ladder and objectives": ("rate",),
+    "ladder and objectives": ("train_sentences", "steps"),
+    "ladder, objectives and encoder": ("blocks",),
     "encoder": ("english", "german", "answers", "batch"),
     "output": ("out", "help"),
 }
@@ -69,7 +73,7 @@ def make_parser() -> OneLineErrorParser:
     add("--tau", type=float, default=1.0, help="temperature of the posterior")
     add("--noise_steps", type=int, default=60, help="steps of learned noise")
     add("--gate_steps", type=int, default=200, help="steps of Hard Concrete gates")
-    add("--blocks", default="", help="blocks with gates (default: the top one)")
+    add("--blocks", default="", help="blocks with gates (default: the top one; encoder: each)")
     add("--rate", type=float, default=0.8, help="prior probability of a head")
     add("--train_sentences", type=int, default=3000, help="sentences that guides are trained on")
     add("--steps", type=int, default=4000, help="most steps of a guide")

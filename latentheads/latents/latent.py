@@ -55,11 +55,13 @@ class Latent(ABC):
         selects_heads: Whether it decides which heads of blocks are active. A model makes it before
             its blocks, all other latents after them.
         copies: Whether its heads may copy the token of the position that they point at.
+        temperature: Of the relaxation that the loss ``relaxed`` is of; None: it has none.
     """
 
     name: ClassVar[str]
     selects_heads: ClassVar[bool] = False
     copies: ClassVar[bool] = False
+    temperature: float | None = None
 
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:

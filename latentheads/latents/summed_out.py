@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
-Objective = Literal["bound", "marginal", "sampled", "iwae", "rws"]
+Objective = Literal["bound", "marginal", "sampled", "iwae", "rws", "relaxed"]
 """The objectives that summed latents may be trained by."""
 
 

@@ -291,6 +291,9 @@ class Engine:
         relaxes = isinstance(self.elbo, Head_ELBO)
         for family in self.selections:
             family.temperature = self.training.temperature_at(self.step) if relaxes else None
+        for latent in self.model.latents.values():
+            if latent.temperature is not None:
+                latent.temperature = self.training.temperature_at(self.step)
 
     def _set_noise_factor(self, noise_factor: float) -> None:
         if self.training.noise_warmup_steps:
@@ -473,6 +476,9 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
         raise ValueError(
             f"loss {training.loss} needs a latent that is summed out, such as alignments"
         )
+    temperatures = [latent.temperature for latent in model.latents.values()]
+    if training.loss == "relaxed" and temperatures == [None] * len(temperatures):
+        raise ValueError("loss relaxed needs gates between 0 and 1, such as bernoulli-heads")
 
 
 def check_sizes(step_batches: Step) -> None:

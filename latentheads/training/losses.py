@@ -19,8 +19,8 @@ from pyro.infer import ELBO
 from latentheads.inference.objective import Head_ELBO
 from latentheads.values import shown
 
-BY_OPTIONS = ("Head_ELBO", "marginal", "sampled", "iwae", "rws")
-"""The losses that the options of training parametrise; all but the first are of alignments."""
+BY_OPTIONS = ("Head_ELBO", "marginal", "sampled", "iwae", "rws", "relaxed")
+"""The losses that the options of training parametrise; all but the first sum latents out."""
 
 OF_PYRO = ("Trace_ELBO", "TraceMeanField_ELBO", "TraceGraph_ELBO", "TraceEnum_ELBO", "RenyiELBO")
 

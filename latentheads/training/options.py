@@ -167,7 +167,8 @@ class Training:
         select_gradient: How a selection of heads is learned: straight through a relaxation,
             cheap and biased; by the scores of two draws a batch (score), at twice the work of
             the network; or from all choices of all blocks (enumerate), exact, where they are few.
-        temperature: Of the relaxation that gives the straight-through gradient of a selection.
+        temperature: Of the relaxation that gives the straight-through gradient of a selection, and
+            of the loss relaxed.
         least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.
         free_bits: No site's KL is pushed below this many nats per target token, in the part of a
             batch that one process computes: it acts less on smaller parts.
@@ -177,7 +178,7 @@ class Training:
             alignments alone: log p(y | x) itself, and the guide's bound beside it (marginal); the
             guide's bound from one sample, measured against soft attention (sampled); the bound of
             several samples together (iwae); or model and guide each fitted to weighted samples
-            (rws).
+            (rws). Of Bernoulli heads also by gates between 0 and 1 (relaxed), which is no bound.
         loss_samples: Samples of iwae and rws.
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.

@@ -106,6 +106,23 @@ def paired_gain() -> str:
     return "{:.4f} [{:.4f}, {:.4f}]".format(*spread(differences))
 
 
+def loss_lines(steps: int = 800, seconds: float = 25.0) -> list[str]:
+    """A line for each loss: bound and gap after some steps, and the gap after some CPU seconds."""
+    made = []
+    for (loss,), rows in rows_by(read("objectives"), "rows", "loss").items():
+        histories = [{entry["step"]: entry for entry in row["history"]} for row in rows]
+        ends = [history[steps] for history in histories]
+        timed = [[e for e in h.values() if e["seconds"] <= seconds][-1] for h in histories]
+        cost = mean(end["seconds"] for end in ends) / steps
+        bound = mean(end["bound"] for end in ends)
+        points = ([history[100] for history in histories], ends, timed)
+        gaps = [format_range([entry["gap"] for entry in entries], 4) for entries in points]
+        name, _, rest = loss.partition(",")
+        start = f"| `{name}`{rest and ','}{rest} | {cost:.3f} | {bound:.4f} |"
+        made.append(f"{start} {' | '.join(gaps)} |")
+    return made
+
+
 def set_lines() -> list[str]:
     """A line for each choice of heads: nats lost by number of heads kept, mean over blocks."""
     groups = rows_by(read("sets"), "rows", "choice", "kept")
@@ -156,9 +173,11 @@ def inclusion_lines(name: str, tau: float) -> list[str]:
     for row in read(name)[0]["rows"]:
         if row["tau"] == tau:
             (block,) = row["blocks"]
+            questions = read(name)[0].get("questions")
+            start = f"| `{block}` | {questions} |" if questions else f"| `{block}` |"
             ends = zip(row["inclusion"], row["low"], row["high"], strict=True)
             cells = [f"{middle:.2f} [{low:.2f}, {high:.2f}]" for middle, low, high in ends]
-            made.append(f"| `{block}` | {' | '.join(cells)} |")
+            made.append(f"{start} {' | '.join(cells)} |")
     return made
 
 
@@ -183,12 +202,13 @@ def test_correlations(page: Any) -> None:
 
 
 def test_all_other_tables_of_the_results() -> None:
-    others = [*difference_lines(), *structure_lines(), *corpus_lines()]
+    others = [*difference_lines(), *structure_lines(), *corpus_lines(), *loss_lines()]
     others += (
         sentence_lines()
         + inclusion_lines("language-model", 100.0)
         + inclusion_lines("encoder", 1.0)
+        + inclusion_lines("encoder-last", 1.0)
     )
     assert set(others) <= set(lines(text_of(PAGES[1])))
     assert paired_gain() in text_of(PAGES[1])
-    assert len(others) == 8 + 3 + 12 + 4 + 3 + 1
+    assert len(others) == 8 + 3 + 12 + 4 + 4 + 3 + 3 + 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import torch
@@ -67,9 +68,9 @@ class Sentences:
         posterior = lh.head_posterior(model, part, blocks)
         return cls(part, posterior.log_likelihoods, float(posterior.tokens.sum()))
 
-    def batches(self, tokens: int, seed: int | None = None, epoch: int = 0) -> Iterator[Any]:
+    def batches(self, tokens: int) -> Iterator[Any]:
         """Batches with their rows of the table."""
-        for batch in batches(self.part, tokens, seed, epoch):
+        for batch in batches(self.part, tokens):
             yield batch, self.log_likelihoods[batch.index]
 
 
@@ -112,7 +113,8 @@ def train_guide(
     """
     optimizer = torch.optim.Adam(posterior.parameters(), 1e-3)
     history, best, best_step = [figures_of(latent, posterior, valid)["bound"]], None, 0
-    for step, (batch, rows) in enumerate(_endless(train), 1):
+    for step, batch in enumerate(endless_batches(train.part, seed=0), 1):
+        rows = train.log_likelihoods[batch.index]
         optimizer.zero_grad()
         bound = bound_of(make_enumeration(latent, rows, posterior(batch)))
         (-bound.sum() / batch.scored_mask.sum()).backward()
@@ -129,11 +131,10 @@ def train_guide(
     return best_step, history
 
 
-def _endless(sentences: Sentences) -> Iterator[Any]:
-    epoch = 0
-    while True:
-        yield from sentences.batches(1024, seed=0, epoch=epoch)
-        epoch += 1
+def endless_batches(part: Part, seed: int) -> Iterator[Any]:
+    """Batches of 1,024 tokens, epoch after epoch."""
+    for epoch in count():
+        yield from batches(part, 1024, seed, epoch)
 
 
 def best_chain(

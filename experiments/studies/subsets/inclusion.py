@@ -21,16 +21,22 @@ def inclusion(run: Run, options: Any) -> dict[str, Any]:
 
 
 def encoder(folder: str, options: Any) -> dict[str, Any]:
-    """The posterior of the last block of an encoder that finds paraphrases among many.
+    """The posterior of each block of an encoder that finds paraphrases among many.
 
     Args:
         folder: The network and its tokenizer.
-        options: The texts, and the numbers of questions and of answers.
+        options: The texts, the blocks, and the numbers of questions and of answers.
     """
     network = Encoder(folder)
     pairs, _ = read_pairs(options.english, options.german).split(options.answers)
     task = Task(network, pairs, network.embed_all(pairs.answers), options.batch)
     with task.latent_under("delta") as model:
         questions = list(islice(task.batches(model), options.sentences // options.batch))
-        posterior = lh.head_posterior(model, questions)
-    return {"rows": temperature_rows(posterior), "nats": float(posterior.nats[-1])}
+        posteriors = lh.head_posteriors(model, questions, options.blocks)
+    rows = [row for posterior in posteriors.values() for row in temperature_rows(posterior)]
+    nats = next(iter(posteriors.values())).nats[-1]
+    return {
+        "rows": rows,
+        "questions": options.sentences // options.batch * options.batch,
+        "nats": float(nats),
+    }

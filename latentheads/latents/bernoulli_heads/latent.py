@@ -87,6 +87,7 @@ class BernoulliHeads(nn.Module, Latent):
         super().__init__()
         self.addresses, self.structure = list(addresses), structure
         self.rate, self.gibibytes = rate, gibibytes
+        self.temperature: float | None = 1.0
         self.prior = SubsetPrior(self.heads, structure, rate)
 
     @property
@@ -143,6 +144,7 @@ class BernoulliHeads(nn.Module, Latent):
         """Samples the gates, runs the network, and returns the distribution of the tokens."""
         blocks = self.gated_blocks(model)
         gated_pass = GatedPass(model, batch, blocks, choices or {}, self.gibibytes)
+        gated_pass.temperature = self.temperature or 1.0
         prior, parts = self.prior(), list[Tensor]()
         tables: dict[object, Sequence[SubsetTable]] = {}
         for index, address in enumerate(self.addresses):

@@ -4,7 +4,8 @@ r"""The terms of the objectives that gates are trained by.
 log p(y | x), with the gradient of the guide's bound beside it. ``sampled`` is the bound of one
 sample, with the score-function gradient :math:`(\log p(y \mid x, b) - c) \nabla \log q(b)`. Its
 baseline c is the log-likelihood with every gate set to its prior mean. ``iwae`` and ``rws`` weigh
-several samples; their weights contain the KL.
+several samples; their weights contain the KL. ``relaxed`` is :math:`\log p(y \mid x, \tilde b)` of
+gates between 0 and 1, less the exact KL of the gates that are 0 or 1: no bound.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from latentheads.latents.bernoulli_heads.enumeration import (
     posterior_sites,
 )
 from latentheads.latents.bernoulli_heads.passes import GatedPass
-from latentheads.latents.bernoulli_heads.subsets import HeadSubsets, all_subsets, joint_table
+from latentheads.latents.bernoulli_heads.subsets import (
+    HeadSubsets,
+    all_subsets,
+    joint_table,
+    sample_relaxed,
+)
 from latentheads.latents.sampled import (
     AlignmentSamples,
     importance_bound,
@@ -47,9 +53,21 @@ def subset_loss_terms(
         samples = _samples(model_trace, guide_trace, 1)
         bound = score_bound(samples, _baseline(model_trace))
         return bound, _kl_given_lower(model_trace, guide_trace), True
+    if objective == "relaxed":
+        log_likelihood = _relaxed_log_likelihood(model_trace, guide_trace)
+        return log_likelihood, _kl_given_lower(model_trace, guide_trace), True
     samples = _samples(model_trace, guide_trace, num_samples)
     bound = importance_bound(samples) if objective == "iwae" else wake_objective(samples)
     return bound, _zeros(posterior_sites(model_trace, guide_trace), bound), False
+
+
+def _relaxed_log_likelihood(model_trace: Trace, guide_trace: Trace) -> Float[Tensor, "*batch"]:
+    """Log-likelihood of every sentence given a relaxed sample of its gates."""
+    target, sites = model_trace.nodes[TARGET], posterior_sites(model_trace, guide_trace)
+    gated_pass: GatedPass = target["fn"].gated_pass
+    posteriors = [site["fn"] for site in sites.values()]
+    gates = sample_relaxed(posteriors, gated_pass.temperature)
+    return gated_pass.token_log_probs(gates[None], target["value"])[0].sum(-1)
 
 
 def _guide_gradient(enumeration: SubsetEnumeration) -> Tensor:

@@ -54,6 +54,7 @@ class GatedPass:
         handlers: Makes the context of passes of single subsets, such as ``PlugIn``.
         lower: The layers below.
         cache: Sums over subsets, each with its tokens.
+        temperature: Of relaxed gates.
     """
 
     model: HeadModel
@@ -63,6 +64,7 @@ class GatedPass:
     gibibytes: float = math.inf
     handlers: Callable[[], AbstractContextManager[Any]] = nullcontext
     cache: dict[object, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         passed_on = any(

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import RelaxedBernoulli, constraints
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
@@ -55,6 +55,11 @@ class SubsetTable:
         shape = torch.broadcast_shapes(index.shape[:-2], rows.shape[:-2])
         rows, index = rows.expand(*shape, *rows.shape[-2:]), index.expand(*shape, -1, -1)
         return rows.gather(-1, index.expand(*shape, rows.shape[-2], 1))[..., 0]
+
+    def conditional_logits(self, head: int) -> Float[Tensor, "*batch before"]:
+        """The logit of a head's gate, given every value of the gates before it."""
+        rows = self.log_probs.unflatten(-1, (-1, 2, 2 ** (self.first + head))).logsumexp(-3)
+        return rows[..., 1, :] - rows[..., 0, :]
 
 
 def logistic_chain(
@@ -194,3 +199,32 @@ class HeadSubsets(TorchDistribution):
 @register_kl(HeadSubsets, HeadSubsets)
 def _kl_head_subsets(q: HeadSubsets, p: HeadSubsets) -> Float[Tensor, "*batch"]:
     return (q.log_probs.exp() * (q.log_probs - p.log_probs)).sum(-1)
+
+
+def sample_relaxed(
+    blocks: Sequence[HeadSubsets], temperature: float
+) -> Float[Tensor, "*batch head"]:
+    r"""Samples gates between 0 and 1 of all blocks, with a gradient.
+
+    A gate is binary Concrete (Maddison, Mnih and Teh 2017, appendix B,
+    https://arxiv.org/abs/1611.00712), given the relaxed gates before it:
+
+    .. math:: \tilde b_h = \mathrm{sigmoid}((\mathrm{logit}\, q(b_h = 1 \mid \tilde b_{<h}) +
+              \log u - \log(1 - u)) / \lambda), \qquad u \sim U(0, 1)
+
+    Between its values at zeros and ones the logit is interpolated, in each gate linearly: that of
+    a logistic chain is :math:`a_h + \sum_j W_{hj} \tilde b_j`.
+
+    Args:
+        blocks: The gates of every block, from the lowest.
+        temperature: :math:`\lambda`; towards 0 gates become zeros and ones.
+    """
+    shape, gates = torch.broadcast_shapes(*(block.batch_shape for block in blocks)), []
+    weights = blocks[0].log_probs.new_ones(*shape, 1)  # of all values of the gates so far
+    for table in (block.table for block in blocks):
+        for head in range(table.heads):
+            logit = (weights * table.conditional_logits(head)).sum(-1)
+            gates.append(RelaxedBernoulli(logit.new_full((), temperature), logits=logit).rsample())
+            gate = gates[-1][..., None]
+            weights = torch.cat([weights * (1 - gate), weights * gate], -1)
+    return torch.stack(gates, -1)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from latentheads.experiments.studies import head_subsets
+from latentheads.experiments.studies.subsets import guides, objectives
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -44,3 +45,17 @@ def test_sets_pairs_and_inclusion_of_every_attention_type(tiny_run: Path, tmp_pa
     rows = call("inclusion", tiny_run, tmp_path / "inclusion.json")["rows"]
     assert {row["tau"] for row in rows} == {1.0, 10.0, 100.0, 1000.0}
     assert all((tmp_path / f"{name}.png").exists() for name in ("sets", "inclusion"))
+
+
+def test_every_loss_of_a_guide_is_timed_and_has_the_same_evidence(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guides, "EVALUATE_EVERY", 1)
+    quick = ("--train_sentences=9", "--steps=2")
+    rows = call("objectives", tiny_run, tmp_path / "objectives.json", *quick)["rows"]
+    assert len(rows) == len(objectives.LOSSES) * objectives.GUIDE_SEEDS
+    ends = [row["history"][-1] for row in rows]
+    assert all(end["step"] == 2 and end["seconds"] > 0 for end in ends)
+    evidence = [end["bound"] + end["gap"] for end in ends]
+    assert evidence == pytest.approx([evidence[0]] * len(rows), abs=1e-4)
+    assert len({end["gap"] for end in ends}) == len(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from latentheads.experiments.studies import head_subsets
 from latentheads.experiments.studies.retrieval import measures
 from latentheads.experiments.studies.retrieval.encoder import Encoder, places_of
 from latentheads.experiments.studies.retrieval.paraphrases import Pairs, find_pairs
@@ -56,6 +58,17 @@ def test_every_table_and_the_picture_are_written(task: list[str], tmp_path: Path
     assert (tables["removal"].parameters > 0).all()
     assert list(tables["speed"].network) == ["whole", "2 heads"]
     assert (tmp_path / "out" / "heads.png").is_file()
+
+
+def test_blocks_of_an_encoder_have_posteriors_over_subsets(task: list[str], tmp_path: Path) -> None:
+    words = [*task[1:3], "--answers=7", "--sentences=5", "--batch=2", f"--out={tmp_path / 'out'}"]
+    first, last = ["encoder.0.self"], ["encoder.1.self"]
+    for blocks, names in (("", [first, last]), (*last, [last])):
+        command = ["encoder", str(tmp_path / "network"), *words, f"--blocks={blocks}"]
+        assert head_subsets.main(command) == 0
+        (result,) = json.loads((tmp_path / "out").read_text("utf-8"))["networks"]
+        assert result["questions"] == 4
+        assert [row["blocks"] for row in result["rows"] if row["tau"] == 1] == names
 
 
 def test_a_measure_that_fails_leaves_the_network_as_it_was(task: list[str], tmp_path: Path) -> None:

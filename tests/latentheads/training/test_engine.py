@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from latentheads.corpora import Part
 from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
 from latentheads.families import Family, HeadScale
-from latentheads.guides import Guide
+from latentheads.guides import GUIDES, Guide
+from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.selection.strategies import make_selector
 from latentheads.models import Translation, make_prior
@@ -52,7 +53,7 @@ def run(**options: Any) -> tuple[list[Progress], list[Tensor]]:
     return seen, outcome(engine)
 
 
-@pytest.mark.parametrize("loss", ["marginal", "sampled", "iwae", "rws"])
+@pytest.mark.parametrize("loss", ["marginal", "sampled", "iwae", "rws", "relaxed"])
 def test_a_loss_of_alignments_needs_some_that_are_drawn(loss: Any) -> None:
     with pytest.raises(ValueError, match=f"loss {loss} needs a latent that is summed out"):
         make(loss=loss)
@@ -229,6 +230,15 @@ def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
         plan = Training(steps=steps, temperature=4.0, least_temperature=1.0)
         Engine(model, guide, part(), plan).run(lambda progress: None)
         assert {family().temperature for family in guide.selection_families} == {temperature}
+
+
+def test_relaxed_gates_have_the_temperature_of_the_step() -> None:
+    gates = [BernoulliHeadsOptions("decoder.0.cross")]
+    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=gates).double()
+    plan = Training(steps=2, temperature=4.0, least_temperature=1.0, loss="relaxed")
+    engine = Engine(model, GUIDES["mean-field"](model).double(), part(), plan)
+    engine.run(lambda progress: None)
+    assert model.latents["bernoulli-heads"].temperature == 2.0
 
 
 def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:

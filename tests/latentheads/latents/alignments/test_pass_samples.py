@@ -271,7 +271,7 @@ def test_many_draws_come_near_the_exact_log_p(batch: Batch) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"objective": "all"}, "objective must be one of bound, marginal, sampled, iwae, rws"),
+        ({"objective": "all"}, "must be one of bound, marginal, sampled, iwae, rws, relaxed"),
         ({"objective": "iwae", "objective_draws": 1}, "objective_draws must be at least 2, got 1"),
         ({"num_particles": 0}, "num_particles must be at least 1, got 0"),
     ],

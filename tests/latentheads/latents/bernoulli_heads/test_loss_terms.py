@@ -11,12 +11,13 @@ from pyro import poutine
 from torch import Tensor
 
 import latentheads as lh
+from latentheads.guides import GUIDES
 from latentheads.latents.bernoulli_heads.loss_terms import _samples, subset_loss_terms
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
-from tests.latentheads.latents.bernoulli_heads.models import attach, build
-from tests.tiny import small_batch
+from tests.latentheads.latents.bernoulli_heads.models import attach, build, gates_of
+from tests.tiny import jiggle, small_batch
 
-OBJECTIVES = ("bound", "marginal", "sampled", "iwae", "rws")
+OBJECTIVES = ("bound", "marginal", "sampled", "iwae", "rws", "relaxed")
 
 
 def gradients(modules: tuple[Any, ...], value: Tensor) -> dict[str, Tensor]:
@@ -86,6 +87,29 @@ def test_the_score_function_is_unbiased() -> None:
     assert batch.target.shape[0] == 3
     for name, gradient in of_bound.items():
         torch.testing.assert_close(total[name], gradient)
+
+
+def test_the_relaxed_gradient_is_that_of_the_bound_at_a_low_temperature() -> None:
+    """Its error is that of 2,560 samples: E |error|^2 is the sum of squared standard errors."""
+    torch.manual_seed(0)
+    model = build("decoder.1.cross", "autoregressive")
+    guide = jiggle(GUIDES["autoregressive"](model).double(), 0.1).eval()
+    particles = {"num_particles": 64, "vectorize_particles": True, "max_plate_nesting": 1}
+
+    def gradient(objective: str, **options: Any) -> Tensor:
+        value = loss(model, guide, objective, **options)
+        return torch.cat([g.flatten() for g in gradients((model, guide), value).values()])
+
+    exact, ratios = gradient("bound"), {}
+    for temperature in (0.1, 1.0):
+        gates_of(model).temperature = temperature
+        rows = [gradient("relaxed", **particles) for _ in range(40)]
+        samples = torch.stack(rows)
+        error, standard_error = samples.mean(0) - exact, samples.std(0) / len(rows) ** 0.5
+        ratios[temperature] = error.norm() / standard_error.norm()
+        assert standard_error.norm() < 0.1 * exact.norm()
+    assert ratios[0.1] < 2
+    assert ratios[1.0] > 5  # of which the bias is most
 
 
 def test_samples_carry_their_log_probabilities() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.distributions import kl_divergence
+from torch.distributions import RelaxedBernoulli, kl_divergence
 from torch.nn.functional import logsigmoid
 
 from latentheads.handlers import plug_in_value
@@ -15,6 +15,7 @@ from latentheads.latents.bernoulli_heads.subsets import (
     extend_table,
     joint_conditionals,
     logistic_chain,
+    sample_relaxed,
     subset_index,
 )
 
@@ -114,3 +115,21 @@ def test_particles_stand_in_front() -> None:
     assert other.lower is lower
     with pytest.raises(RuntimeError):
         HeadSubsets(a_table(batch=(4,)), lower, (3,))
+
+
+def test_relaxed_gates_of_a_chain_are_binary_concrete_given_those_before() -> None:
+    first = torch.randn(7, 2, dtype=torch.float64), torch.zeros(2, 2, dtype=torch.float64)
+    weight = torch.randn(3, 5, dtype=torch.float64).tril(1)
+    second = torch.randn(7, 3, dtype=torch.float64), weight
+    blocks = [HeadSubsets(logistic_chain(*chain), batch_shape=(7,)) for chain in (first,)]
+    blocks.append(HeadSubsets(logistic_chain(*second), torch.zeros(7, 2), batch_shape=(7,)))
+    torch.manual_seed(0)
+    relaxed = sample_relaxed(blocks, 0.7)
+    torch.manual_seed(0)
+    gates = torch.empty(7, 0, dtype=torch.float64)
+    rows = torch.cat([torch.zeros(2, 5, dtype=torch.float64), weight])
+    for logits, row in zip(torch.cat([first[0], second[0]], -1).mT, rows, strict=True):
+        logits = logits + gates @ row[: gates.shape[-1]]
+        gate = RelaxedBernoulli(torch.tensor(0.7), logits=logits).rsample()
+        gates = torch.cat([gates, gate[:, None]], -1)
+    torch.testing.assert_close(relaxed, gates)
