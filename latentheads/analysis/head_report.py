@@ -39,6 +39,7 @@ class HeadReport:
             empty without gold links.
         shuffled: How much the guide's bound loses when it is conditioned on shuffled targets; None
             for a run without alignments whose guide is not conditioned on the target.
+        other_roles: Roles that detectors of your own have found.
     """
 
     name: str
@@ -53,6 +54,7 @@ class HeadReport:
     ngrams: tuple[Block, ...] = ()
     links: tuple[LinkScore, ...] = ()
     shuffled: ShuffledTarget | None = None
+    other_roles: tuple[Role, ...] = ()
 
     @property
     def attention_types(self) -> list[str]:
@@ -79,7 +81,7 @@ class HeadReport:
         """The roles of all heads."""
         syntactic = [] if self.syntactic is None else self.syntactic.roles
         rare = [role for report in self.rare.values() for role in report.roles]
-        return [*self.positional.roles, *syntactic, *rare]
+        return [*self.positional.roles, *syntactic, *rare, *self.other_roles]
 
     @property
     def divergence_per_query(self) -> Divergence:

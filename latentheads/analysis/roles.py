@@ -39,8 +39,8 @@ class Role:
     Attributes:
         block: Name of its block.
         head: Its index in the block.
-        role: ``positional``, ``syntactic`` or ``rare-word``.
-        detail: An offset such as ``-1``, or a relation and its direction.
+        role: ``positional``, ``syntactic``, ``rare-word``, or one of your own.
+        detail: An offset such as ``-1``, a relation and its direction, or a word of your own.
         score: Share of the counted queries for which the head does so.
         baseline: The same share of the baseline; None without a baseline.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -50,7 +50,14 @@ QUANTITIES = {
 OFFSET = "no role: most frequent offset, share of queries"
 WIDE_CELL = 0.38
 """Minimum width in inches of a cell that has the share, too."""
-KINDS = {"positional": "#9ecae1", "syntactic": "#fdae6b", "rare-word": "#8fd0b9"}
+KINDS = {
+    "positional": ("#9ecae1", " (key minus query position)"),
+    "syntactic": ("#fdae6b", " (↓ to the dependent, ↑ to the governor)"),
+    "rare-word": ("#8fd0b9", " (one of the two rarest words)"),
+}
+"""Colour of each kind of role, and what its label says."""
+OTHER_KIND = ("#d4b9da", "")
+"""That of a kind which is not of the library."""
 
 
 def _ticks(number: int) -> range:
@@ -261,18 +268,16 @@ def _role_height(head_report: HeadReport, attention_types: Sequence[str]) -> flo
 
 def _legend_entries(head_reports: Sequence[HeadReport]) -> list[Patch]:
     """The kinds of roles that heads have, and what grey numbers are."""
-    notes = (
-        "key minus query position",
-        "↓ to the dependent, ↑ to the governor",
-        "one of the two rarest words",
-    )
-    present = {role.role for head_report in head_reports for role in head_report.roles}
-    entries = [
-        Patch(color=KINDS[kind], label=f"{kind} ({note})")
-        for kind, note in zip(KINDS, notes)
-        if kind in present
-    ]
+    kinds = _kinds(role for head_report in head_reports for role in head_report.roles)
+    styles = [(kind, *KINDS.get(kind, OTHER_KIND)) for kind in kinds]
+    entries = [Patch(color=colour, label=f"{kind}{note}") for kind, colour, note in styles]
     return [*entries, Patch(facecolor="white", edgecolor=GREY, label=OFFSET)]
+
+
+def _kinds(roles: Iterable[Role]) -> list[str]:
+    """The kinds of some roles, those of the library first."""
+    found = list(dict.fromkeys(role.role for role in roles))
+    return [kind for kind in KINDS if kind in found] + [kind for kind in found if kind not in KINDS]
 
 
 def _draw_roles(axis: Any, head_report: HeadReport, attention_type: str, width: float) -> None:
@@ -300,11 +305,12 @@ def _draw_roles(axis: Any, head_report: HeadReport, attention_type: str, width: 
 
 def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -> None:
     """Draws one band for each kind of role of a head."""
-    kinds = [kind for kind in KINDS if any(role.role == kind for role in roles)]
+    kinds = _kinds(roles)
     for index, kind in enumerate(kinds):
         height = 1 / len(kinds)
         bottom = row + 0.5 - (index + 1) * height
-        axis.add_patch(Rectangle((head - 0.5, bottom), 1, height, color=KINDS[kind], lw=0))
+        colour, _ = KINDS.get(kind, OTHER_KIND)
+        axis.add_patch(Rectangle((head - 0.5, bottom), 1, height, color=colour, lw=0))
         label = _label([role for role in roles if role.role == kind], width > 0.7)
         size = min(8.0, 16 * height, 115 * width / len(label))
         middle = bottom + height / 2
@@ -330,10 +336,10 @@ def _describe_offset(head_report: HeadReport, block: Block, head: int, width: fl
 def _label(roles: Sequence[Role], with_count: bool) -> str:
     """A short label of roles; of several relations the one furthest above its baseline."""
     best = max(roles, key=lambda role: role.score - (role.baseline or 0))
-    if best.role == "positional":
-        return best.detail
     if best.role == "rare-word":
         return "rare"
+    if best.role != "syntactic":
+        return best.detail
     relation, direction = best.detail.split(" to ")
     suffix = f" +{len(roles) - 1}" if with_count and len(roles) > 1 else ""
     return f"{relation}{'↓' if direction == 'dependent' else '↑'}{suffix}"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from latentheads.analysis import Role
 from latentheads.analysis.divergence import pair_mean
 from latentheads.analysis.head_report import off_diagonal_mean
 from latentheads.names import ATTENTION_TYPES, Block
@@ -162,6 +163,14 @@ def test_roles_stand_in_their_cells_and_all_others_have_their_offset() -> None:
     assert len(figure.legends[0].get_texts()) == len(KINDS) + 1
     titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert titles[3] == "b\nencoder-self"
+
+
+def test_a_role_of_a_kind_of_your_own_is_drawn_and_named() -> None:
+    own = Role("encoder.1.self", 2, "bracket", "closes", 0.8)
+    figure = draw_roles(replace(with_roles("b"), other_roles=(own,)), "")
+    texts = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert "closes" in texts
+    assert [text.get_text() for text in figure.legends[0].get_texts()][len(KINDS)] == "bracket"
 
 
 def test_a_head_without_a_role_shows_its_most_frequent_offset() -> None:
