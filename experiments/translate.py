@@ -87,8 +87,8 @@ def make_parser() -> Parser:
         help="file for the word alignments in Pharaoh format: a word of the line, a dash and a "
         "word of the translation, counted from 0, words separated by spaces. Each token is aligned "
         "with the likeliest one under the exact posterior of each head; words are linked if any "
-        "of their tokens are. It needs a run with latent alignment heads, or with a copy head, "
-        "which links only words that are rather copied than generated",
+        "of their tokens are. It needs a run with latent alignment heads, or with copy heads, "
+        "which link only words all of whose tokens are copied from one word",
     )
     parser.add_argument(
         "--split_punctuation",

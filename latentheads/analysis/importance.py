@@ -126,18 +126,12 @@ class _HeadMasks:
         return ((outputs * self.masks[name][..., None]).flatten(-2),)
 
     def gradients(self, loss: Tensor) -> dict[str, Float[Tensor, "batch query head"]]:
-        """The gradient of the loss by the masks, by block.
+        """The gradient of the loss by the masks, by block; 0 where nothing depends on the heads.
 
-        Raises:
-            ValueError: The loss does not depend on the heads of a block.
+        So it is for an encoder all of whose cross-attention heads were removed.
         """
-        values = torch.autograd.grad(loss, [*self.masks.values()], allow_unused=True)
-        for name, value in zip(self.masks, values, strict=True):
-            if value is None:
-                raise ValueError(
-                    f"the loss does not depend on the heads of block {name!r}: they have no "
-                    "importance"
-                )
+        masks = [*self.masks.values()]
+        values = torch.autograd.grad(loss, masks, allow_unused=True, materialize_grads=True)
         return dict(zip(self.masks, values, strict=True))
 
 

@@ -324,7 +324,7 @@ class Alignments(TorchDistribution):
 
 def sample_blocks(
     parameters: Sequence[CategoricalParameters],
-    valid: Bool[Tensor, "*batch target"],
+    valid: Bool[Tensor, "*valid target"],
     num_samples: int,
 ) -> Int[Tensor, "sample *batch target head"]:
     """Sample block by block, each given the samples of the lower blocks."""

@@ -161,7 +161,10 @@ class CopyPass(AlignmentPass):
         log_slip, log_kept = self.slip.log.detach(), self.slip.log_kept.detach()
         ratios = torch.where(self.matches(tokens)[..., None], log_kept - log_slip, log_slip)
         for scores in super().evidence(tokens, rows):
-            ratios = torch.cat([ratios, scores[..., 1:, None].to(ratios.dtype)], -1)
+            of_positions = scores[..., 1:].to(ratios.dtype)
+            shape = torch.broadcast_shapes(ratios.shape[:-1], of_positions.shape)
+            pair = ratios.expand(*shape, -1), of_positions.expand(shape)[..., None]
+            ratios = torch.cat(pair, -1)
         return [F.pad(ratios.flatten(-2), (1, 0))]
 
     def _emission_request(self, posterior: object) -> None:

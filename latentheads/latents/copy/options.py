@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from latentheads.checks import check_least
+from latentheads.checks import MAX_WIDTH, check_least, check_most
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.values import convert_fields
@@ -13,6 +13,9 @@ from latentheads.values import convert_fields
 if TYPE_CHECKING:
     from latentheads.latents.copy.heads import CopyHeads
     from latentheads.model import HeadModel
+
+
+MAX_COPY_HEADS = 64
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class CopyOptions(LatentOptions):
             positions than in training take more of its probability. Chosen on validation.
         slip: The probability that a copied token is generated after all. It keeps every bound
             finite.
-        learn_slip: Whether each head learns its slip, beginning with that of the option.
+        learn_slip: Whether each head learns its slip, beginning with that of the option, or with
+            that of the run that training starts from.
     """
 
     copies: ClassVar[bool] = True
@@ -53,6 +57,7 @@ class CopyOptions(LatentOptions):
     def __post_init__(self) -> None:
         convert_fields(self)
         check_least(vars(self), heads=1, width=1, reach=0, window=0)
+        check_most(vars(self), heads=MAX_COPY_HEADS, width=MAX_WIDTH, reach=MAX_WIDTH)
         if not 0 < self.slip < 1:
             raise ValueError(f"slip must be above 0 and below 1, got {self.slip}")
 

@@ -19,7 +19,6 @@ from torch.nn import functional as F
 
 from latentheads.latents.alignments.bands import make_next_token_distribution
 from latentheads.latents.alignments.chain import ChainParameters
-from latentheads.latents.alignments.distribution import NOWHERE
 from latentheads.latents.alignments.forward import ForwardAlgorithm
 from latentheads.latents.alignments.past import PastAlignmentState
 from latentheads.latents.copy.emission import GENERATE, copy_emissions
@@ -104,6 +103,7 @@ class CopyState:
             states: The decoder states that predict the next tokens.
             tokens: The input tokens of those states.
         """
+        self._drop_keys_outside_window()
         hidden, new = self.hidden, tokens.shape[1]
         assert hidden.tokens is not None
         followed = [states[:, :-1]] if self._pending is None else [self._pending, states[:, :-1]]
@@ -124,6 +124,28 @@ class CopyState:
         self.hidden = EncoderDecoderStates(states, memory, attn_mask, tokens=key_tokens)
         self._forward.extend(self.heads.heads * appended.shape[1])
 
+    def _drop_keys_outside_window(self) -> None:
+        """Drop the keys that neither the next token nor the one before may point at."""
+        hidden, window, heads = self.hidden, self.heads.options.window, self.heads.heads
+        keys = hidden.memory.shape[1]
+        if not window or keys <= window + 1:
+            return
+        kept = torch.arange(keys, device=hidden.memory.device)[-window:]
+        choices = 1 + (kept[:, None] - 1) * heads + torch.arange(heads, device=kept.device)
+        first = kept.new_zeros(1)
+        kept, choices = torch.cat([first, kept]), torch.cat([first, choices.flatten()])
+        assert hidden.tokens is not None
+        self.hidden = EncoderDecoderStates(
+            hidden.states,
+            hidden.memory.index_select(1, kept),
+            hidden.attn_mask.index_select(-1, kept),
+            tokens=hidden.tokens.index_select(1, kept),
+        )
+        self._keys = self._keys.index_select(1, kept)
+        if self._aligned is not None:
+            self._aligned.keep_positions(kept)
+        self._forward.keep_keys(choices)
+
     def _mix(
         self,
         rows: Float[Tensor, "sentence row dim"],
@@ -131,19 +153,20 @@ class CopyState:
         log_prior: Float[Tensor, "sentence row choice"],
     ) -> Float[Tensor, "sentence row vocab"]:
         """The log-probability of every token of the vocabulary, summed over all choices."""
-        prior, slip = exp(log_prior), self.heads.slip(log_prior)
-        of_heads = prior[..., 1:].unflatten(-1, (-1, self.heads.heads))
+        slip = self.heads.slip(log_prior)
+        of_heads = log_prior[..., 1:].unflatten(-1, (-1, self.heads.heads))
         copies = of_heads[..., : len(slip.log)]
         index = self._position_tokens().expand(*copies.shape[:-1])
-        weights = (copies * slip.log_kept.exp()).sum(-1)
+        weights = exp(copies + slip.log_kept).sum(-1)
         copied = torch.zeros_like(generated).scatter_add(-1, index, weights)
-        slipped = prior[..., :1] + (copies * slip.log.exp()).flatten(-2).sum(-1, keepdim=True)
+        # sums of logarithms: probabilities below the least float32 would be 0
+        slipped = torch.cat([log_prior[..., :1], (copies + slip.log).flatten(-2)], -1)
+        log_weight = slipped.logsumexp(-1, keepdim=True)
         if self._aligned is None:
-            of_network = generated + slipped.log()
+            of_network = generated + log_weight
         else:
-            log_weights = torch.cat([slipped, of_heads[..., -1]], -1).log()
-            of_network = self._aligned.log_probs(rows, log_weights.clamp_min(NOWHERE))
-        # a sum of logarithms: probabilities below the least float32 would be 0
+            log_weights = torch.cat([log_weight, of_heads[..., -1]], -1)
+            of_network = self._aligned.log_probs(rows, log_weights)
         return torch.logaddexp(of_network, copied.log())
 
     def _position_tokens(self) -> Int[Tensor, "sentence 1 position"]:
@@ -206,7 +229,8 @@ class CopyState:
         entropy, mean_log = -(generated.exp() * generated).sum(-1), (probs * generated).sum(-1)
         others = -entropy[..., None, None] - of_key.exp() * of_key
         others = slip.log.exp() * (others + slip.log * (1 - of_key.exp()))
-        copied = torch.logaddexp(of_key + slip.log, slip.log_kept.expand_as(of_key + slip.log))
+        slipped = of_key + slip.log
+        copied = torch.logaddexp(slipped, slip.log_kept.expand_as(slipped))
         entropies = [-(others + copied.exp() * copied)]
         cross = mean_log[..., None, None] - of_probs * of_key + slip.log * (1 - of_probs)
         crosses = [cross + of_probs * copied]

@@ -173,13 +173,20 @@ def test_all_probabilities_sum_to_one(prior: str, kind: str, form: str) -> None:
 @every_form
 @every_kind
 @every_prior
+@pytest.mark.parametrize("window", [0, 1])
 @torch.no_grad()
-def test_several_tokens_at_once_are_scored_as_one_by_one(prior: str, kind: str, form: str) -> None:
-    model, batch = build(kind, prior, **FORMS[form]), batch_of(kind)
+def test_several_tokens_at_once_are_scored_as_one_by_one(
+    window: int, prior: str, kind: str, form: str
+) -> None:
+    if window and kind == "translation":
+        return  # its window is refused
+    model, batch = build(kind, prior, window=window, **FORMS[form]), batch_of(kind)
     once, again = model.begin(batch), model.begin(batch)
     whole = model.step(batch.decoder_input, once)
     steps = [model.step(token, again) for token in batch.decoder_input.split(1, 1)]
     torch.testing.assert_close(torch.cat(steps, 1), whole)
+    if window:  # what no token points at any more is forgotten
+        assert again.output_heads._state.hidden.memory.shape[1] == 1 + window + 1
 
 
 @every_form
@@ -255,6 +262,25 @@ def test_every_objective_trains_it(kind: str, loss: str) -> None:
     for module in (heads.query, heads.key, posterior.query, posterior.key):
         assert module.weight.grad is not None
         assert (module.weight.grad != 0).any()
+
+
+@every_form
+@every_prior
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_particles_of_latent_logits_may_be_vectorised(
+    vectorized: bool, prior: str, form: str
+) -> None:
+    latents = [CopyOptions(prior=prior, width=5, **FORMS[form])]  # type: ignore[arg-type]
+    noisy = Translation(
+        TARGET_TYPES, TARGET_TYPES, make_prior("independent"), sizes(), latents=latents
+    )
+    model, batch = jiggle(noisy, 0.3).double().train(), batch_of("translation")
+    guide = GUIDES["mean-field"](model, condition_on="target").double().train()
+    elbo = lh.Head_ELBO(
+        analytic=True, objective="iwae", num_particles=2, vectorize_particles=vectorized
+    )
+    elbo.differentiable_loss(model, guide, batch).backward()
+    assert model.latents["copy"].query.weight.grad.isfinite().all()
 
 
 @every_kind
