@@ -33,6 +33,7 @@ class ClassSpec:
 
     kind: ClassVar[str]
     base: ClassVar[type]
+    extensible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         convert_fields(self)

@@ -202,8 +202,11 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
 
     @property
     def is_target_conditioned(self) -> bool:
-        """Whether a posterior is conditioned on a text, as :attr:`condition_on` says."""
-        return bool(self.latent_posteriors)
+        """Whether a posterior is conditioned on a text, as :attr:`condition_on` says.
+
+        A class that computes posteriors of its own says so by its attribute ``condition_on``.
+        """
+        return bool(self.latent_posteriors) or type(self).condition_on != "auto"
 
     @abstractmethod
     def get_posterior(self, name: str, prior: Any) -> Any:

@@ -54,7 +54,7 @@ def select_help_page(word_options: dict[str, Any], program: type) -> str | None:
         if table is None:
             return class_page(inner_kind(kind), path)
         if name == "true":
-            return choices_page(table, path)
+            return choices_page(table, path, getattr(inner_kind(kind), "extensible", False))
         if name not in table:
             raise OptionError(f"{path}.help", f" must be one of {', '.join(table)}; got {name}")
         return class_page(table[name], path)
@@ -136,10 +136,12 @@ def _all_of_group(name: str, kind: Any, shown: set[str]) -> Iterator[str]:
                 yield from _all_of_group(path, inner.kind, shown)
 
 
-def choices_page(table: Mapping[str, type], path: str) -> str:
-    """The classes to choose from, a line each."""
+def choices_page(table: Mapping[str, type], path: str, extensible: bool = False) -> str:
+    """The classes to choose from, a line each, and whether one of your own may be named."""
     lines = [_line(name, _first_line(option_class)) for name, option_class in table.items()]
-    return "\n".join([f"{path}: one of", *lines, f"--{path}.help NAME prints the options of one"])
+    last = [f"--{path}.help NAME prints the options of one"]
+    last += [f"--{path} module:Class takes one of your own"] * extensible
+    return "\n".join([f"{path}: one of", *lines, *last])
 
 
 def class_page(option_class: type, path: str) -> str:

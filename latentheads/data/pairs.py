@@ -32,8 +32,8 @@ word is left out before subwords are learned: every merge reads the whole of a w
 
 
 @dataclass(frozen=True, kw_only=True)
-class _TextPairs(Cached):
-    """What all pairs of texts share.
+class TextPairs(Cached):
+    """What all pairs of texts share: a subclass reads the pairs, and says where each one is.
 
     Attributes:
         source: Language translated from, as files or columns are called: en, de, ...
@@ -208,7 +208,7 @@ class _TextPairs(Cached):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(FolderData, _TextPairs):
+class Pairs(FolderData, TextPairs):
     """Pairs of texts from a folder with train.SOURCE and train.TARGET, valid.* and test.*.
 
     Plain UTF-8, one sentence a line, .gz accepted.
@@ -282,7 +282,7 @@ class Pairs(FolderData, _TextPairs):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hub(_TextPairs):
+class Hub(TextPairs):
     """Pairs of texts from the Hugging Face hub, or from local files that ``datasets`` reads.
 
     Attributes:

@@ -94,7 +94,7 @@ class _Text(Cached):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RawText(_Text):
+class RawText(_Text):
     """Text whose lines are whatever somebody wrote.
 
     Attributes:
@@ -106,7 +106,7 @@ class _RawText(_Text):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunningText(FolderData, _RawText):
+class RunningText(FolderData, RawText):
     """Text of one language from a folder with train.txt, valid.txt and test.txt."""
 
     @property
@@ -128,7 +128,7 @@ class RunningText(FolderData, _RawText):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HubText(_RawText):
+class HubText(RawText):
     """Text of one language from the Hugging Face hub, or from local files of ``datasets``.
 
     Attributes:

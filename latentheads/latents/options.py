@@ -132,6 +132,8 @@ class LatentOptions:
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
         """What may stand for it behind a ``+`` in a recipe, with the options that this means.
 
+        Empty: a recipe does not name it.
+
         Args:
             name: Its name in the table.
         """
@@ -139,12 +141,12 @@ class LatentOptions:
 
     @property
     def label(self) -> str:
-        """What stands for it behind a ``+`` in the name of a recipe."""
+        """What stands for it behind a ``+`` in a recipe; empty: its name in the table."""
         return ""
 
     @property
     def phrase(self) -> str:
-        """What it is, in the line that describes a run."""
+        """What it is, in the line that describes a run; empty: its name in the table."""
         return ""
 
     @property

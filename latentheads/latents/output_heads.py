@@ -93,6 +93,11 @@ class OutputState(Protocol):
             tokens: The input tokens of those states.
         """
 
+
+@runtime_checkable
+class DecomposableState(OutputState, Protocol):
+    """A state that also splits the uncertainty of a prediction, which ``SingleModel`` needs."""
+
     def decompose_uncertainty(
         self, probs: Float[Tensor, "sentence row vocab"], tokens: Int[Tensor, "sentence row"]
     ) -> tuple[Tensor, Tensor, Tensor]:

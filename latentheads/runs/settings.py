@@ -254,12 +254,14 @@ class Settings:
     @property
     def strategy(self) -> str:
         """What selects the heads of each task; none where nothing does."""
-        return next((lat.label for lat in self.latents if lat.depends_on_tasks), "none")
+        named = self._named_latents
+        return next((lat.label or name for name, lat in named if lat.depends_on_tasks), "none")
 
     @property
     def recipe(self) -> str:
         """The name of the pair, and behind each + what is selected, gated or aligned besides."""
-        labels = [latent.label for latent in self.latents if latent.label]
+        named_latents = self._named_latents
+        labels = [latent.label or name for name, latent in named_latents if latent.labels(name)]
         guide = self.guide_name.rpartition(":")[2]
         if not any(latent.is_summed_out for latent in self.latents):
             return "+".join([recipe_name(self.prior_name, self.guide_name), *labels])
@@ -269,7 +271,7 @@ class Settings:
     @property
     def description(self) -> str:
         """What is latent, its prior and its guide, in a line."""
-        phrases = [latent.phrase for latent in self.latents]
+        phrases = [latent.phrase or name for name, latent in self._named_latents]
         phrases += [] if self.logits is not None else ["deterministic attention"]
         equal = f" (here the same as {', '.join(self.equal_guides)})" if self.equal_guides else ""
         return f"model: {', '.join(phrases)} · guide: {self.guide_name}{equal}"

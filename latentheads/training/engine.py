@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
@@ -255,6 +256,8 @@ class Engine:
                 self.scaler.scale(nats * (self.processes / step_batches.tokens)).backward()
             loss += nats.detach()
         self._guard(loss, step_batches)
+        if step == 0:
+            self._warn_untrained_guide()
         self._clip()
         for group in self.optimizers.param_groups:
             group["lr"] = training.learning_rate * training.rate(step)
@@ -315,6 +318,16 @@ class Engine:
             self._check(loss, [batch for batch, _ in step_batches.micro_batches])
         elif self.step % GUARD_EVERY == 0:
             self._check(self._loss, [])
+
+    def _warn_untrained_guide(self) -> None:
+        """Warns of a guide whose parameters have no gradient: it returns every prior unchanged."""
+        trainable = [p for p in self.guide.parameters() if p.requires_grad]
+        if self.rank == 0 and trainable and all(p.grad is None for p in trainable):
+            warnings.warn(
+                f"guide {type(self.guide).__name__} is not trained: none of its parameters has a "
+                "gradient, as if it had no posterior of any latent of this model",
+                stacklevel=2,
+            )
 
     def _clip(self) -> None:
         """Clips the gradient norm; on a CPU raises an error for a non-finite gradient."""

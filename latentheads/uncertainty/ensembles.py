@@ -32,6 +32,7 @@ from latentheads.distributions.heads import standard_normal
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn, evaluation_mode
 from latentheads.inference.evaluation import eval_no_grad
+from latentheads.latents.output_heads import DecomposableState
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.spec_augment import SpecAugment
 from latentheads.model import Decoder
@@ -129,6 +130,11 @@ class SingleModel(_OneNetwork):
             heads = state.output_heads
             if heads is None or not self.model.is_summed_out:
                 return Prediction.of_one(log_probs, on_device.target)
+            if not isinstance(heads, DecomposableState):
+                raise ValueError(
+                    f"{', '.join(self.model.latents)} cannot decompose uncertainty: "
+                    f"{type(heads).__name__} has no decompose_uncertainty(probs, tokens)"
+                )
             data_uncertainty, mean_log, reverse_mutual_information = heads.decompose_uncertainty(
                 log_probs.exp(), on_device.target
             )

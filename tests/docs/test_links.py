@@ -97,7 +97,7 @@ def test_every_public_name_stands_on_the_page_of_the_api(place: str, names: set[
             where = line.split()[-1]
         elif re.fullmatch(r"   \w+", line):
             listed.setdefault(where, set()).add(line.strip())
-    assert listed[place] == names
+    assert listed[place] == names, f"list each name under {place} in docs/api.md"
 
 
 def test_the_first_page_is_short() -> None:

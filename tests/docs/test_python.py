@@ -207,6 +207,7 @@ def test_a_guide_of_alignments_gains_by_reading_the_target() -> None:
     assert model.alignments is not None
     torch.nn.init.normal_(model.alignments.blocks[0].lexicon.weight)
     guide, batch = names["Lexical"](model.eval()), small_batch()
+    assert (guide.is_target_conditioned, guide.condition_on) == (True, "target")
     start = lh.terms(model, guide, batch)
     assert all((nats == 0).all() for nats in start.kl.values())
     torch.nn.init.ones_(guide.trust)

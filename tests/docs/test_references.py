@@ -46,4 +46,5 @@ def test_every_public_class_and_function_is_on_the_page_of_the_library(room: str
     shown = set((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())
     called = [name for name in module.__all__ if callable(getattr(module, name))]
     assert called
-    assert [name for name in called if name not in shown] == []
+    missing = [name for name in called if name not in shown]
+    assert not missing, f"add each to docs/api.md, under latentheads.{room}"

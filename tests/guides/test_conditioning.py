@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import latentheads as lh
 from latentheads import Batch, Block, terms
 from latentheads.families import Gaussian, HeadScale, Identity, TargetConditioned
-from latentheads.guides import GUIDES, Autoregressive, Cascaded, Guide, MeanField
+from latentheads.guides import GUIDES, Autoregressive, Cascaded, Guide, MeanField, ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.layers.target_encoder import TargetEncoder
 from latentheads.models import make_prior
@@ -168,6 +168,18 @@ def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
     assert (auto.condition_on, told.condition_on) == ("target", "target")
     assert not any(isinstance(family, TargetConditioned) for family in auto.families.values())
     assert told_part(told).target is not None
+
+
+def test_a_class_with_posteriors_of_its_own_says_what_they_are_conditioned_on() -> None:
+    class OfTarget(ModelGuide):
+        condition_on = "target"
+
+        def get_posterior(self, name: str, prior: Any) -> Any:
+            return prior
+
+    guide = OfTarget(build())
+    assert (guide.is_target_conditioned, guide.condition_on) == (True, "target")
+    assert not GUIDES["tied"](build()).is_target_conditioned
 
 
 def test_what_cannot_be_told_is_refused() -> None:

@@ -86,11 +86,6 @@ class BernoulliHeadsOptions(LatentOptions):
         return "mean-field" if is_alone else structure
 
     @property
-    def label(self) -> str:
-        """``bernoulli-heads``."""
-        return "bernoulli-heads"
-
-    @property
     def phrase(self) -> str:
         """The blocks and the prior."""
         where = f"of {self.blocks}" if self.blocks else "of the top block"

@@ -90,11 +90,6 @@ class CopyOptions(LatentOptions):
         return structure if self.chained and structure == "cascaded" else "mean-field"
 
     @property
-    def label(self) -> str:
-        """``copy``."""
-        return "copy"
-
-    @property
     def phrase(self) -> str:
         """The number of heads and their prior."""
         plural, lexicon = "s" * (self.heads > 1), " and a lexicon head" * self.lexicon

@@ -195,7 +195,7 @@ class CopyState:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Decompose the uncertainty about the tokens that were scored last.
 
-        See :meth:`latentheads.latents.output_heads.OutputState.decompose_uncertainty`.
+        See :meth:`latentheads.latents.output_heads.DecomposableState.decompose_uncertainty`.
 
         Args:
             probs: The probabilities of the next tokens: what was scored.

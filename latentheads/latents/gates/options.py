@@ -63,16 +63,6 @@ class GateOptions(LatentOptions):
         """Makes the gates of a model; None if no attention type has gates."""
         return self.gating(shape.heads, shape.attention_types)
 
-    @property
-    def label(self) -> str:
-        """``gates``."""
-        return "gates"
-
-    @property
-    def phrase(self) -> str:
-        """Gates."""
-        return "gates"
-
     @classmethod
     def rows(cls, facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         """How many gates are open, how many were wanted, and what an open one costs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -94,8 +95,25 @@ def test_so_does_every_option_of_a_guide_or_a_prior(kind: type) -> None:
 
 def test_without_a_name_the_classes_are_listed() -> None:
     page = select_help_page({"data": {"help": "true"}}, RunOptions)
-    assert page == choices_page(DATA, "data")
-    assert [line.split()[0] for line in page.splitlines()[1:-1] if line[2] != " "] == [*DATA]
+    assert page == choices_page(DATA, "data", extensible=True)
+    assert [line.split()[0] for line in page.splitlines()[1:-2] if line[2] != " "] == [*DATA]
+
+
+@pytest.mark.parametrize(
+    ("words", "takes_own"),
+    [
+        ({"data": {"help": "true"}}, True),
+        ({"guide": {"help": "true"}}, True),
+        ({"logits": {"prior": {"help": "true"}}}, True),
+        ({"train": {"optimizer": {"help": "true"}}}, False),
+    ],
+)
+def test_a_list_says_whether_a_class_of_ones_own_may_be_named(
+    words: dict[str, Any], takes_own: bool
+) -> None:
+    page = select_help_page(words, RunOptions)
+    assert page is not None
+    assert page.endswith(" module:Class takes one of your own") == takes_own
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 import latentheads as lh
 from latentheads.corpora import Corpus
+from latentheads.corpora.length_limits import Side
 from latentheads.corpora.parallel import parallel
+from latentheads.corpora.tasks import Task
+from latentheads.corpora.text import PARTS, SentencePair, find_file, iterate_lines
 from latentheads.data import Data
-from latentheads.data.base import Log
+from latentheads.data.base import FolderData, Log, name_of_folder
+from latentheads.data.pairs import TextPairs
 from latentheads.guides import Tied
 from latentheads.models import Translation
 
@@ -36,6 +41,43 @@ class Counting(Data):
     def _make(self, log: Log | None, keep: bool) -> Corpus:
         pairs = [(f"one {number}", f"eins {number}") for number in range(self.most)]
         return parallel(self.name, pairs, pairs[:3], pairs[:3], log=log)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(FolderData, TextPairs):
+    """Pairs of texts from a folder with train.tsv, valid.tsv and test.tsv: two columns."""
+
+    @property
+    def _place_name(self) -> str:
+        return name_of_folder(self.folder)
+
+    def _file(self, part: str) -> Path:
+        return find_file(self.path, part, "tsv", self._stem(part))
+
+    def _read_pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
+        for line in iterate_lines(self._file(part)):
+            source, _, target = line.partition("\t")
+            yield source, target
+
+    def _location(self, part: str, side: Side, task: Task, index: int) -> str:
+        return f"{self._file(part)}, line {index + 1}"
+
+    def _files(self) -> Iterable[Path]:
+        return map(self._file, PARTS)
+
+
+def test_pairs_of_another_format_need_only_be_read(tmp_path: Path) -> None:
+    for part in PARTS:
+        (tmp_path / f"{part}.tsv").write_text("Ein Haus\tA house\nZwei\tTwo\n", encoding="utf-8")
+    data = Table(folder=str(tmp_path), cache=str(tmp_path / "cache"))
+    for _ in range(2):  # read, then from the cache
+        corpus = data.load()
+        assert corpus.test.references == ["A house", "Two"]
+    (tmp_path / "valid.tsv").write_text("eins zwei drei\tone\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"valid\.tsv, line 1"):
+        replace(data, max_line=3).load()
+    with pytest.raises(ValueError, match=r"^data must be an existing folder, got 'nowhere'"):
+        Table(folder="nowhere").load()
 
 
 def options(path: str) -> dict[str, object]:

@@ -54,8 +54,9 @@ def test_its_options_are_read_back_as_they_are_written(name: str) -> None:
     again = Settings.from_options(settings.to_options())
     assert again == settings
     assert again.recipe == settings.recipe
-    assert options.phrase
-    assert settings.description.count(options.phrase) == 1
+    assert settings.description.count(options.phrase or name) == 1
+    names_it = settings.recipe.endswith(f"+{options.label or name}")
+    assert names_it == bool(options.labels(name)), "a recipe must name the latent by its label"
 
 
 @every_kind

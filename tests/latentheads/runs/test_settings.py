@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -13,6 +13,8 @@ import yaml
 from latentheads.data import Grammar, InMemory, Tasks
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
+from latentheads.latents.options import LatentOptions
+from latentheads.latents.registry import LATENTS
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import (
     DisagreementOptions,
@@ -339,3 +341,15 @@ def test_a_guide_alone_is_not_trained_by_what_trains_the_model() -> None:
     line = refused(**said, train={"loss": "marginal"})
     assert line.startswith("loss marginal trains the model, which stays as it is")
     assert Settings.from_options(said | {"train": {"loss": "sampled"}}).train_only == "guide"
+
+
+@dataclass(frozen=True)
+class Styles(LatentOptions):
+    may_be_summed_out: ClassVar[bool] = True
+
+
+def test_a_latent_without_label_and_phrase_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LATENTS, "styles", Styles)
+    settings = Settings(latents=(Styles(),))
+    assert settings.recipe == "cascaded+styles"
+    assert settings.description.startswith("model: styles, deterministic attention")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from latentheads.corpora import Part
 from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
 from latentheads.families import Family, HeadScale
+from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, Guide
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.gates.hard_gates import Gating
@@ -215,6 +217,35 @@ def test_pyro_checks_the_first_pass_beside_training() -> None:
     engine.run(lambda progress: None)
     assert checked == [(True, False), (False, True), (False, True)]
     assert torch.equal(noise[0], noise[1])
+
+
+class PriorOnly(ModelGuide):
+    """A guide with a parameter that no posterior uses."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.trust = nn.Parameter(torch.zeros(()))
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        return prior
+
+
+@pytest.mark.parametrize("loss", ["Head_ELBO", "RenyiELBO"])
+def test_a_guide_without_a_gradient_is_warned_of_once(loss: str) -> None:
+    model = build()
+    engine = Engine(model, PriorOnly(model), part(), make_training({"steps": 3, "loss": loss}))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        engine.run(lambda progress: None)
+    messages = [str(warning.message) for warning in caught]
+    assert sum(line.startswith("guide PriorOnly is not trained: none of") for line in messages) == 1
+
+
+@pytest.mark.parametrize("form", ["tied", "cascaded"])
+def test_no_warning_of_a_tied_guide_or_of_a_frozen_one(form: str) -> None:
+    model = build()
+    guide = FORMS[form](model).double().requires_grad_(False)
+    Engine(model, guide, part(), make_training({"steps": 1})).run(lambda progress: None)
 
 
 def test_the_weight_of_the_kl_is_that_of_the_last_step() -> None:

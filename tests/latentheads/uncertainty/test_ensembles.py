@@ -17,6 +17,7 @@ from latentheads.inference.evaluation import eval_no_grad, plug_in_log_likelihoo
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.output_heads import OutputState
 from latentheads.models import Translation, make_prior
 from latentheads.noise import fixed_noise
 from latentheads.uncertainty.ensembles import (
@@ -202,6 +203,24 @@ def test_numbers_out_of_range_are_refused() -> None:
         HeadSamples(model, members=0)
     with pytest.raises(ValueError, match="scale must be at least 0, got -1"):
         NoisyEnsemble(build(prior="delta"), scale=-1.0)
+
+
+class ScoresOnly:
+    """The state of a latent that has only what decoding needs."""
+
+    def __init__(self, state: OutputState) -> None:
+        self.select, self.scores = state.select, state.scores
+
+
+def test_a_latent_that_cannot_decompose_uncertainty_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = aligned(SHAPES["one head"])
+    heads = model.output_heads
+    begin = heads.begin
+    monkeypatch.setattr(heads, "begin", lambda *memory: ScoresOnly(begin(*memory)))
+    with pytest.raises(ValueError, match=r"^alignments cannot decompose uncertainty: ScoresOnly"):
+        SingleModel(model).predict(small_batch())
 
 
 @pytest.mark.parametrize("options", [{}, {"prior": "delta", "latent": ()}])
