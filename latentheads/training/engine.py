@@ -36,7 +36,7 @@ from latentheads.training.loss_modules import (
 )
 from latentheads.training.losses import BY_OPTIONS, make_named_loss
 from latentheads.training.non_finite import describe_non_finite, describe_non_finite_gradient
-from latentheads.training.optimizers import make_optimizers
+from latentheads.training.optimizers import Optimizers
 from latentheads.training.options import Training
 
 GUARD_EVERY = 20
@@ -119,7 +119,9 @@ class Engine:
             self.elbo.check([family() for family in self.selections])
         if training.noise_warmup_steps:
             check_noise_warmup(self.objective)
-        self.optimizers = make_optimizers(self.objective, training)
+        self.optimizers = Optimizers(
+            training.optimizer.make(self.objective, training.learning_rate)
+        )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0
         self.loader_state = LoaderState()

@@ -19,7 +19,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.layers.output import Output
-from latentheads.training.options import MuonOptimizer, NAGOptimizer, Training
 
 PROJECTIONS = ("in_weight", "in_proj_weight")
 """Names of matrices that hold the queries', keys' and values' projections of attention."""
@@ -169,27 +168,41 @@ def hidden_matrices(module: nn.Module) -> Iterator[nn.Parameter]:
                 yield parameter
 
 
-def make_optimizers(module: nn.Module, training: Training) -> Optimizers:
-    """Makes the optimizers of all parameters; their learning rate is set anew at every step."""
-    rate, optimizer = training.learning_rate, training.optimizer
-    decay = optimizer.weight_decay
-    parameters = list(module.parameters())
-    if isinstance(optimizer, NAGOptimizer):
-        momentum, nesterov = optimizer.momentum, optimizer.momentum > 0
-        sgd = torch.optim.SGD(
-            parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True
-        )
-        return Optimizers([sgd])
+def make_adamw(
+    parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """AdamW with the second decay rate of Vaswani et al. 2017."""
+    return torch.optim.AdamW(
+        parameters, learning_rate, (0.9, 0.98), weight_decay=weight_decay, fused=True
+    )
+
+
+def make_nag(
+    parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float, momentum: float
+) -> torch.optim.Optimizer:
+    """Nesterov's accelerated gradient; with momentum 0 plain gradient descent."""
+    return torch.optim.SGD(
+        parameters,
+        learning_rate,
+        momentum,
+        weight_decay=weight_decay,
+        nesterov=momentum > 0,
+        fused=True,
+    )
+
+
+def make_muon(
+    module: nn.Module, learning_rate: float, weight_decay: float
+) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of hidden layers, and AdamW for all other parameters."""
+    matrices = {id(matrix): matrix for matrix in hidden_matrices(module)}
+    rest = [p for p in module.parameters() if id(p) not in matrices]
     optimizers: list[torch.optim.Optimizer] = []
-    if isinstance(optimizer, MuonOptimizer):
-        matrices = {id(matrix): matrix for matrix in hidden_matrices(module)}
-        parameters = [p for p in parameters if id(p) not in matrices]
-        if matrices:
-            optimizers.append(Muon(matrices.values(), rate, weight_decay=decay))
-    if parameters:
-        adam = torch.optim.AdamW(parameters, rate, (0.9, 0.98), weight_decay=decay, fused=True)
-        optimizers.append(adam)
-    return Optimizers(optimizers)
+    if matrices:
+        optimizers.append(Muon(matrices.values(), learning_rate, weight_decay=weight_decay))
+    if rest:
+        optimizers.append(make_adamw(rest, learning_rate, weight_decay))
+    return optimizers
 
 
 def state_names(optimizer: torch.optim.Optimizer) -> set[str]:

@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
+import torch
+from torch import nn
+
 from latentheads.checks import MAX_SAMPLES, check_least, check_most
 from latentheads.options import from_dict
 from latentheads.training.losses import BY_OPTIONS, check_loss
+from latentheads.training.optimizers import make_adamw, make_muon, make_nag
 from latentheads.values import convert_fields, make_group
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(ABC):
     """How gradients move the weights.
 
     Attributes:
@@ -27,21 +31,41 @@ class Optimizer:
     @classmethod
     def choices(cls) -> Mapping[str, type[Optimizer]]:
         """The optimizers by name."""
-        return {"muon": MuonOptimizer, "adamw": AdamWOptimizer, "nag": NAGOptimizer}
+        kinds: list[tuple[str, type[Optimizer]]] = [
+            ("muon", MuonOptimizer),
+            ("adamw", AdamWOptimizer),
+            ("nag", NAGOptimizer),
+        ]
+        return dict(kinds)
 
     def __post_init__(self) -> None:
         convert_fields(self)
         check_least(vars(self), weight_decay=0.0)
+
+    @abstractmethod
+    def make(self, module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """Makes PyTorch optimizers, of which each parameter of a module is in exactly one.
+
+        The engine sets the learning rate of all groups anew at every step.
+        """
 
 
 @dataclass(frozen=True)
 class MuonOptimizer(Optimizer):
     """Muon for the matrices of hidden layers, AdamW for the rest; it needs fewer steps."""
 
+    def make(self, module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """Muon and AdamW, or the one that has parameters."""
+        return make_muon(module, learning_rate, self.weight_decay)
+
 
 @dataclass(frozen=True)
 class AdamWOptimizer(Optimizer):
     """AdamW."""
+
+    def make(self, module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """AdamW for all parameters."""
+        return [make_adamw(list(module.parameters()), learning_rate, self.weight_decay)]
 
 
 @dataclass(frozen=True)
@@ -58,6 +82,11 @@ class NAGOptimizer(Optimizer):
         super().__post_init__()
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+
+    def make(self, module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """SGD with Nesterov momentum for all parameters."""
+        parameters = list(module.parameters())
+        return [make_nag(parameters, learning_rate, self.weight_decay, self.momentum)]
 
 
 @dataclass(frozen=True)

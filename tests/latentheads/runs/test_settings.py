@@ -20,7 +20,7 @@ from latentheads.runs.settings import (
     complete_options,
     trusted_paths,
 )
-from latentheads.training.options import Optimizer, Training
+from latentheads.training.options import AdamWOptimizer, Training
 from tests.experiments.programs import ROOT
 from tests.typechecking import unchecked
 
@@ -86,9 +86,13 @@ def test_numbers_beyond_a_machine_and_idle_options_are_refused() -> None:
     assert refused(start_with="encoder") == "start_with encoder needs start RUN"
 
 
+class Own(AdamWOptimizer):
+    """An optimizer that is not in the table."""
+
+
 def test_a_class_that_no_file_can_name_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^optimizer must be Optimizer, got Optimizer\("):
-        Training(optimizer=Optimizer())
+    with pytest.raises(ValueError, match=r"^optimizer must be Optimizer, got Own\("):
+        Training(optimizer=Own())
 
 
 def test_options_of_an_earlier_version_are_called_so() -> None:
