@@ -400,7 +400,8 @@ class Engine:
         check_facts(facts, self.training.steps)
         if facts["scaler"].keys() != self.scaler.state_dict().keys():
             raise ValueError("its scaler is of another precision")
-        check_moments(tensors, dict(self.objective.named_parameters()), self.optimizers)
+        parameters = dict(self.objective.named_parameters())
+        check_moments(tensors, parameters, self.optimizers.state_names)
         if "loss" not in tensors or "noise.cpu" not in tensors:
             raise ValueError("it has no loss, or no noise of a process")
         for device in {"cpu", self.device.type}:  # noise of another device is ignored

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import nn
 
 from latentheads.checks import MAX_SAMPLES, check_least, check_most
 from latentheads.options import from_dict
 from latentheads.training.losses import BY_OPTIONS, check_loss
-from latentheads.training.optimizers import make_adamw, make_muon, make_nag
+from latentheads.training.optimizers import StateNames, make_adamw, make_muon, make_nag
 from latentheads.values import convert_fields, make_group
 
 
@@ -43,10 +42,14 @@ class Optimizer(ABC):
         check_least(vars(self), weight_decay=0.0)
 
     @abstractmethod
-    def make(self, module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
         """Makes PyTorch optimizers, of which each parameter of a module is in exactly one.
 
         The engine sets the learning rate of all groups anew at every step.
+
+        Returns:
+            The optimizers, each with the names of the tensors that it keeps for a parameter: a run
+            resumes only from a checkpoint that has these.
         """
 
 
@@ -54,7 +57,7 @@ class Optimizer(ABC):
 class MuonOptimizer(Optimizer):
     """Muon for the matrices of hidden layers, AdamW for the rest; it needs fewer steps."""
 
-    def make(self, module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
         """Muon and AdamW, or the one that has parameters."""
         return make_muon(module, learning_rate, self.weight_decay)
 
@@ -63,9 +66,9 @@ class MuonOptimizer(Optimizer):
 class AdamWOptimizer(Optimizer):
     """AdamW."""
 
-    def make(self, module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
         """AdamW for all parameters."""
-        return [make_adamw(list(module.parameters()), learning_rate, self.weight_decay)]
+        return make_adamw(list(module.parameters()), learning_rate, self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -83,10 +86,10 @@ class NAGOptimizer(Optimizer):
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
 
-    def make(self, module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
+    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
         """SGD with Nesterov momentum for all parameters."""
         parameters = list(module.parameters())
-        return [make_nag(parameters, learning_rate, self.weight_decay, self.momentum)]
+        return make_nag(parameters, learning_rate, self.weight_decay, self.momentum)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from latentheads.training.optimizers import (
     Optimizers,
     hidden_matrices,
     orthogonalise,
-    state_names,
 )
 from latentheads.training.options import Optimizer, Training, make_training
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
@@ -131,18 +130,19 @@ def test_muon_makes_only_the_optimizers_that_have_parameters() -> None:
     assert [type(optimizer) for optimizer in make_optimizers(gains, plan)] == [torch.optim.AdamW]
 
 
-def test_the_state_of_each_is_named() -> None:
+@pytest.mark.parametrize("name", Optimizer.choices())
+def test_the_state_of_each_is_named(name: str) -> None:
     module = nn.Linear(3, 2)
-    for name in ("adamw", "nag", "muon"):
-        optimizers = make_optimizers(module, make_training({"optimizer": name}))
-        module(torch.ones(3)).sum().backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            tensors = [
-                {name for name, value in state.items() if isinstance(value, torch.Tensor)}
-                for state in optimizer.state.values()
-            ]
-            assert tensors == [state_names(optimizer)] * len(tensors)
+    optimizers = make_optimizers(module, make_training({"optimizer": name}))
+    module(torch.ones(3)).sum().backward()
+    optimizers.step()
+    for optimizer, names in optimizers.state_names.items():
+        tensors = [
+            {name for name, value in state.items() if isinstance(value, torch.Tensor)}
+            for state in optimizer.state.values()
+        ]
+        assert tensors
+        assert tensors == [names] * len(tensors)
 
 
 @pytest.mark.parametrize("unscaled", [True, False])
