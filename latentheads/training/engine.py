@@ -417,7 +417,9 @@ class Engine:
         names = {parameter: name for name, parameter in self.objective.named_parameters()}
         for optimizer in self.optimizers:
             state = optimizer.state_dict()
-            for index, parameter in enumerate(optimizer.param_groups[0]["params"]):
+            # a state dict counts parameters through all groups
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            for index, parameter in enumerate(parameters):
                 prefix = f"optimiser.{names[parameter]}."
                 state_values = {
                     k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)

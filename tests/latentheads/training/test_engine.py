@@ -253,10 +253,15 @@ def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:
 
 @dataclass(frozen=True)
 class AdagradOptimizer(Optimizer):
-    """An optimizer of another state, as a contributor would add it."""
+    """An optimizer of another state and of two groups, as a contributor would add it."""
 
     def make(self, module: nn.Module, learning_rate: float) -> StateNames:
-        return {torch.optim.Adagrad(module.parameters(), learning_rate): {"step", "sum"}}
+        parameters = list(module.parameters())
+        groups = [
+            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.1},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return {torch.optim.Adagrad(groups, learning_rate): {"step", "sum"}}
 
 
 @pytest.mark.parametrize(
