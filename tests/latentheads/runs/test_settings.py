@@ -20,7 +20,7 @@ from latentheads.runs.settings import (
     complete_options,
     trusted_paths,
 )
-from latentheads.training.options import AdamWOptimizer, Training
+from latentheads.training.options import AdamWOptimizer, LinearSchedule, Training
 from tests.experiments.programs import ROOT
 from tests.typechecking import unchecked
 
@@ -90,9 +90,15 @@ class Own(AdamWOptimizer):
     """An optimizer that is not in the table."""
 
 
+class OwnSchedule(LinearSchedule):
+    """A schedule that is not in the table."""
+
+
 def test_a_class_that_no_file_can_name_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^optimizer must be Optimizer, got Own\("):
+    with pytest.raises(ValueError, match=r"^optimizer must be one of muon, .*; got Own\("):
         Training(optimizer=Own())
+    with pytest.raises(ValueError, match=r"^schedule must be one of linear, .*; got OwnSchedule"):
+        Training(schedule=OwnSchedule())
 
 
 def test_options_of_an_earlier_version_are_called_so() -> None:
