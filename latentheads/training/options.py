@@ -110,7 +110,10 @@ class Schedule(ABC):
 
     @abstractmethod
     def factor(self, step: int, training: Training) -> float:
-        """The factor of the learning rate at a step behind the warm-up, counted from 0."""
+        """The factor of the learning rate at a step from the start of training, after the warm-up.
+
+        Steps are counted from 0: the first after the warm-up is ``training.warmup``.
+        """
 
 
 @dataclass(frozen=True)
