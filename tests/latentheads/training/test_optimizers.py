@@ -111,7 +111,8 @@ def test_every_parameter_has_one_optimizer(name: str) -> None:
     groups = make_optimizers(objective, plan).param_groups
     parameters = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(parameters) == sorted(id(p) for p in objective.parameters())
-    assert {(group["lr"], group["weight_decay"]) for group in groups} == {(0.01, 0.3)}
+    assert {group["lr"] for group in groups} == {0.01}
+    assert {group["weight_decay"] for group in groups} >= {0.3}
 
 
 def test_each_name_makes_the_optimizer_of_that_name() -> None:
