@@ -235,6 +235,7 @@ class Engine:
             self._set_noise_factor(1.0)
 
     def _optimizer_step(self, module: nn.Module, step_batches: Step) -> None:
+        """Computes the gradient of a step, clips it, and updates parameters and progress."""
         step, training = self.step, self.training
         if training.loss in BY_OPTIONS:
             cast(Head_ELBO, self.elbo).kl_weight = training.kl_weight(step)
@@ -243,23 +244,11 @@ class Engine:
             check_sizes(step_batches)
         if step == 0:
             self._validate(step_batches.micro_batches[0][0].to(self.device))
-        loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        last = len(step_batches.micro_batches) - 1
-        for index, (micro_batch, weight) in enumerate(step_batches.micro_batches):
-            batch = micro_batch.to(self.device)
-            scale = weight * len(batch) / batch.size
-            with ExitStack() as contexts:
-                if index < last and module is not self.objective:
-                    contexts.enter_context(self.accelerator.no_sync(module))
-                contexts.enter_context(pyro.validation_enabled(False))
-                with self._precision():
-                    nats = module(batch) * scale
-                self.scaler.scale(nats * (self.processes / step_batches.tokens)).backward()
-            loss += nats.detach()
+        loss = self._backward(module, step_batches)
         self._guard(loss, step_batches)
         self._clip()
         for group in self.optimizers.param_groups:
-            group["lr"] = training.learning_rate * training.rate(step)
+            group["lr"] = training.learning_rate * training.rate_factor(step)
         self.scaler.step(cast(Any, self.optimizers))
         self.scaler.update()
         self.optimizers.zero_grad()
@@ -267,6 +256,25 @@ class Engine:
         self._tokens += step_batches.tokens
         self.step += 1
         self.loader_state = step_batches.next_state
+
+    def _backward(self, module: nn.Module, step_batches: Step) -> Tensor:
+        """Sums the gradients of the micro-batches; returns their loss in nats."""
+        loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        last = len(step_batches.micro_batches) - 1
+        for index, (micro_batch, weight) in enumerate(step_batches.micro_batches):
+            batch = micro_batch.to(self.device)
+            # the loss is of the whole corpus, as in Pyro: this is the share of the micro-batch
+            scale = weight * len(batch) / batch.size
+            with ExitStack() as contexts:
+                if index < last and module is not self.objective:
+                    contexts.enter_context(self.accelerator.no_sync(module))
+                contexts.enter_context(pyro.validation_enabled(False))
+                with self._precision():
+                    nats = module(batch) * scale
+                # DistributedDataParallel averages the gradients of the processes, not sums them
+                self.scaler.scale(nats * (self.processes / step_batches.tokens)).backward()
+            loss += nats.detach()
+        return loss
 
     def check_loss(self, batch: Batch) -> None:
         """Raises an error if the loss cannot train the pair, before anything is written or trained.

@@ -302,7 +302,7 @@ class Training:
             return min(250, max(1, self.steps // 10))
         return self.report_every
 
-    def rate(self, step: int) -> float:
+    def rate_factor(self, step: int) -> float:
         """The factor of the learning rate at a step counted from 0."""
         if step < self.warmup:
             return (step + 1) / self.warmup
