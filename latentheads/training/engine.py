@@ -271,7 +271,7 @@ class Engine:
                 contexts.enter_context(pyro.validation_enabled(False))
                 with self._precision():
                     nats = module(batch) * scale
-                # DistributedDataParallel averages the gradients of the processes, not sums them
+                # DistributedDataParallel takes the mean over processes of what is summed here
                 self.scaler.scale(nats * (self.processes / step_batches.tokens)).backward()
             loss += nats.detach()
         return loss

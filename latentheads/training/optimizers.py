@@ -180,7 +180,7 @@ def hidden_matrices(module: nn.Module) -> Iterator[nn.Parameter]:
 def make_adamw(
     parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float
 ) -> StateNames:
-    """AdamW with the second decay rate of Vaswani et al. 2017."""
+    """AdamW, with the betas of Vaswani et al. 2017, https://arxiv.org/abs/1706.03762."""
     adamw = torch.optim.AdamW(
         parameters, learning_rate, (0.9, 0.98), weight_decay=weight_decay, fused=True
     )
