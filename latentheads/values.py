@@ -76,16 +76,17 @@ def convert_fields(group: Any) -> None:
         value = getattr(group, name)
         if not is_dataclass(annotation):
             object.__setattr__(group, name, convert(name, annotation, value))
-        elif not isinstance(value, annotation) or not _has_name(annotation, value):  # type: ignore[arg-type]
+        elif not isinstance(value, annotation):  # type: ignore[arg-type]
             raise ValueError(f"{name}{_wanted(annotation)} {shown(value)}")
+        elif (table := _closed_choices(annotation)) and type(value) not in table.values():
+            raise ValueError(f"{name} must be one of {_join(table)}; got {shown(value)}")
 
 
-def _has_name(annotation: Any, value: Any) -> bool:
-    """Whether a value's class is one of those that its annotation chooses among, if it does so."""
+def _closed_choices(annotation: Any) -> dict[str, type]:
+    """The classes by name that an annotation chooses among; none where it takes others too."""
     extensible = getattr(annotation, "extensible", False)
     table = annotation.choices() if hasattr(annotation, "choices") and not extensible else {}
-    kinds = [kind for kind in table.values() if issubclass(kind, annotation)]
-    return not kinds or type(value) in kinds
+    return {name: kind for name, kind in table.items() if issubclass(kind, annotation)}
 
 
 @lru_cache

@@ -183,12 +183,17 @@ def _line(name: str, text: str, option: Option | None = None) -> str:
     default = ""
     if option is not None and option.default is MISSING:
         default = " (required)"
-    elif option is not None and option.default not in (None, "", (), {}, False):
+    elif option is not None and not _says_nothing(option.default):
         value = option.default.name if isinstance(option.default, ClassSpec) else None
         short = value or to_dict(option.default)
         short = ",".join(map(str, short)) if isinstance(short, list) else short
         default = f" (default: {short.get('class', '') if isinstance(short, dict) else short})"
     return _wrap(f"{text}{literal}{default}", f"  {name:18} ", " " * 21)
+
+
+def _says_nothing(default: Any) -> bool:
+    """Whether a default need not be shown; 0, which equals False, is shown."""
+    return default is False or default in (None, "", (), {})
 
 
 def _wrap(text: str, first: str = "  ", then: str = "  ") -> str:

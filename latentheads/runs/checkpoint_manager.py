@@ -155,7 +155,8 @@ class CheckpointManager:
         """Describes the learning rates of the additional steps."""
         training = self.engine.training
         first, last = (
-            training.learning_rate * training.rate(position) for position in (step, steps - 1)
+            training.learning_rate * training.rate_factor(position)
+            for position in (step, steps - 1)
         )
         phases = []
         if step < training.warmup:

@@ -11,7 +11,7 @@ import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from latentheads.files import atomic_write, parse_json
-from latentheads.training.optimizers import state_names
+from latentheads.training.optimizers import StateNames
 
 FORMAT = "latentheads checkpoint 2"
 
@@ -215,12 +215,12 @@ FACTS = {
 def check_moments(
     tensors: Mapping[str, Tensor],
     parameters: Mapping[str, Tensor],
-    optimizers: Iterable[torch.optim.Optimizer],
+    state_names: StateNames,
 ) -> None:
     """Raises an error if the optimizer moments do not fit the optimizers and their parameters."""
     names = {
-        parameter: state_names(optimizer)
-        for optimizer in optimizers
+        parameter: kinds
+        for optimizer, kinds in state_names.items()
         for group in optimizer.param_groups
         for parameter in group["params"]
     }

@@ -37,7 +37,7 @@ from latentheads.training.loss_modules import (
 )
 from latentheads.training.losses import BY_OPTIONS, make_named_loss
 from latentheads.training.non_finite import describe_non_finite, describe_non_finite_gradient
-from latentheads.training.optimizers import make_optimizers
+from latentheads.training.optimizers import Optimizers
 from latentheads.training.options import Training
 
 GUARD_EVERY = 20
@@ -120,7 +120,9 @@ class Engine:
             self.elbo.check([family() for family in self.selections])
         if training.noise_warmup_steps:
             check_noise_warmup(self.objective)
-        self.optimizers = make_optimizers(self.objective, training)
+        self.optimizers = Optimizers(
+            training.optimizer.make(self.objective, training.learning_rate)
+        )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
         self.step = 0
         self.loader_state = LoaderState()
@@ -234,6 +236,7 @@ class Engine:
             self._set_noise_factor(1.0)
 
     def _optimizer_step(self, module: nn.Module, step_batches: Step) -> None:
+        """Computes the gradient of a step, clips it, and updates parameters and progress."""
         step, training = self.step, self.training
         if training.loss in BY_OPTIONS:
             cast(Head_ELBO, self.elbo).kl_weight = training.kl_weight(step)
@@ -242,25 +245,13 @@ class Engine:
             check_sizes(step_batches)
         if step == 0:
             self._validate(step_batches.micro_batches[0][0].to(self.device))
-        loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        last = len(step_batches.micro_batches) - 1
-        for index, (micro_batch, weight) in enumerate(step_batches.micro_batches):
-            batch = micro_batch.to(self.device)
-            scale = weight * len(batch) / batch.size
-            with ExitStack() as contexts:
-                if index < last and module is not self.objective:
-                    contexts.enter_context(self.accelerator.no_sync(module))
-                contexts.enter_context(pyro.validation_enabled(False))
-                with self._precision():
-                    nats = module(batch) * scale
-                self.scaler.scale(nats * (self.processes / step_batches.tokens)).backward()
-            loss += nats.detach()
+        loss = self._backward(module, step_batches)
         self._guard(loss, step_batches)
         if step == 0:
             self._warn_untrained_guide()
         self._clip()
         for group in self.optimizers.param_groups:
-            group["lr"] = training.learning_rate * training.rate(step)
+            group["lr"] = training.learning_rate * training.rate_factor(step)
         self.scaler.step(cast(Any, self.optimizers))
         self.scaler.update()
         self.optimizers.zero_grad()
@@ -268,6 +259,25 @@ class Engine:
         self._tokens += step_batches.tokens
         self.step += 1
         self.loader_state = step_batches.next_state
+
+    def _backward(self, module: nn.Module, step_batches: Step) -> Tensor:
+        """Sums the gradients of the micro-batches; returns their loss in nats."""
+        loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        last = len(step_batches.micro_batches) - 1
+        for index, (micro_batch, weight) in enumerate(step_batches.micro_batches):
+            batch = micro_batch.to(self.device)
+            # the loss is of the whole corpus, as in Pyro: this is the share of the micro-batch
+            scale = weight * len(batch) / batch.size
+            with ExitStack() as contexts:
+                if index < last and module is not self.objective:
+                    contexts.enter_context(self.accelerator.no_sync(module))
+                contexts.enter_context(pyro.validation_enabled(False))
+                with self._precision():
+                    nats = module(batch) * scale
+                # DistributedDataParallel takes the mean over processes of what is summed here
+                self.scaler.scale(nats * (self.processes / step_batches.tokens)).backward()
+            loss += nats.detach()
+        return loss
 
     def check_loss(self, batch: Batch) -> None:
         """Raises an error if the loss cannot train the pair, before anything is written or trained.
@@ -411,7 +421,8 @@ class Engine:
         check_facts(facts, self.training.steps)
         if facts["scaler"].keys() != self.scaler.state_dict().keys():
             raise ValueError("its scaler is of another precision")
-        check_moments(tensors, dict(self.objective.named_parameters()), self.optimizers)
+        parameters = dict(self.objective.named_parameters())
+        check_moments(tensors, parameters, self.optimizers.state_names)
         if "loss" not in tensors or "noise.cpu" not in tensors:
             raise ValueError("it has no loss, or no noise of a process")
         for device in {"cpu", self.device.type}:  # noise of another device is ignored
@@ -427,7 +438,9 @@ class Engine:
         names = {parameter: name for name, parameter in self.objective.named_parameters()}
         for optimizer in self.optimizers:
             state = optimizer.state_dict()
-            for index, parameter in enumerate(optimizer.param_groups[0]["params"]):
+            # a state dict counts parameters through all groups
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            for index, parameter in enumerate(parameters):
                 prefix = f"optimiser.{names[parameter]}."
                 state_values = {
                     k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)

@@ -11,7 +11,7 @@ https://arxiv.org/abs/2502.16982), so that one learning rate serves both.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -19,7 +19,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.layers.output import Output
-from latentheads.training.options import MuonOptimizer, NAGOptimizer, Training
+
+StateNames = Mapping[torch.optim.Optimizer, Set[str]]
+"""Optimizers, and the names of the tensors that each keeps for a parameter."""
+
+ADAMW_STATE = {"step", "exp_avg", "exp_avg_sq"}
+MOMENTUM_STATE = {"momentum_buffer"}
 
 PROJECTIONS = ("in_weight", "in_proj_weight")
 """Names of matrices that hold the queries', keys' and values' projections of attention."""
@@ -88,15 +93,18 @@ class Optimizers:
 
     So a gradient of one parameter that is not finite keeps all of them from moving, not those alone
     that share its optimizer.
+
+    Args:
+        state_names: The optimizers, and the names of the tensors that each keeps for a parameter.
     """
 
     _step_supports_amp_scaling = True
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        self.optimizers = list(optimizers)
+    def __init__(self, state_names: StateNames) -> None:
+        self.state_names = state_names
 
     def __iter__(self) -> Iterator[torch.optim.Optimizer]:
-        return iter(self.optimizers)
+        return iter(self.state_names)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -169,30 +177,37 @@ def hidden_matrices(module: nn.Module) -> Iterator[nn.Parameter]:
                 yield parameter
 
 
-def make_optimizers(module: nn.Module, training: Training) -> Optimizers:
-    """Makes the optimizers of all parameters; their learning rate is set anew at every step."""
-    rate, optimizer = training.learning_rate, training.optimizer
-    decay = optimizer.weight_decay
-    parameters = list(module.parameters())
-    if isinstance(optimizer, NAGOptimizer):
-        momentum, nesterov = optimizer.momentum, optimizer.momentum > 0
-        sgd = torch.optim.SGD(
-            parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=True
-        )
-        return Optimizers([sgd])
-    optimizers: list[torch.optim.Optimizer] = []
-    if isinstance(optimizer, MuonOptimizer):
-        matrices = {id(matrix): matrix for matrix in hidden_matrices(module)}
-        parameters = [p for p in parameters if id(p) not in matrices]
-        if matrices:
-            optimizers.append(Muon(matrices.values(), rate, weight_decay=decay))
-    if parameters:
-        adam = torch.optim.AdamW(parameters, rate, (0.9, 0.98), weight_decay=decay, fused=True)
-        optimizers.append(adam)
-    return Optimizers(optimizers)
+def make_adamw(
+    parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float
+) -> StateNames:
+    """AdamW, with the betas of Vaswani et al. 2017, https://arxiv.org/abs/1706.03762."""
+    adamw = torch.optim.AdamW(
+        parameters, learning_rate, (0.9, 0.98), weight_decay=weight_decay, fused=True
+    )
+    return {adamw: ADAMW_STATE}
 
 
-def state_names(optimizer: torch.optim.Optimizer) -> set[str]:
-    """The names of the tensors that an optimizer keeps for each parameter."""
-    adam = isinstance(optimizer, torch.optim.AdamW)
-    return {"step", "exp_avg", "exp_avg_sq"} if adam else {"momentum_buffer"}
+def make_nag(
+    parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float, momentum: float
+) -> StateNames:
+    """Nesterov's accelerated gradient; with momentum 0 plain gradient descent."""
+    sgd = torch.optim.SGD(
+        parameters,
+        learning_rate,
+        momentum,
+        weight_decay=weight_decay,
+        nesterov=momentum > 0,
+        fused=True,
+    )
+    return {sgd: MOMENTUM_STATE}
+
+
+def make_muon(module: nn.Module, learning_rate: float, weight_decay: float) -> StateNames:
+    """Muon for the matrices of hidden layers, and AdamW for all other parameters."""
+    matrices = {id(matrix): matrix for matrix in hidden_matrices(module)}
+    rest = [p for p in module.parameters() if id(p) not in matrices]
+    adamw = make_adamw(rest, learning_rate, weight_decay) if rest else {}
+    if not matrices:
+        return adamw
+    muon = Muon(matrices.values(), learning_rate, weight_decay=weight_decay)
+    return {muon: MOMENTUM_STATE, **adamw}

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
+from torch import nn
+
 from latentheads.checks import MAX_SAMPLES, check_least, check_most
 from latentheads.options import from_dict
 from latentheads.training.losses import BY_OPTIONS, check_loss
+from latentheads.training.optimizers import StateNames, make_adamw, make_muon, make_nag
 from latentheads.values import convert_fields, make_group
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(ABC):
     """How gradients move the weights.
 
     Attributes:
@@ -27,21 +30,45 @@ class Optimizer:
     @classmethod
     def choices(cls) -> Mapping[str, type[Optimizer]]:
         """The optimizers by name."""
-        return {"muon": MuonOptimizer, "adamw": AdamWOptimizer, "nag": NAGOptimizer}
+        kinds: list[tuple[str, type[Optimizer]]] = [
+            ("muon", MuonOptimizer),
+            ("adamw", AdamWOptimizer),
+            ("nag", NAGOptimizer),
+        ]
+        return dict(kinds)
 
     def __post_init__(self) -> None:
         convert_fields(self)
         check_least(vars(self), weight_decay=0.0)
+
+    @abstractmethod
+    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
+        """Makes PyTorch optimizers, of which each parameter of a module is in exactly one.
+
+        The engine sets the learning rate of all groups anew at every step.
+
+        Returns:
+            The optimizers, each with the names of the tensors that it keeps for a parameter: a run
+            resumes only from a checkpoint that has these.
+        """
 
 
 @dataclass(frozen=True)
 class MuonOptimizer(Optimizer):
     """Muon for the matrices of hidden layers, AdamW for the rest; it needs fewer steps."""
 
+    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
+        """Muon and AdamW, or the one that has parameters."""
+        return make_muon(module, learning_rate, self.weight_decay)
+
 
 @dataclass(frozen=True)
 class AdamWOptimizer(Optimizer):
     """AdamW."""
+
+    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
+        """AdamW for all parameters."""
+        return make_adamw(list(module.parameters()), learning_rate, self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -58,6 +85,11 @@ class NAGOptimizer(Optimizer):
         super().__post_init__()
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+
+    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
+        """SGD with Nesterov momentum for all parameters."""
+        parameters = list(module.parameters())
+        return make_nag(parameters, learning_rate, self.weight_decay, self.momentum)
 
 
 @dataclass(frozen=True)
@@ -78,7 +110,10 @@ class Schedule(ABC):
 
     @abstractmethod
     def factor(self, step: int, training: Training) -> float:
-        """The factor of the learning rate at a step behind the warm-up, counted from 0."""
+        """The factor of the learning rate at a step from the start of training, after the warm-up.
+
+        Steps are counted from 0: the first after the warm-up is ``training.warmup``.
+        """
 
 
 @dataclass(frozen=True)
@@ -267,7 +302,7 @@ class Training:
             return min(250, max(1, self.steps // 10))
         return self.report_every
 
-    def rate(self, step: int) -> float:
+    def rate_factor(self, step: int) -> float:
         """The factor of the learning rate at a step counted from 0."""
         if step < self.warmup:
             return (step + 1) / self.warmup

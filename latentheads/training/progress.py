@@ -135,7 +135,7 @@ class ProgressDisplay:
 def note_long_warmup(training: Training) -> None:
     """Notes a warm-up that training ends within: the learning rate never reaches what was asked."""
     if training.warmup > training.steps:
-        top = training.learning_rate * training.rate(training.steps - 1)
+        top = training.learning_rate * training.rate_factor(training.steps - 1)
         print_message(
             f"note: warmup_steps {training.warmup:,} is more than all {training.steps:,} steps: "
             f"the learning rate reaches {top:.2g} of {training.learning_rate:.2g}",

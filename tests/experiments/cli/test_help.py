@@ -22,6 +22,7 @@ from latentheads.latents.registry import LATENTS
 from latentheads.models import PRIORS
 from latentheads.options import choices_of, flatten, options_of
 from latentheads.runs.settings import Settings
+from latentheads.training.options import Training
 from tests.experiments.programs import assert_refused, inside
 
 MOST_LINES = 64
@@ -81,6 +82,13 @@ def test_a_page_of_a_class_says_what_each_option_does() -> None:
     page = class_page(DATA["pairs"], "data")
     assert page.startswith("data: Pairs of texts from a folder")
     assert all(f"--data.{name} " in page for name in options_of(DATA["pairs"]))
+
+
+def test_a_default_of_zero_is_shown_and_one_of_nothing_is_not() -> None:
+    lines = class_page(Training, "train").splitlines()
+    assert "  --train.min_kl_weight Where that weight starts. (default: 0.0)" in lines
+    pages = "".join(class_page(kind, "data") for kind in DATA.values())
+    assert not re.search(r"default: (False|None|\)|\{\})", pages)
 
 
 @pytest.mark.parametrize("kind", [Settings, *DATA.values(), *LATENTS.values()])

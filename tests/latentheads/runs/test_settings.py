@@ -22,7 +22,7 @@ from latentheads.runs.settings import (
     complete_options,
     trusted_paths,
 )
-from latentheads.training.options import Optimizer, Training
+from latentheads.training.options import AdamWOptimizer, LinearSchedule, Training
 from tests.experiments.programs import ROOT
 from tests.typechecking import unchecked
 
@@ -88,9 +88,19 @@ def test_numbers_beyond_a_machine_and_idle_options_are_refused() -> None:
     assert refused(start_with="encoder") == "start_with encoder needs start RUN"
 
 
+class Own(AdamWOptimizer):
+    """An optimizer that is not in the table."""
+
+
+class OwnSchedule(LinearSchedule):
+    """A schedule that is not in the table."""
+
+
 def test_a_class_that_no_file_can_name_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^optimizer must be Optimizer, got Optimizer\("):
-        Training(optimizer=Optimizer())
+    with pytest.raises(ValueError, match=r"^optimizer must be one of muon, .*; got Own\("):
+        Training(optimizer=Own())
+    with pytest.raises(ValueError, match=r"^schedule must be one of linear, .*; got OwnSchedule"):
+        Training(schedule=OwnSchedule())
 
 
 def test_options_of_an_earlier_version_are_called_so() -> None:

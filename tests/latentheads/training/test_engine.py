@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from latentheads.models import Translation, make_prior
 from latentheads.names import Block
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress, make_loss
+from latentheads.training.optimizers import StateNames
 from latentheads.training.options import (
     AdamWOptimizer,
     NAGOptimizer,
@@ -281,12 +282,27 @@ def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:
         Engine(model, FORMS["tied"](model).double(), part(), Training(max_kl_weight=0.5))
 
 
+@dataclass(frozen=True)
+class AdagradOptimizer(Optimizer):
+    """An optimizer of another state and of two groups, as a contributor would add it."""
+
+    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
+        parameters = list(module.parameters())
+        groups = [
+            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.1},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return {torch.optim.Adagrad(groups, learning_rate): {"step", "sum"}}
+
+
 @pytest.mark.parametrize(
-    ("stop", "optimizer"), [(1, "adamw"), (4, "nag"), (6, "adamw"), (4, "muon")]
+    ("stop", "optimizer"), [(1, "adamw"), (4, "nag"), (6, "adamw"), (4, "muon"), (5, "adagrad")]
 )
 def test_training_goes_on_from_any_step_as_if_never_stopped(
-    stop: int, optimizer: str, tmp_path: Any
+    stop: int, optimizer: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    choices = {**Optimizer.choices(), "adagrad": AdagradOptimizer}
+    monkeypatch.setattr(Optimizer, "choices", lambda: choices)
     options = {"accumulate": 2, "steps": 9, "checkpoint_every": 1, "optimizer": optimizer}
     whole: list[Progress] = []
     engine = make(**options)

@@ -14,11 +14,9 @@ from latentheads.training.optimizers import (
     Muon,
     Optimizers,
     hidden_matrices,
-    make_optimizers,
     orthogonalise,
-    state_names,
 )
-from latentheads.training.options import Training, make_training
+from latentheads.training.options import Optimizer, Training, make_training
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import attach, build
 
@@ -100,34 +98,52 @@ def test_the_tables_of_a_network_of_transformers_are_no_matrices(tied: bool) -> 
     assert names == {f"transformer.h.0.{part}.weight" for part in parts}
 
 
-def test_every_parameter_has_one_optimizer() -> None:
+def make_optimizers(module: nn.Module, training: Training) -> Optimizers:
+    return Optimizers(training.optimizer.make(module, training.learning_rate))
+
+
+@pytest.mark.parametrize("name", Optimizer.choices())
+def test_every_parameter_has_one_optimizer(name: str) -> None:
     model = build()
     objective = lh.Head_ELBO()(model, attach("cascaded", model))
-    for name, kinds in (("adamw", 1), ("nag", 1), ("muon", 2)):
-        how = {"class": name, "weight_decay": 0.3}
-        plan = make_training({"optimizer": how, "learning_rate": 0.01})
-        optimizers = make_optimizers(objective, plan)
-        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        parameters = [id(each) for group in groups for each in group["params"]]
-        assert sorted(parameters) == sorted(id(each) for each in objective.parameters())
-        assert len(list(optimizers)) == kinds
-        assert {(group["lr"], group["weight_decay"]) for group in groups} == {(0.01, 0.3)}
-    assert [type(each) for each in make_optimizers(nn.Linear(2, 3, bias=False), plan)] == [Muon]
-    assert len(list(make_optimizers(nn.LayerNorm(3), plan))) == 1
+    options = {"class": name, "weight_decay": 0.3}
+    plan = make_training({"optimizer": options, "learning_rate": 0.01})
+    groups = make_optimizers(objective, plan).param_groups
+    parameters = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(parameters) == sorted(id(p) for p in objective.parameters())
+    assert {group["lr"] for group in groups} == {0.01}
+    assert {group["weight_decay"] for group in groups} >= {0.3}
 
 
-def test_the_state_of_each_is_named() -> None:
-    module = nn.Linear(3, 2)
+def test_each_name_makes_the_optimizer_of_that_name() -> None:
+    model, classes = build(), {}
     for name in ("adamw", "nag", "muon"):
-        optimizers = make_optimizers(module, make_training({"optimizer": name}))
-        module(torch.ones(3)).sum().backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            tensors = [
-                {name for name, value in state.items() if isinstance(value, torch.Tensor)}
-                for state in optimizer.state.values()
-            ]
-            assert tensors == [state_names(optimizer)] * len(tensors)
+        optimizers = make_optimizers(model, make_training({"optimizer": name}))
+        classes[name] = [type(optimizer) for optimizer in optimizers]
+    adamw = torch.optim.AdamW
+    assert classes == {"adamw": [adamw], "nag": [torch.optim.SGD], "muon": [Muon, adamw]}
+
+
+def test_muon_makes_only_the_optimizers_that_have_parameters() -> None:
+    plan = make_training({"optimizer": "muon"})
+    matrix, gains = nn.Linear(2, 3, bias=False), nn.LayerNorm(3)
+    assert [type(optimizer) for optimizer in make_optimizers(matrix, plan)] == [Muon]
+    assert [type(optimizer) for optimizer in make_optimizers(gains, plan)] == [torch.optim.AdamW]
+
+
+@pytest.mark.parametrize("name", Optimizer.choices())
+def test_the_state_of_each_is_named(name: str) -> None:
+    module = nn.Linear(3, 2)
+    optimizers = make_optimizers(module, make_training({"optimizer": name}))
+    module(torch.ones(3)).sum().backward()
+    optimizers.step()
+    for optimizer, names in optimizers.state_names.items():
+        tensors = [
+            {name for name, value in state.items() if isinstance(value, torch.Tensor)}
+            for state in optimizer.state.values()
+        ]
+        assert tensors
+        assert tensors == [names] * len(tensors)
 
 
 @pytest.mark.parametrize("unscaled", [True, False])
