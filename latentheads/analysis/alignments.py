@@ -109,7 +109,7 @@ def alignment_distributions(
         enumeration = enumerate_alignments(*traces(model, guide, device_batch))
         exact = enumeration.inference
         distributions = (exact.priors, enumeration.posterior, exact.posterior())
-        marginals = [heads.by_position(head_marginals(found)) for found in distributions]
+        marginals = [heads.by_position(head_marginals(blocks)) for blocks in distributions]
     first_position = int(heads.no_position is not None)
     prior, posterior, exact_posterior = marginals
     names = _name_heads(heads.addresses)

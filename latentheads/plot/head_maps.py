@@ -276,8 +276,9 @@ def _legend_entries(head_reports: Sequence[HeadReport]) -> list[Patch]:
 
 def _kinds(roles: Iterable[Role]) -> list[str]:
     """The kinds of some roles, those of the library first."""
-    found = list(dict.fromkeys(role.role for role in roles))
-    return [kind for kind in KINDS if kind in found] + [kind for kind in found if kind not in KINDS]
+    present = list(dict.fromkeys(role.role for role in roles))
+    own = [kind for kind in present if kind not in KINDS]
+    return [kind for kind in KINDS if kind in present] + own
 
 
 def _draw_roles(axis: Any, head_report: HeadReport, attention_type: str, width: float) -> None:
