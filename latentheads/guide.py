@@ -369,14 +369,14 @@ class Guide(ModelGuide):
         for module in self.model.latent_outputs:
             self.families[module.block.key] = self.outputs(module)
             self._blocks[module.site] = module.block
-        self._check_acts()
+        self._check_has_posterior()
 
     @abstractmethod
     def family(self, block: Block) -> Family:
         """Make the posterior family of a block."""
 
-    def _check_acts(self) -> None:
-        """Raises an error if every latent of the model would keep its prior, of a guide with none.
+    def _check_has_posterior(self) -> None:
+        """Raises an error if the guide has a posterior for no latent of the model.
 
         Raises:
             ValueError: The guide has posteriors of logits alone, and only other latents are random.

@@ -183,7 +183,7 @@ def _line(name: str, text: str, option: Option | None = None) -> str:
     default = ""
     if option is not None and option.default is MISSING:
         default = " (required)"
-    elif option is not None and not _says_nothing(option.default):
+    elif option is not None and not _is_empty(option.default):
         value = option.default.name if isinstance(option.default, ClassSpec) else None
         short = value or to_dict(option.default)
         short = ",".join(map(str, short)) if isinstance(short, list) else short
@@ -191,7 +191,7 @@ def _line(name: str, text: str, option: Option | None = None) -> str:
     return _wrap(f"{text}{literal}{default}", f"  {name:18} ", " " * 21)
 
 
-def _says_nothing(default: Any) -> bool:
+def _is_empty(default: Any) -> bool:
     """Whether a default need not be shown; 0, which equals False, is shown."""
     return default is False or default in (None, "", (), {})
 

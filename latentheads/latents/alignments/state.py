@@ -10,9 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.latents.alignments.bands import (
-    make_next_token_distribution,
-)
+from latentheads.latents.alignments.bands import make_next_token_distribution
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.alignments.forward import ForwardAlgorithm

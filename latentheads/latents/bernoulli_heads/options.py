@@ -82,7 +82,7 @@ class BernoulliHeadsOptions(LatentOptions):
 
     def reduced_structure(self, structure: Structure) -> Structure:
         """mean-field, where no block lies below another."""
-        is_alone = "," not in self.blocks and structure == "cascaded"
+        is_alone = len(set(split_items(self.blocks))) == 1 and structure == "cascaded"
         return "mean-field" if is_alone else structure
 
     @property

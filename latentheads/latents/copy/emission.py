@@ -69,11 +69,11 @@ class Slip:
     is_shared: bool = True
 
     @classmethod
-    def of(cls, slip: float, heads: int = 1, like: Tensor | None = None) -> Slip:
+    def of(cls, slip: float, heads: int, like: Tensor) -> Slip:
         """A fixed slip of some heads, in float32 or wider on the device of a tensor."""
-        wide = full_precision(torch.zeros(()) if like is None else like)
-        log = wide.new_full((heads,), math.log(slip) if slip else -math.inf)
-        return cls(log, wide.new_full((heads,), math.log1p(-slip)))
+        wide = full_precision(like)
+        log, log_kept = math.log(slip), math.log1p(-slip)
+        return cls(wide.new_full((heads,), log), wide.new_full((heads,), log_kept))
 
     @classmethod
     def of_logits(cls, logits: Float[Tensor, " head"]) -> Slip:

@@ -244,7 +244,7 @@ def test_without_a_slip_a_guide_that_does_not_see_the_word_has_no_bound() -> Non
     object.__setattr__(model.latents["copy"].options, "slip", 1e-300)
     assert (lh.terms(model, Tied(model), batch).elbo < finite - 20).all()
     generated, matches = torch.tensor([-1.0]).double(), torch.tensor([[False, True]])
-    emissions = copy_emissions(generated, matches, Slip.of(1e-300, like=generated))
+    emissions = copy_emissions(generated, matches, Slip.of(1e-300, 1, generated))
     assert emissions[0, 1] < -600
 
 

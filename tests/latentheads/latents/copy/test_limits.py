@@ -61,12 +61,13 @@ def test_padding_and_order_change_no_bound(kind: str, name: str, prior: str) -> 
 def test_without_a_slip_the_prior_has_a_bound_of_minus_infinity() -> None:
     generated, matches = torch.tensor([-1.0]), torch.tensor([[False, True]])
     prior = torch.tensor([[0.5, 0.25, 0.25]])
-    emissions = copy_emissions(generated, matches, Slip.of(0.0))
+    emissions = copy_emissions(generated, matches, Slip(torch.tensor([-torch.inf]), torch.zeros(1)))
     assert (prior * emissions).sum() == -torch.inf
     evidence = (prior.log() + emissions).logsumexp(-1)
     expected = torch.log(0.5 * torch.exp(generated) + 0.25)
     torch.testing.assert_close(evidence, expected)
-    assert (prior * copy_emissions(generated, matches, Slip.of(0.01))).sum().isfinite()
+    slipped = copy_emissions(generated, matches, Slip.of(0.01, 1, generated))
+    assert (prior * slipped).sum().isfinite()
 
 
 @every_kind
