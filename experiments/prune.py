@@ -39,13 +39,12 @@ from latentheads.experiments.pruning.networks import (
     pruned_networks,
     time_all,
 )
-from latentheads.files import locked_folder, write_text
+from latentheads.files import finite, locked_folder, write_text
 from latentheads.metrics.scores import SCORES, format_value, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
 from latentheads.pruning import all_heads, fold_selection
 from latentheads.runs.folder import RUN_FILES
 from latentheads.runs.run import Run
-from latentheads.values import finite
 
 STAGING_PREFIX = ".networks-"
 """Prefix of the temporary folder of networks until all are complete."""

@@ -27,11 +27,10 @@ from latentheads.experiments.cli.parser import (
 )
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
-from latentheads.files import write_text
+from latentheads.files import finite, write_text
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, check_resamples
 from latentheads.metrics.scores import SCORES
-from latentheads.values import finite
 
 DESCRIPTION = (
     "Scores the output of finished runs, and tests each against the first.\n\n"

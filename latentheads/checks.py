@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from latentheads.values import shown
+from latentheads.errors import shown
 
 MAX_INTEGER = 2**63
 

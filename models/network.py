@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Float, Int
+from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
-from latentheads.checks import MAX_WIDTH, check_least, check_most
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.layers.spec_augment import Policy, SpecAugment
 from latentheads.layers.subsampler import Subsampler
 from latentheads.models.mixing import STACKS, MixerConfig, named_stacks, parse_mixers
-from latentheads.values import convert_fields
+from latentheads.options import (
+    MAX_WIDTH,
+    Count,
+    Dropout,
+    OptionError,
+    Size,
+    Width,
+    options_class,
+)
 
 Norm = Literal["post", "pre"]
 Share = Literal["decoder", "all", "none"]
@@ -32,7 +40,7 @@ MIXERS_OF_OPTION = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
 """Options that are parsed by layer, and the mixers that they apply to."""
 
 
-@dataclass(frozen=True)
+@options_class()
 class Network:
     """The size of a network.
 
@@ -78,46 +86,38 @@ class Network:
         ['ngram', 'ngram', 'attention']
     """
 
-    width: int = 64
-    feed_forward: int = 128
-    heads: int = 4
-    layers: int = 2
+    width: Width = 64
+    feed_forward: Annotated[int, Ge(1), Le(4 * MAX_WIDTH)] = 128
+    heads: Count = 4
+    layers: Annotated[int, Ge(1), Le(MAX_LAYERS)] = 2
     norm: Norm = "post"
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
+    dropout: Dropout = 0.0
+    attention_dropout: Dropout = 0.0
+    activation_dropout: Dropout = 0.0
     share: Share = "decoder"
     final_norm: bool = True
     cutoffs: tuple[int, ...] = ()
     adaptive_factor: int = 4
-    adaptive_dropout: float = 0.0
+    adaptive_dropout: Dropout = 0.0
     mixers: str = "attention"
     windows: str | int = ""
-    ngram_heads: int = 0
+    ngram_heads: Size = 0
     ngram_width: str | int = ""
     ngram_slices: bool = False
     ngram_context: bool = False
-    ngram_noise: float = 0.0
-    channels: int = 256
+    ngram_noise: NonNegativeFloat = 0.0
+    channels: Annotated[int, Ge(2), Le(MAX_WIDTH)] = 256
     spec_augment: Policy = "none"
-    decoder_layers: int = 0
+    decoder_layers: Annotated[int, Ge(0), Le(MAX_LAYERS)] = 0
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), width=1, feed_forward=1, heads=1, layers=1, decoder_layers=0)
-        check_most(vars(self), width=MAX_WIDTH, feed_forward=4 * MAX_WIDTH, channels=MAX_WIDTH)
-        check_most(vars(self), layers=MAX_LAYERS, decoder_layers=MAX_LAYERS)
-        if self.channels < 2 or self.channels % 2:
-            raise ValueError(f"channels must be even and at least 2, got {self.channels}")
+        for name in ("width", "channels"):
+            if getattr(self, name) % 2:
+                raise OptionError(name, f" must be even, got {getattr(self, name)}")
         if self.width % self.heads:
-            raise ValueError(f"heads must divide the width {self.width}, got {self.heads}")
-        if self.width % 2:
-            raise ValueError(f"width must be even, got {self.width}")
+            raise OptionError("heads", f" must divide the width {self.width}, got {self.heads}")
         if self.cutoffs and self.share == "none":
-            raise ValueError("cutoffs tie the output to the input: share none is not possible")
-        for name in ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+            raise OptionError("cutoffs", " tie the output to the input: share none is not possible")
         self._numbers_to_text()
         self._check_mixers()
 
@@ -129,22 +129,22 @@ class Network:
     def _check_mixers(self) -> None:
         kinds = {mixing.kind for stack in STACKS for mixing in self.stack(stack)}
         if self.windows and kinds == {"attention"}:
-            raise ValueError("windows are for local and ngram layers: mixers has none")
+            raise OptionError("windows", " are for local and ngram layers: mixers has none")
         for name, mixers in MIXERS_OF_OPTION.items():
             for stack in named_stacks(name, getattr(self, name)):
                 if not mixers & {mixing.kind for mixing in self.stack(stack)}:
                     names = " and ".join(sorted(mixers))
-                    raise ValueError(f"{name} is for {names} layers: the {stack} has none")
+                    raise OptionError(name, f" is for {names} layers: the {stack} has none")
         for name in NGRAM:
             if getattr(self, name) and "ngram" not in kinds:
-                raise ValueError(f"{name} is for ngram layers: mixers has none")
-        check_least(vars(self), ngram_noise=0.0, ngram_heads=0)
+                raise OptionError(name, " is for ngram layers: mixers has none")
         if self.ngram_slices and self.width % (self.ngram_heads or self.heads):
-            raise ValueError(
-                f"ngram_heads must divide the width {self.width} for slices, got {self.ngram_heads}"
+            raise OptionError(
+                "ngram_heads",
+                f" must divide the width {self.width} for slices, got {self.ngram_heads}",
             )
         if self.ngram_context and all(m.kind != "ngram" for m in self.stack(STACKS[0])):
-            raise ValueError("ngram_context is for ngram layers of the encoder: it has none")
+            raise OptionError("ngram_context", " is for ngram layers of the encoder: it has none")
 
     def stack(self, name: str) -> tuple[MixerConfig, ...]:
         """The mixer of every layer of the encoder or the decoder."""

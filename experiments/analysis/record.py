@@ -15,8 +15,8 @@ from latentheads.corpora import Rows
 from latentheads.experiments.analysis.tables import head_figures, link_rows, summary
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.options import Options
+from latentheads.files import finite
 from latentheads.names import Block
-from latentheads.values import finite
 
 
 def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options) -> str:

@@ -19,13 +19,12 @@ from typing import Any
 from latentheads.checks import check_known, split_items
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data import DATA
+from latentheads.errors import shown
 from latentheads.files import read_yaml
 from latentheads.guides import RECIPES
-from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
-from latentheads.options import CLASS, OptionError, merge, options_of
-from latentheads.own_classes import split_path
+from latentheads.latents.registry import LATENTS
+from latentheads.options import CLASS, Flag, OptionError, Text, merge, options_of, split_path
 from latentheads.runs.settings import check_version, expand_recipe, read_latents
-from latentheads.values import CommandLineText, Flag, shown
 
 HERE = os.getcwd()
 """Where the program was started."""
@@ -116,9 +115,7 @@ def read_command_line(
         except OptionError as reason:
             raise ValueError(f"{name}: {reason}" if name else f"--{reason}") from reason
         sources[number] = name, expanded
-        options = merge(_keep_shared(options, expanded), expanded)
-    if "latents" not in replaced:
-        options = drop_unused(options, sources)
+        options = merge(_keep_shared(_keep_latents(options, expanded), expanded), expanded)
     return CommandLine(options, sources, trusted, tuple(left_out), word_options, replaced)
 
 
@@ -145,7 +142,7 @@ def _keep_shared(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, A
 def split_words(words: Sequence[str]) -> dict[str, Any]:
     """Nested values of ``--a.b value``, ``--a.b=value`` and of ``--flag``, which is true."""
     nested: dict[str, Any] = {}
-    joined: dict[str, CommandLineText] = {}
+    joined: dict[str, Text] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -153,12 +150,10 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"unrecognized argument {word!r}: {_explain_word(word)}")
         name, equals, value = word[2:].partition("=")
         alone = not equals and (not rest or rest[0].startswith("--"))
-        inner: Any = (
-            CommandLineText(value) if equals else Flag() if alone else CommandLineText(rest.pop(0))
-        )
+        inner: Any = Text(value) if equals else Flag() if alone else Text(rest.pop(0))
         if name in JOINED:
             inner = joined[name] = (
-                CommandLineText(f"{joined[name]}{JOINED[name]}{inner}") if name in joined else inner
+                Text(f"{joined[name]}{JOINED[name]}{inner}") if name in joined else inner
             )
         for part in reversed(SHORT.get(name, name).split(".")):
             inner = {part: inner}
@@ -223,7 +218,7 @@ def _trusted_classes(word_options: dict[str, Any]) -> frozenset[str]:
     names += [word.strip() for word in words if ":" in word or "." in word]
     if names:
         find_own_classes()
-    return frozenset(split_path("trust", name) for name in names)
+    return frozenset(split_path(name) for name in names)
 
 
 def _is_own(name: str) -> bool:
@@ -285,14 +280,12 @@ def name_data(name: str, lower: str | None = None) -> dict[str, Any]:
     return {CLASS: kind, "folder": name}
 
 
-def drop_unused(
-    options: dict[str, Any], sources: Sequence[tuple[str, dict[str, Any]]]
-) -> dict[str, Any]:
-    """Leaves out what files say of latents that the words have replaced by others."""
-    active = read_latents(options.get("latents", DEFAULT_LATENT))
-    words = sources[-1][1] if sources else {}
-    unused = [name for name in LATENTS if name in options and name not in (*active, *words)]
-    return {name: value for name, value in options.items() if name not in unused}
+def _keep_latents(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Options below others that name the latents: groups of those that they replace go."""
+    if "latents" not in above:
+        return below
+    active = read_latents(above["latents"])
+    return {name: value for name, value in below.items() if name not in LATENTS or name in active}
 
 
 def _holds(values: Any, parts: Sequence[str]) -> bool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import cache
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from latentheads.errors import (
     UnfinishedError,
@@ -19,6 +17,7 @@ from latentheads.errors import (
     print_message,
     printable,
 )
+from latentheads.options import OptionError
 from latentheads.passes import flush_denormals
 
 MAX_UNKNOWN_WORDS = 10
@@ -51,20 +50,22 @@ def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
     sys.exit(status)
 
 
-def suggest_option(message: str, options: Collection[str]) -> str:
-    """Adds a suggestion to a parser's message about an unknown option."""
-    match = re.fullmatch(r"unrecognized arguments: (--?\w[^\s=]*).*", message)
-    if match is None:
-        return message
-    name = match[1]
+def explain_word(word: str, options: Collection[str]) -> str:
+    """Why a word is no option, and which one may have been meant."""
+    name, *_ = word.partition("=")
+    if not name.startswith("-"):
+        return f"unexpected argument {word!r}"
     option = name.lstrip("-").replace("-", "_")
     alias = f"--{OPTION_ALIASES.get(option, '').rpartition('.')[2]}"
-    candidates = (
-        [alias] if alias in options else get_close_matches(name, options, cutoff=MIN_SIMILARITY)
-    )
-    suggestion = " or ".join(candidates)
-    hint = f"did you mean {suggestion}?" if candidates else "see --help"
-    return f"{message}: {hint}"
+    close = [alias] if alias in options else get_close_matches(name, options, 1, MIN_SIMILARITY)
+    return f"{name} is not an option: {f'did you mean {close[0]}?' if close else 'see --help'}"
+
+
+def name_options(error: BaseException) -> str:
+    """The message of an error in one line, with options spelled as on the command line."""
+    if isinstance(error, OptionError):
+        return one_line_message(ValueError(error.spelled(lambda path: f"--{path}")))
+    return one_line_message(error)
 
 
 def warn_unknown(program: str, unknown: Sequence[str]) -> None:
@@ -106,7 +107,7 @@ def error_handling(
         with flush_denormals():
             yield
     except user_errors as mistake:
-        exit_with_error(program, f"error: {use_option_names(one_line_message(mistake))}")
+        exit_with_error(program, f"error: {name_options(mistake)}")
     except OTHER_ERRORS as reason:
         if _is_bug(reason):
             raise
@@ -147,7 +148,7 @@ def collecting_errors(
             raise
         if _is_bug(reason) or not isinstance(reason, (ValueError, *OTHER_ERRORS)):
             print_message(traceback.format_exc().rstrip(), sys.stderr)
-        failures.append(f"{name}: {use_option_names(one_line_message(reason))}")
+        failures.append(f"{name}: {name_options(reason)}")
         print_message(failures[-1], sys.stdout)
 
 
@@ -225,41 +226,3 @@ class SkippedInputs:
     def name(self, index: int) -> str:
         """The name of an input by its index among all."""
         return f"{self.unit} {index + 1} of the input"
-
-
-def _with_dashes(names: re.Match[str]) -> str:
-    """The names of options in a message, as the command line spells each."""
-    return re.sub(r"(?<![\w.])(?!or\b)(?=[a-z])", "--", names[0])
-
-
-OTHERS = "guide|recipe|preset|latents|adapters|start|train_only"
-"""Options that are no group and that messages of the library name."""
-
-
-@cache
-def _option_spellings() -> tuple[tuple[str, Any], ...]:
-    """Patterns of arguments in messages of the library, and their spelling as options."""
-    from latentheads.latents.registry import LATENTS  # it loads torch
-
-    groups = "|".join(["data", "network", "train", "decode", "disagreement", *LATENTS])
-    names = rf"{OTHERS}|(?:{groups})(?:\.\w+)+"
-    return (
-        (r"(?<!-)\boverwrite=True", "--overwrite"),
-        (r"\bchoose another out\b", "choose another --out"),
-        (r"\bsay so: trust ", "say so: --trust "),
-        (rf"\b(use|say|or|needs|and) ({names}) (?=[\w+-]+$|WIDTH|RUN|[\w+-]+[;,])", r"\1 --\2 "),
-        (rf"^(?=(?:{groups})\.\w|train_only |loss [a-zA-Z_]+ |disagreement [\w,]+:)", "--"),
-        (r"^(?=(?:sentences|jobs|shard|devices|launcher_options) (?:must|are|acts))", "--"),
-        (r"(?<=did you mean )[a-z][\w. ]*\?$", _with_dashes),
-        (r"(?<=name one of them, as )[a-z][\w., ]*$", _with_dashes),
-        (r"^vocab_size (?=must be at least)", "--data.vocab_size "),
-        (r"\buse translate$", "use translate.py"),
-        (r"\b(drop|give) direction\b", r"\1 --direction"),
-    )
-
-
-def use_option_names(message: str) -> str:
-    """Spells the arguments in a message of the library as command line options."""
-    for argument, option in _option_spellings():
-        message = re.sub(argument, option, message)
-    return message

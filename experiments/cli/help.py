@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
-from latentheads.class_spec import ClassSpec, own_options
 from latentheads.experiments.cli.command_line import presets
 from latentheads.latents.registry import LATENTS
 from latentheads.options import (
+    ClassSpec,
     Option,
     OptionError,
     choices_of,
@@ -130,7 +130,7 @@ def _all_of_group(name: str, kind: Any, shown: set[str]) -> Iterator[str]:
         if choice:
             yield f"  --{name} {choice}:"
         yield from _option_lines(option_class, name)
-        for option, inner in _options(option_class).items():
+        for option, inner in options_of(option_class).items():
             if is_group(inner.kind) and (path := f"{name}.{option}") not in shown:
                 shown.add(path)
                 yield from _all_of_group(path, inner.kind, shown)
@@ -152,22 +152,10 @@ def class_page(option_class: type, path: str) -> str:
 def _option_lines(option_class: type, path: str) -> Iterator[str]:
     """A line for each option of a class."""
     texts, prefix = texts_of(option_class), f"--{path}." if path else "--"
-    for name, option in _options(option_class).items():
+    for name, option in options_of(option_class).items():
         table = choices_of(option.kind)
         more = f" One of {', '.join(table)}." if table is not None else ""
         yield _line(f"{prefix}{name}", texts.get(name, "") + more, option)
-
-
-def _options(option_class: type) -> dict[str, Option]:
-    if is_dataclass(option_class):
-        return options_of(option_class)
-    return {
-        parameter.name: Option(
-            parameter.annotation,
-            MISSING if parameter.default is parameter.empty else parameter.default,
-        )
-        for parameter in own_options(option_class)
-    }
 
 
 def _first_line(option_class: type) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast, get_args, get_origin
 
@@ -24,9 +24,9 @@ from latentheads.experiments.cli.command_line import (
 from latentheads.experiments.cli.errors import (
     OPTION_ALIASES,
     exit_with_error,
+    explain_word,
+    name_options,
     print_result,
-    suggest_option,
-    use_option_names,
 )
 from latentheads.experiments.cli.help import TITLE, fill_paragraphs, select_help_page, texts_of
 from latentheads.experiments.cli.parser import (
@@ -37,7 +37,7 @@ from latentheads.experiments.cli.parser import (
     add_loading_options,
 )
 from latentheads.latents.registry import LATENTS
-from latentheads.options import OptionError, from_dict, inner_kind, options_of
+from latentheads.options import OptionError, from_dict, inner_kind, options_class, options_of
 from latentheads.runs.loading import load_finished, load_run
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -46,7 +46,7 @@ from latentheads.runs.trainer import Trainer
 P = TypeVar("P", bound="ProgramOptions")
 
 
-@dataclass(frozen=True)
+@options_class()
 class ProgramOptions:
     """Options of a program that trains, beside the settings of its runs.
 
@@ -68,7 +68,7 @@ class ProgramOptions:
     replaced: ClassVar[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True)
+@options_class()
 class RunOptions(ProgramOptions):
     """Options of a program that trains one run.
 
@@ -113,7 +113,8 @@ def read_program(
         name: value for name, value in line.options.items() if name in options_of(cast(Any, kind))
     }
     common = {name: value for name, value in line.options.items() if name not in own}
-    program = _read(kind, own, line, prog)
+    with _failing(line, prog):
+        program = from_dict(kind, own)
     trust = ",".join(sorted(line.trusted))
     program = replace(program, out=os.path.expanduser(program.out), trust=trust)
     if printing:
@@ -125,7 +126,8 @@ def read_program(
 
 def read_run_settings(options: Mapping[str, Any], line: CommandLine, prog: str) -> Settings:
     """The settings of nested values; a mistake is one line and status 2."""
-    return _read(Settings, options, line, prog)
+    with _failing(line, prog):
+        return Settings.from_nested(options, line.trusted)
 
 
 def _validate_names(line: CommandLine, kind: type[ProgramOptions], prog: str) -> None:
@@ -137,37 +139,27 @@ def _validate_names(line: CommandLine, kind: type[ProgramOptions], prog: str) ->
         alias = OPTION_ALIASES.get(name)
         close = [alias] if alias else get_close_matches(name, [*names, *FILE_OPTIONS], 1, 0.75)
         if close:
-            reason = OptionError(name, f" is not an option: did you mean {close[0]}?")
-            _fail(prog, reason, line.source_of(name))
+            _fail(prog, OptionError(name, " is not an option", close), line.source_of(name))
 
 
-T = TypeVar("T")
-
-
-def _read(kind: type[T], options: Mapping[str, Any], line: CommandLine, prog: str) -> T:
+@contextmanager
+def _failing(line: CommandLine, prog: str) -> Iterator[None]:
+    """Ends the program for a mistake in options, in one line that names where they stand."""
     try:
-        return from_dict(kind, options, line.trusted)
+        yield
     except OptionError as reason:
         source = line.source_of(reason.path) if reason.path else ""
         if instead := line.replaced.get(reason.path):
-            reason = OptionError(instead, str(reason).removeprefix(reason.path))
-        _fail(prog, reason if reason.path else str(reason).removeprefix(": "), source)
+            reason = OptionError(instead, reason.message, reason.similar)
+        _fail(prog, reason, source)
     except (ValueError, TypeError) as reason:
         _fail(prog, reason)
 
 
-def _one_line(reason: object) -> str:
-    return " ".join(str(reason).split())
-
-
-def _fail(prog: str, reason: object, source: str = "") -> NoReturn:
-    """Ends with a line: that of a file as its keys are, that of the words with their dashes."""
-    message = re.sub(r"^(\w+ is not an option: )choose from .*", r"\1see --help", _one_line(reason))
-    if source:
-        message = message.replace("say so: trust ", "say so: --trust ")
-        exit_with_error(prog, f"error: {source}: {message}")
-    dashes = "--" if isinstance(reason, OptionError) and reason.path else ""
-    exit_with_error(prog, f"error: {use_option_names(dashes + message)}")
+def _fail(prog: str, reason: Exception, source: str = "") -> NoReturn:
+    """Ends with a line: options of a file as its keys are, those of the words with dashes."""
+    message = f"{source}: {reason}" if source else name_options(reason)
+    exit_with_error(prog, f"error: {' '.join(message.split())}")
 
 
 def trainer_of(
@@ -232,16 +224,16 @@ class Parser(OneLineErrorParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words; a shell leaves the ``~`` of ``--out=~/runs`` as it is."""
-        options = super().parse_args(args, Options())
+        options, unknown = self.parse_known_args(args, Options())
+        if unknown:
+            self.error(explain_word(unknown[0], self._option_string_actions))
         if getattr(options, "out", None):
             options.out = os.path.expanduser(options.out)
         return options
 
     def error(self, message: str) -> NoReturn:
         """Prints the line and exits with status 2."""
-        text = re.sub(r"^argument ([\w/, -]+): ", r"\1: ", " ".join(message.split()))
-        line = suggest_option(use_option_names(text), self._option_string_actions)
-        exit_with_error(self.prog, f"error: {line}")
+        exit_with_error(self.prog, f"error: {' '.join(message.split())}")
 
 
 def _read_bool(text: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from latentheads.experiments.cli.errors import exit_with_error, suggest_option
+from latentheads.experiments.cli.errors import exit_with_error
 
 Groups = Mapping[str, Sequence[str]]
 
@@ -66,8 +66,7 @@ class OneLineErrorParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the error and exits with status 2."""
-        text = suggest_option(" ".join(message.split()), self._option_string_actions)
-        exit_with_error(self.prog, f"error: {text}")
+        exit_with_error(self.prog, f"error: {' '.join(message.split())}")
 
 
 def add_loading_options(parser: argparse.ArgumentParser) -> None:

@@ -36,10 +36,9 @@ from latentheads.experiments.studies.subsets.inclusion import encoder, inclusion
 from latentheads.experiments.studies.subsets.joint import sets
 from latentheads.experiments.studies.subsets.objectives import objectives
 from latentheads.experiments.studies.subsets.rankings import METHODS, ranking
-from latentheads.files import write_text
+from latentheads.files import finite, write_text
 from latentheads.noise import fixed_noise
 from latentheads.runs.run import Run
-from latentheads.values import finite
 
 PARTS: Mapping[str, Callable[[Run, Any], dict[str, Any]]] = {
     "ranking": ranking,

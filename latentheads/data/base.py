@@ -6,14 +6,15 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from latentheads.checks import check_least, check_most
+from annotated_types import Ge, Le
+
 from latentheads.corpora.text import normalise_whitespace
 from latentheads.metrics.protocol import Protocol
-from latentheads.values import convert_fields
+from latentheads.options import Choice, OptionError, options_class
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
@@ -29,12 +30,12 @@ Whitespace = Literal["normalise", "keep"]
 MAX_LINE = 1024
 """Most tokens of a line, where nothing else is said."""
 
-MOST_VOCABULARY = 2**24
-"""Largest vocabulary: above it the tokenizer ends the process."""
+VocabSize = Annotated[int, Ge(1), Le(2**24)]
+"""Above the limit the tokenizer ends the process."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Data(ABC):
+@options_class(kw_only=True)
+class Data(Choice, ABC):
     """Where a corpus is and how it is read.
 
     A subclass is a dataclass whose fields are the options of ``--data``; what it does not change
@@ -43,7 +44,6 @@ class Data(ABC):
     """
 
     extensible: ClassVar[bool] = True
-    least_vocabulary: ClassVar[int] = 1
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Data]]:
@@ -53,17 +53,10 @@ class Data(ABC):
         return DATA
 
     def __post_init__(self) -> None:
-        convert_fields(self)
         self._check()
 
     def _check(self) -> None:
-        """Raises an error for values out of range."""
-        least = {"vocab_size": self.least_vocabulary, "min_count": 1, "max_train_samples": 0}
-        least |= {"block": 0, "max_source": 0, "max_line": 0}
-        values = {name: value for name, value in vars(self).items() if name in least}
-        check_least(values, **{name: least[name] for name in values})
-        if "vocab_size" in values:
-            check_most(values, vocab_size=MOST_VOCABULARY)
+        """Raises an error for options that do not go together."""
 
     @property
     @abstractmethod
@@ -187,7 +180,7 @@ class Data(ABC):
         return "iwslt14" if self.lowercase else "wmt14"
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class Cached(Data):
     """Data that may be kept encoded for the next start.
 
@@ -237,7 +230,7 @@ def name_of_folder(folder: str) -> str:
     return os.path.basename(os.path.abspath(os.path.expanduser(folder)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class FolderData(Cached):
     """Data from a folder; the base stands before that of the kind of data.
 
@@ -256,7 +249,7 @@ class FolderData(Cached):
     def _check(self) -> None:
         super()._check()
         if not self.folder:
-            raise ValueError("folder must name a folder")
+            raise OptionError("folder", " must name a folder")
 
     @property
     def path(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,9 +19,18 @@ from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
-from latentheads.data.base import MAX_LINE, Cached, FolderData, Log, Whitespace, name_of_folder
+from latentheads.data.base import (
+    MAX_LINE,
+    Cached,
+    FolderData,
+    Log,
+    VocabSize,
+    Whitespace,
+    name_of_folder,
+)
 from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
+from latentheads.options import OptionError, Size, options_class
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
@@ -31,7 +40,7 @@ CHARACTERS = 32
 word is left out before subwords are learned: every merge reads the whole of a word."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class TextPairs(Cached):
     """What all pairs of texts share: a subclass reads the pairs, and says where each one is.
 
@@ -57,28 +66,30 @@ class TextPairs(Cached):
 
     source: str = "de"
     target: str = "en"
-    vocab_size: int = 10_000
+    vocab_size: VocabSize = 10_000
     joint: bool = True
     lowercase: bool = False
     tokenised: bool = False
     whitespace: Whitespace = "normalise"
-    max_source: int = 0
-    max_line: int = MAX_LINE
+    max_source: Size = 0
+    max_line: Size = MAX_LINE
     max_length: int = 175
     max_ratio: float = 0.0
-    max_train_samples: int = 0
+    max_train_samples: Size = 0
     tasks: Tasks | None = None
 
     def _check(self) -> None:
         super()._check()
         if self.tasks is None:
             if self.source == self.target:
-                raise ValueError(f"source and target must differ, got {self.source!r} twice")
+                raise OptionError("target", f" must differ from source, got {self.source!r} twice")
             return
         if self.tasks.distinguish_by == "speaker":
-            raise ValueError("tasks.distinguish_by speaker is of speech: text has no speakers")
+            raise OptionError("tasks.distinguish_by", " speaker is of speech: text has no speakers")
         if self.max_source:
-            raise ValueError("max_source is of one direction of translation: drop it, or tasks")
+            raise OptionError(
+                "max_source", " is of one direction of translation: drop it, or tasks"
+            )
         _ = self.mixture
 
     @property
@@ -207,7 +218,7 @@ class TextPairs(Cached):
         return next(islice(kept, index, None))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class Pairs(FolderData, TextPairs):
     """Pairs of texts from a folder with train.SOURCE and train.TARGET, valid.* and test.*.
 
@@ -224,7 +235,9 @@ class Pairs(FolderData, TextPairs):
     def _check(self) -> None:
         super()._check()
         if self.tasks and self.references:
-            raise ValueError("references is of one direction of translation: drop it, or tasks")
+            raise OptionError(
+                "references", " is of one direction of translation: drop it, or tasks"
+            )
 
     @property
     def _place_name(self) -> str:
@@ -281,7 +294,7 @@ class Pairs(FolderData, TextPairs):
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class Hub(TextPairs):
     """Pairs of texts from the Hugging Face hub, or from local files that ``datasets`` reads.
 
@@ -299,9 +312,10 @@ class Hub(TextPairs):
     def _check(self) -> None:
         super()._check()
         if self.corpus not in HUB and not self.path:
-            raise ValueError(
-                f"corpus must be one of {', '.join(HUB)}, or another one with a path; "
-                f"got {self.corpus!r}"
+            raise OptionError(
+                "corpus",
+                f" must be one of {', '.join(HUB)}, or another one with a path; "
+                f"got {self.corpus!r}",
             )
         if self.mixture is not None and any(task.domain for task in self.mixture.tasks):
             raise ValueError("a domain of a task is a folder: a corpus of the hub has none")

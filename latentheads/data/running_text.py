@@ -5,7 +5,7 @@ from __future__ import annotations
 import pydoc_data.topics
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,14 +16,23 @@ from latentheads.corpora.hub import PROSE, load_lines
 from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.vocabulary import Unit
-from latentheads.data.base import MAX_LINE, Cached, FolderData, Log, Whitespace, name_of_folder
+from latentheads.data.base import (
+    MAX_LINE,
+    Cached,
+    FolderData,
+    Log,
+    VocabSize,
+    Whitespace,
+    name_of_folder,
+)
 from latentheads.data.pairs import local_files
+from latentheads.options import Count, OptionError, Size, options_class
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class _Text(Cached):
     """What all running text shares.
 
@@ -40,20 +49,20 @@ class _Text(Cached):
         max_train_samples: Use the first training lines only, this many; 0: all.
     """
 
-    block: int = 0
-    context: int = 0
+    block: Size = 0
+    context: Size = 0
     unit: Unit = "word"
-    vocab_size: int = 10_000
-    min_count: int = 1
+    vocab_size: VocabSize = 10_000
+    min_count: Count = 1
     lowercase: bool = False
-    max_line: int = MAX_LINE
-    max_train_samples: int = 0
+    max_line: Size = MAX_LINE
+    max_train_samples: Size = 0
 
     def _check(self) -> None:
         super()._check()
-        if self.context < 0 or (self.context and self.context >= self.block):
+        if self.context and self.context >= self.block:
             most = f"lie in 0 ... {self.block - 1}, a block less one" if self.block else "be 0"
-            raise ValueError(f"context must {most}, got {self.context}")
+            raise OptionError("context", f" must {most}, got {self.context}")
 
     @property
     def is_language_model(self) -> bool:
@@ -93,7 +102,7 @@ class _Text(Cached):
         return map(self.normalise, islice(self._lines(part), first))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class RawText(_Text):
     """Text whose lines are whatever somebody wrote.
 
@@ -105,7 +114,7 @@ class RawText(_Text):
     whitespace: Whitespace = "normalise"
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class RunningText(FolderData, RawText):
     """Text of one language from a folder with train.txt, valid.txt and test.txt."""
 
@@ -127,7 +136,7 @@ class RunningText(FolderData, RawText):
         return map(self._file, PARTS)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class HubText(RawText):
     """Text of one language from the Hugging Face hub, or from local files of ``datasets``.
 
@@ -144,9 +153,10 @@ class HubText(RawText):
     def _check(self) -> None:
         super()._check()
         if self.corpus not in PROSE and not self.path:
-            raise ValueError(
-                f"corpus must be one of {', '.join(PROSE)}, or another one with a path; "
-                f"got {self.corpus!r}"
+            raise OptionError(
+                "corpus",
+                f" must be one of {', '.join(PROSE)}, or another one with a path; "
+                f"got {self.corpus!r}",
             )
 
     @property
@@ -164,7 +174,7 @@ class HubText(RawText):
         return local_files(self.path, self.cache)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class PythonDocs(_Text):
     """The prose of Python's own reference; it needs no file."""
 

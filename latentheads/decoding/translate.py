@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from annotated_types import Ge, Le
+from pydantic import NonNegativeFloat
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least, check_most
 from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.batches import batch_indices, collate
 from latentheads.decoding.beam_search import beam_search
@@ -15,7 +16,7 @@ from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_messa
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import Decoder, Stepwise
-from latentheads.values import convert_fields
+from latentheads.options import Count, OptionError, Size, options_class
 
 TOKENS = 2048
 """Tokens of a batch for decoding."""
@@ -28,7 +29,7 @@ MAX_BEAM = 1000
 """Most hypotheses or samples of a sentence: memory grows with them."""
 
 
-@dataclass(frozen=True)
+@options_class()
 class Decoding:
     """Options of decoding, and of the scores of translations.
 
@@ -50,25 +51,22 @@ class Decoding:
         no_repeat: No n-gram of this length occurs twice in a translation; 0: no limit.
     """
 
-    beam: int = 1
-    length_penalty: float = 1.0
-    draws: int = 0
+    beam: Annotated[int, Ge(1), Le(MAX_BEAM)] = 1
+    length_penalty: NonNegativeFloat = 1.0
+    draws: Annotated[int, Ge(0), Le(MAX_BEAM)] = 0
     paper_bleu: bool = False
     paper_wer: bool = False
     rouge: bool = False
     accuracy: bool = False
-    min_tokens: int = 1
-    max_tokens: int = 0
-    no_repeat: int = 0
+    min_tokens: Count = 1
+    max_tokens: Size = 0
+    no_repeat: Size = 0
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), beam=1, min_tokens=1, max_tokens=0, no_repeat=0)
-        check_least(vars(self), length_penalty=0.0, draws=0)
-        check_most(vars(self), beam=MAX_BEAM, draws=MAX_BEAM)
         if 0 < self.max_tokens < self.min_tokens:
-            raise ValueError(
-                f"max_tokens must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}"
+            raise OptionError(
+                "max_tokens",
+                f" must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}",
             )
 
 

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from latentheads.errors import shown
 from latentheads.latents.latent import Latent, Structure
 from latentheads.names import parse_attention_types
-from latentheads.values import shown
 
 if TYPE_CHECKING:
     from latentheads.guide import ModelGuide

@@ -17,6 +17,7 @@ from torch import Tensor
 from latentheads.analysis import Role, role_map
 from latentheads.analysis.divergence import Divergence, pair_mean
 from latentheads.analysis.head_report import HeadReport
+from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot.canvas import (
     WIDTH,
@@ -30,7 +31,6 @@ from latentheads.plot.canvas import (
     write_title,
 )
 from latentheads.plot.style import DIVERGING_CMAP, GREY, MARKERS, MEAN_CMAP, cycle_colours, in_style
-from latentheads.values import shown
 
 MAX_LAYERS = 6
 """Maximum number of layers that all get a tick label."""

@@ -24,11 +24,11 @@ from latentheads.decoding.translate import (
     map_batches,
     translate,
 )
-from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
+from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message, shown
 from latentheads.guide import WithSelection
 from latentheads.noise import fixed_noise
+from latentheads.options import options_class
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
-from latentheads.values import shown
 
 BATCH_SIZE = 64
 """Continuations that are sampled together."""
@@ -334,7 +334,7 @@ def select_task(trained: TrainedModel, direction: str | None) -> int | None:
     return 0 if direction is None else data.mixture.index_of(direction, data.default_source)
 
 
-@dataclass(frozen=True)
+@options_class()
 class Sampling:
     """Options of sampling from a language model.
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from latentheads.class_spec import ClassSpec, name_of
 from latentheads.guides import GUIDES, ModelGuide
 from latentheads.latents.logits.options import OfGuide, PriorSpec
 from latentheads.latents.logits.priors import PRIORS, Prior
 from latentheads.model import HeadModel
+from latentheads.options import ClassSpec, name_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +20,7 @@ class GuideSpec(ClassSpec):
 
     kind: ClassVar[str] = "guide"
     base: ClassVar[type] = ModelGuide
+    needs_model: ClassVar[bool] = True
 
     @classmethod
     def choices(cls) -> Mapping[str, type]:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import yaml
+from annotated_types import Ge, Le, Lt
+from pydantic import NonNegativeFloat
 
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import (
-    MAX_SAMPLES,
-    MAX_WIDTH,
-    check_known,
-    check_least,
-    check_most,
-    check_seed,
-    split_items,
-)
+from latentheads.checks import MAX_SAMPLES, check_known, split_items
 from latentheads.data import Data, Grammar, InMemory
 from latentheads.decoding.translate import Decoding
+from latentheads.errors import shown
 from latentheads.files import read_yaml
 from latentheads.guides import GUIDES, Guide
 from latentheads.latents.logits.options import DEFAULT_PRIOR, LogitsOptions, PriorSpec
@@ -30,19 +24,26 @@ from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.metrics.protocol import Protocol
 from latentheads.models import Network
-from latentheads.names import parse_attention_types
-from latentheads.options import OptionError, build_fields, from_dict, merge, to_dict
-from latentheads.own_classes import split_path
+from latentheads.names import AttentionTypes, parse_attention_types
+from latentheads.options import (
+    MAX_WIDTH,
+    Flag,
+    OptionError,
+    from_dict,
+    merge,
+    options_class,
+    split_path,
+    to_dict,
+)
 from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import read_recipe, recipe_name
 from latentheads.training.options import Training
-from latentheads.values import Flag, convert_fields, shown
 
 SHOWN_TASKS = 3
 """Tasks that a title names; of more it says how many."""
 
 
-@dataclass(frozen=True)
+@options_class()
 class DisagreementOptions:
     """A reward while training for heads that differ, as Li et al. 2018.
 
@@ -55,16 +56,12 @@ class DisagreementOptions:
 
     kinds: str
     weight: float = 1.0
-    blocks: str = "all"
+    blocks: AttentionTypes = "all"
     diagonal: bool = True
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        if not math.isfinite(self.weight):
-            raise ValueError(f"weight must be finite, got {self.weight}")
         for kind in split_items(self.kinds):
             check_known("disagreement", kind, KINDS)
-        parse_attention_types(self.blocks)
 
     @property
     def term(self) -> Disagreement:
@@ -73,7 +70,7 @@ class DisagreementOptions:
         return Disagreement(tuple(split_items(self.kinds)), self.weight, types, self.diagonal)
 
 
-@dataclass(frozen=True)
+@options_class()
 class Settings:
     """Everything that says what a run is: the same settings train the same weights.
 
@@ -113,26 +110,21 @@ class Settings:
     network: Network = field(default_factory=Network)
     train: Training = field(default_factory=Training)
     decode: Decoding = field(default_factory=Decoding)
-    seed: int = 0
-    samples: int = 32
+    seed: Annotated[int, Ge(0), Lt(2**63)] = 0
+    samples: Annotated[int, Ge(1), Le(MAX_SAMPLES)] = 32
     label_smoothing: float = 0.0
     disagreement: DisagreementOptions | None = None
-    ctc: float = 0.0
-    adapters: int = 0
+    ctc: NonNegativeFloat = 0.0
+    adapters: Annotated[int, Ge(0), Le(MAX_WIDTH)] = 0
     start: str = ""
     start_with: Literal["all", "model", "encoder"] = "all"
     train_only: Literal["all", "adapters", "guide"] = "all"
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        check_seed(self.seed)
-        check_least(vars(self), samples=1, adapters=0, ctc=0.0)
-        check_most(vars(self), samples=MAX_SAMPLES, adapters=MAX_WIDTH)
         for latent in self.latents:
             if type(latent) not in LATENTS.values():
                 kinds = ", ".join(kind.__name__ for kind in LATENTS.values())
-                raise ValueError(f"latents must be {kinds}; got {shown(latent)}")
-        self.guide.check()
+                raise OptionError("latents", f" must be {kinds}; got {shown(latent)}")
         object.__setattr__(self, "latents", tuple(self._resolve_latents()))
         self._check_start()
         self._check_latents()
@@ -143,25 +135,27 @@ class Settings:
         for name, latent in self._named_latents:
             try:
                 yield latent.resolve(self.data.is_language_model)
-            except ValueError as reason:
-                raise ValueError(f"{name}.{reason}") from reason
+            except OptionError as reason:
+                raise reason.below(name) from reason
 
     def _check_start(self) -> None:
         """Validates the model that training starts from, and the part that is trained."""
         if self.start_with != "all" and not self.start:
-            raise ValueError(f"start_with {self.start_with} needs start RUN")
+            raise OptionError("start_with", f" {self.start_with} needs start RUN")
         if self.train_only == "adapters" and not (self.adapters and self.start):
-            raise ValueError("train_only adapters needs adapters WIDTH and start RUN")
+            raise OptionError("train_only", " adapters needs adapters WIDTH and start RUN")
         if self.start_with == "encoder" and self.train_only != "all":
-            raise ValueError(
-                f"train_only {self.train_only} needs the whole model of start, not its encoder"
+            raise OptionError(
+                "train_only",
+                f" {self.train_only} needs the whole model of start, not its encoder",
             )
         if self.train_only == "guide" and not self.start:
-            raise ValueError("train_only guide needs start RUN, whose model stays as it is")
+            raise OptionError("train_only", " guide needs start RUN, whose model stays as it is")
         if self.train_only == "guide" and self.train.loss == "marginal":
-            raise ValueError(
-                "loss marginal trains the model, which stays as it is with train_only guide: "
-                "drop it, and the guide is trained by its bound"
+            raise OptionError(
+                "train.loss",
+                " marginal trains the model, which stays as it is with train_only guide: "
+                "drop it, and the guide is trained by its bound",
             )
 
     def _check_latents(self) -> None:
@@ -169,11 +163,11 @@ class Settings:
         named = self._named_latents
         choosing = [name for name, latent in named if latent.selects_heads]
         if len(choosing) > 1:
-            raise ValueError(f"latents {' and '.join(choosing)} exclude each other: name one")
+            raise OptionError("latents", f" {' and '.join(choosing)} exclude each other: name one")
         if self.train.kl != "analytic":
             for name in (name for name, latent in named if latent.needs_closed_form):
-                raise ValueError(
-                    f"latents {name} need the closed form of a KL: use train.kl analytic"
+                raise OptionError(
+                    "latents", f" {name} need the closed form of a KL: use train.kl analytic"
                 )
         self._check_guide()
 
@@ -183,18 +177,20 @@ class Settings:
         exact = [n for n, kind in LATENTS.items() if kind.may_be_summed_out]
         discrete = [n for n, lat in self._named_latents if lat.is_summed_out]
         if guide is GUIDES["exact"] and not discrete:
-            raise ValueError(
-                f"guide exact needs latents {' or '.join(exact)}, whose posterior is known"
+            raise OptionError(
+                "guide", f" exact needs latents {' or '.join(exact)}, whose posterior is known"
             )
         noisy = self._is_noisy
         if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or discrete):
-            raise ValueError(
-                f"guide {name!r} is a posterior of {', '.join(exact)} or of noisy logits, and none "
-                "of them is latent: use guide tied"
+            raise OptionError(
+                "guide",
+                f" {name!r} is a posterior of {', '.join(exact)} or of noisy logits, and none "
+                "of them is latent: use guide tied",
             )
         if discrete and not noisy and issubclass(guide, Guide) and guide.structure is None:
-            raise ValueError(
-                f"guide {name!r} has no posterior of {' and '.join(discrete)}: use latents logits"
+            raise OptionError(
+                "guide",
+                f" {name!r} has no posterior of {' and '.join(discrete)}: use latents logits",
             )
 
     @classmethod
@@ -352,10 +348,10 @@ class Settings:
         """Makes the settings of nested options, as in a file; see :meth:`read`."""
         if not isinstance(options, Mapping):
             raise ValueError(f"a configuration must name options, got {shown(options)}")
-        return from_dict(cls, options, trusted_paths(trusted))
+        return cls.from_nested(options, trusted_paths(trusted))
 
     @classmethod
-    def read_options(cls, options: Mapping[str, Any], trusted: Collection[str], path: str) -> Any:
+    def from_nested(cls, options: Mapping[str, Any], trusted: Collection[str] = ()) -> Settings:
         """Makes the settings of nested values, in which a recipe or the latents may be named."""
         check_version(options)
         values = expand_recipe(options)
@@ -370,7 +366,7 @@ class Settings:
         if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")
         values["guide"] = merge({"class": "cascaded"}, values.get("guide", "cascaded"))
-        return build_fields(cls, {**values, "latents": tuple(latents)}, trusted, path)
+        return from_dict(cls, {**values, "latents": tuple(latents)}, trusted)
 
     def to_options(self) -> dict[str, Any]:
         """All options as nested plain values, as a file has them."""
@@ -456,7 +452,7 @@ def trusted_paths(trusted: str | Iterable[str] | None) -> Collection[str]:
         raise ValueError(
             f"trusted must be a text, module:Class with commas between, got {trusted!r}"
         )
-    return frozenset(split_path("trust", name) for name in split_items(trusted))
+    return frozenset(map(split_path, split_items(trusted)))
 
 
 def complete_options(options: Any, trusted: str | None = None) -> Any:

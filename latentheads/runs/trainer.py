@@ -22,13 +22,14 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import check_corpus
 from latentheads.decoding.translate import Decoding
-from latentheads.errors import print_message
+from latentheads.errors import print_message, shown
+from latentheads.files import finite
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
 from latentheads.latents.options import Controller
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
-from latentheads.own_classes import import_path
+from latentheads.options import import_path
 from latentheads.runs.build import (
     apply_pruning,
     changed_parts,
@@ -53,7 +54,6 @@ from latentheads.training.engine import Engine, Progress
 from latentheads.training.losses import name_loss
 from latentheads.training.options import make_training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
-from latentheads.values import convert, finite, shown
 
 
 class Trainer:
@@ -505,4 +505,5 @@ def name_trusted(settings: Settings, trusted: str | None) -> str:
 def _check_switches(**switches: Any) -> None:
     """Validates that a value is a bool: the text "no" would be true, and lose a finished run."""
     for name, value in switches.items():
-        convert(name, bool, value)
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false, got {shown(value)}")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.errors import describe_change
 from latentheads.guide import ModelGuide
 from latentheads.latents.registry import LATENTS
 from latentheads.model import HeadModel
@@ -18,7 +19,6 @@ from latentheads.runs.loading import load_finished
 from latentheads.runs.run import Run, has_same_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
-from latentheads.values import describe_change
 
 TRAINING_OPTIONS = tuple(
     f"network.{name}"

@@ -16,8 +16,8 @@ from typing import Any
 import pyro.infer
 from pyro.infer import ELBO
 
+from latentheads.errors import shown
 from latentheads.inference.objective import Head_ELBO
-from latentheads.values import shown
 
 BY_OPTIONS = ("Head_ELBO", "marginal", "sampled", "iwae", "rws", "relaxed")
 """The losses that the options of training parametrise; all but the first sum latents out."""

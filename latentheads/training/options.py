@@ -5,27 +5,28 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from dataclasses import fields
+from typing import Annotated, Any, ClassVar, Literal
 
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import nn
 
-from latentheads.checks import MAX_SAMPLES, check_least, check_most
-from latentheads.options import from_dict
+from latentheads.checks import MAX_SAMPLES
+from latentheads.options import Choice, Count, OptionError, Size, from_dict, options_class
 from latentheads.training.losses import BY_OPTIONS, check_loss
 from latentheads.training.optimizers import StateNames, make_adamw, make_muon, make_nag
-from latentheads.values import convert_fields, make_group
 
 
-@dataclass(frozen=True)
-class Optimizer(ABC):
+@options_class()
+class Optimizer(Choice, ABC):
     """How gradients move the weights.
 
     Attributes:
         weight_decay: Share of the learning rate by which weights shrink at each step.
     """
 
-    weight_decay: float = 0.0
+    weight_decay: NonNegativeFloat = 0.0
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Optimizer]]:
@@ -36,10 +37,6 @@ class Optimizer(ABC):
             ("nag", NAGOptimizer),
         ]
         return dict(kinds)
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), weight_decay=0.0)
 
     @abstractmethod
     def make(self, module: nn.Module, learning_rate: float) -> StateNames:
@@ -53,7 +50,7 @@ class Optimizer(ABC):
         """
 
 
-@dataclass(frozen=True)
+@options_class()
 class MuonOptimizer(Optimizer):
     """Muon for the matrices of hidden layers, AdamW for the rest; it needs fewer steps."""
 
@@ -62,7 +59,7 @@ class MuonOptimizer(Optimizer):
         return make_muon(module, learning_rate, self.weight_decay)
 
 
-@dataclass(frozen=True)
+@options_class()
 class AdamWOptimizer(Optimizer):
     """AdamW."""
 
@@ -71,7 +68,7 @@ class AdamWOptimizer(Optimizer):
         return make_adamw(list(module.parameters()), learning_rate, self.weight_decay)
 
 
-@dataclass(frozen=True)
+@options_class()
 class NAGOptimizer(Optimizer):
     """Nesterov's accelerated gradient, as the papers train their language models.
 
@@ -79,12 +76,7 @@ class NAGOptimizer(Optimizer):
         momentum: Momentum.
     """
 
-    momentum: float = 0.99
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.99
 
     def make(self, module: nn.Module, learning_rate: float) -> StateNames:
         """SGD with Nesterov momentum for all parameters."""
@@ -92,8 +84,8 @@ class NAGOptimizer(Optimizer):
         return make_nag(parameters, learning_rate, self.weight_decay, self.momentum)
 
 
-@dataclass(frozen=True)
-class Schedule(ABC):
+@options_class()
+class Schedule(Choice, ABC):
     """How the learning rate falls after the warm-up; ``description`` in words."""
 
     description: ClassVar[str]
@@ -116,7 +108,7 @@ class Schedule(ABC):
         """
 
 
-@dataclass(frozen=True)
+@options_class()
 class LinearSchedule(Schedule):
     """To 0 at the last step."""
 
@@ -128,7 +120,7 @@ class LinearSchedule(Schedule):
         return max(0.0, (training.steps - step) / rest)
 
 
-@dataclass(frozen=True)
+@options_class()
 class InverseSqrtSchedule(Schedule):
     """By the inverse square root of the step."""
 
@@ -139,7 +131,7 @@ class InverseSqrtSchedule(Schedule):
         return math.sqrt(max(1, training.warmup) / (step + 1))
 
 
-@dataclass(frozen=True)
+@options_class()
 class CosineSchedule(Schedule):
     """Along half a cosine, in one cycle or in several.
 
@@ -151,16 +143,10 @@ class CosineSchedule(Schedule):
     """
 
     description = "along the cosine"
-    period: int = 0
-    growth: float = 1.0
-    shrink: float = 1.0
-    min_rate: float = 0.0
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), period=0, growth=1.0, min_rate=0.0)
-        if not 0 < self.shrink <= 1:
-            raise ValueError(f"shrink must lie in (0, 1], got {self.shrink}")
+    period: Size = 0
+    growth: Annotated[float, Ge(1)] = 1.0
+    shrink: Annotated[float, Gt(0), Le(1)] = 1.0
+    min_rate: NonNegativeFloat = 0.0
 
     def factor(self, step: int, training: Training) -> float:
         """The factor within the cycle that a step belongs to."""
@@ -180,7 +166,7 @@ OF_HEAD_ELBO = (
 """Options that parametrise Head_ELBO and its losses of alignments, and no other loss."""
 
 
-@dataclass(frozen=True)
+@options_class()
 class Training:
     """How to train.
 
@@ -227,67 +213,57 @@ class Training:
         average: How many of these are averaged and reported rather than the best; 0: the best.
     """
 
-    steps: int = 1000
-    tokens: int = 1024
-    accumulate: int = 1
+    steps: Count = 1000
+    tokens: Count = 1024
+    accumulate: Count = 1
     optimizer: Optimizer = MuonOptimizer()
-    learning_rate: float = 4e-3
-    warmup_steps: int | None = None
+    learning_rate: PositiveFloat = 4e-3
+    warmup_steps: Size | None = None
     schedule: Schedule = LinearSchedule()
-    clip: float = 1.0
-    kl_warmup_steps: int = 0
-    min_kl_weight: float = 0.0
-    max_kl_weight: float = 1.0
-    noise_warmup_steps: int = 0
+    clip: NonNegativeFloat = 1.0
+    kl_warmup_steps: Size = 0
+    min_kl_weight: NonNegativeFloat = 0.0
+    max_kl_weight: NonNegativeFloat = 1.0
+    noise_warmup_steps: Size = 0
     select_gradient: Literal["straight-through", "score", "enumerate"] = "straight-through"
-    temperature: float = 1.0
-    least_temperature: float = 0.0
-    free_bits: float = 0.0
+    temperature: PositiveFloat = 1.0
+    least_temperature: NonNegativeFloat = 0.0
+    free_bits: NonNegativeFloat = 0.0
     loss: str = "Head_ELBO"
-    loss_samples: int = 5
+    loss_samples: Annotated[int, Ge(2), Le(MAX_SAMPLES)] = 5
     kl: Literal["analytic", "sampled"] = "analytic"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    report_every: int | None = None
-    checkpoint_every: int = 0
+    report_every: Count | None = None
+    checkpoint_every: Size = 0
     metric: Literal["elbo", "plug-in"] = "elbo"
-    patience: int = 0
-    keep: int = 0
-    average: int = 0
+    patience: Size = 0
+    keep: Size = 0
+    average: Size = 0
 
     def __post_init__(self) -> None:
-        convert_fields(self)
         self._check_loss()
-        options = vars(self)
-        check_least(options, steps=1, tokens=1, accumulate=1, loss_samples=2)
-        check_most(options, loss_samples=MAX_SAMPLES)
-        check_least(
-            {"report_every": self.report_interval, "warmup_steps": self.warmup},
-            report_every=1,
-            warmup_steps=0,
-        )
-        check_least(options, kl_warmup_steps=0, min_kl_weight=0.0, max_kl_weight=0.0)
-        check_least(options, clip=0.0, free_bits=0.0, noise_warmup_steps=0)
-        check_least(options, checkpoint_every=0, patience=0, keep=0, average=0)
-        for name in ("learning_rate", "temperature"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if not 0 <= self.least_temperature <= self.temperature:
-            raise ValueError(
-                f"least_temperature must lie in 0 ... {self.temperature}, the temperature, "
-                f"got {self.least_temperature}"
+        if self.least_temperature > self.temperature:
+            raise OptionError(
+                "least_temperature",
+                f" must be at most the temperature, {self.temperature}, "
+                f"got {self.least_temperature}",
             )
 
     def _check_loss(self) -> None:
         """Validates the loss; beside one of Pyro's, options of Head_ELBO are an error."""
-        check_loss(self.loss)
+        try:
+            check_loss(self.loss)
+        except ValueError as reason:
+            raise OptionError("loss", f": {reason}") from reason
         if self.loss in BY_OPTIONS:
             return
         defaults = {option.name: option.default for option in fields(self)}
         changed = [name for name in OF_HEAD_ELBO if getattr(self, name) != defaults[name]]
         if changed:
-            raise ValueError(
-                f"{', '.join(changed)}: only the losses {', '.join(BY_OPTIONS)}, by their names, "
-                f"have such options, not {self.loss}"
+            raise OptionError(
+                changed[0],
+                f" is an option of the losses {', '.join(BY_OPTIONS)}, by their names, "
+                f"not of {self.loss}",
             )
 
     @property
@@ -334,9 +310,4 @@ class Training:
 
 def make_training(options: Mapping[str, Any]) -> Training:
     """The options of training by their names; an optimizer or a schedule may be a name itself."""
-    values = dict(options)
-    kinds: dict[str, type] = {"optimizer": Optimizer, "schedule": Schedule}
-    for name, kind in kinds.items():
-        if isinstance(value := options.get(name), str | Mapping):
-            values[name] = from_dict(kind, value, path=name)
-    return make_group(Training, values)
+    return from_dict(Training, options)

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from latentheads.class_spec import own_options
 from latentheads.experiments.cli.comparison import ComparisonOptions
 from latentheads.experiments.cli.help import FIRST, LAST
 from latentheads.experiments.cli.options import RunOptions, read_settings
 from latentheads.experiments.sweep import SweepOptions
 from latentheads.latents.registry import LATENTS
-from latentheads.options import choices_of, inner_kind, options_of
+from latentheads.options import choices_of, inner_kind, options_of, own_options
 from latentheads.runs.settings import Settings
 from tests.docs.pages import Page
 from tests.experiments.programs import module_of

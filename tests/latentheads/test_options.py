@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from latentheads.values import CommandLineText, Flag
 
 from latentheads.data import Data, Grammar, Pairs
 from latentheads.latents.logits.options import PriorSpec
 from latentheads.options import OptionError, flatten, from_dict, merge, options_of, to_dict
 from latentheads.runs.settings import Settings
 from latentheads.training.options import NAGOptimizer, Training
-from latentheads.values import CommandLineText, Flag
 from tests.typechecking import unchecked
 
 

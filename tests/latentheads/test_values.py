@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from torch import nn
-
 from latentheads.values import CommandLineText, convert, convert_fields, finite, shown
+from torch import nn
 
 
 def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -> None:

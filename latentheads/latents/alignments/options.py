@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from latentheads.checks import MAX_WIDTH, check_least, check_most
+from annotated_types import Ge, Le
+
 from latentheads.latents.alignments.emission import MAX_HEADS
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.values import convert_fields
+from latentheads.options import MAX_WIDTH, Count, OptionError, Size, Width, options_class
 
 if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
 
 
-@dataclass(frozen=True)
+@options_class()
 class AlignmentOptions(LatentOptions):
     """Latent alignment heads above a decoder: each selects one position, and all are summed out.
 
@@ -40,33 +41,31 @@ class AlignmentOptions(LatentOptions):
 
     may_be_summed_out: ClassVar[bool] = True
 
-    blocks: int | None = None
-    heads: int = 1
+    blocks: Count | None = None
+    heads: Count = 1
     prior: Prior = "cascaded"
-    width: int = 64
-    reach: int = 3
-    window: int = 0
-    components: int = 16
+    width: Width = 64
+    reach: Annotated[int, Ge(0), Le(MAX_WIDTH)] = 3
+    window: Size = 0
+    components: Annotated[int, Ge(2), Le(MAX_WIDTH)] = 16
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), blocks=1, heads=1, width=1)
-        check_least(vars(self), reach=0, window=0, components=2)
-        check_most(vars(self), width=MAX_WIDTH, reach=MAX_WIDTH, components=MAX_WIDTH)
         if self.prior != "soft" and self.total_heads > MAX_HEADS:
-            raise ValueError(
-                f"heads times blocks must be at most {MAX_HEADS}, since more heads are not summed "
-                f"out, got {self.heads} times {self.number_of_blocks}"
+            raise OptionError(
+                "heads",
+                f" times blocks must be at most {MAX_HEADS}, since more heads are not summed "
+                f"out, got {self.heads} times {self.number_of_blocks}",
             )
         if self.chained and self.total_heads != 1:
-            raise ValueError(
-                "prior chain is for one block of one head, "
-                f"got blocks {self.number_of_blocks} and heads {self.heads}"
+            raise OptionError(
+                "prior",
+                " chain is for one block of one head, "
+                f"got blocks {self.number_of_blocks} and heads {self.heads}",
             )
         if self.prior == "mixture" and self.window:
-            raise ValueError(
-                "window is for heads that select positions, which those of prior mixture do not: "
-                "drop it"
+            raise OptionError(
+                "window",
+                " is for heads that select positions, which those of prior mixture do not: drop it",
             )
 
     @property
@@ -154,4 +153,4 @@ class AlignmentOptions(LatentOptions):
             causal: Whether heads select words of a language model's past.
         """
         if self.window and not causal:
-            raise ValueError("window is for a language model: drop it")
+            raise OptionError("window", " is for a language model: drop it")

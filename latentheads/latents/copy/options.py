@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from latentheads.checks import MAX_WIDTH, check_least, check_most
+from annotated_types import Ge, Le
+
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.values import convert_fields
+from latentheads.options import MAX_WIDTH, OptionError, Probability, Size, Width, options_class
 
 if TYPE_CHECKING:
     from latentheads.latents.copy.heads import CopyHeads
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_COPY_HEADS = 64
 
 
-@dataclass(frozen=True)
+@options_class()
 class CopyOptions(LatentOptions):
     """Latent copy heads above a decoder: each token is generated, or copied from a position.
 
@@ -45,21 +45,14 @@ class CopyOptions(LatentOptions):
     may_be_summed_out: ClassVar[bool] = True
 
     prior: Literal["independent", "chain"] = "independent"
-    heads: int = 1
+    heads: Annotated[int, Ge(1), Le(MAX_COPY_HEADS)] = 1
     lexicon: bool = False
-    width: int = 64
-    reach: int = 3
-    window: int = 0
+    width: Width = 64
+    reach: Annotated[int, Ge(0), Le(MAX_WIDTH)] = 3
+    window: Size = 0
     across_bias: float = 0.0
-    slip: float = 0.01
+    slip: Probability = 0.01
     learn_slip: bool = False
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), heads=1, width=1, reach=0, window=0)
-        check_most(vars(self), heads=MAX_COPY_HEADS, width=MAX_WIDTH, reach=MAX_WIDTH)
-        if not 0 < self.slip < 1:
-            raise ValueError(f"slip must be above 0 and below 1, got {self.slip}")
 
     @property
     def chained(self) -> bool:
@@ -74,9 +67,9 @@ class CopyOptions(LatentOptions):
                 blocks without a window, or in a chain.
         """
         if self.window and not is_language_model:
-            raise ValueError("window is for a language model: drop it")
+            raise OptionError("window", " is for a language model: drop it")
         if self.across_bias and (self.chained or not self.window):
-            raise ValueError("across_bias needs a window, and prior independent: drop it")
+            raise OptionError("across_bias", " needs a window, and prior independent: drop it")
         return self
 
     def make(self, shape: ModelShape) -> CopyHeads:

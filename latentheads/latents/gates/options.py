@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_types import Gt, Lt
+from pydantic import NonNegativeFloat
 
-from latentheads.checks import check_least
 from latentheads.guide import ModelGuide
 from latentheads.latents.gates.hard_gates import LARGEST_FLOAT, GateController, Gating
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.metrics.scores import format_value
 from latentheads.model import HeadModel
-from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
-from latentheads.values import convert_fields
+from latentheads.names import (
+    ATTENTION_TYPES,
+    AttentionTypes,
+    name_attention_types,
+    parse_attention_types,
+)
+from latentheads.options import Probability, Size, options_class
 
 
-@dataclass(frozen=True)
+@options_class()
 class GateOptions(LatentOptions):
     """Gates that close heads while training, for prune.py to remove.
 
@@ -35,24 +40,13 @@ class GateOptions(LatentOptions):
         rate: The change of lambda per step for one head too many.
     """
 
-    blocks: str = "all"
-    open: float = 0.5
-    start: float = 3.0
-    temperature: float = 0.33
-    penalty: float = 0.0
-    heads: int = 0
-    rate: float = 1e-4
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-        parse_attention_types(self.blocks)
-        check_least(vars(self), penalty=0.0, heads=0, rate=0.0)
-        if not 0 < self.open < 1:
-            raise ValueError(f"open must lie between 0 and 1, got {self.open}")
-        if not 0 < self.temperature < LARGEST_FLOAT:
-            raise ValueError(f"temperature must be positive and finite, got {self.temperature}")
-        if not abs(self.start) < LARGEST_FLOAT:
-            raise ValueError(f"start must be finite, got {self.start}")
+    blocks: AttentionTypes = "all"
+    open: Probability = 0.5
+    start: Annotated[float, Gt(-LARGEST_FLOAT), Lt(LARGEST_FLOAT)] = 3.0
+    temperature: Annotated[float, Gt(0), Lt(LARGEST_FLOAT)] = 0.33
+    penalty: NonNegativeFloat = 0.0
+    heads: Size = 0
+    rate: NonNegativeFloat = 1e-4
 
     selects_heads: ClassVar[bool] = True
     is_foldable: ClassVar[bool] = True

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, cast
 
-from latentheads.class_spec import ClassSpec
 from latentheads.latents.logits.priors import PRIORS, Prior
 from latentheads.latents.options import LatentOptions
 from latentheads.model import HeadModel
-from latentheads.names import name_attention_types, parse_attention_types
-from latentheads.values import convert_fields
+from latentheads.names import AttentionTypes, name_attention_types
+from latentheads.options import ClassSpec, options_class
 
 DEFAULT_PRIOR = "delta"
 """The prior of attention logits that are not latent."""
@@ -38,7 +37,7 @@ class PriorSpec(ClassSpec):
         return {**PRIORS, "tied": OfGuide}
 
 
-@dataclass(frozen=True)
+@options_class()
 class LogitsOptions(LatentOptions):
     """Latent attention logits: Gaussian noise with a prior, as in the papers.
 
@@ -49,12 +48,7 @@ class LogitsOptions(LatentOptions):
     """
 
     prior: PriorSpec = field(default_factory=lambda: PriorSpec("independent"))
-    blocks: str = "all"
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-        self.prior.check()
-        parse_attention_types(self.blocks)
+    blocks: AttentionTypes = "all"
 
     @property
     def is_noisy(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from latentheads.checks import check_known, split_items
@@ -12,11 +11,16 @@ from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.latents.selection.strategies import STRATEGIES, make_selector
 from latentheads.latents.selector import Selector
 from latentheads.model import HeadModel
-from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
-from latentheads.values import convert_fields
+from latentheads.names import (
+    ATTENTION_TYPES,
+    AttentionTypes,
+    name_attention_types,
+    parse_attention_types,
+)
+from latentheads.options import OptionError, Size, options_class
 
 
-@dataclass(frozen=True)
+@options_class()
 class SelectionOptions(LatentOptions):
     """Which heads are active for each task.
 
@@ -32,15 +36,15 @@ class SelectionOptions(LatentOptions):
     """
 
     strategy: Literal["bernoulli", "subset", "group", "static"] = "bernoulli"
-    candidates: int = 0
-    blocks: str = "encoder-self,decoder-self"
+    candidates: Size = 0
+    blocks: AttentionTypes = "encoder-self,decoder-self"
     families: str = ""
 
     def __post_init__(self) -> None:
-        convert_fields(self)
         if parse_attention_types(self.blocks) == ():
-            raise ValueError(
-                f"blocks must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}"
+            raise OptionError(
+                "blocks",
+                f" must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}",
             )
 
     selects_heads: ClassVar[bool] = True

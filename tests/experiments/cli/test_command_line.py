@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from latentheads.values import Flag
 
 from latentheads.experiments.cli.command_line import (
     CommandLine,
@@ -14,7 +15,6 @@ from latentheads.experiments.cli.command_line import (
     read_command_line,
     split_words,
 )
-from latentheads.values import Flag
 
 
 @pytest.mark.parametrize(

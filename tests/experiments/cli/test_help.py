@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from latentheads.class_spec import own_options
 from latentheads.data import DATA
 from latentheads.experiments.cli.help import (
     choices_page,
@@ -20,7 +19,7 @@ from latentheads.experiments.cli.options import RunOptions
 from latentheads.guides import GUIDES
 from latentheads.latents.registry import LATENTS
 from latentheads.models import PRIORS
-from latentheads.options import choices_of, flatten, options_of
+from latentheads.options import choices_of, flatten, options_of, own_options
 from latentheads.runs.settings import Settings
 from latentheads.training.options import Training
 from tests.experiments.programs import assert_refused, inside
