@@ -221,7 +221,7 @@ def read_record(kind: type[T], value: Any) -> T:
 
 
 @cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+def _adapter(kind: Hashable) -> Any:
     return TypeAdapter(kind)
 
 
