@@ -215,9 +215,18 @@ def from_dict(kind: type[T], value: Any, trusted: Collection[str] = (), path: st
         raise explain(error).below(path) from None
 
 
-def read_record(kind: type[T], value: Any) -> T:
-    """A record of our own from what JSON holds of it; of a dataclass, unknown names are ignored."""
-    return _adapter(cast(Any, kind)).validate_python(value)
+def read_record(kind: type[T], value: Any, name: str) -> T:
+    """A dataclass from what JSON holds of it; names that it does not have are ignored.
+
+    Args:
+        kind: The dataclass.
+        value: What JSON holds.
+        name: What it is, for the message.
+    """
+    try:
+        return _adapter(cast(Any, kind)).validate_python(value)
+    except ValidationError as error:
+        raise explain(error).below(name) from None
 
 
 @cache
@@ -230,7 +239,9 @@ def _validate(kind: type[T], value: Any, trusted: Collection[str]) -> T:
 
 
 KINDS: dict[str, str] = {
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(
+        ("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "a whole number"
+    ),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     "finite_number": "a finite number",
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
@@ -265,8 +276,15 @@ def _describe_mistake(mistake: str, limits: Mapping[str, Any], first: Mapping[st
         return f" must be {limits['expected']}; got {shown(given)}"
     for limit, words in (("ge", "at least"), ("le", "at most"), ("gt", "above"), ("lt", "below")):
         if limit in limits:
-            return f" must be {words} {limits[limit]:,}, got {given}"
+            return f" must be {words} {_in_digits(limits[limit])}, got {_in_digits(given)}"
     return f": {first['msg']}, got {shown(given)}"
+
+
+def _in_digits(number: Any) -> str:
+    """A number as a message shows it: a large whole one with commas."""
+    if isinstance(number, float):
+        return f"{number:g}"
+    return f"{number:,}" if isinstance(number, int) else str(number)
 
 
 def _read_group(cls: Any, value: Any) -> Any:
@@ -334,7 +352,7 @@ def _read_text(kind: Any, value: Text) -> Any:
         if is_group(kind):
             raise OptionError("", " must be a name, got no value")
         if kind is not bool:
-            raise OptionError("", f" must have a value, got {value!r}")
+            raise OptionError("", f" must be a text, got {value!r}")
         return True
     text = str(value)
     if get_origin(kind) in (list, tuple):

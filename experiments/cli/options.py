@@ -24,7 +24,6 @@ from latentheads.experiments.cli.command_line import (
 from latentheads.experiments.cli.errors import (
     OPTION_ALIASES,
     exit_with_error,
-    explain_word,
     name_options,
     print_result,
 )
@@ -224,9 +223,7 @@ class Parser(OneLineErrorParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words; a shell leaves the ``~`` of ``--out=~/runs`` as it is."""
-        options, unknown = self.parse_known_args(args, Options())
-        if unknown:
-            self.error(explain_word(unknown[0], self._option_string_actions))
+        options = super().parse_args(args, Options())
         if getattr(options, "out", None):
             options.out = os.path.expanduser(options.out)
         return options

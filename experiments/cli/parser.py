@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from latentheads.experiments.cli.errors import exit_with_error
+from latentheads.experiments.cli.errors import exit_with_error, explain_word
 
 Groups = Mapping[str, Sequence[str]]
 
@@ -63,6 +63,13 @@ class OneLineErrorParser(argparse.ArgumentParser):
         """The help with grouped options."""
         arrange_options(self, self.groups)
         return super().format_help()
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses words; one that is no option is an error that names the option it is like."""
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.error(explain_word(unknown[0], self._option_string_actions))
+        return options
 
     def error(self, message: str) -> NoReturn:
         """Prints the error and exits with status 2."""

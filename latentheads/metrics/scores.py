@@ -88,7 +88,7 @@ class Scores(Mapping[str, float | None]):
         """Reads what :meth:`to_json` returns."""
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError("scores must be a list of rows")
-        return cls(read_record(Score, row) for row in rows)
+        return cls(read_record(Score, row, "a score") for row in rows)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Returns the rows of ``results.json``."""

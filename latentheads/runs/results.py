@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict
 
 from latentheads.errors import one_line_message
 from latentheads.files import finite
@@ -86,6 +88,8 @@ class Results:
         pruned: Where a pruned network comes from.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
+
     recipe: str = ""
     guide: str = ""
     select: str = "none"
@@ -128,7 +132,7 @@ class Results:
         own = {field.name for field in fields(cls)}
         beside = {name: data[name] for name in LATENTS if name not in own and data.get(name)}
         latents = data.get("latents", beside)  # earlier versions wrote them beside the scores
-        results = read_record(cls, {**data, "latents": latents, **_read_scores(data)})
+        results = read_record(cls, {**data, "latents": latents, **_read_scores(data)}, "results")
         for site in results.kl_by_site:
             if not _is_site(site) or site not in results.kl_how:
                 raise ValueError(f"results: kl_by_site: {site!r} is not a site")

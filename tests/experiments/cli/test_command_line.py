@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from latentheads.values import Flag
 
 from latentheads.experiments.cli.command_line import (
     CommandLine,
@@ -15,6 +14,7 @@ from latentheads.experiments.cli.command_line import (
     read_command_line,
     split_words,
 )
+from latentheads.options import Flag
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,9 @@ def test_a_recipe_and_what_a_program_has_not_are_replaced(tmp_path: Path) -> Non
     line = read_command_line(["--config", str(config)])
     assert "recipe" not in line.options
     assert (line.options["latents"], line.options["guide"]) == ("logits", "tied")
-    assert "selection" not in line.options, "it is not latent here, and of a file"
+    assert "selection" in line.options, "for Settings to refuse"
+    line = read_command_line(["--config", str(config), "--latents", "gates"])
+    assert "selection" not in line.options, "the words have replaced what the file says"
     line = read_command_line(
         ["--config", str(config)], {"recipe": "recipes", "latents": "recipes", "seed": ""}
     )

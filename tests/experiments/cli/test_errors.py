@@ -21,13 +21,14 @@ from latentheads.experiments import score
 from latentheads.experiments.cli.errors import (
     collecting_errors,
     error_handling,
+    explain_word,
+    name_options,
     print_result,
     streaming,
-    suggest_option,
-    use_option_names,
     warn_unknown,
     write_stdout,
 )
+from latentheads.options import OptionError
 from tests.experiments.programs import ROOT, command, deserted, status_of
 from tests.typechecking import unchecked
 
@@ -169,28 +170,17 @@ def test_a_line_whose_reader_is_gone_ends_no_work() -> None:
 )
 def test_an_option_of_another_name_is_told(said: str, meant: str) -> None:
     known = ["--steps", "--width", "--tokens", "--help"]
-    message = f"unrecognized arguments: {said}"
-    assert suggest_option(message, known) == f"{message}: {meant}"
+    assert explain_word(said, known) == f"{said.partition('=')[0]} is not an option: {meant}"
+    assert explain_word("more", known) == "unexpected argument 'more'"
 
 
-@pytest.mark.parametrize(
-    ("said", "spelled"),
-    [
-        ("a is done; overwrite=True trains it anew", "a is done; --overwrite trains it anew"),
-        ("train_only guide needs start RUN, whose", "--train_only guide needs --start RUN, whose"),
-        ("is none: use guide tied", "is none: use --guide tied"),
-        ("x: use train.kl analytic", "x: use --train.kl analytic"),
-        ("is yours, say so: trust a:B", "is yours, say so: --trust a:B"),
-        ("selection.blocks all: this network", "--selection.blocks all: this network"),
-        ("did you mean a.b or c?", "did you mean --a.b or --c?"),
-        ("did you mean --width?", "did you mean --width?"),
-        ("model and guide go together", "model and guide go together"),
-    ],
-)
-def test_arguments_in_messages_of_the_library_are_spelled_as_options(
-    said: str, spelled: str
-) -> None:
-    assert use_option_names(said) == spelled
+def test_an_option_of_the_library_is_spelled_as_on_the_command_line() -> None:
+    error = OptionError("train.stpes", " is not an option", ["train.steps", "train.keep"])
+    assert name_options(error) == (
+        "--train.stpes is not an option: did you mean --train.steps or --train.keep?"
+    )
+    assert name_options(OptionError("", ": two\nlines")) == "two lines"
+    assert name_options(ValueError("width must be even")) == "width must be even"
 
 
 def test_a_program_that_streams_ends_with_one_line_for_want_of_memory(

@@ -43,7 +43,10 @@ def test_options_come_back_from_their_plain_values(name: str) -> None:
             {"class": "grammar", "folder": "x"},
             r"^data.folder is not an option of grammar, but of pai",
         ),
-        ({"class": "grammar", "language": "latin"}, r"^data: unknown language 'latin': choose fr"),
+        (
+            {"class": "grammar", "language": "latin"},
+            r"^data.language must be one of velu, .* got 'latin'",
+        ),
         ({"class": "pairs", "folder": "x", "max_line": "all"}, r"^data.max_line must be a whole"),
     ],
 )

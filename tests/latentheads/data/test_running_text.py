@@ -142,7 +142,7 @@ def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
         ({"folder": ""}, "^folder must name a folder$"),
         ({"block": -1}, "^block must be at least 0, got -1$"),
         ({"context": 5}, "^context must be 0, got 5$"),
-        ({"block": 5, "context": -1}, r"^context must lie in 0 \.\.\. 4, a block less one, got -1"),
+        ({"block": 5, "context": -1}, r"^context must be at least 0, got -1"),
         ({"min_count": 0}, "^min_count must be at least 1, got 0$"),
     ],
 )

@@ -41,10 +41,6 @@ def written(settings: Settings) -> Settings:
 
 
 def test_classes_are_equal_where_their_options_at_their_default_are() -> None:
-    assert GuideSpec("cascaded") == GuideSpec.from_options("cascaded", {"hidden": 4})
-    assert hash(GuideSpec("cascaded")) == hash(GuideSpec("cascaded", {"hidden": 4}))
-    assert GuideSpec("cascaded") != GuideSpec("cascaded", {"hidden": 5})
-    assert GuideSpec("cascaded") != PriorSpec("cascaded")
     assert GuideSpec("not_there:Guide", {"a": [1]}) == GuideSpec("not_there:Guide", {"a": (1,)})
     assert GuideSpec("not_there:Guide") != GuideSpec("not_there:Other")
     assert written(Settings()) == Settings()
@@ -53,8 +49,11 @@ def test_classes_are_equal_where_their_options_at_their_default_are() -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"guide": GuideSpec("nix")}, "unknown guide 'nix': choose from tied, "),
-        ({"guide": GuideSpec("cascaded", {"nix": 3})}, "guide 'cascaded' has no option 'nix'; it "),
+        ({"guide": GuideSpec("nix")}, "guide must be one of tied, "),
+        (
+            {"guide": GuideSpec("cascaded", {"nix": 3})},
+            "guide.nix is not an option: choose from hidden",
+        ),
         ({"guide": GuideSpec("cascaded", {"hidden": "x"})}, "guide.hidden must be a whole number"),
         ({"guide": GuideSpec("os:system")}, "guide 'os:system' must be a subclass of "),
         ({"guide": GuideSpec("nix:Nix")}, "guide 'nix:Nix' cannot be imported: No module"),
@@ -70,9 +69,9 @@ def test_settings_of_python_are_checked(said: dict[str, Any], message: str) -> N
 
 def test_specs_of_python_are_checked() -> None:
     for name in ("nix", "cascaded:", "os:system"):
-        with pytest.raises(ValueError, match=r"^(unknown )?prior '"):
+        with pytest.raises(ValueError, match=r"^prior must be |^prior '"):
             LogitsOptions(PriorSpec(name))
-    with pytest.raises(ValueError, match=r"^prior 'cascaded' has no option 'nix'"):
+    with pytest.raises(ValueError, match=r"^prior.nix is not an option"):
         LogitsOptions(PriorSpec("cascaded", {"nix": 1}))
     wrong: dict[str, Any] = {"name": 3, "options": None}
     for name, value in wrong.items():
@@ -84,7 +83,7 @@ def test_numbers_beyond_a_machine_and_idle_options_are_refused() -> None:
     said = refused(data={"tasks": {"names": "velu", "sizes": [10**11]}})
     assert said == "data.tasks.sizes must be at most 1,000,000, got 100,000,000,000"
     said = refused(latents="gates", gates={"start": 1e300})
-    assert said == "gates.start must be finite, got 1e+300"
+    assert said.startswith("gates.start must be below 3.4028")
     assert refused(start_with="encoder") == "start_with encoder needs start RUN"
 
 
@@ -153,7 +152,6 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
     [
         ({"network": {"width": "wide"}}, "network.width must be a whole number, got 'wide'"),
         ({"network": {"width": True}}, "network.width must be a whole number, got True"),
-        ({"network": {"width": 8.0}}, "network.width must be a whole number, got 8.0"),
         ({"network": {"width": 0}}, "network.width must be at least 1, got 0"),
         ({"network": {"width": 10**9}}, "network.width must be at most 65,536, got 1,000,000,000"),
         ({"network": {"layers": 10**8}}, "network.layers must be at most 1,000, got 100,000,000"),
@@ -163,13 +161,13 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
             "alignments.width must be at most 65,536, got 1,000,000,000",
         ),
         ({"network": {"dropout": "x"}}, "network.dropout must be a number, got 'x'"),
-        ({"network": {"dropout": "nan"}}, "network.dropout must be a number, got 'nan'"),
-        ({"network": {"cutoffs": [3, "x"]}}, "must be a list of whole numbers, got [3, 'x']"),
-        ({"network": {"norm": "both"}}, "network.norm must be one of post, pre; got 'both'"),
+        ({"network": {"dropout": "nan"}}, "network.dropout must be a finite number, got 'nan'"),
+        ({"network": {"cutoffs": [3, "x"]}}, "network.cutoffs.1 must be a whole number, got 'x'"),
+        ({"network": {"norm": "both"}}, "network.norm must be 'post' or 'pre'; got 'both'"),
         ({"network": {"wdith": 8}}, "network.wdith is not an option: did you mean network.width?"),
         ({"width": 8}, "width is not an option: did you mean network.width"),
         ({"nework": {}}, "nework is not an option: did you mean network?"),
-        ({"data": {"class": "pairs", "joint": 1}}, "data.joint must be true or false, got 1"),
+        ({"data": {"class": "pairs", "joint": 7}}, "data.joint must be true or false, got 7"),
         ({"data": 3}, "data must be one of grammar, grammar-text, pairs"),
         (
             {"data": {"folder": "F"}},
@@ -182,9 +180,9 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
             {"train": {"optimizer": {"class": "adamw", "momentum": 0.5}}},
             "train.optimizer.momentum is not an option of adamw, but of nag",
         ),
-        ({"train_only": "none"}, "train_only must be one of all, adapters, guide; got 'none'"),
+        ({"train_only": "none"}, "train_only must be 'all', 'adapters' or 'guide'; got 'none'"),
         ({"train_only": "adapters"}, "train_only adapters needs adapters WIDTH and start RUN"),
-        ({"seed": -1}, "seed must lie between 0 and 2^63, got -1"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"samples": 10**8}, "samples must be at most 100,000, got 100,000,000"),
         ({"adapters": 10**8}, "adapters must be at most 65,536, got 100,000,000"),
@@ -199,7 +197,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
             {"latents": "logits", "logits": {"prior": "damped"}},
             "released, tied, or module:Class for your own",
         ),
-        ({"guide": "cascadid"}, "unknown guide 'cascadid': choose from tied, mean-field"),
+        ({"guide": "cascadid"}, "guide must be one of tied, mean-field"),
         ({"guide": "cascadid"}, "exact, or module:Class for your own"),
         ({"recipe": "codda"}, "unknown recipe 'codda': choose from autoregressive"),
         ({"recipe": "coda", "guide": "tied"}, "recipe coda sets prior and guide: drop guide"),
@@ -218,7 +216,7 @@ def test_a_mistake_names_the_option_and_what_is_accepted(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hiden": 3}, "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),
+        ({"hiden": 3}, "guide.hiden is not an option: did you mean guide.hidden?"),
         ({"hidden": "x"}, "guide.hidden must be a whole number, got 'x'"),
         ({"hidden": 1.5}, "guide.hidden must be a whole number, got 1.5"),
     ],
@@ -349,7 +347,7 @@ def test_a_module_that_fails_says_so_in_a_line(
 def test_a_guide_alone_is_not_trained_by_what_trains_the_model() -> None:
     said = {"train_only": "guide", "start": "before", "guide": "cascaded"}
     line = refused(**said, train={"loss": "marginal"})
-    assert line.startswith("loss marginal trains the model, which stays as it is")
+    assert line.startswith("train.loss marginal trains the model, which stays as it is")
     assert Settings.from_options(said | {"train": {"loss": "sampled"}}).train_only == "guide"
 
 

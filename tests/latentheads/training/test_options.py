@@ -69,15 +69,15 @@ def test_the_weight_of_the_kl_grows_linearly_between_its_ends() -> None:
         ({"steps": -1}, "steps must be at least 1, got -1"),
         ({"tokens": 0}, "tokens must be at least 1, got 0"),
         ({"loss_samples": 10**8}, "loss_samples must be at most 100,000, got 100,000,000"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive"),
-        ({"learning_rate": math.inf}, "learning_rate must be positive and finite, got inf"),
-        ({"temperature": math.inf}, "temperature must be positive and finite, got inf"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0, got 0"),
+        ({"learning_rate": math.inf}, "learning_rate must be a finite number, got inf"),
+        ({"temperature": math.inf}, "temperature must be a finite number, got inf"),
         ({"free_bits": -0.5}, "free_bits must be at least 0"),
         ({"accumulate": 0}, "accumulate must be at least 1, got 0"),
         ({"patience": -1}, "patience must be at least 0"),
         (
             {"optimizer": {"class": "nag", "momentum": 1.0}},
-            r"optimizer.momentum must lie in \[0, 1\), got 1.0",
+            "optimizer.momentum must be below 1, got 1",
         ),
         ({"optimizer": "adam"}, f"optimizer must be one of {OPTIMIZERS}; got 'adam'"),
         ({"optimizer": 3}, "optimizer must be"),
@@ -96,17 +96,14 @@ def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> Non
 @pytest.mark.parametrize(
     ("name", "word", "message"),
     [
-        ("loss", "foo", "loss must be one of Head_ELBO, .*, RenyiELBO; got 'foo'$"),
-        ("kl", "exact", "kl must be one of analytic, sampled; got 'exact'$"),
-        ("precision", None, "precision must be one of fp32, bf16, fp16; got None$"),
+        ("loss", "foo", "loss: loss must be one of Head_ELBO, .*, RenyiELBO; got 'foo'$"),
+        ("kl", "exact", "kl must be 'analytic' or 'sampled'; got 'exact'$"),
+        ("precision", None, "precision must be 'fp32', 'bf16' or 'fp16'; got None$"),
     ],
 )
 def test_a_word_that_is_no_choice_is_refused(name: str, word: object, message: str) -> None:
-    """Tests look at annotations before it is made; who uses the library does not."""
-    plan = Training()
-    vars(plan)[name] = word
     with pytest.raises(ValueError, match=message):
-        plan.__post_init__()
+        make_training({name: word})
 
 
 def test_the_temperature_falls_geometrically() -> None:
