@@ -224,18 +224,20 @@ def read_record(kind: type[T], value: Any, name: str) -> T:
         name: What it is, for the message.
     """
     try:
-        return _adapter(cast(Any, kind)).validate_python(value)
+        return _adapter(cast(Hashable, kind)).validate_python(value)
     except ValidationError as error:
         raise explain(error).below(name) from None
 
 
 @cache
-def _adapter(kind: Hashable) -> Any:
+def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
 def _validate(kind: type[T], value: Any, trusted: Collection[str]) -> T:
-    return cast(T, _adapter(cast(Any, kind)).validate_python(value, context={"trusted": trusted}))
+    return cast(
+        T, _adapter(cast(Hashable, kind)).validate_python(value, context={"trusted": trusted})
+    )
 
 
 KINDS: dict[str, str] = {
@@ -272,8 +274,6 @@ def _describe_mistake(mistake: str, limits: Mapping[str, Any], first: Mapping[st
         return " is missing"
     if mistake in KINDS:
         return f" must be {KINDS[mistake]}, got {shown(given)}"
-    if mistake == "literal_error":
-        return f" must be {limits['expected']}; got {shown(given)}"
     for limit, words in (("ge", "at least"), ("le", "at most"), ("gt", "above"), ("lt", "below")):
         if limit in limits:
             return f" must be {words} {_in_digits(limits[limit])}, got {_in_digits(given)}"
@@ -340,6 +340,9 @@ def _read_value(option: Option, value: Any) -> Any:
         raise OptionError("", f" must be {NUMBERS[kind]}, got {value!r}")
     if isinstance(value, Path) and kind is str:
         return str(value)
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        words = ", ".join(map(str, get_args(kind)))
+        raise OptionError("", f" must be one of {words}; got {shown(value)}")
     return _read_text(kind, value) if isinstance(value, Text) else value
 
 

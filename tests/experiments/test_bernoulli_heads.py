@@ -87,7 +87,7 @@ def test_a_real_process_trains_scores_and_resumes(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("--bernoulli-heads.blocks=decoder.5.self",), "unknown block 'decoder.5.self'"),
-        (("--bernoulli-heads.rate=1",), "bernoulli-heads.rate must lie between 0 and 1, got 1"),
+        (("--bernoulli-heads.rate=1",), "bernoulli-heads.rate must be below 1, got 1"),
         (("--network.heads=16", "--network.width=16"), "have 65,536 subsets of heads together"),
         (("--latents=bernoulli-heads+alignments",), "exclude each other"),
         (("--latents=bernoulli-heads+logits",), "attention logits must have prior delta"),

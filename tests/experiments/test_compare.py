@@ -216,7 +216,7 @@ def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
     mine = "of_logits:Mine"
     with pytest.raises(SystemExit):
         plans_of(tmp_path, f"--recipes={mine}+alignments", "--trust", mine, "--seeds=0")
-    assert "has no posterior of alignments: use --latents logits" in capsys.readouterr().err
+    assert "has no posterior of alignments: use latents logits" in capsys.readouterr().err
 
 
 def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(

@@ -173,7 +173,7 @@ MISTAKES = [
     ("run --references text", "--tokenised, --lowercase and --recognised are for text files"),
     ("run --resamples 10", "resamples must be at least 40, got 10"),
     ("run --seed -1", "seed must lie between 0 and 2^63, got -1"),
-    ("run --resample 50", "unrecognized arguments: --resample 50"),
+    ("run --resample 50", "--resample is not an option"),
     ("run --resamples many", "argument --resamples: invalid int value: 'many'"),
     ("run --paper wmt17", "argument --paper: invalid choice: 'wmt17' (choose from"),
     ("run --likelihood", "run is not a run folder: it has no config.yaml"),

@@ -99,8 +99,11 @@ MISTAKES = [
         "--recipe group --data grammar-text --selection.blocks encoder-self",
         "--selection.blocks encoder-self: this network has no such heads",
     ),
-    ("--recipe group --train.temperature 0", "--train.temperature must be positive and finite"),
-    ("--recipe group --train.least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
+    ("--recipe group --train.temperature 0", "--train.temperature must be above 0, got 0"),
+    (
+        "--recipe group --train.least_temperature 2",
+        "least_temperature must be at most the temperature, 1.0",
+    ),
 ]
 
 
@@ -153,7 +156,7 @@ def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> Non
     assert all(".adapters." in name for name in new)
     assert any(adapted[name].abs().sum() > 0 for name in new if name.endswith("outer"))
     for words, message in (
-        ("--train_only=adapters", "--train_only adapters needs --adapters WIDTH and --start RUN"),
+        ("--train_only=adapters", "--train_only adapters needs adapters WIDTH and start RUN"),
         ("--adapters=-1", "adapters must be at least 0, got -1"),
         (f"--start={tmp_path / 'none'}", "is not a folder: give folders that run.py wrote"),
         (f"--start={base} --network.width=6", "has another network"),

@@ -9,6 +9,7 @@ import yaml
 
 from latentheads.data import Pairs
 from latentheads.experiments import prune
+from latentheads.experiments.cli import parser as parsers
 from latentheads.experiments.cli.command_line import read_command_line
 from latentheads.experiments.cli.options import Parser, read_settings
 from latentheads.training.options import Optimizer

@@ -528,7 +528,7 @@ def test_an_option_of_another_kind_is_refused_where_it_is_given() -> None:
         (RunningText, {"unit": "words"}, "unit must be one of word, subword; got 'words'"),
         (lh.Decoding, {"accuracy": "no"}, "accuracy must be true or false, got 'no'"),
         (Network, {"ngram_slices": "no"}, "ngram_slices must be true or false, got 'no'"),
-        (Network, {"cutoffs": 5}, "cutoffs must be a list of whole numbers, got 5"),
+        (Network, {"cutoffs": 5}, "cutoffs must be a list, got 5"),
         (Network, {"mixers": ["ngram"]}, r"mixers must be a text, got \['ngram'\]"),
         (lh.Settings, {"data": "grammar"}, "data must be Data, got 'grammar'"),
         (lh.Settings, {"guide": "cascaded"}, "guide must be GuideSpec, got 'cascaded'"),

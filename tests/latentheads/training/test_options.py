@@ -97,8 +97,8 @@ def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> Non
     ("name", "word", "message"),
     [
         ("loss", "foo", "loss: loss must be one of Head_ELBO, .*, RenyiELBO; got 'foo'$"),
-        ("kl", "exact", "kl must be 'analytic' or 'sampled'; got 'exact'$"),
-        ("precision", None, "precision must be 'fp32', 'bf16' or 'fp16'; got None$"),
+        ("kl", "exact", "kl must be one of analytic, sampled; got 'exact'$"),
+        ("precision", None, "precision must be one of fp32, bf16, fp16; got None$"),
     ],
 )
 def test_a_word_that_is_no_choice_is_refused(name: str, word: object, message: str) -> None:
