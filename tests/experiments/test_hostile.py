@@ -99,8 +99,11 @@ CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
     ({"guide.help": "planted.Sharper"}, "guide.help is not an option"),
     ({"guide": {"class": "cascaded", "net": "planted.Sharper"}}, "net is not an option"),
     ({"guide": {"class": "cascaded", "hidden": "planted.Sharper"}}, "must be a whole number"),
-    ({"guide": {"class": {"class": "planted.Sharper"}}}, "must be module:Class"),
-    ({"guide": ["planted.Sharper"]}, "must be module:Class"),
+    (
+        {"guide": {"class": {"class": "planted.Sharper"}}},
+        "guide must be the name of a guide, got {",
+    ),
+    ({"guide": ["planted.Sharper"]}, "guide must be the name of a guide, got ["),
     ({"guide": "other.yaml"}, "guide 'other.yaml' is none of this library's"),
     ({"config": "other.yaml"}, "config is not an option"),
     ({"config": {"guide": "planted:Sharper"}}, "config is not an option"),
@@ -112,7 +115,7 @@ CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
     ({"train": {"optimizer": "planted.Sharper"}}, "train.optimizer must be one of muon, adamw"),
     ({"network": {"width": 2**16}}, "belongs to another model: it holds"),
     ({"network": {"layers": 10**2}}, "best.safetensors belongs to another model: it has no"),
-    ({"network": {"feed_forward": 10**30}}, "feed_forward must be at least 1 and less than 2^63"),
+    ({"network": {"feed_forward": 10**30}}, "feed_forward must be at most 262,144, got 1,000"),
     ({"guide": {"class": "cascaded", "hidden": 10**20}}, "cannot be loaded"),
 ]
 
