@@ -502,3 +502,22 @@ def test_bounds_of_a_frozen_noisy_model_are_those_of_their_rows() -> None:
     (bounds,) = re.findall(r"ends at (\S+) nats .* at (\S+), and the prior itself at (\S+)\n", said)
     for text, place in zip(bounds, (3, 4, 0), strict=True):
         assert among(text, [figures[place][0]]), text
+
+
+def test_what_bounds_lose_is_that_of_the_runs_that_are_stored() -> None:
+    text = section("multi30k-end", "## All recipes, over three seeds")
+    files = {"coda-cs": "coda-cs", "no identity path": "coda-less-noise"}
+    files |= {"cascaded": "cascaded", "mean-field": "mean-field"}
+    rows = [row for row in rows_of(text) if "seed" in row[0]]
+    assert len(rows) == len(files)
+    for name, *cells in rows:
+        (file,) = (file for words, file in files.items() if words in name)
+        seeds = re.findall(r"\b[012]\b", name)
+        stored = {path.stem[-1] for path in (RESULTS / "multi30k-end").glob(f"{file}-seed*.json")}
+        assert stored == set(seeds)
+        for place, seed in enumerate(seeds):
+            run, plain = (results_in(f"{of}-seed{seed}") for of in (file, "transformer"))
+            figures = [run["elbo"], run["iwae"], run["iwae"] - run["elbo"]]
+            figures.append(run["iwae"] - plain["plug_in"])
+            for cell, figure in zip(cells, figures, strict=True):
+                assert among(numbers(cell)[place], [figure]), (name, seed)
