@@ -17,13 +17,13 @@ def test_differences_whose_interval_holds_0_are_said_to_be_not_significant(page:
     "text",
     [
         "The head is better by .62 [-.79, 2.02] BLEU.",
-        "It loses 1.2 [−2.1, 4.6] points.",
+        "It loses 1.2 [\N{MINUS SIGN}2.1, 4.6] points.",
         "* One.\n* `group` gains\n  +0.008 ± 0.025 nats.",
-        "| `coda` with less noise: **no gain** | .003 [−.010, .016] |",
+        "| `coda` with less noise: **no gain** | .003 [-.010, .016] |",
         "| Does it help? | Yes. | .021 [-.027, .068] nats |",
         "BLEU is higher with the head (1.4 [-1.1, 4.0]). The loss of the other is not significant.",
         "| better | .1 [-.2, .4] |\n| worse, not significantly | .1 [-.2, .4] |",
-        "By .5 [-1, 2] n.s. to the one, by .4 [.1, .7] to the other.\n\nThe rest is 2 [-1, 5] better.",
+        "By .5 [-1, 2] n.s., by .4 [.1, .7] to the other.\n\nThe rest is 2 [-1, 5] better.",
     ],
 )
 def test_a_claim_beyond_its_interval_is_found(text: str) -> None:
@@ -43,7 +43,7 @@ def test_a_claim_beyond_its_interval_is_found(text: str) -> None:
         "| `chain` less plain | -0.3 [-2.9, 2.3] | .118 [.092, .145] |",
         "Higher is better. The difference is .62 [-.79, 2.02].",
         "A weight in [-1, 1] is better; so are seeds [0, 1].",
-        "Own heads are better: −0.418 ± 0.094 against −0.550 ± 0.029.",
+        "Own heads are better: -0.418 ± 0.094 against -0.550 ± 0.029.",
     ],
 )
 def test_what_an_interval_bears_out_is_no_such_claim(text: str) -> None:
