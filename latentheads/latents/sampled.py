@@ -1,6 +1,6 @@
 r"""Monte Carlo objectives: a few sampled alignments instead of a sum over all of them.
 
-A sample costs one softmax for each word. All gradients are unbiased.
+A sample costs one softmax for each word. The first two gradients are unbiased, the third is not.
 
 - :func:`score_bound`: one sample z of the guide, :math:`\log p(y \mid z, x)`. Its gradient in the
   guide is the score-function estimator :math:`(\log p(y \mid z, x) - b) \nabla \log q(z)`. The
@@ -11,7 +11,10 @@ A sample costs one softmax for each word. All gradients are unbiased.
   samples as baseline (Mnih and Rezende 2016, https://arxiv.org/abs/1602.06725).
 - :func:`wake_objective`: fits the model and the guide to samples with weights
   :math:`w_k / \sum_j w_j`: the wake phases of Bornschein and Bengio 2015,
-  https://arxiv.org/abs/1406.2751.
+  https://arxiv.org/abs/1406.2751. In a model apart from the guide the gradient is that of
+  :func:`importance_bound`. In the guide, and in a prior that is the guide, it estimates that of
+  :math:`-KL(p(z \mid x, y) \| q)` and of :math:`\log p(y \mid x)`, with a bias from the sum that
+  divides the weights. It vanishes as K grows.
 
 Words are independent given the states, so each has its own weights and learning signal, and the
 bounds are sums over words. In a chain an alignment affects all later ones, and weights are of a
@@ -97,6 +100,8 @@ def importance_bound(samples: AlignmentSamples) -> Float[Tensor, "*batch"]:
 
 def wake_objective(samples: AlignmentSamples) -> Float[Tensor, "*batch"]:
     """The importance-weighted bound, whose gradient fits model and guide to weighted samples.
+
+    The gradient is not that of the value: see the top of this file.
 
     Args:
         samples: Two samples or more.

@@ -106,20 +106,51 @@ def paired_gain() -> str:
     return "{:.4f} [{:.4f}, {:.4f}]".format(*spread(differences))
 
 
-def loss_lines(steps: int = 800, seconds: float = 25.0) -> list[str]:
-    """A line for each loss: bound and gap after some steps, and the gap after some CPU seconds."""
-    made = []
+STEPS, SECONDS = (100, 800), (10.0, 15.0, 25.0)
+"""After how many steps, and CPU seconds, losses of a guide are compared."""
+
+
+def gaps_by_loss() -> dict[str, list[list[float]]]:
+    """The gaps of every loss, by seed, after each of the steps and then of the seconds."""
+    gaps = {}
     for (loss,), rows in rows_by(read("objectives"), "rows", "loss").items():
         histories = [{entry["step"]: entry for entry in row["history"]} for row in rows]
-        ends = [history[steps] for history in histories]
-        timed = [[e for e in h.values() if e["seconds"] <= seconds][-1] for h in histories]
-        cost = mean(end["seconds"] for end in ends) / steps
+        columns = [[history[steps]["gap"] for history in histories] for steps in STEPS]
+        for limit in SECONDS:
+            early = [[e for e in h.values() if e["seconds"] <= limit] for h in histories]
+            columns.append([entries[-1]["gap"] for entries in early])
+        gaps[loss] = columns
+    return gaps
+
+
+def name_of_loss(loss: str) -> str:
+    name, _, rest = loss.partition(",")
+    return f"`{name}`{rest and ','}{rest}"
+
+
+def loss_lines() -> list[str]:
+    """A line for each loss: bound after the last steps, and the gaps."""
+    made = []
+    for (loss,), rows in rows_by(read("objectives"), "rows", "loss").items():
+        ends = [next(e for e in row["history"] if e["step"] == STEPS[-1]) for row in rows]
+        cost = mean(end["seconds"] for end in ends) / STEPS[-1]
         bound = mean(end["bound"] for end in ends)
-        points = ([history[100] for history in histories], ends, timed)
-        gaps = [format_range([entry["gap"] for entry in entries], 4) for entries in points]
-        name, _, rest = loss.partition(",")
-        start = f"| `{name}`{rest and ','}{rest} | {cost:.3f} | {bound:.4f} |"
-        made.append(f"{start} {' | '.join(gaps)} |")
+        gaps = [format_range(column, 4) for column in gaps_by_loss()[loss]]
+        made.append(f"| {name_of_loss(loss)} | {cost:.3f} | {bound:.4f} | {' | '.join(gaps)} |")
+    return made
+
+
+def loss_difference_lines() -> list[str]:
+    """A line for each other loss: its gaps less those of the sum, paired by seed."""
+    gaps = gaps_by_loss()
+    summed = gaps.pop("Head_ELBO")
+    made = []
+    for loss, columns in gaps.items():
+        cells = []
+        for column, base in zip(columns, summed, strict=True):
+            differences = [one - other for one, other in zip(column, base, strict=True)]
+            cells.append("{:.4f} [{:.4f}, {:.4f}]".format(*spread(differences)))
+        made.append(f"| {name_of_loss(loss)} | {' | '.join(cells)} |")
     return made
 
 
@@ -203,6 +234,7 @@ def test_correlations(page: Any) -> None:
 
 def test_all_other_tables_of_the_results() -> None:
     others = [*difference_lines(), *structure_lines(), *corpus_lines(), *loss_lines()]
+    others += loss_difference_lines()
     others += (
         sentence_lines()
         + inclusion_lines("language-model", 100.0)
@@ -211,4 +243,4 @@ def test_all_other_tables_of_the_results() -> None:
     )
     assert set(others) <= set(lines(text_of(PAGES[1])))
     assert paired_gain() in text_of(PAGES[1])
-    assert len(others) == 8 + 3 + 12 + 4 + 4 + 3 + 3 + 1
+    assert len(others) == 8 + 3 + 12 + 4 + 3 + 4 + 3 + 3 + 1

@@ -211,7 +211,7 @@ def test_the_prose_of_the_results_has_no_figures_of_its_own() -> None:
 def test_the_table_of_recipes_on_the_grammar_is_that_of_its_runs() -> None:
     names = ("elbo", "kl", "iwae", "plug_in", "bleu", "head_divergence")
     runs = {run["recipe"]: run for run in runs_in("grammar-velu", "table.csv")}
-    rows = rows_of(section("grammar-velu", "## All recipes, 3,000 steps"))
+    *rows, _ = rows_of(section("grammar-velu", "## All recipes, 3,000 steps"))
     assert {label(row[0]) for row in rows} == set(runs)
     for recipe, *cells in rows:
         run = runs[label(recipe)]
@@ -221,6 +221,33 @@ def test_the_table_of_recipes_on_the_grammar_is_that_of_its_runs() -> None:
             pairs = zip(said, figures, strict=False)
             assert all(among(text, [figure]) for text, figure in pairs), (recipe, cell)
             assert len(said) in (0, 1, 3)
+
+
+def test_differences_of_bounds_on_the_grammar_are_those_of_its_runs() -> None:
+    figures: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for run in runs_in("grammar-velu", "runs.csv"):
+        for column in ("elbo", "iwae"):
+            figures[run["recipe"], column].append(float(run[column] or run["elbo"]))
+    text = section("grammar-velu", "## All recipes, 3,000 steps")
+    plain = figures["transformer", "elbo"]
+    (names,) = re.findall(r"^\| \| (`coda-cs` .*) \|$", text, re.MULTILINE)
+    *_, (_, *cells) = rows_of(text)
+    for name, cell in zip(names.split(" | "), cells, strict=True):
+        check_spread(cell, figures[name.strip("`"), "iwae"], plain)
+    (significance,) = re.findall(r"[*] [*][*]Significance.[*][*] (.*?)\n[*]", text, re.DOTALL)
+    said = dict(re.findall(r"`([\w-]+)`\s\((-.*?\])\)", significance, re.DOTALL))
+    assert set(said) == {"mean-field", "cascaded"}
+    for name, cell in said.items():
+        check_spread(cell, figures[name, "elbo"], plain)
+
+
+def test_muon_after_half_the_steps_is_that_of_its_runs() -> None:
+    (cell,) = re.findall(r"difference \((.*?) nats\)", section("multi30k-end", "## With Muon"))
+    muon, long = (
+        [results_in(f"transformer-{kind}-seed{seed}")["plug_in"] for seed in (0, 1, 2)]
+        for kind in ("muon", "long")
+    )
+    check_spread(cell, muon, long)
 
 
 def test_the_table_of_a_step_is_that_of_its_rows() -> None:
@@ -502,3 +529,22 @@ def test_bounds_of_a_frozen_noisy_model_are_those_of_their_rows() -> None:
     (bounds,) = re.findall(r"ends at (\S+) nats .* at (\S+), and the prior itself at (\S+)\n", said)
     for text, place in zip(bounds, (3, 4, 0), strict=True):
         assert among(text, [figures[place][0]]), text
+
+
+def test_what_bounds_lose_is_that_of_the_runs_that_are_stored() -> None:
+    text = section("multi30k-end", "## All recipes, over three seeds")
+    files = {"coda-cs": "coda-cs", "no identity path": "coda-less-noise"}
+    files |= {"cascaded": "cascaded", "mean-field": "mean-field"}
+    rows = [row for row in rows_of(text) if "seed" in row[0]]
+    assert len(rows) == len(files)
+    for name, *cells in rows:
+        (file,) = (file for words, file in files.items() if words in name)
+        seeds = re.findall(r"\b[012]\b", name)
+        stored = {path.stem[-1] for path in (RESULTS / "multi30k-end").glob(f"{file}-seed*.json")}
+        assert stored == set(seeds)
+        for place, seed in enumerate(seeds):
+            run, plain = (results_in(f"{of}-seed{seed}") for of in (file, "transformer"))
+            figures = [run["elbo"], run["iwae"], run["iwae"] - run["elbo"]]
+            figures.append(run["iwae"] - plain["plug_in"])
+            for cell, figure in zip(cells, figures, strict=True):
+                assert among(numbers(cell)[place], [figure]), (name, seed)
