@@ -192,7 +192,6 @@ def _notes(results: Results) -> list[str]:
     return [PLUG_IN] * plug_in + [BELOW_PRIOR] * is_below_prior(results.test)
 
 
-
 def _divergence_rows(results: Results) -> list[Row]:
     """How far apart the heads of a block are."""
     if results.head_divergence is None:

@@ -200,14 +200,14 @@ OF_CTC = "a head that is only for training"
 SCORES: dict[str, ScoreInfo] = {
     "elbo": _nats(
         "bound (ELBO)",
-        "evidence lower bound: the two rows below it, the first minus the second",
+        "evidence lower bound: the next row minus the KL",
         "bound",
         "ELBO",
         compared=True,
     ),
     "log_likelihood": _nats(
         "log p(y | z, x), mean under the guide",
-        "of the tokens given the guide's latents: above the exact log p, before the KL is subtracted",
+        "may exceed log p: the KL is subtracted from it",
         "term",
         "log-likelihood",
         compared=True,
@@ -215,7 +215,7 @@ SCORES: dict[str, ScoreInfo] = {
     ),
     "kl": _nats(
         "KL(guide, prior)",
-        "of all latents together: what the bound subtracts",
+        "of all latents together",
         "term",
         "KL",
         compared=True,
@@ -246,7 +246,7 @@ SCORES: dict[str, ScoreInfo] = {
     ),
     "gap": _nats(
         "gap of the guide",
-        "KL from the guide to the exact posterior: exact log p minus the bound",
+        "KL from the guide to the exact posterior",
         "exact",
         "gap",
         compared=True,
@@ -254,7 +254,7 @@ SCORES: dict[str, ScoreInfo] = {
     ),
     "prior_gap": _nats(
         "gap of the prior (guide tied)",
-        "KL from the prior to the exact posterior: what the bound would lose without a guide",
+        "what the bound would lose without a guide",
         "exact",
         "gap of the prior",
         compared=True,

@@ -193,9 +193,7 @@ class AlignmentPosterior(LatentPosterior):
         pairs = (name.split("_") for name in self.pairs)
         return [(int(head), int(lower)) for head, lower in pairs]
 
-    def _initial_scores(
-        self, context: AlignmentContext
-    ) -> Float[Tensor, "*batch target head key"]:
+    def _initial_scores(self, context: AlignmentContext) -> Float[Tensor, "*batch target head key"]:
         """The scores at the start: the prior's, or those of the product nearest to it.
 
         In a chain that product depends on the scores of later words, and so on the word itself,

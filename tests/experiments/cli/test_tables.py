@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from latentheads.experiments.cli.tables import (
+    BELOW_PRIOR,
     HEAD_DIVERGENCE,
     PLUG_IN,
     explanations,
@@ -140,10 +141,32 @@ def test_each_row_of_the_table_is_explained() -> None:
     assert HEAD_DIVERGENCE in result_table(Results(**RESULTS), verbose=True)
     assert HEAD_DIVERGENCE not in result_table(Results(**RESULTS))
     assert "divergence" not in explanations(Results(**{**RESULTS, "head_divergence": None}))
-    assert "bound (ELBO): evidence lower bound: the two rows below it" in text
+    assert "bound (ELBO): evidence lower bound: the next row minus the KL" in text
     assert "{" not in text
     titles = [line.partition(":")[0] for line in text.splitlines()]
     assert len(set(titles)) == len(titles) > 3
+
+
+@pytest.mark.parametrize(("gap", "is_below"), [(0.3, True), (0.1, False), (0.10004, False)])
+def test_a_guide_whose_bound_is_below_the_priors_is_named(gap: float, is_below: bool) -> None:
+    test = Scores.of({**FIGURES, "exact": -1.0, "gap": gap, "prior_gap": 0.1})
+    rows = told(test=test)
+    assert rows["gap of the guide"] == [f"{gap:.4f}"]
+    assert rows["gap of the prior (guide tied)"] == ["0.1000"]
+    assert (BELOW_PRIOR in rows) == is_below
+
+
+def test_the_gap_of_each_site_is_in_the_table_of_sites() -> None:
+    sites = {"decoder.0.alignment.choice": 1.0, "decoder.1.alignment.choice": 2.0}
+    how, gaps = dict.fromkeys(sites, "enumerated"), dict.fromkeys(sites, 0.5)
+    lines = site_table(Results(kl_by_site=sites, kl_how=how, gap_by_site=gaps)).splitlines()
+    assert lines[0].endswith("KL(guide, prior)  gap of the guide         how")
+    assert lines[1].split() == [
+        "decoder.0.alignment.choice",
+        "1.000e+00",
+        "5.000e-01",
+        "enumerated",
+    ]
 
 
 def test_a_kl_that_is_no_number_leaves_its_chain_out() -> None:
