@@ -53,7 +53,7 @@ class Enumeration(ABC):
 
     @abstractmethod
     def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """The prior's gap, entropies of prior and posterior, and the target's information, by name."""
+        """The prior's gap, both entropies, and the information in the target, by name."""
 
     @abstractmethod
     def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
