@@ -220,7 +220,8 @@ def test_a_guide_starts_at_the_prior_times_the_evidence_of_the_word(
     prior_law = site["infer"]["prior"]
     scores = prior_law.parameters.scores
     if condition_on == "target":
-        (evidence,) = prior_law.context.alignment_pass.evidence(batch.scored, torch.empty(0))
+        alignment_pass, rows = prior_law.context.alignment_pass, model.output.rows_of(batch.scored)
+        (evidence,) = alignment_pass.evidence(batch.scored, rows)
         scores = scores + evidence.unsqueeze(-2)
     torch.testing.assert_close(site["fn"].parameters.scores, scores)
     assert bool((terms.total_kl.abs() < 1e-12).all()) == (condition_on == "source")
