@@ -72,6 +72,7 @@ $(LOWEST)/.ready: pyproject.toml tests/lowest.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "latentheads needs Python 3.11 or newer")'
+	@echo "installing into $(VENV), 1 to 3 minutes ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[test]'
 	-$(BIN)/python -m compileall -q -j 0 -x '$(UNREAD)' $(VENV)/lib > $(VENV)/compiled.txt 2>&1

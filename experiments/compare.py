@@ -28,7 +28,7 @@ from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
 from latentheads.files import write_text
-from latentheads.metrics.scores import SCORES, primary_score
+from latentheads.metrics.scores import SCORES, is_below_prior, primary_score
 from latentheads.metrics.seeds import DIFFERENCES, summarise
 from latentheads.runs.folder import read_metrics
 
@@ -41,6 +41,9 @@ OF_OWN_MODELS = (
     "--train_only guide --start RUN."
 )
 """What is said where bounds of several models stand in one table."""
+
+BELOW_PRIOR = "Bounds below that of their model's own prior, guide tied"
+"""What is said of rows whose guide has a larger gap than the prior."""
 
 OF_ONE_MODEL = (
     "All rows bound one model. A guide that the run of --start has itself goes on from there, the "
@@ -81,6 +84,12 @@ def _note(plans: Sequence[Plan]) -> str:
     if any(plan.settings.train_only != "guide" for plan in plans):
         return OF_OWN_MODELS
     return OF_ONE_MODEL if plans[0].settings.start_with == "all" else ""
+
+
+def _name_below_prior(rows: Sequence[dict[str, Any]]) -> str:
+    """Names the rows whose guide loses more than its model's prior would."""
+    names = ", ".join(row["recipe"] for row in rows if is_below_prior(row))
+    return f" {BELOW_PRIOR}: {names}." if names else ""
 
 
 def table(
@@ -154,7 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 recipe_tests = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
                 row["p"] = [float(p) for p in recipe_tests.p.dropna()]
         draw(plans, rows, out)
-        text = write_tables(runs, rows, table, 2, out, _note(plans) if len(rows) > 1 else "")
+        note = (_note(plans) if len(rows) > 1 else "") + _name_below_prior(rows)
+        text = write_tables(runs, rows, table, 2, out, note.strip())
         trained = [(plan.folder, plan.settings) for plan in plans]
         print_and_write("compare.py", text, trained, options, out)
     return 0

@@ -34,13 +34,13 @@ DESCRIPTION = (
 
 def _tables(results: Results, out: Path, verbose: bool) -> str:
     """The tables of a finished run."""
-    parts = [result_table(results)]
+    parts = [result_table(results, verbose)]
     if results.tasks:
         parts.append(task_table(results))
     if verbose:
         parts += ["", explanations(results), "", site_table(results), ""]
     else:
-        parts.append("--verbose explains each row")
+        parts.append("--verbose explains each row, and adds some")
     return "\n".join([*parts, f"written to {out}"])
 
 

@@ -31,16 +31,17 @@ SIZES = (
     "--network.width 16 --network.feed_forward 24 --network.heads 2 --train.steps 12 --samples 4 "
     "--seed 3"
 )
-GRAMMAR = "--data.sentences 300 --data.held_out 30"
+SENTENCES = "--data.sentences 300 --data.held_out 30"
+GRAMMAR = f"--data.language velu {SENTENCES}"
 
 RUNS = {
     "coda": f"--recipe coda {GRAMMAR}",
     "cascaded-logits": f"--recipe cascaded {GRAMMAR}",
     "mean-field": f"--recipe mean-field {GRAMMAR}",
     "autoregressive": f"--recipe autoregressive {GRAMMAR}",
-    "selection": f"--recipe transformer+bernoulli --data.tasks velu,tamir {GRAMMAR}",
+    "selection": f"--recipe transformer+bernoulli --data.tasks velu,tamir {SENTENCES}",
     "marginal": f"--guide cascaded --alignments.blocks 2 --loss marginal {GRAMMAR}",
-    "language-model": f"--guide cascaded --data grammar-text {GRAMMAR}",
+    "language-model": f"--guide cascaded --data grammar-text {SENTENCES}",
     "speech": "--data SPEECH --data.bins 7 --data.top_frequency 3800 --data.vocab_size 0 "
     "--network.channels 4 --ctc .3 --recipe transformer",
 }

@@ -12,7 +12,7 @@ from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import Plan
 from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.files import read_json, write_text
-from latentheads.metrics.scores import COMPARED, METRICS, SCORES
+from latentheads.metrics.scores import COMPARED, METRICS, SCORES, format_perplexity
 from latentheads.metrics.seeds import DIFFERENCES, tabulate
 from latentheads.runs.folder import TEXTS
 from latentheads.runs.results import lacking
@@ -88,10 +88,12 @@ def cell(row: dict[str, Any], name: str, index: int = 0) -> str:
         return ""
     if name == "p":
         return ", ".join(f"{p:.3f}" for p in row[name])
-    few = name.startswith(("head_divergence", "perplexity")) or name.endswith(METRICS)
-    digits = 2 if few else 4
     ends = (row[name], row[f"{name}_low"], row[f"{name}_high"])
-    mean, low, high = (f"{end:z.{digits}f}" for end in ends)  # z: no zero is below 0
+    if name.startswith("perplexity"):
+        mean, low, high = map(format_perplexity, ends)
+    else:
+        digits = 2 if name.startswith("head_divergence") or name.endswith(METRICS) else 4
+        mean, low, high = (f"{end:z.{digits}f}" for end in ends)  # z: no zero is below 0
     has_spread = ends[2] - ends[1] > ROUNDING  # false for NaN
     return f"{mean} [{low}, {high}]" if has_spread else mean
 
@@ -101,9 +103,10 @@ def cell_of_terminal(row: dict[str, Any], name: str, index: int = 0) -> str:
     text = cell(row, name, index)
     if "[" not in text:
         return text
-    mean = text.partition(" ")[0]
-    digits = len(mean.partition(".")[2])
-    return f"{mean} ±{(row[f'{name}_high'] - row[f'{name}_low']) / 2:.{digits}f}"
+    mean, half = text.partition(" ")[0], (row[f"{name}_high"] - row[f"{name}_low"]) / 2
+    if name.startswith("perplexity"):
+        return f"{mean} ±{format_perplexity(half)}"
+    return f"{mean} ±{half:.{len(mean.partition('.')[2])}f}"
 
 
 def write_tables(

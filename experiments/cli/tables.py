@@ -14,7 +14,9 @@ from latentheads.metrics.scores import (
     SCORES,
     Scores,
     describe,
+    format_perplexity,
     format_value,
+    is_below_prior,
     shown_names,
     truth_coverage,
 )
@@ -37,8 +39,10 @@ COLUMNS = 100
 PLUG_IN = "plug-in: heads set to the prior mean, which is another model; its log p is not a bound"
 
 
-HEAD_DIVERGENCE = "head divergence (JSD, nats, summed over queries)"
+HEAD_DIVERGENCE = "divergence of heads (Jensen-Shannon)"
 """The title of the row of how far apart heads are."""
+
+BELOW_PRIOR = "the guide's bound is below that of its model's prior: guide tied would lose less"
 
 
 def aligned(rows: list[Row]) -> str:
@@ -77,10 +81,14 @@ def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     return "\n".join([titles, sides, *others]) + "\n"
 
 
-def result_table(results: Results) -> str:
+def result_table(results: Results, verbose: bool = False) -> str:
     """The one table a run prints, in nats per token unless a row names another unit.
 
     A score that is not known, as the truth of a text with an unknown word, leaves its cell empty.
+
+    Args:
+        results: The results.
+        verbose: Whether to add how far apart heads are.
     """
     results = _with_exact(results)
     rows: list[Row] = [("nats per token", "valid", "test")]
@@ -89,7 +97,7 @@ def result_table(results: Results) -> str:
         rows.append(name_row(name, results.parts))
         rows += _rows_behind(name, results)
     rows += _perplexity_rows(results.perplexity)
-    rows += _divergence_rows(results)
+    rows += _divergence_rows(results) if verbose else []
     for name, facts in results.latents.items():
         rows += LATENTS[name].rows(facts)
     rows.append(("parameters", "", f"{results.parameters:,}"))
@@ -106,8 +114,8 @@ def explanations(results: Results) -> str:
     lines = [f"{info.title}: {info.meaning}" for info in infos if info.meaning]
     if results.head_divergence is not None:
         lines.append(
-            f"{HEAD_DIVERGENCE}: of the plug-in heads of a block; a mean over pairs and sentences "
-            "of what is summed over the queries of a sentence, 0: equal"
+            f"{HEAD_DIVERGENCE}: of the plug-in heads of a block, in nats; a mean over pairs and "
+            "sentences of what is summed over the queries of a sentence, 0: equal"
         )
     return "\n".join(lines).format(k=results.test.iwae_k)
 
@@ -151,11 +159,9 @@ def _rows_before(name: str, results: Results) -> list[Row]:
 
 
 def _rows_behind(name: str, results: Results) -> list[Row]:
-    """What belongs to a score: the KL of each block, the gap of each, how it was computed."""
+    """What belongs to a score: the KL of each attention type, how it was computed."""
     if name == "kl":
         return _kl_rows(_not_fixed(results), _name_selecting(results))
-    if name == "gap" and len(results.gap_by_site) > 1:
-        return [(f"    {site}", "", format_value(x)) for site, x in results.gap_by_site.items()]
     if name == "truth":
         return _true_log_prob_rows(results.parts)
     if name == "wer" and results.test.elbo is not None:  # else its part of the report has failed
@@ -182,7 +188,8 @@ def _true_log_prob_rows(parts: Mapping[str, Scores]) -> list[Row]:
 def _notes(results: Results) -> list[str]:
     """What a word of the table means."""
     shown = shown_names([*results.parts.values()])
-    return [PLUG_IN] if "plug_in" in shown or "plug-in" in _name_search(results) else []
+    plug_in = "plug_in" in shown or "plug-in" in _name_search(results)
+    return [PLUG_IN] * plug_in + [BELOW_PRIOR] * is_below_prior(results.test)
 
 
 def _divergence_rows(results: Results) -> list[Row]:
@@ -233,11 +240,10 @@ def _perplexity_rows(perplexities: Sequence[Perplexity]) -> list[Row]:
         for name in _perplexities_of(test.token):
             title = PERPLEXITIES[name].format(k=test.iwae_k)
             by_token = valid.token[name], test.token[name]
-            rows.append((f"    {title}", *(format_value(value, "") for value in by_token)))
+            rows.append((f"    {title}", *map(format_perplexity, by_token)))
             if test.word and test.word != test.token:
                 by_word = valid.word[name], test.word[name]
-                cells = (format_value(value, "") for value in by_word)
-                rows.append((f"    {title}, by word", *cells))
+                rows.append((f"    {title}, by word", *map(format_perplexity, by_word)))
     return rows
 
 
@@ -264,7 +270,7 @@ def _name_selecting(results: Results) -> str:
 
 
 def _kl_rows(kl_by_site: dict[str, float | None], selecting: str) -> list[Row]:
-    """KL of the logits and other latents of each attention type, with its layers in one cell.
+    """KL of the logits and other latents of each attention type, where there are several.
 
     An attention type with a missing KL of a block is left out.
     """
@@ -280,17 +286,19 @@ def _kl_rows(kl_by_site: dict[str, float | None], selecting: str) -> list[Row]:
     for (_, name), layer_kls in sorted(parts.items()):
         values = [kl for _, kl in sorted(layer_kls) if kl is not None]
         if len(values) == len(layer_kls):
-            layers = " + ".join(map(format_value, values))
-            label = f"    {name}, by layer: {layers}" if len(values) > 1 else f"    {name}"
-            rows.append((label, "", format_value(sum(values))))
-    return rows
+            rows.append((f"    {name}", "", format_value(sum(values))))
+    return rows if len(parts) > 1 else []
 
 
 def site_table(results: Results) -> str:
-    """The KL of every site and how it was computed."""
-    rows: list[Row] = [("site", "KL on test, nats per token", "how")]
+    """The KL of every site, its gap where it is known, and how they were computed."""
+    titles = ("nats per token on test, by site", "KL(guide, prior)")
+    gaps = results.gap_by_site
+    rows: list[Row] = [(*titles, *["gap of the guide"] * bool(gaps), "how")]
     for site, kl in results.kl_by_site.items():
-        rows.append((site, "" if kl is None else f"{kl:.3e}", results.kl_how[site]))
+        values = [kl, *[gaps.get(site)] * bool(gaps)]
+        cells = ("" if value is None else f"{value:.3e}" for value in values)
+        rows.append((site, *cells, results.kl_how[site]))
     return aligned(rows)
 
 

@@ -52,7 +52,8 @@ class Grammar(_Sampled):
     No held-out source sentence occurs in the training part.
 
     Attributes:
-        language: Target language.
+        language: Target language. mirel has a free word order: where a word of it comes from is
+            known only once it is there.
         tasks: Several directions of translation or domains in place of one language: ``velu`` (from
             the English-like side into it), ``tamir-en``, or of a domain, ``news:velu``.
 
@@ -61,7 +62,7 @@ class Grammar(_Sampled):
         Part(5 sentences, 32 target tokens)
     """
 
-    language: str = next(iter(LANGUAGES))
+    language: str = "mirel"
     tasks: Tasks | None = None
 
     def _check(self) -> None:

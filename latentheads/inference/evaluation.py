@@ -30,7 +30,7 @@ from latentheads.model import HeadModel
 from latentheads.names import SELECTION, latent_of
 from latentheads.noise import fixed_noise
 
-ENTROPY_FIGURES = ("prior_entropy", "posterior_entropy", "information")
+ENTROPY_FIGURES = ("prior_gap", "prior_entropy", "posterior_entropy", "information")
 """Figures that are sums over all values of the summed latents."""
 
 LEAK_ERRORS, LEAK_NATS = 4.0, 1e-4
@@ -66,6 +66,7 @@ class Report:
         gap: The KL from the guide's posterior of summed latents to the exact one, in expectation
             over other latents.
         gap_by_site: The gap of every site that is summed out.
+        prior_gap: The gap that the prior itself has, as the posterior of guide tied.
         prior_entropy: Entropy of a token's summed latents, of all heads jointly.
         posterior_entropy: Entropy of their exact posterior.
         information: KL from the exact posterior to the prior.
@@ -91,6 +92,7 @@ class Report:
     exact: float | None = None
     gap: float | None = None
     gap_by_site: dict[str, float] = field(default_factory=dict)
+    prior_gap: float | None = None
     prior_entropy: float | None = None
     posterior_entropy: float | None = None
     information: float | None = None

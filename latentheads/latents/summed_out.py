@@ -53,7 +53,7 @@ class Enumeration(ABC):
 
     @abstractmethod
     def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """Entropies of prior and posterior, and the information in the target, by name."""
+        """The prior's gap, both entropies, and the information in the target, by name."""
 
     @abstractmethod
     def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
@@ -107,10 +107,11 @@ class TableEnumeration(Enumeration):
         return expectation(self.log_q, self.log_likelihoods)
 
     def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """Entropies of prior and exact posterior, and the KL from that to the prior."""
+        """Entropies of prior and exact posterior, and the KL of each to the other."""
         log_prior = self.log_prior.expand_as(self.log_joint)
         log_posterior = self.log_posterior
         return {
+            "prior_gap": expectation(log_prior, log_prior - log_posterior),
             "prior_entropy": -expectation(log_prior, log_prior),
             "posterior_entropy": -expectation(log_posterior, log_posterior),
             "information": expectation(log_posterior, log_posterior - log_prior),

@@ -8,6 +8,7 @@ the report page loop over these rows.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -199,22 +200,22 @@ OF_CTC = "a head that is only for training"
 SCORES: dict[str, ScoreInfo] = {
     "elbo": _nats(
         "bound (ELBO)",
-        "evidence lower bound: the log-likelihood term minus the KL",
+        "evidence lower bound: the next row minus the KL",
         "bound",
         "ELBO",
         compared=True,
     ),
     "log_likelihood": _nats(
-        "log-likelihood term",
-        "expected log p(y | z, x) under the guide",
+        "log p(y | z, x), mean under the guide",
+        "may exceed log p: the KL is subtracted from it",
         "term",
         "log-likelihood",
         compared=True,
         indented=True,
     ),
     "kl": _nats(
-        "KL, all sites",
-        "from the guide to the prior, of all latents",
+        "KL(guide, prior)",
+        "of all latents together",
         "term",
         "KL",
         compared=True,
@@ -251,17 +252,24 @@ SCORES: dict[str, ScoreInfo] = {
         compared=True,
         indented=True,
     ),
+    "prior_gap": _nats(
+        "gap of the prior (guide tied)",
+        "what the bound would lose without a guide",
+        "exact",
+        "gap of the prior",
+        compared=True,
+        indented=True,
+    ),
     "prior_entropy": _nats(
-        "entropy of the latents, prior", "before the token is known; of all heads together", "exact"
+        "entropy of the prior", "of all heads of a token, before it is known", "exact"
     ),
     "posterior_entropy": _nats(
-        "exact posterior", "the same, given the token", "exact", indented=True
+        "entropy of the exact posterior", "the same, given the token", "exact"
     ),
     "information": _nats(
-        "KL(posterior, prior)",
+        "KL(exact posterior, prior)",
         "what a token reveals about its latents; near 0: nothing was learned from them",
         "exact",
-        indented=True,
     ),
     "truth": _nats(
         "true log p",
@@ -393,11 +401,23 @@ def _make_metrics(references: References) -> dict[str, Metric]:
     return {name: metric for name, metric in metrics.items() if metric is not None}
 
 
+ROUNDING = 5e-5
+"""Smaller differences of nats are not shown."""
+
 FORMATS = {
     **{"share": "{:.0%}", "samples": "{:.1f}", "sentences/s": "{:,.0f}"},
     **dict.fromkeys(("tokens", "words", "sentences"), "{:,}"),
 }
 """The format of values in a unit; others have two decimals."""
+
+
+def format_perplexity(value: float | None) -> str:
+    """Formats a perplexity with at most six digits: 12.34, 12,345 or 1.68e7; empty for None."""
+    if value is None:
+        return ""
+    if value < 1e6:
+        return f"{value:.2f}" if value < 1e4 else f"{value:,.0f}"
+    return re.sub(r"e\+0*", "e", f"{value:.2e}")
 
 
 def format_value(value: float | None, unit: str = NATS) -> str:
@@ -434,6 +454,12 @@ def _is_shown(name: str, parts: Sequence[Scores]) -> bool:
     if name == "truth_elbo":
         return any(map(truth_coverage, parts))
     return name != "pareto_unknown" or any(values)
+
+
+def is_below_prior(scores: Mapping[str, Any]) -> bool:
+    """Whether the bound of a guide is below that of its model's prior, by what a table shows."""
+    gap, prior_gap = scores.get("gap"), scores.get("prior_gap")
+    return gap is not None and prior_gap is not None and gap - prior_gap > ROUNDING
 
 
 def truth_coverage(scores: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.evaluation import Report, evaluate
-from latentheads.metrics.scores import SCORES
+from latentheads.metrics.scores import SCORES, is_below_prior
 from latentheads.model import HeadModel
 from latentheads.passes import frozen_parameters
 from latentheads.training.fit import fit, read_options
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = {
-    **{name: SCORES[name].heading for name in ("elbo", "kl", "exact", "gap", "iwae")},
+    **{name: SCORES[name].heading for name in ("elbo", "kl", "exact", "gap", "prior_gap", "iwae")},
     "seconds": "seconds",
 }
 
@@ -62,13 +62,19 @@ class Comparison:
 
     @property
     def note(self) -> str:
-        """How the rows may be compared."""
-        if self.one_model:
-            return "nats per target token; all rows bound one model, IWAE but for sampling error"
-        return (
-            "nats per target token; each row has a model of its own: exact log p and IWAE compare "
-            "models, and a difference of ELBOs is none of tightness"
+        """How the rows may be compared, and which bounds are below the prior's."""
+        below = ", ".join(
+            name for name, report in self.reports.items() if is_below_prior(report.scores())
         )
+        suffix = f"; below the bound of the prior: {below}" if below else ""
+        if self.one_model:
+            note = "nats per target token; all rows bound one model, IWAE but for sampling error"
+        else:
+            note = (
+                "nats per target token; each row has a model of its own: exact log p and IWAE "
+                "compare models, and a difference of ELBOs is none of tightness"
+            )
+        return note + suffix
 
     def __str__(self) -> str:
         return f"{self.table.round(4).to_string()}\n{self.note}"

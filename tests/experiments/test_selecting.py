@@ -138,7 +138,7 @@ def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
     assert (found["latents"]["gates"]["open"], found["head_divergence"]) == (0, None), (
         "nobody speaks"
     )
-    assert "KL, all sites" in printed
+    assert "KL(guide, prior)" in printed
     assert "encoder-self gates" in printed
 
 

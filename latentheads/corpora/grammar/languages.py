@@ -98,6 +98,15 @@ _VERB_INITIAL = Order(
     adjectives={"XY": 1.0},
 )
 
+_FREE = Order(
+    clause={"SAVOMTC": 0.4, "OAVSMTC": 0.3, "SAOVMTC": 0.15, "VASOMTC": 0.15},
+    relative={"TSAVMO": 1.0},
+    noun={"DJNP": 0.5, "DNJP": 0.5},
+    adposition={"EO": 1.0},
+    quality={"GJ": 1.0},
+    adjectives={"XY": 1.0},
+)
+
 SPECIFICATIONS: dict[str, Specification] = {
     "velu": Specification(
         "SVO; adjectives and relative clauses after the noun; gender on determiner and adjective",
@@ -148,6 +157,20 @@ SPECIFICATIONS: dict[str, Specification] = {
         },
         ("krnflwgd", "eioy"),
         article=False,
+    ),
+    "mirel": Specification(
+        "free word order: subject or object or verb first, adjectives on either side of the noun; "
+        "gender and case on noun, determiner and adjective",
+        _FREE,
+        {
+            "noun": {"number": ("", "i"), "case": ("", "m")},
+            "adjective": {"gender": ("", "a"), "case": ("", "m")},
+            "determiner": {"gender": ("", "a"), "case": ("", "m")},
+            "relative": {"gender": ("", "a"), "case": ("", "m")},
+            "verb": {"gender": ("", "a")},
+            "pronoun": {"case": ("", "m")},
+        },
+        ("mlrnsdz", "eio"),
     ),
 }
 

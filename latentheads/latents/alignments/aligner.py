@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyro
@@ -27,6 +28,7 @@ from latentheads.latents.alignments.exact import (
     broadcast_sum,
 )
 from latentheads.latents.alignments.loss_terms import alignment_loss_terms
+from latentheads.latents.alignments.nearest_product import nearest_product
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.alignments.past import begin_past_alignments
 from latentheads.latents.alignments.posterior import AlignmentPosterior, with_parameters
@@ -75,6 +77,11 @@ class AlignmentPass:
     autocast: tuple[bool, torch.dtype]
     smoothing: float = 0.0
     cache: dict[Any, tuple[Tensor, ExactInference]] = field(default_factory=dict)
+
+    @cached_property
+    def product_scores(self) -> list[Float[Tensor, "*batch target head key"]]:
+        """The scores of every block in the product that is nearest to the prior; detached."""
+        return nearest_product(self.priors, self.valid)
 
     def aligned_states(
         self, alignments: Int[Tensor, "*sample target head"]

@@ -27,7 +27,7 @@ from latentheads.latents.alignments.exact import ExactInference
 from latentheads.latents.summed_out import Enumeration
 from latentheads.names import TARGET
 
-ENTROPIES = ("prior_entropy", "posterior_entropy", "information")
+ENTROPIES = ("prior_gap", "prior_entropy", "posterior_entropy", "information")
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,7 +69,7 @@ class AlignmentEnumeration(Enumeration):
         return dict(zip(self.sites, self.inference.gap(self.posterior), strict=True))
 
     def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """Entropies of prior and exact posterior, and the information between words and heads."""
+        """The prior's gap, entropies of prior and exact posterior, and the word's information."""
         return {name: getattr(self.inference, name) for name in ENTROPIES}
 
     @torch.no_grad()

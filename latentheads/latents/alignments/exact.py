@@ -88,6 +88,11 @@ class ExactInference(ABC):
         """KL from the exact posterior to the prior: the information gain from the target."""
         return broadcast_sum(self.kl(self.posterior()))
 
+    @property
+    def prior_gap(self) -> Float[Tensor, "*batch"]:
+        """KL from the prior to the exact posterior: the gap of the bound of guide tied."""
+        return broadcast_sum(self.gap(self.priors))
+
     @abstractmethod
     def expected_log_likelihood(
         self, posterior: Sequence[CategoricalParameters]

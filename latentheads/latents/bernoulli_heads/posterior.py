@@ -5,7 +5,8 @@ r"""Posteriors of the gates of a sentence: inference networks.
 A mean-field posterior has :math:`W = 0`. An autoregressive one is conditioned on earlier heads of
 its block, a cascaded one on the heads of lower blocks. A sentence has one subset of heads, which
 precedes its first word, so that a posterior conditioned on the prefix is one conditioned on the
-source. All start at the prior, as far as their structure can express it.
+source. All start at the prior; where their structure leaves out its dependences, at the product of
+independent gates that is nearest to it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from latentheads.latents.bernoulli_heads.prior import chain_tables, dependence_mask
-from latentheads.latents.bernoulli_heads.subsets import HeadSubsets, SubsetTable
+from latentheads.latents.bernoulli_heads.subsets import (
+    HeadSubsets,
+    SubsetTable,
+    joint_table,
+    nearest_product,
+)
 from latentheads.latents.latent import ConditionOn, LatentPosterior, Structure
 from latentheads.layers.target_encoder import TargetEncoder
 
@@ -96,13 +102,20 @@ class SubsetPosterior(LatentPosterior):
         """
         prior = self._latent[0].prior
         features = self._features(batch)
-        logits = prior.logits.detach() + self.logits(features)
+        logits = self._initial_logits() + self.logits(features)
         weight = logits.new_zeros(*logits.shape, logits.shape[-1])
         if self.weights is not None:
             weight[..., self.mask] = self.weights(features)
         if prior.weight is not None:
             weight = weight + prior.weight.detach() * (self.mask & prior.mask)
         return chain_tables(logits, weight, prior.heads)
+
+    def _initial_logits(self) -> Float[Tensor, " head"]:
+        """The logits at the start: the prior's, or those of the product nearest to it."""
+        prior = self._latent[0].prior
+        if self.mask.logical_or(~prior.mask).all():
+            return prior.logits.detach()
+        return nearest_product(joint_table(prior()), sum(prior.heads))
 
     def _features(self, batch: Batch) -> Float[Tensor, "batch feature"]:
         """A constant, and the vector of each text."""

@@ -124,6 +124,31 @@ def joint_conditionals(
     return tables
 
 
+@torch.no_grad()
+def nearest_product(
+    log_joint: Float[Tensor, " subset"], heads: int, rounds: int = 3
+) -> Float[Tensor, " head"]:
+    """Logits of independent gates near to a joint distribution, by coordinate ascent on the KL.
+
+    It starts at the marginals, whose KL is the total correlation of the gates.
+
+    Args:
+        log_joint: Log-probabilities of the subsets of all heads.
+        heads: Heads of all blocks.
+        rounds: Updates of every gate.
+    """
+    subsets = all_subsets(heads, log_joint)
+    probs = log_joint.exp() @ subsets
+    logits = probs.logit()
+    for head in [*range(heads)] * rounds:
+        factors = torch.where(subsets > 0, probs, 1 - probs)
+        factors[:, head] = 1
+        means = (factors.prod(-1) * log_joint).view(-1, 2, 2**head).sum((0, 2))
+        logits[head] = means[1] - means[0]
+        probs[head] = logits[head].sigmoid()
+    return logits
+
+
 class HeadSubsets(TorchDistribution):
     """Which heads of a block are active in a sentence: zeros and ones.
 

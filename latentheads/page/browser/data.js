@@ -58,6 +58,7 @@ const largestOf = (map) => NUMBER[map.reduce((largest, byte) => Math.max(largest
 
 function write(value, digits = 3) {
   if (value === null || value === undefined) return "";
+  if (digits > 0 && Math.abs(value) >= 1e6) return value.toExponential(2).replace("e+", "e").replace("-", "−");
   const small = value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits;
   return (small ? value.toExponential(1) : value.toFixed(digits)).replace("-", "−");
 }

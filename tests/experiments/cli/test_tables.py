@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from latentheads.experiments.cli.tables import (
+    BELOW_PRIOR,
     HEAD_DIVERGENCE,
     PLUG_IN,
     explanations,
@@ -137,20 +138,43 @@ def test_a_table_survives_a_report_that_has_nothing_but_names() -> None:
 def test_each_row_of_the_table_is_explained() -> None:
     text = explanations(Results(**RESULTS))
     assert f"{HEAD_DIVERGENCE}: " in text
-    assert HEAD_DIVERGENCE in result_table(Results(**RESULTS))
+    assert HEAD_DIVERGENCE in result_table(Results(**RESULTS), verbose=True)
+    assert HEAD_DIVERGENCE not in result_table(Results(**RESULTS))
     assert "divergence" not in explanations(Results(**{**RESULTS, "head_divergence": None}))
-    assert "bound (ELBO): evidence lower bound: the log-likelihood term minus the KL" in text
+    assert "bound (ELBO): evidence lower bound: the next row minus the KL" in text
     assert "{" not in text
     titles = [line.partition(":")[0] for line in text.splitlines()]
     assert len(set(titles)) == len(titles) > 3
+
+
+@pytest.mark.parametrize(("gap", "is_below"), [(0.3, True), (0.1, False), (0.10004, False)])
+def test_a_guide_whose_bound_is_below_the_priors_is_named(gap: float, is_below: bool) -> None:
+    test = Scores.of({**FIGURES, "exact": -1.0, "gap": gap, "prior_gap": 0.1})
+    rows = told(test=test)
+    assert rows["gap of the guide"] == [f"{gap:.4f}"]
+    assert rows["gap of the prior (guide tied)"] == ["0.1000"]
+    assert (BELOW_PRIOR in rows) == is_below
+
+
+def test_the_gap_of_each_site_is_in_the_table_of_sites() -> None:
+    sites = {"decoder.0.alignment.choice": 1.0, "decoder.1.alignment.choice": 2.0}
+    how, gaps = dict.fromkeys(sites, "enumerated"), dict.fromkeys(sites, 0.5)
+    lines = site_table(Results(kl_by_site=sites, kl_how=how, gap_by_site=gaps)).splitlines()
+    assert lines[0].endswith("KL(guide, prior)  gap of the guide         how")
+    assert lines[1].split() == [
+        "decoder.0.alignment.choice",
+        "1.000e+00",
+        "5.000e-01",
+        "enumerated",
+    ]
 
 
 def test_a_kl_that_is_no_number_leaves_its_chain_out() -> None:
     decoder = {"decoder.1.self.logits": 2.0, "decoder.0.self.logits": 1.0}
     sites = {"encoder.1.self.logits": None, "encoder.0.self.logits": 1.0, **decoder}
     rows = told(kl_by_site=sites)
-    assert rows["decoder-self, by layer: 1.0000 + 2.0000"] == ["3.0000"]
-    assert not any(name.startswith("encoder-self, by layer") for name in rows)
+    assert rows["decoder-self"] == ["3.0000"]
+    assert "encoder-self" not in rows
     above = {"decoder.0.alignment.choice": 1.0, "decoder.0.alignment.copy": 2.0}
     assert {"decoder-alignment", "copy"} <= set(told(kl_by_site=above))
     how = dict.fromkeys(sites, "tied")

@@ -257,7 +257,8 @@ def test_domain_words_are_translated_by_their_domain() -> None:
 def test_conditional_entropy_is_small_but_not_zero(language: str) -> None:
     sentences = corpus(language)
     tokens = sum(len(sentence.target) + 1 for sentence in sentences)
-    assert 0.03 < -sum(sentence.log_p_target for sentence in sentences) / tokens < 0.1
+    entropy = -sum(sentence.log_p_target for sentence in sentences) / tokens
+    assert (0.2 < entropy < 0.3) if language == "mirel" else (0.03 < entropy < 0.1)
 
 
 # Agreement, order, alignment, arcs
@@ -384,6 +385,7 @@ def test_sources_are_shared_across_languages() -> None:
         ("tamir", "huruh hirut husum sarutn tasab batakni kusar"),
         ("ostan", "tevet todova seven kozanv gavas totev dasova"),
         ("korin", "dokok kekid likof riwiw lowen difol rikeg"),
+        ("mirel", "ridezam lisism norozam risida zelena dinem mises"),
     ],
 )
 def test_the_second_sentence_of_seed_zero_never_changes(language: str, expected: str) -> None:
@@ -402,7 +404,7 @@ def test_a_sentence_is_as_often_of_one_domain_as_of_the_other() -> None:
 @pytest.mark.parametrize(
     ("size", "language", "message"),
     [
-        (3, "latin", "^language must be one of velu, tamir, ostan, korin; got 'latin'$"),
+        (3, "latin", "^language must be one of velu, tamir, ostan, korin, mirel; got 'latin'$"),
         (0, "velu", "^size must be a positive number of sentences; got 0$"),
     ],
 )

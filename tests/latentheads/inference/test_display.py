@@ -35,7 +35,7 @@ def rows_of(table: str) -> dict[str, list[str]]:
 def test_a_figure_stands_beside_what_it_is_and_one_that_nobody_knows_is_left_out() -> None:
     rows = rows_of(to_html({"valid": {**FIGURES, "plug_in": -1.25}, "test": FIGURES}))
     assert list(rows) == [
-        *(HEAD, "bound (ELBO)", "KL, all sites", "bound (IWAE_3)"),
+        *(HEAD, "bound (ELBO)", "KL(guide, prior)", "bound (IWAE_3)"),
         "plug-in log-likelihood",
     ]
     assert rows[HEAD] == ["valid", "test", ""]
@@ -57,7 +57,7 @@ def test_a_terminal_shows_the_same_a_line_a_figure() -> None:
     lines = to_text({"valid": FIGURES, "test": FIGURES}, "mine").splitlines()
     assert lines[0] == "mine"
     assert [re.split("  +", line.strip())[0] for line in lines[2:]] == [
-        *("bound (ELBO)", "KL, all sites", "bound (IWAE_3)")
+        *("bound (ELBO)", "KL(guide, prior)", "bound (IWAE_3)")
     ]
     assert lines[2].split()[2:4] == ["-1.5000", "-1.5000"]
     assert max(map(len, lines)) <= 100

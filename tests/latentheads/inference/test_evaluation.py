@@ -271,7 +271,7 @@ def test_figures_of_alignments_are_means_over_the_draws_of_other_heads() -> None
     for site, gap in report.gap_by_site.items():
         assert gap == a_token(lambda each, site=site: each.gap()[site])
     assert report.gap == a_token(lambda each: sum(each.gap().values()))
-    for name in ("prior_entropy", "posterior_entropy", "information"):
+    for name in ("prior_gap", "prior_entropy", "posterior_entropy", "information"):
         assert getattr(report, name) == a_token(lambda each, of=name: getattr(each.inference, of))
 
 

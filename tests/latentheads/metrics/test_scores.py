@@ -19,6 +19,7 @@ from latentheads.metrics.scores import (
     ScoreInfo,
     Scores,
     compare_systems,
+    format_perplexity,
     format_value,
     primary_score,
     score_lines,
@@ -88,6 +89,20 @@ def longest(references: References) -> Metric:
         return np.array([[max(map(len, line.split()), default=0), 1.0] for line in lines])
 
     return Metric(count, lambda total: float(total[0] / total[1]), lambda: "longest")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, ""),
+        (7.126, "7.13"),
+        (9999.0, "9999.00"),
+        (12345.6, "12,346"),
+        (16796722.18, "1.68e7"),
+    ],
+)
+def test_a_large_perplexity_has_few_digits(value: float | None, shown: str) -> None:
+    assert format_perplexity(value) == shown
 
 
 def test_a_metric_is_one_function_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

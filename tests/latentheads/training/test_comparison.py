@@ -41,7 +41,10 @@ def test_guides_of_one_model_are_trained_and_it_stays(corpus: Any) -> None:
     assert not all(map(torch.equal, copies(guides["q"]), learned))
     table = found.table
     assert list(table.index) == ["prior", "q", "Bayes"]
-    assert list(table.columns) == ["ELBO", "KL", "exact log p", "gap", "IWAE, K = 2", "seconds"]
+    assert list(table.columns) == [
+        *("ELBO", "KL", "exact log p", "gap", "gap of the prior", "IWAE, K = 2", "seconds")
+    ]
+    assert table["gap of the prior"].to_list() == pytest.approx([table.loc["prior", "gap"]] * 3)
     assert table["exact log p"].nunique() == 1
     assert table.loc["Bayes", "gap"] == pytest.approx(0, abs=1e-9)
     assert table.loc["prior", "KL"] == 0
@@ -97,3 +100,13 @@ def test_a_mistake_is_one_line(corpus: Any, guides: Any, options: Any, said: str
     with pytest.raises(ValueError, match=f"^{said}|{said}") as caught:
         unchecked(lh.compare)(model, given, corpus, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_guide_below_the_prior_is_named(corpus: Any) -> None:
+    model = aligned(corpus)
+    guides = {"prior": Tied(model), "worse": MeanField(model)}
+    with torch.no_grad():
+        for parameter in guides["worse"].parameters():
+            parameter.normal_(0, 5)
+    found = lh.compare(model, guides, corpus, train="none", samples=2)
+    assert found.note.endswith("; below the bound of the prior: worse")

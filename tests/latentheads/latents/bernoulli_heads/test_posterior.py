@@ -13,6 +13,7 @@ from latentheads.guides import GUIDES
 from latentheads.latents.bernoulli_heads.enumeration import SubsetEnumeration
 from latentheads.latents.bernoulli_heads.posterior import SubsetPosterior
 from latentheads.latents.bernoulli_heads.prior import chain_tables, dependence_mask
+from latentheads.latents.bernoulli_heads.subsets import all_subsets, joint_table
 from tests.latentheads.latents.bernoulli_heads.models import (
     attach,
     build,
@@ -33,6 +34,22 @@ def test_it_starts_at_the_prior_of_its_structure(structure: str, condition_on: s
     guide = GUIDES[structure](model, condition_on=condition_on).double().eval()
     bound = lh.terms(model, guide, small_batch())
     torch.testing.assert_close(bound.total_kl, torch.zeros(3).double())
+
+
+@pytest.mark.parametrize("prior", ["autoregressive", "cascaded"])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_it_starts_nearer_to_another_prior_than_its_marginals(structure: str, prior: str) -> None:
+    if structure == prior:
+        return
+    model = build(prior=prior)
+    guide = GUIDES[structure](model).double().eval()
+    log_joint = joint_table(gates_of(model).prior()).detach()
+    subsets = all_subsets(6, log_joint)
+    means = log_joint.exp() @ subsets
+    product = torch.where(subsets > 0, means, 1 - means).log().sum(-1)
+    of_marginals = (product.exp() * (product - log_joint)).sum()
+    kl = lh.terms(model, guide, small_batch()).total_kl
+    assert ((kl > 1e-6) & (kl < of_marginals)).all()
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

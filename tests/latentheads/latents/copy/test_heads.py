@@ -209,6 +209,26 @@ def test_hypotheses_follow_their_selection(prior: str, kind: str, form: str) -> 
 
 @every_kind
 @every_prior
+@pytest.mark.parametrize("condition_on", ["source", "target"])
+def test_a_guide_starts_at_the_prior_times_the_evidence_of_the_word(
+    condition_on: str, prior: str, kind: str
+) -> None:
+    model, batch = build(kind, prior), batch_of(kind)
+    guide = GUIDES["cascaded"](model, condition_on=condition_on).double().eval()
+    terms = lh.terms(model, guide, batch)
+    (site,) = (node for name, node in guide.trace.nodes.items() if name.endswith(".copy"))
+    prior_law = site["infer"]["prior"]
+    scores = prior_law.parameters.scores
+    if condition_on == "target":
+        alignment_pass, rows = prior_law.context.alignment_pass, model.output.rows_of(batch.scored)
+        (evidence,) = alignment_pass.evidence(batch.scored, rows)
+        scores = scores + evidence.unsqueeze(-2)
+    torch.testing.assert_close(site["fn"].parameters.scores, scores)
+    assert bool((terms.total_kl.abs() < 1e-12).all()) == (condition_on == "source")
+
+
+@every_kind
+@every_prior
 @pytest.mark.parametrize("name", [name for name in GUIDES if name != "exact"])
 @pytest.mark.parametrize("condition_on", ["source", "prefix", "target"])
 def test_bound_plus_gap_is_exact(condition_on: str, name: str, prior: str, kind: str) -> None:

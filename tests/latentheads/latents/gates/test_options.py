@@ -188,7 +188,7 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
         ("--start={runs}/plain --network.mixers=local", "network.mixers attention there, local"),
         (
             "--start={runs}/plain --data.language=tamir --latents=none",
-            "has another vocabulary than this corpus: data.language velu there, tamir here",
+            "has another vocabulary than this corpus: data.language mirel there, tamir here",
         ),
         (
             "--start={runs}/plain --latents=selection --selection.strategy=group",
