@@ -31,6 +31,14 @@ WIDTH = 7.5
 CHARACTERS_PER_INCH = 12
 """Characters of a title per inch."""
 
+EDGE_NOTE: dict[str, Any] = {
+    "xycoords": "axes fraction",
+    "textcoords": "offset points",
+    "fontsize": 8,
+    "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+}
+"""The style of a note at an end of an axis."""
+
 MISSING_GLYPH = r"Glyph (\d+) .* missing from"
 """The warning of matplotlib for a character that no font has."""
 
@@ -175,6 +183,16 @@ def write_notice(axis: Any, text: str) -> None:
     axis.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axis.transAxes)
 
 
+def write_note_above(axis: Any, text: str) -> None:
+    """Writes what lies above a y axis: at its upper end, where a rising curve has its beginning."""
+    axis.annotate(text, (0, 1), (4, -2), ha="left", va="top", **EDGE_NOTE)
+
+
+def write_note_below(axis: Any, text: str) -> None:
+    """Writes what lies below a y axis: at its lower end, where a rising curve has its end."""
+    axis.annotate(text, (1, 0), (-4, 2), ha="right", va="bottom", **EDGE_NOTE)
+
+
 def add_legend(figure: Figure, columns: int = 3, **options: Any) -> None:
     """Adds one legend below the figure, with each label of all panels once."""
     handles: dict[str, Any] = {}
@@ -192,7 +210,8 @@ def scale_by_log(axis: Any) -> None:
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     spans_decade = high > 10 * low
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if spans_decade else MaxNLocator(6))
+    few = MaxNLocator(7, steps=[1, 2, 2.5, 5, 10])
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if spans_decade else few)
     axis.yaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_minor_locator(NullLocator())
 

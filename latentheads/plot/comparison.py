@@ -28,7 +28,7 @@ from latentheads.plot.style import (
     RED,
     REFERENCE_LINE,
     VIOLET,
-    cycle_colours,
+    distinct_colours,
     in_style,
 )
 from latentheads.plot.training import true_log_prob_label
@@ -177,7 +177,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
     recipes = list(dict.fromkeys(row["recipe"] for row in rows))
-    styles = dict(zip(recipes, zip(cycle_colours(len(recipes)), MARKERS * len(recipes))))
+    styles = dict(zip(recipes, zip(distinct_colours(len(recipes)), MARKERS * len(recipes))))
     ticks = sorted({row["heads"] for row in rows})
     labelled = _space_ticks(ticks, 0.85 * (WIDTH / columns - 1))
     for axis, (name, label) in zip(axes.flat, panels):

@@ -29,7 +29,14 @@ from latentheads.plot.canvas import (
     pad_rows,
     write_title,
 )
-from latentheads.plot.style import DIVERGING_CMAP, GREY, MARKERS, MEAN_CMAP, cycle_colours, in_style
+from latentheads.plot.style import (
+    DIVERGING_CMAP,
+    GREY,
+    MARKERS,
+    MEAN_CMAP,
+    distinct_colours,
+    in_style,
+)
 from latentheads.values import shown
 
 MAX_LAYERS = 6
@@ -106,7 +113,7 @@ def _draw_line(
     means = [pair_mean(divergence.summed[block.site()]) for block in blocks]
     values = [np.nan if mean is None else mean for mean in means]
     layers = [block.layer for block in blocks]
-    colour, marker = cycle_colours(index + 1)[index], MARKERS[index % len(MARKERS)]
+    colour, marker = distinct_colours(index + 1)[index], MARKERS[index % len(MARKERS)]
     axis.plot(layers, values, marker=marker, color=colour, label=legend_label(name))
 
 

@@ -21,7 +21,7 @@ from latentheads.plot.canvas import (
     pad_rows,
     write_title,
 )
-from latentheads.plot.style import MARKERS, RED, cycle_colours, in_style
+from latentheads.plot.style import MARKERS, RED, distinct_colours, in_style
 
 if TYPE_CHECKING:
     from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
@@ -210,7 +210,7 @@ def draw_selection_history(
         axis.set_axis_off()
     for axis, block in zip(axes.flat, blocks):
         values = np.array([record["selection"][block] for record in records])
-        tasks = zip(cycle_colours(values.shape[1]), MARKERS * values.shape[1])
+        tasks = zip(distinct_colours(values.shape[1]), MARKERS * values.shape[1])
         for task, (colour, marker) in zip(range(values.shape[1]), tasks):
             lines = axis.plot(steps, values[:, task], marker + "-", color=colour, lw=0.9, ms=3)
             lines[0].set_label(_name_task(selection, task))

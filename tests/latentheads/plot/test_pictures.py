@@ -291,6 +291,72 @@ def test_the_scale_of_the_bound_is_in_plain_numbers(lowest: float, ticks: int) -
     assert all(float(label.get_text().replace("\N{MINUS SIGN}", "-")) < 0 for label in inside)
 
 
+def _history(*bounds: float, truth: float = -1.0) -> list[dict[str, Any]]:
+    """Records whose figures are all one bound."""
+    names = ("elbo", "log_likelihood", "plug_in")
+    return [
+        {"step": step, "objective": bound, "valid": dict.fromkeys(names, bound) | {"truth": truth}}
+        for step, bound in enumerate(bounds, 1)
+    ]
+
+
+def _share_of_height(figure: Any, *values: float) -> float:
+    """The share of the height of an axis between two values."""
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    (_, first), (_, last) = (axis.transData.transform((1, value)) for value in values)
+    return abs(float(last - first)) / float(axis.bbox.height)
+
+
+def _draw_one_curve(records: list[dict[str, Any]]) -> Any:
+    return plot.draw_curves({"coda": [records]})
+
+
+@pytest.mark.parametrize("draw", [plot.draw_bound, _draw_one_curve])
+def test_a_young_run_fills_its_axes_and_a_note_says_where_the_truth_is(
+    draw: Callable[..., Any],
+) -> None:
+    figure = draw(_history(-5.5, -5.25, -5.0))
+    assert _share_of_height(figure, 5.5, 5.0) > 0.8
+    assert [text.get_text() for text in figure.axes[0].texts] == [
+        "\N{UPWARDS ARROW} true log p: \N{MINUS SIGN}1.00"
+    ]
+    assert "true log p" not in labels(figure)
+
+
+def test_a_truth_that_is_near_is_a_line_within_the_axes() -> None:
+    figure: Any = plot.draw_bound(_history(-6.0, -2.0, -1.25))
+    (axis,) = figure.axes
+    assert not axis.texts
+    assert "true log p" in labels(figure)
+    assert min(axis.get_ylim()) < 1.0 < 6.0 < max(axis.get_ylim())
+
+
+def test_first_evaluations_that_are_far_off_are_cut_off_and_named() -> None:
+    bounds = (-1234.5, -6.0, -5.5, -5.0, -4.5, -4.0)
+    figure: Any = plot.draw_bound(_history(*bounds))
+    assert _share_of_height(figure, 6.0, 4.0) > 0.8
+    assert next(text.get_text() for text in figure.axes[0].texts) == (
+        "\N{DOWNWARDS ARROW} first evaluations: down to \N{MINUS SIGN}1,234.50"
+    )
+    late: Any = plot.draw_bound(_history(*bounds[1:], bounds[0]))  # a run that broke is shown whole
+    assert max(late.axes[0].get_ylim()) > 1234.5
+
+
+def test_lines_of_many_recipes_look_different() -> None:
+    records = [{"step": step, "valid": {"elbo": -2.0, "exact": -1.5}} for step in (1, 2)]
+    (axis,) = plot.draw_curves({f"recipe {index}": [records] for index in range(20)}).axes
+    styles = [(line.get_color(), line.get_linestyle()) for line in axis.get_lines()]
+    assert len(styles) == 40 == len(set(styles))
+
+
+def test_a_long_curve_has_few_markers() -> None:
+    records = [{"step": step, "valid": {"elbo": -2.0}} for step in range(1, 1001)]
+    (line,) = plot.draw_curves({"coda": [records]}).axes[0].get_lines()
+    assert len(line.get_xdata()) == 1000
+    assert 10 <= 1000 / line.get_markevery() <= 20
+
+
 def test_a_single_report_is_seen_whole() -> None:
     figure = plot.draw_bound([{"step": 385, "objective": -2.0, "valid": FIGURES}])
     figure.draw_without_rendering()
