@@ -230,6 +230,58 @@ def test_every_line_of_a_pruned_run_has_a_name_of_its_own() -> None:
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(lines)
 
 
+def test_the_log_p_of_a_pruned_network_without_noise_is_called_exact() -> None:
+    valid = {"elbo": -2.0, "plug_in": -2.0, "exact": -2.0}
+    point = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": {"bleu": 30.0}}
+    figure = plot.draw_pruning([point, {**point, "heads": 2}])
+    assert "exact log p" in labels(figure)
+    assert not any("no bound" in label for label in labels(figure))
+
+
+def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> None:
+    still = {"recipe": "transformer", "elbo": -1.0, "exact": -1.0}
+    noisy = {"recipe": "coda", "elbo": -1.0, "plug_in": -1.0}
+
+    def titles(*rows: dict[str, Any]) -> str:
+        return " ".join(axis.get_ylabel() for axis in plot.draw_sweep(list(rows)).axes)
+
+    assert "exact log p" in titles({**still, "heads": 2})
+    assert "no bound" not in titles({**still, "heads": 2})
+    mixed = titles({**still, "plug_in": -1.0, "heads": 2}, {**noisy, "heads": 2})
+    assert "exact log p" not in mixed
+    assert "plug-in (no bound)" in mixed
+
+
+def _with_difference(recipe: str, elbo: float, difference: float) -> dict[str, Any]:
+    value = {"elbo": elbo, "elbo_low": elbo - 1.0, "elbo_high": elbo + 1.0}
+    ends = {"difference_low": difference - 0.25, "difference_high": difference + 0.25}
+    return {"recipe": recipe, **value, "difference": difference, **ends}
+
+
+def test_differences_that_are_paired_by_seed_stand_beside_the_values() -> None:
+    rows = [_with_difference("plain", -5.0, 0.0), _with_difference("coda", -4.5, 0.5)]
+    values, differences = plot.draw_recipes(rows).axes
+    assert "paired by seed" in differences.get_xlabel()
+    (drawn,) = differences.containers
+    marks, _, (bars,) = drawn.lines
+    assert np.isnan(marks.get_xdata()[0])  # the first row is not compared with itself
+    assert marks.get_xdata()[1] == 0.5
+    assert bars.get_segments()[-1][:, 0].tolist() == [0.25, 0.75]
+    assert [label.get_text() for label in values.get_yticklabels()] == ["plain", "coda"]
+    alone = [{"recipe": "plain", "elbo": -5.0}, {"recipe": "coda", "elbo": -4.0, "difference": 1.0}]
+    assert len(plot.draw_recipes(alone).axes) == 1  # of one seed no interval is known
+
+
+def test_a_true_log_p_that_is_far_off_leaves_the_axis_to_the_bounds() -> None:
+    rows = [{"recipe": name, "elbo": elbo, "truth": -0.5} for name, elbo in (("a", -5), ("b", -4))]
+    (axis,) = plot.draw_recipes(rows).axes
+    assert axis.get_xlim()[1] < -3.5
+    assert axis.get_title("right") == "true log p: \N{MINUS SIGN}0.50 \N{RIGHTWARDS ARROW}"
+    (near,) = plot.draw_recipes([row | {"truth": -3.75} for row in rows]).axes
+    assert near.get_xlim()[1] > -3.75
+    assert "true log p" in labels(near.figure)
+
+
 def test_gaps_of_several_models_have_one_scale() -> None:
     tied, told = {"recipe": "tied", "gap": 0.5}, {"recipe": "told", "gap": 0.0625}
     figure = plot.draw_gaps({"one head": [tied], "two heads": [tied, told]})
