@@ -178,6 +178,13 @@ def values_with_intervals(rows: Sequence[Mapping[str, Any]], name: str) -> tuple
     return values, np.stack([values - low, high - values]).clip(0)  # NaN is not drawn
 
 
+def show_whole_markers(figure: Figure) -> None:
+    """Draws markers at the ends of axes whole: axes that end at a value, such as 0, cut them."""
+    for axis in figure.axes:
+        for line in axis.lines:
+            line.set_clip_on(False)
+
+
 def write_notice(axis: Any, text: str) -> None:
     """Writes on empty axes why nothing is drawn."""
     axis.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axis.transAxes)

@@ -19,6 +19,7 @@ from latentheads.plot.canvas import (
     check_not_empty,
     escape,
     legend_label,
+    show_whole_markers,
     values_with_intervals,
     write_title,
 )
@@ -187,7 +188,7 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
     ):
         values = [point["valid"][name] for point in points]
         quality[-1].plot(heads, values, line, color=colour, label=label)
-    quality[-1].set_ylabel("nats per target token (validation)")
+    quality[-1].set_ylabel("nats per target token\n(validation)")
     cost.plot(heads, [point["speed"] for point in points], "^-", color=GREEN, label="speed")
     share = [point["parameters"] / points[0]["parameters"] for point in points]
     cost.plot(heads, share, "s--", color=RED, label="parameters")
@@ -196,6 +197,7 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
     for axis in axes.flat:
         axis.set_xlabel("heads left")
         axis.grid()
+    show_whole_markers(figure)
     add_legend(figure, columns=5)
     write_title(figure, f"Pruning: quality, size and speed by number of heads\n{title}")
     return figure

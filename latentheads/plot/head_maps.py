@@ -27,6 +27,7 @@ from latentheads.plot.canvas import (
     escape,
     legend_label,
     pad_rows,
+    show_whole_markers,
     write_notice,
     write_title,
 )
@@ -107,6 +108,7 @@ def draw_averages(head_reports: HeadReport | Sequence[HeadReport], title: str) -
         row[0].set_ylabel(f"average JSD of head pairs\n{label}")
         maxima = [axis.dataLim.y1 for axis in row if np.isfinite(axis.dataLim.y1)]
         row[0].set_ylim(0, 1.08 * max(maxima, default=1.0))
+    show_whole_markers(figure)
     add_legend(figure)
     write_title(figure, f"{AVERAGES}\n{title}")
     return figure

@@ -19,6 +19,7 @@ from latentheads.plot.canvas import (
     escape,
     group_by_attention_type,
     pad_rows,
+    show_whole_markers,
     write_title,
 )
 from latentheads.plot.style import MARKERS, RED, distinct_colours, in_style
@@ -222,6 +223,7 @@ def draw_selection_history(
         axis.tick_params(labelbottom=True)
     for row in axes:
         row[0].set_ylabel("q(active)")
+    show_whole_markers(figure)
     add_legend(figure, columns=4)
     write_title(figure, f"Posterior probability that each candidate head is active\n{title}")
     return figure

@@ -13,7 +13,15 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
-from latentheads.plot.canvas import WIDTH, Picture, add_legend, check_not_empty, escape, write_title
+from latentheads.plot.canvas import (
+    WIDTH,
+    Picture,
+    add_legend,
+    check_not_empty,
+    escape,
+    show_whole_markers,
+    write_title,
+)
 from latentheads.plot.style import GREY, LINES, MARKERS, distinct_colours, in_style
 from latentheads.uncertainty.calibration import Bins
 from latentheads.uncertainty.measures import Figure
@@ -49,6 +57,7 @@ def draw_reliability(systems: Mapping[str, Mapping[str, Bins]], title: str = "")
         axis.legend(loc="upper left", borderaxespad=0.1, handlelength=1.2)
         axis.set_ylim(0, 1 + 0.14 * len(bins_of_labels))  # room above the curves
         axis.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+    show_whole_markers(figure)
     figure.supylabel("accuracy", fontsize=9)
     write_title(figure, f"Reliability: accuracy by predicted probability\n{title}")
     return figure

@@ -14,9 +14,12 @@ import torch
 
 import latentheads as lh
 from latentheads import plot
+from latentheads.uncertainty import Bins
 from tests.figures import FIGURES
+from tests.latentheads.plot.drawn import head_report
 
 SITE = "encoder.0.self.logits"
+SELECTION = "encoder.0.self"
 RECORDS = [{"step": 1, "objective": -2.0, "valid": FIGURES}]
 
 
@@ -250,6 +253,54 @@ def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> 
     mixed = titles({**still, "plug_in": -1.0, "heads": 2}, {**noisy, "heads": 2})
     assert "exact log p" not in mixed
     assert "plug-in (no bound)" in mixed
+
+
+def _clipped_markers(figure: Any) -> list[Any]:
+    """The points whose markers an edge of their axes cuts."""
+    figure.draw_without_rendering()
+    points = []
+    for axis in figure.axes:
+        box = axis.bbox
+        for line in axis.get_lines():
+            if line.get_marker() in ("", "None", None) or not line.get_clip_on():
+                continue
+            radius = line.get_markersize() / 2 * figure.dpi / 72
+            for x, y in axis.transData.transform(line.get_xydata()):
+                if min(x - box.x0, box.x1 - x, y - box.y0, box.y1 - y) < radius:
+                    points.append((line.get_label(), x, y))
+    return points
+
+
+def _draw_pruning_to_nothing() -> Any:
+    valid = {"elbo": -2.0, "plug_in": -1.5}
+    whole = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": {"bleu": 30.0}}
+    return plot.draw_pruning([whole, {**whole, "heads": 0, "parameters": 0, "test": {"bleu": 0.0}}])
+
+
+def _draw_sharp_selection() -> Any:
+    records = [{"step": step, "selection": {SELECTION: [[0.0, 1.0]]}} for step in (1, 2)]
+    entry = {"tasks": [""], "probabilities": {}, "chosen": {}, "sharing": [[1]], "by_chance": 0.5}
+    return plot.draw_selection_history(records, {"encoder-self": entry})
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        _draw_pruning_to_nothing,
+        _draw_sharp_selection,
+        lambda: plot.draw_bound(_history(-6.0, -2.0, -1.25)),
+        lambda: _draw_one_curve(_history(-6.0, -2.0, -1.25)),
+        lambda: plot.draw_averages(head_report(heads=2, layers=1), ""),
+        lambda: plot.draw_reliability(
+            {"a": {"b": Bins(*np.array([[2.0, 2.0], [0.0, 1.0], [0.0, 1.0]]))}}
+        ),
+        lambda: plot.draw_recipes([{"recipe": name, "elbo": -1.0} for name in "ab"]),
+        lambda: plot.draw_sweep([{"recipe": "a", "heads": n, "elbo": -n} for n in (1, 2)]),
+        lambda: plot.draw_kl_history([{"step": n, "kl_by_site": {SITE: n}} for n in (1, 2)]),
+    ],
+)
+def test_no_edge_of_axes_cuts_a_marker(draw: Callable[[], Any]) -> None:
+    assert not _clipped_markers(draw())
 
 
 def _with_difference(recipe: str, elbo: float, difference: float) -> dict[str, Any]:
