@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 import warnings
@@ -38,6 +39,9 @@ EDGE_NOTE: dict[str, Any] = {
     "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
 }
 """The style of a note at an end of an axis."""
+
+MOST_MARKERS = 20
+"""Number of markers of a line."""
 
 MISSING_GLYPH = r"Glyph (\d+) .* missing from"
 """The warning of matplotlib for a character that no font has."""
@@ -176,6 +180,11 @@ def values_with_intervals(rows: Sequence[Mapping[str, Any]], name: str) -> tuple
         np.array([row.get(column, np.nan) for row in rows], dtype=float) for column in columns
     )
     return values, np.stack([values - low, high - values]).clip(0)  # NaN is not drawn
+
+
+def marker_stride(points: Sequence[Any]) -> int:
+    """Every how many points a line has a marker, so that markers do not cover each other."""
+    return max(1, math.ceil(len(points) / MOST_MARKERS))
 
 
 def show_whole_markers(figure: Figure) -> None:

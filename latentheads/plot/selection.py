@@ -18,6 +18,7 @@ from latentheads.plot.canvas import (
     draw_map,
     escape,
     group_by_attention_type,
+    marker_stride,
     pad_rows,
     show_whole_markers,
     write_title,
@@ -98,7 +99,9 @@ def draw_gates(gates: Mapping[str, Float[Tensor, " head"]], title: str = "") -> 
         title: Second line of the title.
     """
     groups = group_by_attention_type(gates)
-    figure = Picture(2.3 * len(groups) + 0.6, 1.6 + 0.3 * max(map(len, groups.values())))
+    most_heads = max(len(gates[block]) for block in gates)  # every cell has a number
+    width = max(2.3, 0.42 * most_heads + 0.5) * len(groups) + 0.6
+    figure = Picture(width, 1.6 + 0.3 * max(map(len, groups.values())))
     axes = figure.subplots(1, len(groups), squeeze=False)[0]
     for axis, (attention_type, blocks) in zip(axes, groups.items()):
         num_open = sum(int((gates[block] > 0).sum()) for block in blocks)
@@ -213,7 +216,9 @@ def draw_selection_history(
         values = np.array([record["selection"][block] for record in records])
         tasks = zip(distinct_colours(values.shape[1]), MARKERS * values.shape[1])
         for task, (colour, marker) in zip(range(values.shape[1]), tasks):
-            lines = axis.plot(steps, values[:, task], marker + "-", color=colour, lw=0.9, ms=3)
+            style: dict[str, Any] = {"color": colour, "lw": 0.9, "ms": 3}
+            style["markevery"] = marker_stride(steps)
+            lines = axis.plot(steps, values[:, task], marker + "-", **style)
             lines[0].set_label(_name_task(selection, task))
         axis.set_ylim(-0.02, 1.02)
         axis.set_title(block)

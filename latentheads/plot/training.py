@@ -19,6 +19,7 @@ from latentheads.plot.canvas import (
     add_legend,
     group_by_attention_type,
     legend_label,
+    marker_stride,
     scale_negated_by_log,
     write_note_above,
     write_note_below,
@@ -43,9 +44,6 @@ NO_LATENTS = "no latent block"
 FEWEST_EVALUATIONS, SMALLEST_SHARE, MARGIN = 5, 1 / 5, 0.05
 """When the first evaluations may be cut off, the share of the axis below which they are, and the
 margin at each end of the axis."""
-
-MOST_MARKERS = 20
-"""Number of markers of a line; more would cover each other."""
 
 ROW = 0.24
 """Height in inches of a bar of the KL."""
@@ -74,7 +72,7 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
         (*comparison, "^:", GREEN),
     ):
         values = _negate(record["valid"].get(name) for record in records)
-        axis.plot(steps, values, line, color=colour, label=label, markevery=_stride(steps))
+        axis.plot(steps, values, line, color=colour, label=label, markevery=marker_stride(steps))
     objective = _negate(record["objective"] for record in records)
     style = "-" if len(steps) > 1 else "d"  # a line needs two reports
     label = "objective on training batches"
@@ -160,11 +158,6 @@ def _write(value: float) -> str:
     return f"{-value:,.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _stride(steps: Sequence[int]) -> int:
-    """Every how many evaluations a line has a marker."""
-    return max(1, math.ceil(len(steps) / MOST_MARKERS))
-
-
 def _negate(values: Iterable[float | None]) -> list[float]:
     """Negates values; NaN, which is not drawn, for missing ones."""
     return [math.nan if value is None else -value for value in values]
@@ -200,7 +193,7 @@ def draw_curves(
             steps, values = _gather(runs, figure_name)
             if np.isfinite(values).any():
                 style = {"color": colour, "label": label, "markerfacecolor": face}
-                stride = _stride(steps)
+                stride = marker_stride(steps)
                 axis.plot(steps, values.mean(0), marker + line, markevery=stride, **style)
                 axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18)
     records = [record for runs in histories.values() for run in runs for record in run]
@@ -302,7 +295,9 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
                 "marker": MARKERS[index % len(MARKERS)],
             }
             line = ("-", "--", ":", "-.")[index % 4]
-            axis.plot(steps, values, line, label=_label(site), **style)
+            axis.plot(
+                steps, values, line, label=_label(site), markevery=marker_stride(steps), **style
+            )
     if has_kl:
         axis.set_xlabel("optimiser steps")
         axis.set_ylabel("KL, nats per target token (validation)")

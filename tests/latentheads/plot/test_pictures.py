@@ -139,6 +139,13 @@ def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     assert (one.get_title(), other.get_title()) == ("encoder-self: 3 open", "decoder-cross: 1 open")
 
 
+def test_numbers_of_many_gates_do_not_touch() -> None:
+    figure = plot.draw_gates({"encoder.0.self": torch.full((8,), 0.25)})
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
 def test_inclusion_stands_above_the_width_of_its_interval() -> None:
     inclusion = {"encoder.0.self": torch.tensor([1.0, 0.5]), "decoder.0.cross": torch.tensor([0.0])}
     width = {"encoder.0.self": torch.tensor([0.0, 0.25]), "decoder.0.cross": torch.tensor([0.75])}
@@ -455,9 +462,11 @@ def test_lines_of_many_recipes_look_different() -> None:
 
 def test_a_long_curve_has_few_markers() -> None:
     records = [{"step": step, "valid": {"elbo": -2.0}} for step in range(1, 1001)]
-    (line,) = plot.draw_curves({"coda": [records]}).axes[0].get_lines()
-    assert len(line.get_xdata()) == 1000
-    assert 10 <= 1000 / line.get_markevery() <= 20
+    kl = [{"step": step, "kl_by_site": {SITE: 0.5}} for step in range(1, 1001)]
+    for figure in (plot.draw_curves({"coda": [records]}), plot.draw_kl_history(kl)):
+        (line,) = figure.axes[0].get_lines()
+        assert len(line.get_xdata()) == 1000
+        assert 10 <= 1000 / line.get_markevery() <= 20
 
 
 def test_a_single_report_is_seen_whole() -> None:
