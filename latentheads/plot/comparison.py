@@ -65,6 +65,7 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
         title: Second line of the title.
     """
     check_not_empty("rows", rows)
+    rows = [_without_estimates(row) for row in rows]
     terms = [term for term in TERMS if any(row.get(term[0]) is not None for row in rows)]
     paired = [
         (name, *term[1:])
@@ -84,7 +85,7 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
     values.set_xlabel("nats per target token (test):\nfurther right is better")
     for axis in differences:
         _draw_terms(axis, [{}, *rows[1:]], paired)
-        axis.axvline(0, **REFERENCE_LINE)
+        axis.axvline(0, color=GREY, linewidth=1.0, zorder=0)
         axis.set_xlabel("difference to the first row,\npaired by seed")
     for axis in panels.flat:
         axis.tick_params(axis="y", length=0)
@@ -93,6 +94,13 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
     add_legend(figure)
     write_title(figure, f"Bounds on log p, and other values\n{title}")
     return figure
+
+
+def _without_estimates(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without what only estimates its exact log p, such as the plug-in value."""
+    if row.get("exact") is None:
+        return dict(row)
+    return {n: v for n, v in row.items() if n not in SCORES or SCORES[n].estimates != "exact"}
 
 
 def _low_end(row: Mapping[str, Any], name: str) -> float:

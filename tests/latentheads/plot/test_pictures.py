@@ -330,6 +330,16 @@ def test_differences_that_are_paired_by_seed_stand_beside_the_values() -> None:
     assert len(plot.draw_recipes(alone).axes) == 1  # of one seed no interval is known
 
 
+def test_beside_an_exact_log_p_no_plug_in_value_is_drawn() -> None:
+    still = {"recipe": "plain", "elbo": -5.0, "iwae": -5.0, "plug_in": -5.0, "exact": -5.0}
+    noisy = {"recipe": "coda", "elbo": -5.0, "iwae": -4.5, "plug_in": -4.0}
+    (axis,) = plot.draw_recipes([still, noisy]).axes
+    marks = {box.get_label(): box.lines[0].get_xdata() for box in axis.containers}
+    assert [value for value in marks["plug-in (no bound)"] if np.isfinite(value)] == [-4.0]
+    assert [value for value in marks["exact log p"] if np.isfinite(value)] == [-5.0]
+    assert "plug-in (no bound)" not in labels(plot.draw_recipes([still]))
+
+
 def test_a_true_log_p_that_is_far_off_leaves_the_axis_to_the_bounds() -> None:
     rows = [{"recipe": name, "elbo": elbo, "truth": -0.5} for name, elbo in (("a", -5), ("b", -4))]
     (axis,) = plot.draw_recipes(rows).axes
