@@ -174,7 +174,8 @@ def draw_curves(
 ) -> Figure:
     """Draws the ELBO of recipes over training: the mean over seeds, with their range as a band.
 
-    Where log p is exact, as with alignments, it is drawn too, dashed with white markers.
+    Where log p is exact, as with alignments, it is drawn too, dashed with white markers, unless it
+    equals the bound.
 
     Args:
         histories: By name of a recipe, the records of ``metrics.jsonl`` of every seed.
@@ -191,10 +192,11 @@ def draw_curves(
             ("exact", f"{recipe}, exact", "--", "white"),
         ):
             steps, values = _gather(runs, figure_name)
-            if np.isfinite(values).any():
-                style = {"color": colour, "label": label, "markerfacecolor": face}
-                stride = marker_stride(steps)
-                axis.plot(steps, values.mean(0), marker + line, markevery=stride, **style)
+            is_bound = figure_name != "elbo" and np.array_equal(values, _gather(runs, "elbo")[1])
+            if np.isfinite(values).any() and not is_bound:
+                style: dict[str, Any] = {"color": colour, "label": label, "markerfacecolor": face}
+                style["markevery"] = marker_stride(steps)
+                axis.plot(steps, values.mean(0), marker + line, **style)
                 axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18)
     records = [record for runs in histories.values() for run in runs for record in run]
     _finish(figure, axis, records, f"{BOUND}\n{title}")

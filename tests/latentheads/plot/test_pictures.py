@@ -470,6 +470,11 @@ def test_lines_of_many_recipes_look_different() -> None:
     assert len(styles) == 40 == len(set(styles))
 
 
+def test_the_exact_log_p_that_is_the_bound_has_no_line_of_its_own() -> None:
+    records = [{"step": step, "valid": {"elbo": -2.0, "exact": -2.0}} for step in (1, 2)]
+    assert labels(plot.draw_curves({"transformer": [records]})) == ["transformer"]
+
+
 def test_a_long_curve_has_few_markers() -> None:
     records = [{"step": step, "valid": {"elbo": -2.0}} for step in range(1, 1001)]
     kl = [{"step": step, "kl_by_site": {SITE: 0.5}} for step in range(1, 1001)]
