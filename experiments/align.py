@@ -83,7 +83,8 @@ def make_parser() -> Parser:
         "--scores",
         help="file for probabilities, one JSON object per line: links [source, target, "
         "probability], the probability that each source_null and target_null word has no link, and "
-        "the log_prob of the target given the source and of the reverse, in nats",
+        "the log_prob of the target given the source and of the reverse, in nats; null where a line "
+        "is not aligned: it is too long, or one side is empty",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser
@@ -245,19 +246,19 @@ def format_scores(posteriors: Sequence[LinkPosterior]) -> Iterator[str]:
     """Yields the line of ``--scores`` of every sentence pair."""
     for posterior in posteriors:
         product = posterior.product
-        links = [
-            [s, t, round(float(product[s, t]), 4)]
-            for s, t in zip(*map(list, (product >= LEAST_PROBABILITY).nonzero()), strict=True)
-        ]
+        shown = zip(*(product >= LEAST_PROBABILITY).nonzero(), strict=True)
         facts = {
-            "links": [[int(s), int(t), probability] for s, t, probability in links],
-            "source_null": [round(float(p), 4) for p in posterior.null_source],
-            "target_null": [round(float(p), 4) for p in posterior.null_target],
-            "log_prob": [
-                None if math.isnan(value) else round(value, 4) for value in posterior.log_probs
-            ],
+            "links": [[int(s), int(t), _round(product[s, t])] for s, t in shown],
+            "source_null": [_round(p) for p in posterior.null_source],
+            "target_null": [_round(p) for p in posterior.null_target],
+            "log_prob": [_round(value) for value in posterior.log_probs],
         }
         yield f"{json.dumps(facts)}\n"
+
+
+def _round(value: float) -> float | None:
+    """A number with four digits after the point; None if it is not known."""
+    return None if math.isnan(value) else round(float(value), 4)
 
 
 def write_results(aligned: AlignedText, options: Options, files: dict[str, Path]) -> None:

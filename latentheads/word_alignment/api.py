@@ -10,7 +10,7 @@ from latentheads.metrics.alignment import Link
 from latentheads.word_alignment.aligner import WordAligner, train_aligner
 from latentheads.word_alignment.model import GUIDES
 from latentheads.word_alignment.symmetrization import THRESHOLD, LinkPosterior, select_links
-from latentheads.word_alignment.tokenization import TokenizedLine, join_tokens, tokenize_line
+from latentheads.word_alignment.tokenization import TokenizedLine, tokenize_line
 from latentheads.word_alignment.training import AlignerOptions
 
 MAX_WORDS = 200
@@ -25,7 +25,8 @@ class AlignedText:
     """The links of a parallel text.
 
     Attributes:
-        posteriors: The posterior of the links of each line, by words that white space separates.
+        posteriors: The posterior of the links of each line, by words that white space separates;
+            all NaN of a line that is too long or has an empty side.
         aligner: The trained aligner, which :func:`align` takes for further lines; None if networks
             aligned them.
         skipped: Why a line has no links, by its index: it is too long.
@@ -131,14 +132,8 @@ def align(
         aligner = replace(trained, split=split)
     else:
         bitext = aligner.read(pairs)
-    posteriors = replace(aligner, guide=guide).posteriors(
-        bitext, [(len(left), len(right)) for left, right in pairs], report
-    )
-    joined = [
-        _empty(left, right) if index in skipped else join_tokens(posterior, left, right)
-        for index, (posterior, (left, right)) in enumerate(zip(posteriors, lines, strict=True))
-    ]
-    return AlignedText(joined, aligner, skipped)
+    posteriors = replace(aligner, guide=guide).posteriors(bitext, lines, report)
+    return AlignedText(posteriors, aligner, skipped)
 
 
 def _find_long(
@@ -151,8 +146,3 @@ def _find_long(
         for index, words in enumerate(longest)
         if words > max_words
     }
-
-
-def _empty(source: TokenizedLine, target: TokenizedLine) -> LinkPosterior:
-    """The posterior of a line that is left out: no links."""
-    return LinkPosterior.without_links(source.length, target.length)

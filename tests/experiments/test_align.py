@@ -48,7 +48,7 @@ def test_two_files_give_the_links_of_every_line(texts: tuple[str, str], tmp_path
     facts = [json.loads(line) for line in scores.read_text().splitlines()]
     assert len(facts) == len(LINKS)
     assert facts[2] == {
-        **{"links": [], "source_null": [], "target_null": [], "log_prob": [0.0, 0.0]}
+        **{"links": [], "source_null": [], "target_null": [], "log_prob": [None, None]}
     }
     links = {(s, t): p for s, t, p in facts[4]["links"]}
     assert {link for link, p in links.items() if p >= 0.4} == {(0, 0), (1, 1), (2, 2)}
@@ -113,6 +113,21 @@ def test_a_long_line_stays_empty_and_is_named(tmp_path: Path) -> None:
         "align.py: line 16 of the input stays empty: 4 words, and at most 3 are aligned\n"
     )
     assert out.read_text().split("\n") == [*LINKS, "", ""]
+
+
+def test_lines_that_are_not_aligned_have_no_probabilities(tmp_path: Path) -> None:
+    english = write_lines(tmp_path / "en", [*ENGLISH, "a b c d", "", "a"])
+    german = write_lines(tmp_path / "de", [*GERMAN, "a", "b", ""])
+    scores = tmp_path / "scores"
+    words = ("--max_words", "3", "--scores", str(scores), "--threshold", "0", "--quiet")
+    done = inside("align.py", english, german, *words)
+    assert done.stdout.split("\n")[-4:] == ["", "", "", ""]
+    facts = [json.loads(line) for line in scores.read_text().splitlines()[-3:]]
+    nulls = [([None] * 4, [None]), ([], [None]), ([None], [])]
+    assert facts == [
+        {"links": [], "source_null": source, "target_null": target, "log_prob": [None, None]}
+        for source, target in nulls
+    ]
 
 
 def test_a_link_to_a_file_stays_one(texts: tuple[str, str], tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,13 @@ import latentheads as lh
 from latentheads.training import checkpoints
 from latentheads.word_alignment.api import AlignedText, align
 from latentheads.word_alignment.kept import load_aligner, save_aligner
+from latentheads.word_alignment.symmetrization import (
+    SYMMETRIZATIONS,
+    LinkPosterior,
+    select_links,
+)
 from latentheads.word_alignment.tokenization import tokenize_line
+from tests.latentheads.word_alignment.tiny_chains import paths
 
 SOURCE = ["The house", "the book", "", "a book", "a red house"]
 TARGET = ["Das Haus", "das Buch", "ein", "ein Buch", "ein rotes Haus"]
@@ -34,6 +42,14 @@ def test_the_public_name_is_the_function() -> None:
     assert lh.align is align
 
 
+def assert_unknown(posterior: LinkPosterior) -> None:
+    """A line that is not aligned has no probabilities."""
+    assert all(map(math.isnan, posterior.log_probs))
+    for values in (posterior.product, posterior.null_source, posterior.null_target):
+        assert np.isnan(values).all()
+    assert all(not select_links(posterior, name, 0) for name in SYMMETRIZATIONS)
+
+
 def test_lines_keep_their_order_and_an_empty_one_has_no_links(aligned: AlignedText) -> None:
     assert aligned.links == [
         [(0, 0), (1, 1)],
@@ -44,11 +60,12 @@ def test_lines_keep_their_order_and_an_empty_one_has_no_links(aligned: AlignedTe
     ]
     assert [p.forward.shape for p in aligned.posteriors][2:] == [(0, 1), (2, 2), (3, 3)]
     assert aligned.skipped == {}
+    assert_unknown(aligned.posteriors[2])
     assert repr(aligned) == "AlignedText(5 lines, 9 links)"
 
 
 def test_probabilities_are_exact_posteriors(aligned: AlignedText) -> None:
-    for posterior in aligned.posteriors:
+    for posterior in (aligned.posteriors[index] for index in (0, 1, 3, 4)):
         sums = posterior.forward.sum(0) + posterior.null_target
         np.testing.assert_allclose(sums, np.ones(len(sums)))
         assert ((posterior.product >= 0) & (posterior.product <= 1)).all()
@@ -138,6 +155,7 @@ def test_a_long_line_has_no_links_and_is_named() -> None:
     assert aligned.skipped == {5: "4 words, and at most 3 are aligned"}
     assert aligned.links[5] == []
     assert aligned.posteriors[5].forward.shape == (4, 1)
+    assert_unknown(aligned.posteriors[5])
     assert aligned.links[0] == [(0, 0), (1, 1)]
 
 
@@ -149,6 +167,38 @@ def test_punctuation_is_aligned_apart_and_joined_again() -> None:
     line = tokenize_line("Don't go! ...", "punctuation")
     assert line.tokens == ("don", "'", "t", "go", "!", ".", ".", ".")
     assert (line.words, line.length) == ((0, None, 0, 1, None, 2, 2, 2), 3)
+
+
+def counted(states: Sequence[int], tokens: Sequence[int], linked: Sequence[int]) -> bool:
+    """Whether one of some tokens is linked to one of others; states are positions from 1."""
+    return any(states[token] - 1 in linked for token in tokens)
+
+
+def test_words_of_several_tokens_have_no_link_with_the_probability_of_all_their_tokens() -> None:
+    source, target = ["x-y", "v u", "y-x", "u x"], ["u v", "y-x", "u-v.", "x' v"]
+    aligned = align(source, target, split="punctuation")
+    assert aligned.aligner is not None
+    lines = [[tokenize_line(line, "punctuation") for line in side] for side in (source, target)]
+    bitext = aligned.aligner.read([(a.tokens, b.tokens) for a, b in zip(*lines, strict=True)])
+    several = 0
+    for batch in bitext.batches:
+        for model, side, one in zip(aligned.aligner.models(bitext), (0, 1), ("target", "source")):
+            chain = model.posterior(batch.reverse() if side else batch)
+            for row, index in enumerate(batch.indices):
+                if index == 2 and side == 0:
+                    continue  # its paths are too many
+                generating, generated = lines[side][index], lines[1 - side][index]
+                tokens = [t for word in generating.tokens_by_word for t in word]
+                states = list(paths(chain, row))
+                total = sum(weight for _, weight in states)
+                expected = [
+                    sum(weight for path, weight in states if not counted(path, word, tokens))
+                    for word in generated.tokens_by_word
+                ]
+                nulls = getattr(aligned.posteriors[index], f"null_{one}")
+                np.testing.assert_allclose(nulls * total, expected, rtol=1e-9)
+                several += sum(len(word) > 1 for word in generated.tokens_by_word)
+    assert several == 3
 
 
 def test_last_words_are_not_linked_by_their_full_stops() -> None:
