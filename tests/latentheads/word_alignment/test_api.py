@@ -72,6 +72,29 @@ def test_probabilities_are_exact_posteriors(aligned: AlignedText) -> None:
     assert all(value < 0 for value in aligned.posteriors[0].log_probs)
 
 
+EMPTY = [("nouveau the", ""), ("", "neuf das"), ("", " "), ("thé", "")]
+
+
+@pytest.mark.parametrize("split", ["spaces", "punctuation"])
+def test_pairs_with_an_empty_side_move_no_other_line(split: str, aligned: AlignedText) -> None:
+    pairs = list(zip(["it's", *SOURCE], ["ist's", *TARGET], strict=True))
+    pairs = [pair for pair in pairs if all(pair)]
+    mixed = [EMPTY[0], *pairs[:2], EMPTY[1], *pairs[2:], *EMPTY[2:]]
+    trained = [align(*zip(*text, strict=True), split=split) for text in (pairs, mixed)]
+    again = [align(*zip(*t, strict=True), aligner=aligned.aligner) for t in (pairs, mixed)]
+    for alone, among in (trained, again):
+        expected = [p for p, pair in zip(among.posteriors, mixed, strict=True) if pair in pairs]
+        for one, other in zip(alone.posteriors, expected, strict=True):
+            np.testing.assert_array_equal(one.forward, other.forward)
+            np.testing.assert_array_equal(one.backward, other.backward)
+            np.testing.assert_array_equal(one.null_source, other.null_source)
+            np.testing.assert_array_equal(one.null_target, other.null_target)
+            assert one.log_probs == other.log_probs
+        assert alone.links == [
+            links for links, pair in zip(among.links, mixed, strict=True) if pair in pairs
+        ]
+
+
 def test_an_aligner_aligns_its_own_lines_as_before(aligned: AlignedText) -> None:
     again = align(SOURCE, TARGET, aligner=aligned.aligner)
     for old, new in zip(aligned.posteriors, again.posteriors, strict=True):
