@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -110,6 +111,9 @@ class WordAligner:
             bitext: The text.
             lines: The tokens of both sides of each sentence pair, and their words.
             report: Called with the number of batches that are done, and of all.
+
+        Raises:
+            FloatingPointError: A line has no finite probability.
         """
         posteriors = [LinkPosterior.unknown(left.length, right.length) for left, right in lines]
         guides = [LinkGuide(model, self.guide) for model in self.models(bitext)]
@@ -131,6 +135,8 @@ def _split_batch(
     forward, backward = (chain.marginals.numpy() for chain in chains)
     log_probs = [chain.log_normaliser.tolist() for chain in chains]
     for row, index in enumerate(batch.indices):
+        if not all(math.isfinite(side[row]) for side in log_probs):
+            raise FloatingPointError(f"line {index + 1:,} has no finite probability")
         source, target = lines[index]
         shape = slice(len(source.tokens)), slice(len(target.tokens))
         directions = forward[row].T[shape], backward[row][shape]

@@ -22,6 +22,9 @@ MAX_JUMP = 12
 LEAST_SMOOTHING = 1e-6
 """Keeps the weights of a word that is never jumped from."""
 
+LEAST_WEIGHT = 1e-9
+"""Least weight of a jump after training."""
+
 
 @dataclass
 class JumpCounts:
@@ -117,7 +120,7 @@ class Jumps:
         smoothing = max(self.smoothing, LEAST_SMOOTHING)
         weights = (counts.taken + smoothing * shared) / (departures + smoothing)
         weights[0] = shared
-        return replace(self, weights=weights.clamp(min=1e-9))
+        return replace(self, weights=weights.clamp(min=LEAST_WEIGHT))
 
 
 def initial_jumps(words: int, null_probability: float, smoothing: float) -> Jumps:

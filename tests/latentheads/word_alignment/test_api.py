@@ -141,6 +141,54 @@ def test_a_kept_aligner_with_tensors_of_another_is_one_line(
         load_aligner(path) if name != "entries" else load_shifted(path)
 
 
+TABLES = [
+    f"{direction}.{key}"
+    for direction in ("forward", "backward")
+    for key in ("counts", "null", "frequencies", "jumps")
+]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_kept_aligner_with_numbers_that_training_does_not_write_is_one_line(
+    name: str, aligned: AlignedText, tmp_path: Path
+) -> None:
+    assert aligned.aligner is not None
+    path = tmp_path / "kept"
+    save_aligner(path, aligned.aligner)
+    tensors, facts = checkpoints.load(path)
+    table = tensors[name]
+    changed = [table.to(kind) for kind in (torch.float16, torch.float32, torch.int64, torch.bool)]
+    for value in (3e38, -1.0, 1e-30 if name.endswith("jumps") else 10.5):
+        changed.append(table.clone())
+        changed[-1][..., 0] = value
+    for other in changed:
+        checkpoints.save(path, tensors | {name: other}, facts)
+        with pytest.raises(ValueError, match=r"is not a complete word aligner: .* of it") as error:
+            load_aligner(path)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.int32])
+def test_a_kept_aligner_of_another_type_of_numbers_is_one_line(
+    kind: torch.dtype, aligned: AlignedText, tmp_path: Path
+) -> None:
+    assert aligned.aligner is not None
+    path = tmp_path / "kept"
+    save_aligner(path, aligned.aligner)
+    tensors, facts = checkpoints.load(path)
+    checkpoints.save(path, tensors | {name: tensors[name].to(kind) for name in TABLES}, facts)
+    with pytest.raises(ValueError, match=r"type of forward.counts of it"):
+        load_aligner(path)
+
+
+def test_an_aligner_without_finite_probabilities_aligns_nothing(aligned: AlignedText) -> None:
+    assert aligned.aligner is not None
+    forward = aligned.aligner.forward
+    broken = replace(forward, counts=torch.full_like(forward.counts, torch.inf))
+    with pytest.raises(FloatingPointError, match="line 2 has no finite probability"):
+        align(["", "a"], ["", "b"], aligner=replace(aligned.aligner, forward=broken))
+
+
 def load_shifted(path: Path) -> None:
     """Entries that are fewer than counts, and those that name no word."""
     with pytest.raises(ValueError, match=r"forward.counts of it"):
