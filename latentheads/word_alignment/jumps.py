@@ -123,14 +123,20 @@ class Jumps:
         return replace(self, weights=weights.clamp(min=LEAST_WEIGHT))
 
 
-def initial_jumps(words: int, null_probability: float, smoothing: float) -> Jumps:
+def initial_jumps(
+    words: int,
+    null_probability: float,
+    smoothing: float,
+    dtype: torch.dtype | None = None,
+) -> Jumps:
     """Weights that fall with the distance from the next position.
 
     Args:
         words: Number of source words.
         null_probability: The probability of null.
         smoothing: Jumps of all words that are added to those of each.
+        dtype: The type of the weights; None: torch's default.
     """
-    distance = torch.arange(-MAX_JUMP, MAX_JUMP + 1) - 1
+    distance = torch.arange(-MAX_JUMP, MAX_JUMP + 1, dtype=dtype) - 1
     weights = (-0.5 * distance.abs()).exp()
     return Jumps((weights / weights.sum()).repeat(words + 2, 1), null_probability, smoothing)

@@ -16,6 +16,9 @@ from latentheads.checks import check_known
 SPLITS = ("spaces", "punctuation")
 """What separates the units that are aligned: white space alone, or punctuation too."""
 
+Line = str | Sequence[str]
+"""A line of text, or its words."""
+
 TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -54,15 +57,15 @@ class TokenizedLine:
         return tokens
 
 
-def tokenize_line(line: str, split: str = "spaces") -> TokenizedLine:
+def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
     """Splits a line.
 
     Args:
-        line: The line.
+        line: The line, or its words.
         split: One of :data:`SPLITS`.
     """
     check_known("split", split, SPLITS)
-    words = line.lower().split()
+    words = [word.lower() for word in (line.split() if isinstance(line, str) else line)]
     parts = [[word] if split == "spaces" else TOKEN.findall(word) for word in words]
     return TokenizedLine(
         tuple(token for tokens in parts for token in tokens),

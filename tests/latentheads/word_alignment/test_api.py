@@ -23,6 +23,7 @@ from latentheads.word_alignment.symmetrization import (
 )
 from latentheads.word_alignment.tokenization import tokenize_line
 from tests.latentheads.word_alignment.tiny_chains import paths
+from tests.typechecking import unchecked
 
 SOURCE = ["The house", "the book", "", "a book", "a red house"]
 TARGET = ["Das Haus", "das Buch", "ein", "ein Buch", "ein rotes Haus"]
@@ -296,13 +297,68 @@ def test_last_words_are_not_linked_by_their_full_stops() -> None:
         (["a"], ["b"], {"guide": "best"}, "unknown guide 'best'"),
         (["a"], ["b"], {"max_words": 0}, "max_words must be at least 1"),
         (["a"], ["b"], {"split": "letters"}, "unknown split 'letters'"),
+        (["a"], ["b"], {"options": {}}, r"^options must be AlignerOptions, got \{\}$"),
+        (["a"], ["b"], {"aligner": "m"}, r"^aligner must be a WordAligner, .* got 'm'$"),
+        (["a"], 5, {}, r"^target must be a list of lines, got int$"),
+        ({"a": "b"}, ["b"], {}, r"^source must be a list of lines, got dict$"),
+        (iter(["a"]), ["b"], {}, r"^source must be a list of lines, got list_iterator$"),
     ],
 )
 def test_wrong_texts_and_options_are_one_line(
     source: Any, target: Any, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        align(source, target, **options)
+        unchecked(align)(source, target, **options)
+
+
+@pytest.mark.parametrize("split", ["spaces", "punctuation"])
+def test_a_line_may_be_a_list_of_its_words(split: str) -> None:
+    words = [line.split() for line in SOURCE], [tuple(line.split()) for line in TARGET]
+    lines, lists = align(SOURCE, TARGET, split=split), align(*words, split=split)
+    assert lists.links == lines.links
+    for one, other in zip(lists.posteriors, lines.posteriors, strict=True):
+        np.testing.assert_array_equal(one.product, other.product)
+    (mixed,) = align([["a book"]], ["ein Buch"], aligner=lists.aligner).posteriors
+    assert mixed.forward.shape == (1, 2)
+
+
+@pytest.mark.parametrize("line", [3, None, b"a", ["a", 3], ["a", " "], ["a", "\n"], [["a"]], {"a"}])
+def test_a_line_of_another_kind_is_named(line: Any) -> None:
+    message = r"^target\[1\] must be a line of text or a list of its words, got "
+    with pytest.raises(ValueError, match=message):
+        unchecked(align)(["a", "b"], ["c", line])
+
+
+def test_an_aligner_splits_lines_as_it_was_trained_to(aligned: AlignedText) -> None:
+    again = align(SOURCE, TARGET, aligner=aligned.aligner, split="spaces")
+    assert again.links == aligned.links
+    message = r"^the aligner was trained with split 'spaces', got 'punctuation'$"
+    with pytest.raises(ValueError, match=message):
+        align(SOURCE, TARGET, aligner=aligned.aligner, split="punctuation")
+
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_links_are_found_whatever_the_default_type_of_numbers(
+    dtype: torch.dtype, aligned: AlignedText
+) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        trained = align(SOURCE, TARGET)
+        again = align(SOURCE, TARGET, aligner=aligned.aligner)
+    finally:
+        torch.set_default_dtype(before)
+    precision = "float64" if dtype == torch.float64 else "float32"
+    assert trained.posteriors[0].forward.dtype == precision
+    assert trained.links == aligned.links
+    assert again.posteriors[0].forward.dtype == "float64"
+    for old, same in zip(aligned.posteriors, again.posteriors, strict=True):
+        np.testing.assert_allclose(old.product, same.product, atol=1e-12)
+    for old, new in zip(aligned.posteriors, trained.posteriors, strict=True):
+        np.testing.assert_allclose(old.product, new.product, atol=1e-5)
 
 
 def test_options_of_training_are_not_for_a_trained_aligner(aligned: AlignedText) -> None:
