@@ -139,9 +139,9 @@ def _split_batch(
             raise FloatingPointError(f"line {index + 1:,} has no finite probability")
         source, target = lines[index]
         shape = slice(len(source.tokens)), slice(len(target.tokens))
-        directions = forward[row].T[shape], backward[row][shape]
         posterior = LinkPosterior(
-            *(join_tokens(direction, source, target) for direction in directions),
+            join_tokens(forward[row].T[shape], source, target),
+            join_tokens(backward[row][shape], source, target),
             (log_probs[0][row], log_probs[1][row]),
         )
         if not (source.has_word_tokens and target.has_word_tokens):

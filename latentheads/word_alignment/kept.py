@@ -87,14 +87,14 @@ def _read_aligner(tensors: dict[str, Tensor], facts: dict[str, Any]) -> WordAlig
     for row, vocabulary in zip(entries, (source, target), strict=True):
         _check(not row.numel() or 0 <= row.min() <= row.max() < len(vocabulary), "entries")
     _check_tables(tensors, (source, target), entries)
-    forward, backward = (
-        Direction(
-            *(tensors[f"{name}.{key}"] for key in ("counts", "null", "frequencies")),
-            Jumps(tensors[f"{name}.jumps"], options.null_probability, options.jump_smoothing),
-        )
-        for name in DIRECTIONS
-    )
+    forward, backward = (_read_direction(tensors, name, options) for name in DIRECTIONS)
     return WordAligner(source, target, entries, forward, backward, options, split)
+
+
+def _read_direction(tensors: dict[str, Tensor], name: str, options: AlignerOptions) -> Direction:
+    counts, null, frequencies, weights = (tensors[f"{name}.{key}"] for key in TABLES)
+    jumps = Jumps(weights, options.null_probability, options.jump_smoothing)
+    return Direction(counts, null, frequencies, jumps)
 
 
 def _read_vocabulary(words: Any) -> Vocabulary:

@@ -145,7 +145,8 @@ def align_ablated(pairs: Pairs, evaluated: Pairs, ablation: Ablation) -> list[Li
         trained, _ = train_aligner(pairs, AlignerOptions(**ablation.options))
         if ablation.agreed:
             return agreed_posteriors(trained, evaluated)
-        lines = [tuple(map(TokenizedLine.of_words, pair)) for pair in evaluated]
+        of_words = TokenizedLine.of_words
+        lines = [(of_words(source), of_words(target)) for source, target in evaluated]
         return trained.posteriors(trained.read(evaluated), lines)
 
 

@@ -69,7 +69,8 @@ def measure_speed(
 def _time_own(timer: _Timer, text: Text, new: Text) -> None:
     """Times the aligner once."""
     pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
-    lines = [tuple(map(TokenizedLine.of_words, pair)) for pair in pairs]
+    of_words = TokenizedLine.of_words
+    lines = [(of_words(left), of_words(right)) for left, right in pairs]
     aligner, bitext = timer.time("training", lambda: train_aligner(pairs))
     timer.time("aligning", lambda: [*map(select_links, aligner.posteriors(bitext, lines))])
     timer.time("aligning new lines", lambda: align(*new, aligner=aligner).links)
