@@ -158,15 +158,14 @@ def _word_nulls(
 ) -> Float[ndarray, " word"]:
     """The probability that no token of each generated word is linked to a token of a word."""
     tokens = [token for word in generating.tokens_by_word for token in word]
-    nulls = (1 - chain.marginals[row][:, tokens].sum(-1)).clamp(0, 1)
+    links = chain.marginals[row][:, tokens]
+    nulls = (1 - links.sum(-1)).clamp(0, 1).tolist()
     positions = [1 + token for token in tokens]
     probabilities = [
-        float(nulls[word[0]])
-        if len(word) == 1
-        else chain.unlinked_probability(row, word, positions)
+        nulls[word[0]] if len(word) == 1 else chain.unlinked_probability(row, word, positions)
         for word in generated.tokens_by_word
     ]
-    return np.array(probabilities, nulls.numpy().dtype)
+    return np.array(probabilities, links.numpy().dtype)
 
 
 @torch.no_grad()

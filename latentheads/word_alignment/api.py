@@ -149,7 +149,10 @@ def align(
     check_least({"max_words": max_words}, max_words=1)
     check_known("guide", guide, GUIDES)
     _check_aligner(aligner, options, split)
-    split = (split or SPLITS[0]) if aligner is None else aligner.split
+    if aligner is not None:
+        split = aligner.split
+    elif split is None:
+        split = SPLITS[0]
     lines = [
         (tokenize_line(left, split), tokenize_line(right, split))
         for left, right in zip(source, target, strict=True)
