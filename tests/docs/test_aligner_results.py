@@ -81,9 +81,19 @@ def test_calibration_is_a_mean_over_samples(page: Page) -> None:
     for name, systems in (("as they are", before), ("scaled on trial", after)):
         expected = [
             f"{mean(system['possible']['ece'] for system in systems):.3f}".removeprefix("0"),
-            f"{mean(system['nll_of_sure_links'] for system in systems):.2f}".removeprefix("0"),
+            *(
+                f"{mean(system[f'brier_of_{kind}_links'] for system in systems):.4f}"[1:]
+                for kind in ("possible", "sure")
+            ),
         ]
         assert rows[name] == expected, name
+
+
+def test_scaling_helps_possible_links_and_not_sure_ones_in_every_sample() -> None:
+    for system in own():
+        before, after = system["calibration"]["test"], system["scaled_on_trial"]
+        assert after["brier_of_possible_links"] < before["brier_of_possible_links"]
+        assert after["brier_of_sure_links"] > before["brier_of_sure_links"]
 
 
 def test_precision_by_share_is_a_mean_over_samples() -> None:
