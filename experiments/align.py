@@ -9,13 +9,19 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.corpora.text import pair_lines, read_lines
-from latentheads.experiments.cli.errors import SkippedInputs, error_handling, streaming
+from latentheads.experiments.cli.errors import (
+    SkippedInputs,
+    check_streams,
+    error_handling,
+    streaming,
+)
 from latentheads.experiments.cli.options import Options, Parser
 from latentheads.experiments.cli.outputs import check_output_file
 from latentheads.files import write_text
@@ -83,7 +89,8 @@ def make_parser() -> Parser:
         "--scores",
         help="file for probabilities, one JSON object per line: links [source, target, "
         "probability], the probability that each source_null and target_null word has no link, and "
-        "the log_prob of the target given the source and of the reverse, in nats",
+        "the log_prob of the target given the source and of the reverse, in nats; null where a "
+        "line is not aligned: it is too long, or one side is empty",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser
@@ -181,6 +188,8 @@ def find_outputs(options: Options) -> dict[str, Path]:
     Raises:
         ValueError: One cannot be written, or two are the same.
     """
+    if options.out is None:
+        check_streams("stdout")
     named = {name: options[name] for name in ("out", "scores", "keep") if options[name] is not None}
     files = {name: check_output_file(Path(path), f"--{name}") for name, path in named.items()}
     if len(set(files.values())) < len(files):
@@ -245,36 +254,45 @@ def format_scores(posteriors: Sequence[LinkPosterior]) -> Iterator[str]:
     """Yields the line of ``--scores`` of every sentence pair."""
     for posterior in posteriors:
         product = posterior.product
-        links = [
-            [s, t, round(float(product[s, t]), 4)]
-            for s, t in zip(*map(list, (product >= LEAST_PROBABILITY).nonzero()), strict=True)
-        ]
+        shown = zip(*(product >= LEAST_PROBABILITY).nonzero(), strict=True)
         facts = {
-            "links": [[int(s), int(t), probability] for s, t, probability in links],
-            "source_null": [round(float(p), 4) for p in posterior.null_source],
-            "target_null": [round(float(p), 4) for p in posterior.null_target],
-            "log_prob": [
-                None if math.isnan(value) else round(value, 4) for value in posterior.log_probs
-            ],
+            "links": [[int(s), int(t), _round(product[s, t])] for s, t in shown],
+            "source_null": [_round(p) for p in posterior.null_source],
+            "target_null": [_round(p) for p in posterior.null_target],
+            "log_prob": [_round(value) for value in posterior.log_probs],
         }
         yield f"{json.dumps(facts)}\n"
 
 
+def _round(value: float) -> float | None:
+    """A number with four digits after the point; None if it is not known."""
+    return None if math.isnan(value) else round(float(value), 4)
+
+
 def write_results(aligned: AlignedText, options: Options, files: dict[str, Path]) -> None:
-    """Writes links, probabilities and the aligner."""
+    """Writes links, then the aligner and probabilities, each even if another cannot be written."""
+    with ExitStack() as steps:  # it calls them from the last to the first
+        if "scores" in files:
+            steps.callback(_write_scores, files["scores"], aligned)
+        if "keep" in files and aligned.aligner is not None:
+            steps.callback(save_aligner, files["keep"], aligned.aligner)
+        _write_links(aligned, options, files.get("out"))
+
+
+def _write_links(aligned: AlignedText, options: Options, out: Path | None) -> None:
     threshold = THRESHOLD if options.threshold is None else options.threshold
     links = aligned.select(options.symmetrize, threshold)
     text = "".join(f"{write_pharaoh(line)}\n" for line in links)
-    if "keep" in files and aligned.aligner is not None:
-        save_aligner(files["keep"], aligned.aligner)
-    if "scores" in files:
-        write_text(files["scores"], "".join(format_scores(aligned.posteriors)))
-    if "out" in files:
-        write_text(files["out"], text)
-    else:
-        with streaming("align.py"):
-            sys.stdout.write(text)
-            sys.stdout.flush()
+    if out is not None:
+        write_text(out, text)
+        return
+    with streaming("align.py"):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _write_scores(out: Path, aligned: AlignedText) -> None:
+    write_text(out, "".join(format_scores(aligned.posteriors)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -224,7 +224,7 @@ def _format_line(network: Pruned) -> str:
 
 
 def _log_likelihood(valid: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and value of the log-likelihood: exact if latents are summed out, else plug-in."""
+    """Name and value of the log-likelihood: exact if it is known, else plug-in."""
     name = "plug_in" if valid.get("exact") is None else "exact"
     return SCORES[name].heading.removesuffix(" (no bound)"), format_value(valid[name])
 

@@ -81,7 +81,8 @@ def read_sweep(
 
 
 TABLE_FIGURES = (
-    *("elbo", "plug_in", *PRIMARY_SCORES, "perplexity_plug_in", "perplexity_elbo"),
+    *("elbo", "exact", "plug_in", *PRIMARY_SCORES),
+    *("perplexity_exact", "perplexity_plug_in", "perplexity_elbo"),
     "head_divergence",
 )
 """The columns of the table, if available."""

@@ -6,35 +6,48 @@ import io
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from latentheads.experiments.cli.errors import STREAMS
+from latentheads.files import atomic_write, naming_file
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
 def check_output_file(out: Path, option: str = "--out") -> Path:
-    """Checks that an output file can be written; nothing is changed.
+    """Checks that an output file can be written, by writing a byte that is thrown away.
 
     Returns:
         The real path, with links resolved.
     """
     path = Path(os.path.realpath(out))
+    try:
+        with naming_file(out), suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # its name may be too long
+        _check_kind(out, path, option)
+        with suppress(_DiscardedError), atomic_write(path) as temporary:
+            temporary.write_bytes(b"\n")
+            raise _DiscardedError
+    except OSError as error:
+        raise ValueError(f"{option}: {error}") from error
+    return path
+
+
+class _DiscardedError(Exception):
+    """Leaves :func:`atomic_write` before the file is replaced."""
+
+
+def _check_kind(out: Path, path: Path, option: str) -> None:
+    """Checks that a path and the real one lead to a file, or to nothing in a folder."""
     if not path.parent.is_dir():
         raise ValueError(f"{option}: cannot write {out}: its folder is not there")
     if out.exists() and not out.is_file():
         kind = "a folder" if out.is_dir() else "not a file"
         raise ValueError(f"{option}: cannot write {out}: it is {kind}")
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise ValueError(f"{option}: cannot write {out}: {error.strerror}") from error
-    return path
 
 
 def make_output_folder(out: Path, first: str) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from latentheads.inference.display import name_row
@@ -90,7 +89,6 @@ def result_table(results: Results, verbose: bool = False) -> str:
         results: The results.
         verbose: Whether to add how far apart heads are.
     """
-    results = _with_exact(results)
     rows: list[Row] = [("nats per token", "valid", "test")]
     for name in shown_names([*results.parts.values()]):
         rows += _rows_before(name, results)
@@ -109,7 +107,6 @@ def result_table(results: Results, verbose: bool = False) -> str:
 
 def explanations(results: Results) -> str:
     """What each row of the table means."""
-    results = _with_exact(results)
     infos = [describe(name) for name in shown_names([*results.parts.values()])]
     lines = [f"{info.title}: {info.meaning}" for info in infos if info.meaning]
     if results.head_divergence is not None:
@@ -120,33 +117,9 @@ def explanations(results: Results) -> str:
     return "\n".join(lines).format(k=results.test.iwae_k)
 
 
-def _with_exact(results: Results) -> Results:
-    """The results with exact log p added if no latent has noise: its bound is exact then."""
-    if not _is_deterministic(results):
-        return results
-    parts: dict[str, Any] = {name: _add_exact(scores) for name, scores in results.parts.items()}
-    perplexity = tuple(
-        replace(
-            perplexity, token=_add_exact_to(perplexity.token), word=_add_exact_to(perplexity.word)
-        )
-        for perplexity in results.perplexity
-    )
-    tasks = {name: _add_exact(scores) for name, scores in results.tasks.items()}
-    average = _add_exact(results.average)
-    return replace(results, **parts, tasks=tasks, average=average, perplexity=perplexity)
-
-
 def _is_deterministic(results: Results) -> bool:
     """Whether no latent has noise."""
     return {*results.kl_how.values()} == {"fixed"}
-
-
-def _add_exact(scores: Scores) -> Scores:
-    return scores | Scores.of({"exact": scores.elbo})
-
-
-def _add_exact_to(perplexities: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**perplexities, "exact": perplexities.get("elbo")} if perplexities else perplexities
 
 
 def _rows_before(name: str, results: Results) -> list[Row]:
@@ -307,7 +280,6 @@ OF_TASKS = ("sentences", "elbo", "exact", "truth", "plug_in", *METRICS)
 
 def task_table(results: Results) -> str:
     """The test part by tasks, and the average that counts each task alike; empty without tasks."""
-    results = _with_exact(results)
     tasks = {**results.tasks, "average": results.average}
     names = {name for scores in tasks.values() for name, x in scores.items() if x is not None}
     shown = [n for n in OF_TASKS if n in names and SCORES[n].estimates not in names]

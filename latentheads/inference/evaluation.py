@@ -47,7 +47,8 @@ class Report:
         kl: Its second term, the sum over sites.
         iwae: The importance-weighted bound IWAE_K.
         iwae_k: K.
-        plug_in: Log-likelihood of the plug-in network, with heads set to the prior mean: no bound.
+        plug_in: Log-likelihood of the plug-in network, with heads set to the prior mean: no bound,
+            if latents have noise.
         tokens: Number of target tokens.
         effective_sample_size: Of the K importance weights, a mean over sentences.
         pareto_k: Share of sentences whose weights have a heavy tail (k > 0.7); None for fewer than
@@ -62,7 +63,8 @@ class Report:
         leak: Names the figure that exceeds the true log p by more than sampling error, which is
             impossible for a bound: the model then uses the target. None: there is no leak.
         sentences: Number of sentences, or of blocks of a running text.
-        exact: Log p(y | x) itself, if latents are summed out; None if other latents have noise.
+        exact: Log p(y | x) itself, if latents are summed out or have no noise; None if others have
+            noise.
         gap: The KL from the guide's posterior of summed latents to the exact one, in expectation
             over other latents.
         gap_by_site: The gap of every site that is summed out.
@@ -100,7 +102,7 @@ class Report:
     def perplexities(self, tokens: int | None = None) -> dict[str, float]:
         """Perplexities by name: from the bound, IWAE_K, the plug-in network, and the exact one.
 
-        The exact one exists if the latents with noise are all summed out.
+        The exact one exists if the latents with noise, if any, are all summed out.
 
         Args:
             tokens: Number of units to normalise by, such as words; default: target tokens.
@@ -411,10 +413,11 @@ def _add_shared_terms(
     return importance.pareto_k
 
 
-def _enumeration_figures(sums: _Sums) -> dict[str, Any]:
-    """The figures of summed latents per token, by their names in the report."""
+def _exact_figures(sums: _Sums) -> dict[str, Any]:
+    """The exact log p, and other figures of summed latents, per token, by their names."""
     if not sums.gaps:
-        return {}
+        log_likelihood = sums.figures["log_likelihood"] / sums.figures["tokens"]
+        return {} if sums.noisy_sites else {"exact": log_likelihood}
     per_token = {name: nats / sums.figures["tokens"] for name, nats in sums.figures.items()}
     gaps = {site: nats / sums.figures["tokens"] for site, nats in sums.gaps.items()}
     return {
@@ -479,5 +482,5 @@ def _report(sums: _Sums, how: dict[str, str], tail_shapes: Tensor, samples: int)
         how=how,
         sentences=int(figures["sentences"]),
         **_true_log_prob_metrics(sums),
-        **_enumeration_figures(sums),
+        **_exact_figures(sums),
     )

@@ -33,7 +33,7 @@ class SentenceBounds:
         kl: Its second term, given shared latents.
         shared_kl: The KL of latents that all sentences share, one number for all of them. If it is
             above 0, ``elbo`` of a sentence is not a bound on log p(y | x). 0 if nothing is shared.
-        plug_in: Log-likelihood of the plug-in network, no bound.
+        plug_in: Log-likelihood of the plug-in network, no bound if latents have noise.
         iwae: The importance-weighted bound; None if sentences share a latent, since they then have
             common weights.
         pareto_k: Shape of the tail of the weights; NaN if unknown; None like ``iwae``.
@@ -128,6 +128,7 @@ def _compute_bounds(
     plug_in = plug_in_from_terms(sampled_terms[0], model, batch, guide)
     has_shared, enumeration = bool(sampled_terms[0].shared_kl), sampled_terms[0].enumeration
     varies = bool(sampled_terms[0].noisy_sites)
+    evidence = sampled_terms[0].elbo if enumeration is None else enumeration.log_evidence
     return SentenceBounds(
         tokens=sampled_terms[0].tokens,
         elbo=torch.stack([sample.elbo for sample in sampled_terms]).mean(0),
@@ -136,7 +137,7 @@ def _compute_bounds(
         plug_in=plug_in,
         iwae=None if has_shared else weights.bound,
         pareto_k=None if has_shared else weights.pareto_k,
-        exact=None if varies or enumeration is None else enumeration.log_evidence.double(),
+        exact=None if varies else evidence.double(),
         how=sampled_terms[0].how,
         varies=varies,
     )

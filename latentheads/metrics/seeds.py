@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from latentheads.checks import check_known
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 INTERVALS = ("head_divergence", "perplexity", "average_", "task ")
 """Beginnings of the other columns that have a mean and an interval."""
+
+EQUAL = ("exact", "iwae", "plug_in")
+"""Scores that equal the bound of a network without noise."""
 
 TRUTH = ("truth", "truth_sentences", "sentences")
 """Columns that depend on the corpus, and not on a recipe."""
@@ -58,8 +61,8 @@ def spread(values: Iterable[float]) -> Spread:
 def tabulate(runs: Iterable[tuple[str, Results]]) -> pd.DataFrame:
     """A row a run, of its test part.
 
-    Beside runs whose log p(y | x) is summed over alignments, that of a network without latents
-    stands too: it is the bound.
+    Beside runs with noise, a network without it has the columns of theirs that would repeat its
+    exact log p, such as IWAE: all are equal.
 
     Args:
         runs: The recipe of each run, and its results, such as ``run.results``.
@@ -71,10 +74,14 @@ def tabulate(runs: Iterable[tuple[str, Results]]) -> pd.DataFrame:
         rows.append(_row(recipe, results))
         if {*results.kl_how.values()} <= {"fixed"}:
             deterministic.append(rows[-1])
-    exact_names = {name for row in rows for name in row if name.endswith("exact")}
-    bounds = {name: f"{name.removesuffix('exact')}elbo" for name in exact_names}
+    columns = dict.fromkeys(name for row in rows for name in row)
     for row in deterministic:
-        row |= {name: row[bound] for name, bound in bounds.items() if bound in row}
+        row |= {
+            name: row[bound]
+            for name in columns
+            for score in EQUAL
+            if name.endswith(score) and (bound := f"{name.removesuffix(score)}elbo") in row
+        }
     return pd.DataFrame(rows)
 
 
@@ -106,10 +113,19 @@ def _compared(scores: Scores, names: Iterable[str] = COMPARED) -> dict[str, Any]
 def _perplexities(perplexities: Sequence[Perplexity]) -> dict[str, Any]:
     """Perplexities by word: of the test part in the last way named, then every one."""
     last = perplexities[-1].word if perplexities else {}
-    return {f"perplexity_{name}": value for name, value in last.items()} | {
+    return {f"perplexity_{name}": value for name, value in _not_estimated(last).items()} | {
         f"perplexity of {perplexity.part} by {perplexity.mode}: {name}": value
         for perplexity in perplexities
-        for name, value in perplexity.word.items()
+        for name, value in _not_estimated(perplexity.word).items()
+    }
+
+
+def _not_estimated(perplexities: Mapping[str, Any]) -> dict[str, Any]:
+    """Perplexities; beside the exact one none that estimates it."""
+    return {
+        name: value
+        for name, value in perplexities.items()
+        if perplexities.get(SCORES[name].estimates) is None
     }
 
 

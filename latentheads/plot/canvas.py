@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 import warnings
@@ -30,6 +31,17 @@ WIDTH = 7.5
 
 CHARACTERS_PER_INCH = 12
 """Characters of a title per inch."""
+
+EDGE_NOTE: dict[str, Any] = {
+    "xycoords": "axes fraction",
+    "textcoords": "offset points",
+    "fontsize": 8,
+    "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+}
+"""The style of a note at an end of an axis."""
+
+MOST_MARKERS = 20
+"""Number of markers of a line."""
 
 MISSING_GLYPH = r"Glyph (\d+) .* missing from"
 """The warning of matplotlib for a character that no font has."""
@@ -170,9 +182,31 @@ def values_with_intervals(rows: Sequence[Mapping[str, Any]], name: str) -> tuple
     return values, np.stack([values - low, high - values]).clip(0)  # NaN is not drawn
 
 
+def marker_stride(points: Sequence[Any]) -> int:
+    """Every how many points a line has a marker, so that markers do not cover each other."""
+    return max(1, math.ceil(len(points) / MOST_MARKERS))
+
+
+def show_whole_markers(figure: Figure) -> None:
+    """Draws markers at the ends of axes whole: axes that end at a value, such as 0, cut them."""
+    for axis in figure.axes:
+        for line in axis.lines:
+            line.set_clip_on(False)
+
+
 def write_notice(axis: Any, text: str) -> None:
     """Writes on empty axes why nothing is drawn."""
     axis.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axis.transAxes)
+
+
+def write_note_above(axis: Any, text: str) -> None:
+    """Writes what lies above a y axis: at its upper end, where a rising curve has its beginning."""
+    axis.annotate(text, (0, 1), (4, -2), ha="left", va="top", **EDGE_NOTE)
+
+
+def write_note_below(axis: Any, text: str) -> None:
+    """Writes what lies below a y axis: at its lower end, where a rising curve has its end."""
+    axis.annotate(text, (1, 0), (-4, 2), ha="right", va="bottom", **EDGE_NOTE)
 
 
 def add_legend(figure: Figure, columns: int = 3, **options: Any) -> None:
@@ -192,7 +226,8 @@ def scale_by_log(axis: Any) -> None:
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     spans_decade = high > 10 * low
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if spans_decade else MaxNLocator(6))
+    few = MaxNLocator(7, steps=[1, 2, 2.5, 5, 10])
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if spans_decade else few)
     axis.yaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_minor_locator(NullLocator())
 

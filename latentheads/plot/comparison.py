@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from latentheads.metrics.scores import PRIMARY_SCORES, SCORES, primary_score
+from latentheads.metrics.seeds import DIFFERENCES
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -17,6 +19,7 @@ from latentheads.plot.canvas import (
     check_not_empty,
     escape,
     legend_label,
+    show_whole_markers,
     values_with_intervals,
     write_title,
 )
@@ -28,7 +31,7 @@ from latentheads.plot.style import (
     RED,
     REFERENCE_LINE,
     VIOLET,
-    cycle_colours,
+    distinct_colours,
     in_style,
 )
 from latentheads.plot.training import true_log_prob_label
@@ -50,34 +53,89 @@ DIGIT = 0.07
 def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
     """Draws the bound of every recipe with its terms and intervals, one row per recipe.
 
+    Where seeds are paired, a second panel has the differences to the first recipe with their
+    intervals: those of the first panel overlap although the difference is certain, since what seeds
+    have in common is in them.
+
     Args:
         rows: One dictionary per recipe with ``recipe``; with ``NAME``, ``NAME_low``, ``NAME_high``
-            for elbo, iwae, exact, log_likelihood and plug_in, any of which may be missing; and with
-            ``truth``, the true log p of ``truth_sentences`` of ``sentences``.
+            for elbo, iwae, exact, log_likelihood and plug_in, any of which may be missing; with
+            ``truth``, the true log p of ``truth_sentences`` of ``sentences``; and with
+            ``difference`` and ``difference_exact`` and their ends, as ``lh.summarise`` makes them.
         title: Second line of the title.
     """
     check_not_empty("rows", rows)
+    rows = [_without_estimates(row) for row in rows]
     terms = [term for term in TERMS if any(row.get(term[0]) is not None for row in rows)]
-    half = 0.07 * len(terms)
+    paired = [
+        (name, *term[1:])
+        for name, score in DIFFERENCES.items()
+        for term in TERMS
+        if term[0] == score and any(math.isfinite(_low_end(row, name)) for row in rows[1:])
+    ]
     figure = Picture(WIDTH, 1.8 + (0.25 + 0.13 * len(terms)) * len(rows))
-    axis = figure.subplots()
+    panels: Any = figure.subplots(
+        1, 2 if paired else 1, squeeze=False, sharey=True, width_ratios=[3, 2] if paired else None
+    )
+    values, *differences = panels.flat
+    _draw_terms(values, rows, terms)
+    _draw_true_log_prob(values, rows[0])
+    values.set_yticks(range(len(rows)), [escape(row["recipe"]) for row in rows])
+    values.set_ylim(len(rows) - 0.5, -0.5)
+    values.set_xlabel("nats per target token (test):\nfurther right is better")
+    for axis in differences:
+        _draw_terms(axis, [{}, *rows[1:]], paired)
+        axis.axvline(0, color=GREY, linewidth=1.0, zorder=0)
+        axis.set_xlabel("difference to the first row,\npaired by seed")
+    for axis in panels.flat:
+        axis.tick_params(axis="y", length=0)
+        axis.xaxis.set_major_locator(MaxNLocator(5 if differences else 8, steps=[1, 2, 5, 10]))
+        axis.grid(axis="x")
+    add_legend(figure)
+    write_title(figure, f"Bounds on log p, and other values\n{title}")
+    return figure
+
+
+def _without_estimates(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without what only estimates its exact log p, such as the plug-in value."""
+    if row.get("exact") is None:
+        return dict(row)
+    return {n: v for n, v in row.items() if n not in SCORES or SCORES[n].estimates != "exact"}
+
+
+def _low_end(row: Mapping[str, Any], name: str) -> float:
+    """The lower end of an interval; NaN if there is none."""
+    return float(row.get(f"{name}_low", math.nan))
+
+
+def _draw_terms(
+    axis: Any, rows: Sequence[Mapping[str, Any]], terms: Sequence[tuple[str, str, str, str]]
+) -> None:
+    """Draws values of rows with their intervals, one below the other."""
     positions = np.arange(len(rows))
-    for shift, (name, label, marker, colour) in zip(np.linspace(-half, half, len(terms)), terms):
+    half = 0.07 * len(terms)
+    shifts = np.linspace(-half, half, len(terms)) if len(terms) > 1 else [0.0]
+    for shift, (name, label, marker, colour) in zip(shifts, terms):
         values, intervals = values_with_intervals(rows, name)
         style: dict[str, Any] = {"fmt": marker, "color": colour, "markersize": 6, "linewidth": 1.2}
         axis.errorbar(values, positions + shift, xerr=intervals.tolist(), label=label, **style)
     for position in positions[1:]:
         axis.axhline(position - 0.5, color="0.9", linewidth=0.8, zorder=0)
-    if rows[0].get("truth") is not None:
-        axis.axvline(rows[0]["truth"], label=true_log_prob_label(rows[0]), **REFERENCE_LINE)
-    axis.set_yticks(positions, [escape(row["recipe"]) for row in rows])
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.tick_params(axis="y", length=0)
-    axis.set_xlabel("nats per target token (test): further right is better")
-    axis.grid(axis="x")
-    add_legend(figure)
-    write_title(figure, f"Bounds on log p, and values that are no bound\n{title}")
-    return figure
+
+
+def _draw_true_log_prob(axis: Any, row: Mapping[str, Any]) -> None:
+    """Draws the line of the true log p, if it is known; far from all else, a note says where."""
+    if row.get("truth") is None:
+        return
+    truth, label = float(row["truth"]), true_log_prob_label(row)
+    low, high = axis.get_xlim()
+    if 2 * (high - low) > max(high, truth) - min(low, truth):
+        axis.axvline(truth, label=label, **REFERENCE_LINE)
+        return
+    number = f"{truth:.2f}".replace("-", "\N{MINUS SIGN}")
+    text = f"{label}: {number}"
+    note = f"{text} \N{RIGHTWARDS ARROW}" if truth > high else f"\N{LEFTWARDS ARROW} {text}"
+    axis.set_title(note, loc="right" if truth > high else "left", fontsize=8)
 
 
 @in_style
@@ -130,13 +188,15 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
         quality[0].plot(heads, values, "D-", color=VIOLET, label=SCORES[metric].heading)
         quality[0].set_ylabel(f"{SCORES[metric].heading} (test)")
         quality[0].set_ylim(bottom=0)
+    has_exact = all(point["valid"].get("exact") is not None for point in points)
+    exact, plug_in = ("exact", "exact log p"), ("plug_in", "plug-in network (no bound)")
     for name, label, line, colour in (
         ("elbo", "bound (ELBO)", "o-", BLUE),
-        ("plug_in", "plug-in network (no bound)", "x:", GREY),
+        (*(exact if has_exact else plug_in), "x:", VIOLET if has_exact else GREY),
     ):
         values = [point["valid"][name] for point in points]
         quality[-1].plot(heads, values, line, color=colour, label=label)
-    quality[-1].set_ylabel("nats per target token (validation)")
+    quality[-1].set_ylabel("nats per target token\n(validation)")
     cost.plot(heads, [point["speed"] for point in points], "^-", color=GREEN, label="speed")
     share = [point["parameters"] / points[0]["parameters"] for point in points]
     cost.plot(heads, share, "s--", color=RED, label="parameters")
@@ -145,6 +205,7 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
     for axis in axes.flat:
         axis.set_xlabel("heads left")
         axis.grid()
+    show_whole_markers(figure)
     add_legend(figure, columns=5)
     write_title(figure, f"Pruning: quality, size and speed by number of heads\n{title}")
     return figure
@@ -163,12 +224,14 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
         (name, label)
         for name, label in (
             *((name, f"{SCORES[name].heading} (test)") for name in PRIMARY_SCORES),
+            ("perplexity_exact", "perplexity by word\nexact (test)"),
             ("perplexity_plug_in", "perplexity by word\nplug-in (test)"),
+            ("exact", "exact log p\nnats per target token (test)"),
             ("plug_in", "plug-in (no bound)\nnats per target token (test)"),
             ("elbo", "bound (ELBO)\nnats per target token (test)"),
             ("parameters", "parameters"),
         )
-        if any(name in row for row in rows)
+        if (all if name.endswith("exact") else any)(name in row for row in rows)
     ]
     columns = 2 if len(panels) > 1 else 1
     lines = -(-len(panels) // columns)
@@ -177,7 +240,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
     recipes = list(dict.fromkeys(row["recipe"] for row in rows))
-    styles = dict(zip(recipes, zip(cycle_colours(len(recipes)), MARKERS * len(recipes))))
+    styles = dict(zip(recipes, zip(distinct_colours(len(recipes)), MARKERS * len(recipes))))
     ticks = sorted({row["heads"] for row in rows})
     labelled = _space_ticks(ticks, 0.85 * (WIDTH / columns - 1))
     for axis, (name, label) in zip(axes.flat, panels):

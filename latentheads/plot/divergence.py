@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from latentheads.analysis.divergence import Divergence, pair_mean
-from latentheads.names import layer_of
+from latentheads.names import attention_type_of, layer_of
 from latentheads.plot.canvas import (
     WIDTH,
     Picture,
@@ -25,10 +25,18 @@ from latentheads.plot.style import in_style
 MAX_COLUMNS = 6
 """Maximum number of panels side by side."""
 
+NO_PAIRS = "no block has two heads to compare"
+
+NARROWEST, LARGEST = 5.2, 2.0
+"""Minimum width of the figure, which its title needs, and maximum side of a panel, in inches."""
+
 
 @in_style
 def draw_divergence(divergence: Divergence, title: str = "", vmax: float | None = None) -> Figure:
-    """Draws the divergence between heads, one panel per layer and one row per attention type.
+    """Draws the divergence between heads, one panel per block.
+
+    Attention types have a row each if they have as many layers each; otherwise panels follow each
+    other, so that the figure is filled.
 
     Args:
         divergence: The divergence.
@@ -37,37 +45,45 @@ def draw_divergence(divergence: Divergence, title: str = "", vmax: float | None 
             value.
     """
     groups = group_by_attention_type(divergence.summed)
-    chunks = [chunk for sites in groups.values() for chunk in _split(sites)]
-    columns = max([1, *map(len, chunks)])
-    figure = Picture(
-        min(WIDTH, max(5.2, 1.4 + 1.7 * columns)),
-        max(3.0, 0.7 + len(chunks) * (WIDTH - 1.2) / max(columns, 4)),
-    )
-    axes = figure.subplots(max(1, len(chunks)), columns, squeeze=False)
-    for axis in axes.flat:
+    sites = [site for group in groups.values() for site in group]
+    columns = _count_columns([len(group) for group in groups.values()])
+    rows = max(1, math.ceil(len(sites) / columns))
+    width = min(WIDTH, max(NARROWEST, 1.5 + 1.8 * columns))
+    side = min(LARGEST, (width - 1.5) / columns - 0.3)
+    figure = Picture(width, 1.0 + rows * (side + 0.62))
+    figure.set_layout_engine("compressed")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat[len(sites) :]:
         axis.set_axis_off()
-    color_limit = largest_value(divergence.summed.values()) if vmax is None else vmax
-    image = None
-    for row, (attention_type, sites) in zip(axes, _make_rows(groups)):
-        for axis, site in zip(row, sites):
-            image = _draw_pairs(axis, divergence, site, color_limit)
-        row[0].set_ylabel(f"{attention_type}\nhead")
-    for axis in axes[-1]:
-        axis.set_xlabel("head")
     write_title(figure, f"{_describe_average(divergence)}\n{title}")
-    if image is None:
+    if not sites:
         write_notice(axes[0, 0], "no latent attention block")
         return figure
-    bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=30)
-    bar.set_label("JSD in nats (0: equal heads)")
+    color_limit = largest_value(divergence.summed.values()) if vmax is None else vmax
+    for axis, site in zip(axes.flat, sites):
+        image = _draw_pairs(axis, divergence, site, color_limit)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("head")
+    for axis in axes.flat[max(0, len(sites) - columns) : len(sites)]:
+        axis.set_xlabel("head")
+    bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=20)
+    bar.set_label("JSD, nats\n(0: equal heads)")
     return figure
 
 
+def _count_columns(sizes: Sequence[int]) -> int:
+    """The number of panels side by side, for the number of blocks of each attention type."""
+    if len({*sizes}) == 1 and 1 < sizes[0] <= MAX_COLUMNS:
+        return sizes[0]
+    rows = max(1, math.ceil(sum(sizes) / MAX_COLUMNS))
+    return max(1, math.ceil(sum(sizes) / rows))
+
+
 def _draw_pairs(axis: Any, divergence: Divergence, site: str, vmax: float) -> Any:
-    axis.set_axis_on()
     matrix = divergence.summed[site]
     image = draw_map(axis, matrix.numpy(), vmin=0, vmax=vmax, aspect="equal")
-    axis.set_title(f"layer {layer_of(site)}: {format_number(pair_mean(matrix))}")
+    mean = format_number(pair_mean(matrix))
+    axis.set_title(f"{attention_type_of(site)}\nlayer {layer_of(site)}: {mean}")
     ticks = range(0, len(matrix), math.ceil(len(matrix) / 4))
     axis.set_xticks(ticks)
     axis.set_yticks(ticks)
@@ -79,20 +95,6 @@ def _describe_average(divergence: Divergence) -> str:
     normalised = Divergence(divergence.normalised, divergence.normalised)
     summed, per_query = format_number(divergence.average()), format_number(normalised.average(), 3)
     if divergence.average() is None:
-        return "Divergence between the heads of a block\nno block has two heads to compare"
+        return f"Divergence between the heads of a block\n{NO_PAIRS}"
     figures = f"average JSD: {summed} nats per sentence, {per_query} per query"
     return f"Divergence between the heads of a block\n{figures}"
-
-
-def _make_rows(groups: dict[str, list[str]]) -> Iterator[tuple[str, Sequence[str]]]:
-    """The rows of the figure, each with its attention type."""
-    return (
-        (attention_type, chunk)
-        for attention_type, sites in groups.items()
-        for chunk in _split(sites)
-    )
-
-
-def _split(sites: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(sites), MAX_COLUMNS):
-        yield sites[start : start + MAX_COLUMNS]

@@ -28,10 +28,21 @@ from latentheads.plot.canvas import (
     escape,
     legend_label,
     pad_rows,
+    show_whole_markers,
+    write_notice,
     write_title,
 )
-from latentheads.plot.style import DIVERGING_CMAP, GREY, MARKERS, MEAN_CMAP, cycle_colours, in_style
+from latentheads.plot.divergence import NO_PAIRS
+from latentheads.plot.style import (
+    DIVERGING_CMAP,
+    GREY,
+    MARKERS,
+    MEAN_CMAP,
+    distinct_colours,
+    in_style,
+)
 
+AVERAGES = "Divergence between the heads of each layer"
 MAX_LAYERS = 6
 """Maximum number of layers that all get a tick label."""
 MAX_COLUMNS = 12
@@ -73,7 +84,9 @@ def draw_averages(head_reports: HeadReport | Sequence[HeadReport], title: str) -
         title: Second line of the title.
     """
     head_reports = _list_reports(head_reports)
-    attention_types = _attention_types(head_reports)
+    attention_types = _types_with_pairs(head_reports)
+    if not attention_types:
+        return _draw_nothing(f"{AVERAGES}\n{title}", NO_PAIRS)
     figure = Picture(WIDTH, 5.2)
     axes = figure.subplots(2, len(attention_types), squeeze=False, sharex="col", sharey="row")
     for index, head_report in enumerate(head_reports):
@@ -95,8 +108,32 @@ def draw_averages(head_reports: HeadReport | Sequence[HeadReport], title: str) -
         row[0].set_ylabel(f"average JSD of head pairs\n{label}")
         maxima = [axis.dataLim.y1 for axis in row if np.isfinite(axis.dataLim.y1)]
         row[0].set_ylim(0, 1.08 * max(maxima, default=1.0))
+    show_whole_markers(figure)
     add_legend(figure)
-    write_title(figure, f"Divergence between the heads of each layer\n{title}")
+    write_title(figure, f"{AVERAGES}\n{title}")
+    return figure
+
+
+def _types_with_pairs(head_reports: Sequence[HeadReport]) -> list[str]:
+    """The attention types of which a block has two active heads to compare, in a run."""
+    return [
+        attention_type
+        for attention_type in _attention_types(head_reports)
+        if any(
+            pair_mean(head_report.divergence.summed[block.site()]) is not None
+            for head_report in head_reports
+            for block in head_report.blocks_of(attention_type)
+        )
+    ]
+
+
+def _draw_nothing(title: str, notice: str) -> Figure:
+    """Says in a figure why nothing is drawn."""
+    figure = Picture(WIDTH, 1.4)
+    axis = figure.subplots()
+    axis.set_axis_off()
+    write_notice(axis, notice)
+    write_title(figure, title)
     return figure
 
 
@@ -106,7 +143,7 @@ def _draw_line(
     means = [pair_mean(divergence.summed[block.site()]) for block in blocks]
     values = [np.nan if mean is None else mean for mean in means]
     layers = [block.layer for block in blocks]
-    colour, marker = cycle_colours(index + 1)[index], MARKERS[index % len(MARKERS)]
+    colour, marker = distinct_colours(index + 1)[index], MARKERS[index % len(MARKERS)]
     axis.plot(layers, values, marker=marker, color=colour, label=legend_label(name))
 
 

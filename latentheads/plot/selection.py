@@ -18,10 +18,12 @@ from latentheads.plot.canvas import (
     draw_map,
     escape,
     group_by_attention_type,
+    marker_stride,
     pad_rows,
+    show_whole_markers,
     write_title,
 )
-from latentheads.plot.style import MARKERS, RED, cycle_colours, in_style
+from latentheads.plot.style import MARKERS, RED, distinct_colours, in_style
 
 if TYPE_CHECKING:
     from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
@@ -97,7 +99,9 @@ def draw_gates(gates: Mapping[str, Float[Tensor, " head"]], title: str = "") -> 
         title: Second line of the title.
     """
     groups = group_by_attention_type(gates)
-    figure = Picture(2.3 * len(groups) + 0.6, 1.6 + 0.3 * max(map(len, groups.values())))
+    most_heads = max(len(gates[block]) for block in gates)  # every cell has a number
+    width = max(2.3, 0.42 * most_heads + 0.5) * len(groups) + 0.6
+    figure = Picture(width, 1.6 + 0.3 * max(map(len, groups.values())))
     axes = figure.subplots(1, len(groups), squeeze=False)[0]
     for axis, (attention_type, blocks) in zip(axes, groups.items()):
         num_open = sum(int((gates[block] > 0).sum()) for block in blocks)
@@ -210,9 +214,11 @@ def draw_selection_history(
         axis.set_axis_off()
     for axis, block in zip(axes.flat, blocks):
         values = np.array([record["selection"][block] for record in records])
-        tasks = zip(cycle_colours(values.shape[1]), MARKERS * values.shape[1])
+        tasks = zip(distinct_colours(values.shape[1]), MARKERS * values.shape[1])
         for task, (colour, marker) in zip(range(values.shape[1]), tasks):
-            lines = axis.plot(steps, values[:, task], marker + "-", color=colour, lw=0.9, ms=3)
+            style: dict[str, Any] = {"color": colour, "lw": 0.9, "ms": 3}
+            style["markevery"] = marker_stride(steps)
+            lines = axis.plot(steps, values[:, task], marker + "-", **style)
             lines[0].set_label(_name_task(selection, task))
         axis.set_ylim(-0.02, 1.02)
         axis.set_title(block)
@@ -222,6 +228,7 @@ def draw_selection_history(
         axis.tick_params(labelbottom=True)
     for row in axes:
         row[0].set_ylabel("q(active)")
+    show_whole_markers(figure)
     add_legend(figure, columns=4)
     write_title(figure, f"Posterior probability that each candidate head is active\n{title}")
     return figure

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from matplotlib import rc_context, rc_params_from_file, rcParams
+from matplotlib.colors import to_hex, to_rgb
 
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES
 
@@ -69,6 +70,12 @@ def in_style(draw: Callable[P, T]) -> Callable[P, T]:
     return wrapped
 
 
-def cycle_colours(number: int) -> list[str]:
-    """Returns a number of colours, cycling through the palette."""
-    return list(islice(cycle(PALETTE), number))
+def distinct_colours(number: int) -> list[str]:
+    """Returns a number of colours: the palette, then darker and lighter shades of it."""
+    shades = [PALETTE, *(tuple(_blend(c, other) for c in PALETTE) for other in ("black", "white"))]
+    return list(islice(cycle(chain(*shades)), number))
+
+
+def _blend(colour: str, other: str) -> str:
+    """Mixes two colours in equal parts."""
+    return to_hex([(a + b) / 2 for a, b in zip(to_rgb(colour), to_rgb(other), strict=True)])

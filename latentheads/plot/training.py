@@ -19,7 +19,10 @@ from latentheads.plot.canvas import (
     add_legend,
     group_by_attention_type,
     legend_label,
+    marker_stride,
     scale_negated_by_log,
+    write_note_above,
+    write_note_below,
     write_notice,
     write_title,
 )
@@ -31,13 +34,17 @@ from latentheads.plot.style import (
     MARKERS,
     RED,
     REFERENCE_LINE,
-    cycle_colours,
+    distinct_colours,
     in_style,
 )
 
 BOUND = "Bound (ELBO) on validation during training: higher is better"
 NO_KL = "every KL is 0: the guide equals the prior"
 NO_LATENTS = "no latent block"
+FEWEST_EVALUATIONS, SMALLEST_SHARE, MARGIN = 5, 1 / 5, 0.05
+"""When the first evaluations may be cut off, the share of the axis below which they are, and the
+margin at each end of the axis."""
+
 ROW = 0.24
 """Height in inches of a bar of the KL."""
 
@@ -65,7 +72,7 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
         (*comparison, "^:", GREEN),
     ):
         values = _negate(record["valid"].get(name) for record in records)
-        axis.plot(steps, values, line, color=colour, label=label)
+        axis.plot(steps, values, line, color=colour, label=label, markevery=marker_stride(steps))
     objective = _negate(record["objective"] for record in records)
     style = "-" if len(steps) > 1 else "d"  # a line needs two reports
     label = "objective on training batches"
@@ -77,10 +84,11 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
 
 def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], title: str) -> None:
     """Draws the true log p, labels the axes, and adds legend and title."""
+    _set_limits(axis)
     _draw_true_log_prob(axis, records[-1]["valid"] if records else {})
     scale_negated_by_log(axis)
     axis.grid(axis="y")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     if len({record["step"] for record in records}) == 1:
         axis.set_xticks([records[0]["step"]])
     axis.set_xlabel("optimiser steps")
@@ -89,10 +97,65 @@ def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], tit
     write_title(figure, title)
 
 
+def _set_limits(axis: Any) -> None:
+    """Sets the limits of the y axis to what is drawn, if need be without the first evaluations.
+
+    The first tenth of them is cut off, and a note says so, if the others would fill less than a
+    fifth of the axis.
+    """
+    steps, values = _positive_points(axis).T
+    if not len(values):
+        return
+    evaluations = np.unique(steps)
+    number = math.ceil(len(evaluations) / 10) if len(evaluations) >= FEWEST_EVALUATIONS else 0
+    shown = values[steps >= evaluations[number]]
+    if SMALLEST_SHARE * _decades(values) <= _decades(shown):
+        shown = values
+    if values.max() > shown.max():
+        text = f"first evaluations: down to {_write(values.max())}"
+        write_note_below(axis, f"\N{DOWNWARDS ARROW} {text}")
+    _set_ends(axis, shown)
+
+
+def _set_ends(axis: Any, values: Float[np.ndarray, " value"]) -> None:
+    """Sets the limits of a logarithmic y axis to the range of values, with margins."""
+    margin = 10 ** max(MARGIN * _decades(values), 1e-3)
+    axis.set_ylim(values.min() / margin, values.max() * margin)
+
+
+def _positive_points(axis: Any) -> Float[np.ndarray, "point 2"]:
+    """Steps and values of the lines and bands of a plot that a logarithmic axis can show."""
+    bands = [path.vertices for band in axis.collections for path in band.get_paths()]
+    points = np.concatenate([np.zeros((0, 2)), *(line.get_xydata() for line in axis.lines), *bands])
+    return np.asarray(points[np.isfinite(points).all(1) & (points[:, 1] > 0)])
+
+
+def _decades(values: Float[np.ndarray, " value"]) -> float:
+    """The length of a logarithmic axis that some values need."""
+    return float(np.log10(values.max() / values.min()))
+
+
 def _draw_true_log_prob(axis: Any, figures: Mapping[str, Any]) -> None:
-    """Draws the line of the true log p, if it is known."""
-    if figures.get("truth") is not None:
-        axis.axhline(-figures["truth"], label=true_log_prob_label(figures), **REFERENCE_LINE)
+    """Draws the line of the true log p, if it is known; far from all else, a note says where."""
+    if figures.get("truth") is None:
+        return
+    value, label = -figures["truth"], true_log_prob_label(figures)
+    shown = np.array(axis.get_ylim())
+    extended = np.append(shown, value)
+    if value > 0 and _decades(shown) < _decades(extended) / 2 and len(_positive_points(axis)):
+        if value < shown.min():
+            write_note_above(axis, f"\N{UPWARDS ARROW} {label}: {_write(value)}")
+        else:
+            write_note_below(axis, f"\N{DOWNWARDS ARROW} {label}: {_write(value)}")
+        return
+    if value > 0 and _decades(extended) > _decades(shown):
+        _set_ends(axis, extended)
+    axis.axhline(value, label=label, **REFERENCE_LINE)
+
+
+def _write(value: float) -> str:
+    """A negated value with its original sign."""
+    return f"{-value:,.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _negate(values: Iterable[float | None]) -> list[float]:
@@ -111,7 +174,8 @@ def draw_curves(
 ) -> Figure:
     """Draws the ELBO of recipes over training: the mean over seeds, with their range as a band.
 
-    Where log p is exact, as with alignments, it is drawn too, dashed.
+    Where log p is exact, as with alignments, it is drawn too, dashed with white markers, unless it
+    equals the bound.
 
     Args:
         histories: By name of a recipe, the records of ``metrics.jsonl`` of every seed.
@@ -120,16 +184,19 @@ def draw_curves(
     figure = Picture(WIDTH, 4.4)
     axis = figure.subplots()
     for colour, marker, (name, runs) in zip(
-        cycle_colours(len(histories)), MARKERS * len(histories), histories.items()
+        distinct_colours(len(histories)), MARKERS * len(histories), histories.items()
     ):
         recipe = legend_label(name)
-        for figure_name, label, line in (
-            ("elbo", recipe, "-"),
-            ("exact", f"{recipe}, exact", "--"),
+        for figure_name, label, line, face in (
+            ("elbo", recipe, "-", colour),
+            ("exact", f"{recipe}, exact", "--", "white"),
         ):
             steps, values = _gather(runs, figure_name)
-            if np.isfinite(values).any():
-                axis.plot(steps, values.mean(0), marker + line, color=colour, label=label)
+            is_bound = figure_name != "elbo" and np.array_equal(values, _gather(runs, "elbo")[1])
+            if np.isfinite(values).any() and not is_bound:
+                style: dict[str, Any] = {"color": colour, "label": label, "markerfacecolor": face}
+                style["markevery"] = marker_stride(steps)
+                axis.plot(steps, values.mean(0), marker + line, **style)
                 axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18)
     records = [record for runs in histories.values() for run in runs for record in run]
     _finish(figure, axis, records, f"{BOUND}\n{title}")
@@ -230,7 +297,9 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
                 "marker": MARKERS[index % len(MARKERS)],
             }
             line = ("-", "--", ":", "-.")[index % 4]
-            axis.plot(steps, values, line, label=_label(site), **style)
+            axis.plot(
+                steps, values, line, label=_label(site), markevery=marker_stride(steps), **style
+            )
     if has_kl:
         axis.set_xlabel("optimiser steps")
         axis.set_ylabel("KL, nats per target token (validation)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,16 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
-from latentheads.plot.canvas import WIDTH, Picture, add_legend, check_not_empty, escape, write_title
-from latentheads.plot.style import GREY, LINES, MARKERS, PALETTE, in_style
+from latentheads.plot.canvas import (
+    WIDTH,
+    Picture,
+    add_legend,
+    check_not_empty,
+    escape,
+    show_whole_markers,
+    write_title,
+)
+from latentheads.plot.style import GREY, LINES, MARKERS, distinct_colours, in_style
 from latentheads.uncertainty.calibration import Bins
 from latentheads.uncertainty.measures import Figure
 
@@ -41,14 +50,14 @@ def draw_reliability(systems: Mapping[str, Mapping[str, Bins]], title: str = "")
     figure, panels = _make_panels(systems, "probability of the likeliest token")
     for axis, bins_of_labels in zip(panels, systems.values(), strict=True):
         axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
-        for colour, marker, (label, bins) in zip(
-            PALETTE, MARKERS, bins_of_labels.items(), strict=False
-        ):
+        colours = distinct_colours(len(bins_of_labels))
+        for colour, marker, (label, bins) in zip(colours, cycle(MARKERS), bins_of_labels.items()):
             legend = f"{label}: ECE {bins.error:.3f}"
             axis.plot(bins.confidence, bins.accuracy, f"{marker}-", color=colour, label=legend)
         axis.legend(loc="upper left", borderaxespad=0.1, handlelength=1.2)
         axis.set_ylim(0, 1 + 0.14 * len(bins_of_labels))  # room above the curves
         axis.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+    show_whole_markers(figure)
     figure.supylabel("accuracy", fontsize=9)
     write_title(figure, f"Reliability: accuracy by predicted probability\n{title}")
     return figure
@@ -69,7 +78,7 @@ def draw_rejection(
     """
     figure, panels = _make_panels(systems, "share of translations replaced")
     scores = dict.fromkeys(score for curves in systems.values() for score in curves)
-    styles = dict(zip(scores, zip(PALETTE, LINES * len(scores), strict=False), strict=False))
+    styles = dict(zip(scores, zip(distinct_colours(len(scores)), cycle(LINES))))
     for axis, (name, curves) in zip(panels, systems.items(), strict=True):
         axis.plot([0, 1], [1, 0], color=GREY, linewidth=0.8, label="random order")
         for score, curve in curves.items():
@@ -127,8 +136,8 @@ def draw_metrics(
     for axis, (xlabel, labels) in zip(axes.flat, panels.items(), strict=True):
         half = min(0.35, 0.09 * (len(labels) - 1))
         shifts = np.linspace(-half, half, len(labels))
-        styles = zip(shifts, PALETTE, MARKERS, strict=False)
-        for (shift, colour, marker), (name, label) in zip(styles, labels.items(), strict=False):
+        styles = zip(shifts, distinct_colours(len(labels)), cycle(MARKERS))
+        for (shift, colour, marker), (name, label) in zip(styles, labels.items()):
             figures = [systems[system].get(name) for system in names]
             style = {"color": colour, "marker": marker, "linestyle": "", "label": label}
             _draw_dots(axis, figures, shift, style)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy import ndarray
 from torch import Tensor
 
 from latentheads.word_alignment.bitext import Bitext, PairBatch, make_bitext, mark_ends
@@ -15,6 +18,7 @@ from latentheads.word_alignment.jumps import Jumps
 from latentheads.word_alignment.lexicon import Lexicon, LexiconCounts
 from latentheads.word_alignment.model import LinkGuide, LinkModel
 from latentheads.word_alignment.symmetrization import LinkPosterior
+from latentheads.word_alignment.tokenization import TokenizedLine, join_tokens
 from latentheads.word_alignment.training import (
     AlignerOptions,
     TrainedDirection,
@@ -98,43 +102,70 @@ class WordAligner:
     def posteriors(
         self,
         bitext: Bitext,
-        lengths: Sequence[tuple[int, int]],
+        lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
         report: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[LinkPosterior]:
-        """The posterior of the links of a text that :meth:`read` made.
+        """The posterior of the links of the words of a text that :meth:`read` made.
 
         Args:
             bitext: The text.
-            lengths: Numbers of source and target words of each sentence pair.
+            lines: The tokens of both sides of each sentence pair, and their words.
             report: Called with the number of batches that are done, and of all.
+
+        Raises:
+            FloatingPointError: A line has no finite probability.
         """
-        posteriors = [LinkPosterior.without_links(*shape) for shape in lengths]
+        posteriors = [LinkPosterior.unknown(left.length, right.length) for left, right in lines]
         guides = [LinkGuide(model, self.guide) for model in self.models(bitext)]
         for done, batch in enumerate(bitext.batches, 1):
             both = batch, batch.reverse()
             chains = [guide.posterior(side) for guide, side in zip(guides, both, strict=True)]
-            for index, posterior in _split_batch(batch, chains, lengths):
+            for index, posterior in _split_batch(batch, chains, lines):
                 posteriors[index] = posterior
             report(done, len(bitext.batches))
         return posteriors
 
 
 def _split_batch(
-    batch: PairBatch, chains: Sequence[LinkChain], lengths: Sequence[tuple[int, int]]
+    batch: PairBatch,
+    chains: Sequence[LinkChain],
+    lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
 ) -> Iterator[tuple[int, LinkPosterior]]:
     """Yields the posterior of every sentence pair of a batch, with its index."""
     forward, backward = (chain.marginals.numpy() for chain in chains)
     log_probs = [chain.log_normaliser.tolist() for chain in chains]
     for row, index in enumerate(batch.indices):
-        source, target = lengths[index]
-        yield (
-            index,
-            LinkPosterior(
-                forward[row, :target, :source].T,
-                backward[row, :source, :target],
-                (log_probs[0][row], log_probs[1][row]),
-            ),
+        if not all(math.isfinite(side[row]) for side in log_probs):
+            raise FloatingPointError(f"line {index + 1:,} has no finite probability")
+        source, target = lines[index]
+        shape = slice(len(source.tokens)), slice(len(target.tokens))
+        posterior = LinkPosterior(
+            join_tokens(forward[row].T[shape], source, target),
+            join_tokens(backward[row][shape], source, target),
+            (log_probs[0][row], log_probs[1][row]),
         )
+        if not (source.has_word_tokens and target.has_word_tokens):
+            nulls = (
+                _word_nulls(chains[1], row, source, target),
+                _word_nulls(chains[0], row, target, source),
+            )
+            posterior = replace(posterior, nulls=nulls)
+        yield index, posterior
+
+
+def _word_nulls(
+    chain: LinkChain, row: int, generated: TokenizedLine, generating: TokenizedLine
+) -> Float[ndarray, " word"]:
+    """The probability that no token of each generated word is linked to a token of a word."""
+    tokens = [token for word in generating.tokens_by_word for token in word]
+    links = chain.marginals[row][:, tokens]
+    nulls = (1 - links.sum(-1)).clamp(0, 1).tolist()
+    positions = [1 + token for token in tokens]
+    probabilities = [
+        nulls[word[0]] if len(word) == 1 else chain.unlinked_probability(row, word, positions)
+        for word in generated.tokens_by_word
+    ]
+    return np.array(probabilities, links.numpy().dtype)
 
 
 @torch.no_grad()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from latentheads.checks import check_known, check_least
 from latentheads.metrics.alignment import Link
+from latentheads.values import shown
 from latentheads.word_alignment.aligner import WordAligner, train_aligner
 from latentheads.word_alignment.model import GUIDES
 from latentheads.word_alignment.symmetrization import THRESHOLD, LinkPosterior, select_links
-from latentheads.word_alignment.tokenization import TokenizedLine, join_tokens, tokenize_line
+from latentheads.word_alignment.tokenization import SPLITS, Line, TokenizedLine, tokenize_line
 from latentheads.word_alignment.training import AlignerOptions
 
 MAX_WORDS = 200
@@ -25,7 +27,8 @@ class AlignedText:
     """The links of a parallel text.
 
     Attributes:
-        posteriors: The posterior of the links of each line, by words that white space separates.
+        posteriors: The posterior of the links of each line, by words that white space separates;
+            all NaN of a line that is too long or has an empty side.
         aligner: The trained aligner, which :func:`align` takes for further lines; None if networks
             aligned them.
         skipped: Why a line has no links, by its index: it is too long.
@@ -53,31 +56,66 @@ class AlignedText:
         return [sorted(select_links(p, symmetrize, threshold)) for p in self.posteriors]
 
 
-def check_lines(source: Sequence[str], target: Sequence[str]) -> None:
+def check_lines(source: Any, target: Any, words: bool = False) -> None:
     """Checks that two texts have lines, and equally many.
+
+    Args:
+        source: Lines in one language.
+        target: The translation of each.
+        words: Whether a line may be a list of words.
 
     Raises:
         ValueError: They have not.
     """
     for name, lines in (("source", source), ("target", target)):
-        if isinstance(lines, str):
-            raise ValueError(f"{name} must be a list of lines, got one text")
+        if isinstance(lines, (str, bytes, Mapping)) or not hasattr(lines, "__getitem__"):
+            kind = "one text" if isinstance(lines, str) else type(lines).__name__
+            raise ValueError(f"{name} must be a list of lines, got {kind}")
     if len(source) != len(target):
         raise ValueError(
             f"source has {len(source):,} lines and target {len(target):,}: line n of one must "
             "translate line n of the other"
         )
-    if not source:
+    if not len(source):
         raise ValueError("source and target have no lines: there is nothing to align")
+    accepted = "a line of text or a list of its words" if words else "a line of text"
+    for name, lines in (("source", source), ("target", target)):
+        for index, line in enumerate(lines):
+            if not isinstance(line, str) and not (words and _is_words(line)):
+                raise ValueError(f"{name}[{index}] must be {accepted}, got {shown(line)}")
+
+
+def _is_words(line: object) -> bool:
+    """Whether a line is a list of words, none of them blank."""
+    return isinstance(line, (list, tuple)) and all(
+        isinstance(word, str) and word.strip() for word in line
+    )
+
+
+def _check_aligner(aligner: Any, options: Any, split: str | None) -> None:
+    """Checks that there is a trained aligner or what trains one."""
+    if options is not None and not isinstance(options, AlignerOptions):
+        raise ValueError(f"options must be AlignerOptions, got {shown(options)}")
+    if aligner is None:
+        return
+    if not isinstance(aligner, WordAligner):
+        raise ValueError(
+            f"aligner must be a WordAligner, which load_aligner reads from a file, got "
+            f"{shown(aligner)}"
+        )
+    if options is not None:
+        raise ValueError("options are of training: a trained aligner has its own")
+    if split not in (None, aligner.split):
+        raise ValueError(f"the aligner was trained with split {aligner.split!r}, got {split!r}")
 
 
 def align(
-    source: Sequence[str],
-    target: Sequence[str],
+    source: Sequence[Line],
+    target: Sequence[Line],
     *,
     aligner: WordAligner | None = None,
     options: AlignerOptions | None = None,
-    split: str = "spaces",
+    split: str | None = None,
     guide: str = "exact",
     max_words: int = MAX_WORDS,
     report: Report = lambda done, total: None,
@@ -92,27 +130,29 @@ def align(
     [(0, 0), (1, 1)]
 
     Args:
-        source: Lines in one language.
+        source: Lines in one language, each a text or a list of its words.
         target: The translation of each.
         aligner: A trained aligner; None trains one.
         options: Options of training.
-        split: spaces: what stands between white space is aligned as it is. punctuation: words and
-            their punctuation are aligned separately; links are those of words, without their
-            punctuation. A trained aligner has its own.
+        split: spaces (default): what stands between white space is aligned as it is. punctuation:
+            words and their punctuation are aligned separately, also those of a list of words; links
+            are those of words, without their punctuation. A trained aligner has its own.
         guide: exact, filtered, lexical, viterbi or tied: what links are inferred by.
         max_words: Most words of a line; a longer one has no links.
         report: Called with the number of batches that are done, and of all.
 
     Raises:
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given
-            with options of training; an option is out of range.
+            with options of training or another split; an option is out of range.
     """
-    check_lines(source, target)
+    check_lines(source, target, words=True)
     check_least({"max_words": max_words}, max_words=1)
     check_known("guide", guide, GUIDES)
-    if aligner is not None and options is not None:
-        raise ValueError("options are of training: a trained aligner has its own")
-    split = split if aligner is None else aligner.split
+    _check_aligner(aligner, options, split)
+    if aligner is not None:
+        split = aligner.split
+    elif split is None:
+        split = SPLITS[0]
     lines = [
         (tokenize_line(left, split), tokenize_line(right, split))
         for left, right in zip(source, target, strict=True)
@@ -131,14 +171,8 @@ def align(
         aligner = replace(trained, split=split)
     else:
         bitext = aligner.read(pairs)
-    posteriors = replace(aligner, guide=guide).posteriors(
-        bitext, [(len(left), len(right)) for left, right in pairs], report
-    )
-    joined = [
-        _empty(left, right) if index in skipped else join_tokens(posterior, left, right)
-        for index, (posterior, (left, right)) in enumerate(zip(posteriors, lines, strict=True))
-    ]
-    return AlignedText(joined, aligner, skipped)
+    posteriors = replace(aligner, guide=guide).posteriors(bitext, lines, report)
+    return AlignedText(posteriors, aligner, skipped)
 
 
 def _find_long(
@@ -151,8 +185,3 @@ def _find_long(
         for index, words in enumerate(longest)
         if words > max_words
     }
-
-
-def _empty(source: TokenizedLine, target: TokenizedLine) -> LinkPosterior:
-    """The posterior of a line that is left out: no links."""
-    return LinkPosterior.without_links(source.length, target.length)

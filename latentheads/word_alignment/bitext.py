@@ -122,6 +122,9 @@ def make_bitext(
 ) -> Bitext:
     """Makes the batches of a parallel text.
 
+    A pair with an empty side cannot be aligned, and its words are not those of the text: they would
+    move the probabilities of other pairs.
+
     Args:
         pairs: The words of both sides of every sentence pair.
         vocabularies: Vocabularies to extend, of source and target; None: new ones.
@@ -129,6 +132,7 @@ def make_bitext(
     """
     empty = Vocabulary(())
     source, target = vocabularies or (empty, empty)
+    pairs = [pair if all(pair) else ((), ()) for pair in pairs]
     source = source.extend(words for words, _ in pairs)
     target = target.extend(words for _, words in pairs)
     encoded = [(source.encode(left), target.encode(right)) for left, right in pairs]

@@ -16,6 +16,7 @@ algorithm with messages that are scaled at every word.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -126,6 +127,29 @@ class LinkChain(TorchDistribution):
     def null_marginals(self) -> Float[Tensor, "pair target"]:
         """The probability that a target word has no link; 0 at padding."""
         return (1 - self.marginals.sum(-1)).clamp(min=0) * self.weights.mask
+
+    def unlinked_probability(
+        self, pair: int, words: Sequence[int], positions: Sequence[int]
+    ) -> float:
+        """The probability that none of some words is linked to any of some positions.
+
+        That is the sum over all links with the weights of these left out, divided by the sum over
+        all links. Only the part from the first to the last of the words differs.
+
+        Args:
+            pair: The sentence pair.
+            words: Some of its target words.
+            positions: Some source positions, from 1.
+        """
+        sums, _, scales = self._forward
+        linked, null = self.weights.padded
+        reached = sums[min(words)][pair]
+        for word in range(min(words), max(words) + 1):
+            arriving = (reached @ self.weights.moves[pair]) * linked[pair, word]
+            if word in words:
+                arriving[..., positions] = 0
+            reached = (arriving + reached * null[pair, word]) / scales[word][pair]
+        return float((reached * self._backward[max(words) + 1][pair]).sum().clamp(0, 1))
 
     @cached_property
     def expected_moves(self) -> Float[Tensor, "pair before position"]:

@@ -22,6 +22,9 @@ MAX_JUMP = 12
 LEAST_SMOOTHING = 1e-6
 """Keeps the weights of a word that is never jumped from."""
 
+LEAST_WEIGHT = 1e-9
+"""Least weight of a jump after training."""
+
 
 @dataclass
 class JumpCounts:
@@ -117,17 +120,23 @@ class Jumps:
         smoothing = max(self.smoothing, LEAST_SMOOTHING)
         weights = (counts.taken + smoothing * shared) / (departures + smoothing)
         weights[0] = shared
-        return replace(self, weights=weights.clamp(min=1e-9))
+        return replace(self, weights=weights.clamp(min=LEAST_WEIGHT))
 
 
-def initial_jumps(words: int, null_probability: float, smoothing: float) -> Jumps:
+def initial_jumps(
+    words: int,
+    null_probability: float,
+    smoothing: float,
+    dtype: torch.dtype | None = None,
+) -> Jumps:
     """Weights that fall with the distance from the next position.
 
     Args:
         words: Number of source words.
         null_probability: The probability of null.
         smoothing: Jumps of all words that are added to those of each.
+        dtype: The type of the weights; None: torch's default.
     """
-    distance = torch.arange(-MAX_JUMP, MAX_JUMP + 1) - 1
+    distance = torch.arange(-MAX_JUMP, MAX_JUMP + 1, dtype=dtype) - 1
     weights = (-0.5 * distance.abs()).exp()
     return Jumps((weights / weights.sum()).repeat(words + 2, 1), null_probability, smoothing)

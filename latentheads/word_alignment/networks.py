@@ -51,8 +51,8 @@ def align_by_networks(
     ]
     unknown = math.nan, math.nan
     posteriors = [
-        LinkPosterior.without_links(*lengths[index])
-        if index in skipped
+        LinkPosterior.unknown(*lengths[index])
+        if index in skipped or not all(lengths[index])
         else LinkPosterior(ahead, back.T, unknown)
         for index, (ahead, back) in enumerate(zip(*tables, strict=True))
     ]

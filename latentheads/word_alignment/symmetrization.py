@@ -29,25 +29,29 @@ NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 
 
 @dataclass(frozen=True)
 class LinkPosterior:
-    """The posterior of the links of a sentence pair.
+    """The posterior of the links of a sentence pair; all NaN if it was not aligned.
 
     Attributes:
         forward: The probability of each link if the source generates the target: columns sum to at
             most 1.
         backward: The same of the other direction: rows sum to at most 1.
         log_probs: log p(target | source) and log p(source | target) in nats; of the aligner with
-            the end of the sentence.
+            the end of the sentence. NaN if they are not known.
+        nulls: The probability that each source word, and that each target word, has no link; None:
+            what its links leave, which is right where a word is one token.
     """
 
     forward: Float[ndarray, "source target"]
     backward: Float[ndarray, "source target"]
     log_probs: tuple[float, float]
+    nulls: tuple[Float[ndarray, " source"], Float[ndarray, " target"]] | None = None
 
     @classmethod
-    def without_links(cls, source: int, target: int) -> LinkPosterior:
-        """That of a pair without links, by its numbers of words."""
-        none = np.zeros((source, target), dtype=np.float32)
-        return cls(none, none, (0.0, 0.0))
+    def unknown(cls, source: int, target: int) -> LinkPosterior:
+        """That of a pair that is not aligned, by its numbers of words: it has no links."""
+        links = np.full((source, target), np.nan, dtype=np.float32)
+        nulls = np.full(source, np.nan, links.dtype), np.full(target, np.nan, links.dtype)
+        return cls(links, links, (np.nan, np.nan), nulls)
 
     @property
     def product(self) -> Float[ndarray, "source target"]:
@@ -57,12 +61,12 @@ class LinkPosterior:
     @property
     def null_source(self) -> Float[ndarray, " source"]:
         """The probability that each source word has no link, in the direction that generates it."""
-        return np.clip(1 - self.backward.sum(1), 0, 1)
+        return np.clip(1 - self.backward.sum(1), 0, 1) if self.nulls is None else self.nulls[0]
 
     @property
     def null_target(self) -> Float[ndarray, " target"]:
         """The probability that each target word has no link, in the direction that generates it."""
-        return np.clip(1 - self.forward.sum(0), 0, 1)
+        return np.clip(1 - self.forward.sum(0), 0, 1) if self.nulls is None else self.nulls[1]
 
 
 def forward_links(posterior: LinkPosterior) -> Links:

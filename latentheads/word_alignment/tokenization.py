@@ -1,20 +1,23 @@
-"""Lines to words, and posteriors of tokens to posteriors of the words that spaces separate."""
+"""Lines to words, and probabilities of tokens to those of the words that spaces separate."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
 from latentheads.checks import check_known
-from latentheads.word_alignment.symmetrization import LinkPosterior
 
 SPLITS = ("spaces", "punctuation")
 """What separates the units that are aligned: white space alone, or punctuation too."""
+
+Line = str | Sequence[str]
+"""A line of text, or its words."""
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 
@@ -34,16 +37,35 @@ class TokenizedLine:
     words: tuple[int | None, ...]
     length: int
 
+    @classmethod
+    def of_words(cls, words: Sequence[str]) -> TokenizedLine:
+        """A line whose words are its tokens."""
+        return cls(tuple(words), tuple(range(len(words))), len(words))
 
-def tokenize_line(line: str, split: str = "spaces") -> TokenizedLine:
+    @property
+    def has_word_tokens(self) -> bool:
+        """Whether each word is one token."""
+        return self.length == len(self.tokens)
+
+    @cached_property
+    def tokens_by_word(self) -> list[list[int]]:
+        """The tokens of each word, without punctuation whose links are no links of the word."""
+        tokens: list[list[int]] = [[] for _ in range(self.length)]
+        for token, word in enumerate(self.words):
+            if word is not None:
+                tokens[word].append(token)
+        return tokens
+
+
+def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
     """Splits a line.
 
     Args:
-        line: The line.
+        line: The line, or its words.
         split: One of :data:`SPLITS`.
     """
     check_known("split", split, SPLITS)
-    words = line.lower().split()
+    words = [word.lower() for word in (line.split() if isinstance(line, str) else line)]
     parts = [[word] if split == "spaces" else TOKEN.findall(word) for word in words]
     return TokenizedLine(
         tuple(token for tokens in parts for token in tokens),
@@ -59,26 +81,17 @@ def _words_of(index: int, tokens: Sequence[str]) -> list[int | None]:
 
 
 def join_tokens(
-    posterior: LinkPosterior, source: TokenizedLine, target: TokenizedLine
-) -> LinkPosterior:
-    """The posterior of words: that of the likeliest link between their tokens.
-
-    Punctuation of a word with a letter or digit does not count: final punctuation aligns with final
-    punctuation, whatever the words before it.
-    """
-    if source.length == len(source.tokens) and target.length == len(target.tokens):
-        return posterior
-    forward, backward = (
-        _join(direction, source, target) for direction in (posterior.forward, posterior.backward)
-    )
-    return LinkPosterior(forward, backward, posterior.log_probs)
-
-
-def _join(
     probabilities: Float[ndarray, "token_source token_target"],
     source: TokenizedLine,
     target: TokenizedLine,
 ) -> Float[ndarray, "source target"]:
+    """The probabilities of links of words: that of the likeliest link between their tokens.
+
+    Punctuation of a word with a letter or digit does not count: final punctuation aligns with final
+    punctuation, whatever the words before it.
+    """
+    if source.has_word_tokens and target.has_word_tokens:
+        return probabilities
     (rows, sources), (columns, targets) = _tokens_and_words(source), _tokens_and_words(target)
     joined = np.zeros((source.length, target.length), dtype=probabilities.dtype)
     np.maximum.at(joined, (sources[:, None], targets), probabilities[rows[:, None], columns])

@@ -106,8 +106,11 @@ def train_directions(
 
 
 def _initial_direction(text: Bitext, options: AlignerOptions) -> TrainedDirection:
-    lexicon = Lexicon(text, text.target_counts.to(torch.get_default_dtype()))
-    jumps = initial_jumps(len(text.source), options.null_probability, options.jump_smoothing)
+    """The direction before training; numbers have at least 32 bits, whatever torch's default."""
+    dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+    lexicon = Lexicon(text, text.target_counts.to(dtype))
+    settings = options.null_probability, options.jump_smoothing
+    jumps = initial_jumps(len(text.source), *settings, dtype)
     return TrainedDirection(lexicon, lexicon.new_counts(), jumps)
 
 

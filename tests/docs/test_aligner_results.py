@@ -81,9 +81,19 @@ def test_calibration_is_a_mean_over_samples(page: Page) -> None:
     for name, systems in (("as they are", before), ("scaled on trial", after)):
         expected = [
             f"{mean(system['possible']['ece'] for system in systems):.3f}".removeprefix("0"),
-            f"{mean(system['nll_of_sure_links'] for system in systems):.2f}".removeprefix("0"),
+            *(
+                f"{mean(system[f'brier_of_{kind}_links'] for system in systems):.4f}"[1:]
+                for kind in ("possible", "sure")
+            ),
         ]
         assert rows[name] == expected, name
+
+
+def test_scaling_helps_possible_links_and_not_sure_ones_in_every_sample() -> None:
+    for system in own():
+        before, after = system["calibration"]["test"], system["scaled_on_trial"]
+        assert after["brier_of_possible_links"] < before["brier_of_possible_links"]
+        assert after["brier_of_sure_links"] > before["brier_of_sure_links"]
 
 
 def test_precision_by_share_is_a_mean_over_samples() -> None:
@@ -95,8 +105,8 @@ def test_precision_by_share_is_a_mean_over_samples() -> None:
 
 def signed(value: float) -> str:
     """With its sign, but for zero, and without a zero before the point."""
-    sign = "+" if value >= 0.05 else "\N{MINUS SIGN}" if value <= -0.05 else ""
-    return sign + f"{abs(value):.1f}".removeprefix("0")
+    sign = "+" if value > 0 else "\N{MINUS SIGN}" if value < 0 else ""
+    return sign + f"{abs(value):.2f}".removeprefix("0")
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=str)
@@ -109,8 +119,38 @@ def test_ablations_are_those_of_the_study(page: Page) -> None:
         for score in measured[name].values():
             difference, low, high = score["difference"]
             interval = f"{signed(difference)} [{signed(low)}, {signed(high)}]"
-            expected += [f"{score['aer']:.1f}", "" if name == "the aligner" else interval]
+            interval += ", not significant" if low <= 0 <= high else ""
+            expected += [f"{score['aer']:.2f}", "" if name == "the aligner" else interval]
         assert cells == expected, name
+
+
+def test_the_changes_that_the_page_names_are_those_that_are_significant() -> None:
+    significant = {
+        method: {
+            name for name, row in results("ablations")["ablations"].items() if raises(row[method])
+        }
+        for method in ("product", "grow-diag-final-and")
+    }
+    always = {"jumps independent of the word", "start: uniform translations"}
+    assert significant["product"] == always
+    assert significant["grow-diag-final-and"] == always | {
+        "each direction alone: agreement 0",
+        "start: IBM model 1",
+        "mean of the Dirichlet, not its variational posterior",
+    }
+
+
+def raises(score: dict[str, Any]) -> bool:
+    """Whether a change raises the error rate significantly."""
+    return bool(score["difference"][1] > 0)
+
+
+def test_the_error_rate_is_lower_than_that_of_others_in_every_column() -> None:
+    rows = {row[0].replace("`", ""): row[1:-1] for row in section(PAGES[1], "Error rates")}
+    for name, cells in rows.items():
+        ours = rows[f"align.py, {name.partition(', ')[2]}"]
+        pairs = [(float(x), float(y)) for x, y in zip(ours, cells, strict=True) if y]
+        assert name.startswith("align.py") or all(x < y for x, y in pairs), name
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=str)

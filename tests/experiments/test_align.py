@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from latentheads.experiments import align as program
 from latentheads.runs.alignment import align_texts
 from latentheads.runs.loading import load_run
 from tests.experiments.processes import ended, start
@@ -48,7 +51,7 @@ def test_two_files_give_the_links_of_every_line(texts: tuple[str, str], tmp_path
     facts = [json.loads(line) for line in scores.read_text().splitlines()]
     assert len(facts) == len(LINKS)
     assert facts[2] == {
-        **{"links": [], "source_null": [], "target_null": [], "log_prob": [0.0, 0.0]}
+        **{"links": [], "source_null": [], "target_null": [], "log_prob": [None, None]}
     }
     links = {(s, t): p for s, t, p in facts[4]["links"]}
     assert {link for link, p in links.items() if p >= 0.4} == {(0, 0), (1, 1), (2, 2)}
@@ -113,6 +116,74 @@ def test_a_long_line_stays_empty_and_is_named(tmp_path: Path) -> None:
         "align.py: line 16 of the input stays empty: 4 words, and at most 3 are aligned\n"
     )
     assert out.read_text().split("\n") == [*LINKS, "", ""]
+
+
+def test_lines_that_are_not_aligned_have_no_probabilities(tmp_path: Path) -> None:
+    english = write_lines(tmp_path / "en", [*ENGLISH, "a b c d", "", "a"])
+    german = write_lines(tmp_path / "de", [*GERMAN, "a", "b", ""])
+    scores = tmp_path / "scores"
+    words = ("--max_words", "3", "--scores", str(scores), "--threshold", "0", "--quiet")
+    done = inside("align.py", english, german, *words)
+    assert done.stdout.split("\n")[-4:] == ["", "", "", ""]
+    facts = [json.loads(line) for line in scores.read_text().splitlines()[-3:]]
+    nulls = [([None] * 4, [None]), ([], [None]), ([None], [])]
+    assert facts == [
+        {"links": [], "source_null": source, "target_null": target, "log_prob": [None, None]}
+        for source, target in nulls
+    ]
+
+
+def test_a_file_that_cannot_be_written_is_named_before_training(
+    texts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "align_texts", pytest.fail)
+    for option in ("--out", "--scores", "--keep"):
+        done = inside("align.py", *texts, option, str(tmp_path / ("n" * 256)))
+        assert_one_line(done, "align.py")
+        assert f"{option}: cannot write" in done.stderr
+        assert "File name too long" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["n" * 252, "OUT"])
+def test_a_file_is_written_or_refused_before_training(
+    name: str, texts: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "OUT.part").mkdir()
+    out = tmp_path / name
+    done = inside("align.py", *texts, "--out", str(out))
+    assert (done.returncode == 0) == out.is_file() == ("training step" in done.stderr)
+
+
+def test_closed_standard_output_is_one_line_before_training(texts: tuple[str, str]) -> None:
+    done = subprocess.run(
+        command("align.py", *texts),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        preexec_fn=partial(os.close, 1),
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "align.py: error: standard output is closed, and it is needed\n",
+    )
+
+
+@pytest.mark.parametrize("failing", ["keep", "scores", "links"])
+def test_what_cannot_be_written_after_training_takes_nothing_else_along(
+    failing: str, texts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    name = {"keep": "save_aligner", "scores": "_write_scores", "links": "_write_links"}[failing]
+    monkeypatch.setattr(program, name, fail)
+    files = {option: tmp_path / f"{option}-file" for option in ("keep", "scores")}
+    words = [word for option, file in files.items() for word in (f"--{option}", str(file))]
+    done = inside("align.py", *texts, *words, "--quiet")
+    assert done.returncode == 1
+    assert done.stdout.split("\n") == ([""] if failing == "links" else [*LINKS, ""])
+    assert {option for option, file in files.items() if file.exists()} == {*files} - {failing}
+    assert done.stderr == "align.py: error: [Errno 28] No space left on device\n"
 
 
 def test_a_link_to_a_file_stays_one(texts: tuple[str, str], tmp_path: Path) -> None:

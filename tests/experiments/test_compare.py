@@ -145,7 +145,7 @@ def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> 
     plain, aligned = rows_of(tmp_path / "table.csv")
     assert float(aligned["gap"]) == pytest.approx(0, abs=1e-5)
     assert float(aligned["exact"]) == pytest.approx(float(aligned["elbo"]), abs=1e-5)
-    assert (aligned["plug_in"], aligned["iwae"]) == ("", "")
+    assert not {"plug_in", "iwae"} & {*plain, *aligned}
     assert plain["exact"] == plain["elbo"]  # it has no latents
     apart = float(aligned["exact"]) - float(plain["exact"])
     assert float(aligned["difference_exact"]) == pytest.approx(apart)

@@ -43,7 +43,8 @@ def test_a_text_in_blocks_runs_from_end_to_end(
         assert f"by {one['mode']}" in printed
         part = getattr(corpus, one["part"])
         assert (one["tokens"], one["iwae_k"]) == (part.tokens, 2)
-        assert set(one["token"]) == set(one["word"]) == {"elbo", "iwae", "plug_in"}
+        exact = {"exact"} if recipe == "transformer" else set()
+        assert set(one["token"]) == set(one["word"]) == {"elbo", "iwae", "plug_in"} | exact
         for name, value in one["token"].items():
             nats = part.tokens * math.log(value)
             assert one["word"][name] == pytest.approx(math.exp(nats / part.words))

@@ -269,7 +269,7 @@ def test_a_comparison_has_a_column_for_each_task_and_the_averages(tmp_path: Path
     assert list(found["tasks"]) == ["en-velu", "news:en-korin"]
     assert float(base["average_bleu"]) == pytest.approx(found["average"]["bleu"])
     for name, figures in found["tasks"].items():
-        for figure in ("bleu", "elbo", "plug_in"):
+        for figure in ("bleu", "elbo", "exact"):
             assert math.isfinite(figures[figure])
             assert float(base[f"task {name}: {figure}"]) == pytest.approx(figures[figure])
 

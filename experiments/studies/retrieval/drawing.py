@@ -20,7 +20,7 @@ from latentheads.plot.canvas import (
     values_with_intervals,
     write_title,
 )
-from latentheads.plot.style import MARKERS, REFERENCE_LINE, cycle_colours, in_style
+from latentheads.plot.style import MARKERS, REFERENCE_LINE, distinct_colours, in_style
 
 Rows = Sequence[Mapping[str, Any]]
 Styles = Mapping[str, tuple[str, str]]
@@ -61,7 +61,7 @@ def draw_encoder(
     axes[0].set_ylabel("layer")
     noise_axis, accuracy, log_prob = below.subplots(1, 3)
     names = [*_unique(noise, "allocation"), *_unique(removal, "by")]
-    styles = dict(zip(names, zip(cycle_colours(len(names)), MARKERS * len(names))))
+    styles = dict(zip(names, zip(distinct_colours(len(names)), MARKERS * len(names))))
     _draw_noise(noise_axis, noise, styles)
     _draw_removal(accuracy, removal, "hits", styles)
     _draw_removal(log_prob, _with_difference(removal), "less", styles)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from latentheads.word_alignment.bitext import PairBatch
 from latentheads.word_alignment.lexicon import Lexicon, TranslationTable
 from latentheads.word_alignment.model import LinkModel
 from latentheads.word_alignment.symmetrization import LinkPosterior, select_links
+from latentheads.word_alignment.tokenization import TokenizedLine
 from latentheads.word_alignment.training import AlignerOptions
 from latentheads.word_alignment.vocabulary import Words
 
@@ -143,8 +145,9 @@ def align_ablated(pairs: Pairs, evaluated: Pairs, ablation: Ablation) -> list[Li
         trained, _ = train_aligner(pairs, AlignerOptions(**ablation.options))
         if ablation.agreed:
             return agreed_posteriors(trained, evaluated)
-        lengths = [(len(source), len(target)) for source, target in evaluated]
-        return trained.posteriors(trained.read(evaluated), lengths)
+        of_words = TokenizedLine.of_words
+        lines = [(of_words(source), of_words(target)) for source, target in evaluated]
+        return trained.posteriors(trained.read(evaluated), lines)
 
 
 def compare(counts: Counts, first: Counts, indices: Resamples) -> dict[str, Any]:
@@ -185,7 +188,7 @@ def agreed_posteriors(trained: WordAligner, pairs: Pairs) -> list[LinkPosterior]
     """
     bitext = trained.read(pairs)
     models = trained.models(bitext)
-    posteriors = [LinkPosterior.without_links(len(left), len(right)) for left, right in pairs]
+    posteriors = [LinkPosterior.unknown(len(left), len(right)) for left, right in pairs]
     for batch in bitext.batches:
         forward, backward = _agree(models, batch)
         for row, index in enumerate(batch.indices):
@@ -193,7 +196,7 @@ def agreed_posteriors(trained: WordAligner, pairs: Pairs) -> list[LinkPosterior]
             posteriors[index] = LinkPosterior(
                 forward[row, :target, :source].T.numpy(),
                 backward[row, :source, :target].numpy(),
-                (0.0, 0.0),
+                (math.nan, math.nan),
             )
     return posteriors
 

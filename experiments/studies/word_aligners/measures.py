@@ -31,9 +31,6 @@ SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 LEAST = 0.01
 """Least probability of a link in the bins of calibration."""
 
-FLOOR = 1e-4
-"""Least probability of a sure link in the negative log-likelihood."""
-
 CLIP = 1e-4
 """Least distance of a probability from 0 and 1 before it is scaled."""
 
@@ -108,15 +105,17 @@ def calibrate(
     Args:
         posteriors: The posterior of each line.
         gold: Its manual links.
-        scale: Slope and intercept of a map of log odds that is applied first.
+        scale: Slope and intercept of a map of log odds, which is applied to links of .01 or more.
 
     Returns:
         The expected calibration error of links of a probability of .4 or more, against possible and
-        against sure links, with the bins of all links of .01 or more; the mean -log p of sure links
-        in nats; and the precision of the most probable links of .4 or more by the share kept.
+        against sure links, with the bins of all links of .01 or more; the Brier scores of all pairs
+        of words, whether they are possible links, and of those that are sure or not possible,
+        whether they are sure; and the precision of the most probable links of .4 or more by the
+        share kept.
     """
     probability, line, possible, sure = flatten_links(posteriors, gold)
-    scaled = _scale(probability, *scale)
+    scaled = np.where(probability >= LEAST, _scale(probability, *scale), probability)
     measured: dict[str, Any] = {}
     for name, correct in (("possible", possible), ("sure", sure)):
         shown = probability >= LEAST
@@ -128,9 +127,10 @@ def calibrate(
             "ece": round(error.error, 5),
             "overconfidence": round(error.overconfidence, 5),
         }
-    nll = -np.log(scaled[sure].clip(FLOOR)).mean()
+    certain = sure | ~possible
     return measured | {
-        "nll_of_sure_links": round(float(nll), 5),
+        "brier_of_possible_links": _brier(scaled, possible),
+        "brier_of_sure_links": _brier(scaled[certain], sure[certain]),
         "precision_by_share": _precision_by_share(probability, possible),
     }
 
@@ -181,6 +181,11 @@ def _scale(
     if (slope, intercept) == (1.0, 0.0):
         return probability
     return 1 / (1 + np.exp(-slope * _log_odds(probability) - intercept))
+
+
+def _brier(probability: Float[ndarray, " link"], correct: Bool[ndarray, " link"]) -> float:
+    """The mean squared distance of probabilities from what is right."""
+    return round(float(((probability - correct) ** 2).mean()), 5)
 
 
 def _bin(

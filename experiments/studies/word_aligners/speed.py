@@ -12,6 +12,7 @@ from latentheads.experiments.studies.word_aligners.rivals import children_second
 from latentheads.word_alignment.aligner import train_aligner
 from latentheads.word_alignment.api import align
 from latentheads.word_alignment.symmetrization import select_links
+from latentheads.word_alignment.tokenization import TokenizedLine
 
 ROUNDS = 3
 """How often both are run, in turn."""
@@ -68,9 +69,10 @@ def measure_speed(
 def _time_own(timer: _Timer, text: Text, new: Text) -> None:
     """Times the aligner once."""
     pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
-    lengths = [(len(left), len(right)) for left, right in pairs]
+    of_words = TokenizedLine.of_words
+    lines = [(of_words(left), of_words(right)) for left, right in pairs]
     aligner, bitext = timer.time("training", lambda: train_aligner(pairs))
-    timer.time("aligning", lambda: [*map(select_links, aligner.posteriors(bitext, lengths))])
+    timer.time("aligning", lambda: [*map(select_links, aligner.posteriors(bitext, lines))])
     timer.time("aligning new lines", lambda: align(*new, aligner=aligner).links)
 
 

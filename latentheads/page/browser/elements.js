@@ -28,6 +28,18 @@ function makeTable(headings, rows) {
   return make("div", { class: "wide" }, table);
 }
 
+// Adds a table of runs; where it is wider than the page, each run is a column if that is narrower.
+function addTableOfRuns(box, headings, rows) {
+  const table = makeTable(headings, rows);
+  box.append(table);
+  if (table.scrollWidth > table.clientWidth && rows.length < headings.length - 1) {
+    const scores = headings.slice(1).map((heading, index) => [heading, ...rows.map((row) => row[index + 1])]);
+    const turned = makeTable([headings[0], ...rows.map(([name]) => name)], scores);
+    table.replaceWith(turned);
+    turned.classList.add("turned");
+  }
+}
+
 function makeSelect(label, names, selected, choose) {
   const attributes = (index) => ({ value: index, selected: index === selected, dir: "auto" });
   const options = names.map((name, index) => make("option", attributes(index), name));

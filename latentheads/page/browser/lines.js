@@ -17,11 +17,22 @@ function ticksOf(low, high, decades) {
   return ticks.filter((tick) => tick <= high + step / 1e6);
 }
 
+// The values that set the limits of the y axis: without a reference line that would leave others less than half of it.
+function shownValues(lines, decades) {
+  const isShown = (value) => Number.isFinite(value) && (!decades || value > 0);
+  const valuesOf = (some) => some.flatMap((line) => line.values).filter(isShown);
+  const height = (values) => {
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    return decades ? Math.log(high / low) : high - low;
+  };
+  const [all, own] = [valuesOf(lines), valuesOf(lines.filter((line) => !line.reference))];
+  return own.length && 2 * height(own) < height(all) ? own : all;
+}
+
 // The y scale of some lines: the position of a value, and the ticks. Negated values are drawn upside down, with their
 // original sign, so that higher is better.
 function scaleOf(lines, { decades, zero, negated }) {
-  const values = lines.flatMap((line) => line.values);
-  const finite = values.filter((value) => Number.isFinite(value) && (!decades || value > 0));
+  const finite = shownValues(lines, decades);
   const low = zero ? 0 : Math.min(...finite);
   let high = Math.max(...finite);
   if (low === high) high = low + (Math.abs(low) || 1) / 10;
@@ -29,7 +40,9 @@ function scaleOf(lines, { decades, zero, negated }) {
   const transform = logs ? Math.log10 : (value) => value;
   const share = (value) => (transform(value) - transform(low)) / (transform(high) - transform(low));
   const y = (value) => 10 + (HIGH - 10 - BELOW) * (negated ? share(value) : 1 - share(value));
-  return { y, ticks: ticksOf(low, high, logs), shows: (value) => Number.isFinite(value) && (!logs || value > 0) };
+  const shows = (value) => Number.isFinite(value) && (!logs || value > 0);
+  const isBeyond = (line) => Boolean(line.reference) && line.values.every((value) => value < low || value > high);
+  return { y, ticks: ticksOf(low, high, logs), shows, isBeyond };
 }
 
 function drawLine(line, x, { y, shows }, sign) {
@@ -71,10 +84,12 @@ function drawLines(title, note, lines, { decades = false, zero = false, negated 
     textOf(x(tick), HIGH - 8, tick.toLocaleString("en"), centred),
   );
   xticks.push(textOf((LEFT + width - 12) / 2, HIGH + 12, xlabel, centred));
-  const curves = lines.map((line) => drawLine(line, x, scale, sign));
+  const curves = lines.filter((line) => !scale.isBeyond(line)).map((line) => drawLine(line, x, scale, sign));
   const size = { width, height: HIGH + 18, viewBox: `0 0 ${width} ${HIGH + 18}` };
   const svg = make("svg", { ...size, role: "img", "aria-label": title }, yticks.flat(), xticks, curves.flat());
-  const keys = lines.map((line) => stroke(line.colour, line.name, line.dash));
+  const nameOf = (line) =>
+    scale.isBeyond(line) ? `${line.name}: ${write(sign * line.values[0], 2)}, beyond the axis` : line.name;
+  const keys = lines.map((line) => stroke(line.colour, nameOf(line), line.dash));
   const caption = make("figcaption", {}, title, " ", make("small", {}, note));
   return make("figure", { class: "chart" }, caption, svg, make("div", { class: "keys" }, keys));
 }

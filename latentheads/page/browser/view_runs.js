@@ -42,7 +42,8 @@ function drawBounds(run, box) {
   const words = shown.map((name) => make("li", {}, make("b", {}, DATA.scores[name].title), `: ${DATA.scores[name].meaning}`));
   const warning = warnTexts();
   if (warning) box.append(warning);
-  box.append(makeTable(["run", ...shown.map(headingOf)], rows), make("ul", { class: "soft" }, words));
+  addTableOfRuns(box, ["run", ...shown.map(headingOf)], rows);
+  box.append(make("ul", { class: "soft" }, words));
   box.dataset.rows = rows.length;
   drawPerplexity(box);
   drawOptions(run, box);
@@ -57,7 +58,8 @@ function drawPerplexity(box) {
     perplexities.some(([, word]) => figureOf(word, name) !== null),
   );
   const rows = perplexities.map(([name, word]) => [name, ...names.map((value) => write(figureOf(word, value), 2))]);
-  box.append(make("h3", {}, "Perplexity by word: lower is better"), makeTable(["text", ...names.map(headingOf)], rows));
+  box.append(make("h3", {}, "Perplexity by word: lower is better"));
+  addTableOfRuns(box, ["text", ...names.map(headingOf)], rows);
 }
 
 function drawOptions(run, box) {
@@ -84,6 +86,25 @@ const DASHES = [undefined, "8 3", "2 3", "8 3 2 3"]; // of runs that share a col
 const HIGHER = "nats per token: higher is better";
 const negate = (values) => values.map((value) => (isKnown(value) ? -value : NaN));
 
+// A chart for each text that two runs or more were reported on: nats of different texts cannot be compared.
+function drawBoundsOfTexts(room) {
+  const trained = DATA.runs.filter(({ curves }) => curves.steps);
+  const textOfRun = ({ text, corpus }) => text ?? corpus;
+  const texts = [...new Set(trained.map(textOfRun))];
+  return texts.flatMap((text) => {
+    const runs = trained.filter((run) => textOfRun(run) === text);
+    const lines = runs.map(({ name, curves }, index) => ({
+      name,
+      colour: `var(--run-${index % 6})`,
+      dash: DASHES[Math.floor(index / 6) % DASHES.length],
+      steps: curves.steps,
+      values: negate(curves.bound.elbo),
+    }));
+    const title = `Bound of every run${texts.length > 1 ? ` of ${runs[0].corpus}` : ""}`;
+    return lines.length > 1 ? [drawLines(title, HIGHER, lines, { decades: true, negated: true, room })] : [];
+  });
+}
+
 function drawTraining(run, box) {
   const { steps, bound, kl = {}, speaking, truth, truth_of } = run.curves;
   const room = roomOf(box);
@@ -91,18 +112,10 @@ function drawTraining(run, box) {
   if (isKnown(truth)) {
     const coverage = truth_of ? `, ${truth_of[0]} of ${truth_of[1]} sentences` : "";
     const values = steps.map(() => -truth);
-    lines.push({ name: `true log p${coverage}`, colour: "var(--ink)", dash: "1 3", thin: true, steps, values });
+    lines.push({ name: `true log p${coverage}`, colour: "var(--ink)", dash: "1 3", thin: true, reference: true, steps, values });
   }
   const charts = [drawLines("Bound on validation", HIGHER, lines, { decades: true, negated: true, room })];
-  const trained = DATA.runs.filter(({ curves }) => curves.steps);
-  const all = trained.map(({ name, curves }, index) => ({
-    name,
-    colour: `var(--run-${index % 6})`,
-    dash: DASHES[Math.floor(index / 6) % DASHES.length],
-    steps: curves.steps,
-    values: negate(curves.bound.elbo),
-  }));
-  if (all.length > 1) charts.push(drawLines("Bound of every run", HIGHER, all, { decades: true, negated: true, room }));
+  charts.push(...drawBoundsOfTexts(room));
   const byType = (curves) => Object.entries(curves).map(([type, values]) => ({ ...ATTENTION_TYPES[type], steps, values }));
   const positive = byType(kl).filter((line) => line.values.some((value) => value > 0));
   if (positive.length) charts.push(drawLines("KL of each attention type", "nats per token", positive, { zero: true, room }));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -81,6 +82,29 @@ def test_a_file_is_tried_before_the_work(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match=r"^--out: cannot write .*/pipe: it is not a file$"):
         check_output_file(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("old", ["of yesterday", None])
+def test_a_file_is_tried_without_a_change(old: str | None, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    if old is not None:
+        out.write_text(old)
+    check_output_file(out)
+    assert (out.read_text() if out.exists() else None) == old
+    with pytest.raises(ValueError, match=r"^--out: cannot write .*: File name too long$"):
+        check_output_file(tmp_path / ("n" * 256))
+
+
+def test_a_file_on_a_full_disk_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    with pytest.raises(ValueError, match=r"^--out: cannot write .*: No space left on device$"):
+        check_output_file(tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_is_written_where_a_link_leads(tmp_path: Path) -> None:

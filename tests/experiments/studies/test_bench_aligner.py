@@ -88,9 +88,22 @@ def test_calibration_by_hand() -> None:
     assert measured["possible"]["bins"]["count"] == [0, 0, 0, 1, 0, 1, 0, 0, 1, 0]
     assert measured["possible"]["ece"] == pytest.approx((0.1 + 0.4 + 0.4) / 3, abs=1e-5)
     assert measured["sure"]["ece"] == pytest.approx((0.1 + 0.4 + 0.6) / 3, abs=1e-5)
-    assert measured["nll_of_sure_links"] == pytest.approx(-np.log(0.9), abs=1e-5)
+    right, wrong = 0.1**2 + 0.4**2, 0.4**2 + 0.005**2
+    assert measured["brier_of_possible_links"] == pytest.approx((right + wrong) / 4, abs=1e-5)
+    assert measured["brier_of_sure_links"] == pytest.approx((0.1**2 + wrong) / 3, abs=1e-5)
     assert measured["precision_by_share"]["1.0"] == pytest.approx(2 / 3, abs=1e-5)
     assert measured["precision_by_share"]["0.5"] == 1.0
+
+
+def test_who_links_everything_has_a_worse_score_than_who_is_right() -> None:
+    links = frozenset({(0, 0), (1, 1)})
+    tables = np.array([[0.7, 0.2], [0.2, 0.7]]), np.ones((2, 2))
+    for name in ("brier_of_possible_links", "brier_of_sure_links"):
+        right, everything = (
+            calibrate([LinkPosterior(table, table, (0.0, 0.0))], Gold([links], [links]))[name]
+            for table in tables
+        )
+        assert right < everything
 
 
 def test_a_scale_recovers_the_log_odds_that_links_are_correct_by() -> None:

@@ -255,6 +255,20 @@ def test_log_p_is_exact_by_what_is_drawn_and_not_by_what_it_is_called(site: str)
     assert bounds.exact is None
 
 
+def test_the_bound_of_a_network_without_noise_is_its_exact_log_p() -> None:
+    model = build(prior="delta")
+    guide = attach("tied", model)
+    report = evaluate(model, guide, [small_batch()], samples=2)
+    assert {*report.how.values()} == {"fixed"}
+    assert report.exact == report.elbo == report.plug_in
+    assert report.perplexities()["exact"] == math.exp(-report.elbo)
+    assert report.gap is None
+    assert "plug-in" not in str(report)
+    assert "no bound" not in report._repr_html_()
+    noisy = build(prior="independent")
+    assert evaluate(noisy, attach("tied", noisy), [small_batch()]).exact is None
+
+
 def test_figures_of_alignments_are_means_over_the_draws_of_other_heads() -> None:
     model = aligned(SHAPES["two blocks"], prior="independent", latent=("decoder-self",))
     guide = jiggle(Cascaded(model).double(), 0.3)

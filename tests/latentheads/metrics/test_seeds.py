@@ -100,3 +100,16 @@ def test_a_bound_is_exact_where_nothing_is_drawn_and_nowhere_else() -> None:
     _, drawn = summarise(tabulate(runs), ["exact", "drawn"])
     assert "exact" not in drawn
     assert "difference_exact" not in drawn
+
+
+def test_a_network_without_noise_has_the_columns_of_one_with_noise_beside_it() -> None:
+    still = {"elbo": -1.5, "iwae": -1.5, "plug_in": -1.5, "exact": -1.5}
+    runs = [
+        ("still", results(0, still, "fixed")),
+        ("drawn", results(0, {"elbo": -1.5, "iwae": -1.25, "plug_in": -1.0}, "sampled")),
+    ]
+    first, _ = tabulate(runs).to_dict("records")
+    assert (first["exact"], first["iwae"], first["plug_in"]) == (-1.5, -1.5, -1.5)
+    (alone,) = tabulate(runs[:1]).to_dict("records")
+    assert alone["exact"] == -1.5
+    assert not {"iwae", "plug_in"} & {*alone}

@@ -51,9 +51,10 @@ PERPLEXITY = {
 }
 
 
-def body_of(file: Path, address: str = "") -> dict[str, str]:
+def body_of(file: Path, address: str = "", width: int = 800) -> dict[str, str]:
     """The data of a page's body after it has drawn."""
-    words = [BROWSER, *WORDS, "--dump-dom", f"file://{file}{address}"]
+    size = f"--window-size={width},1000"
+    words = [BROWSER, *WORDS, size, "--dump-dom", f"file://{file}{address}"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
     found = re.search(r"<body[^>]*>", done.stdout)
     assert found is not None
@@ -190,6 +191,36 @@ def test_no_two_of_twenty_runs_have_the_same_line(tmp_path: Path) -> None:
     assert "a cell is a slot, which each task may fill" not in body["dom"].split("<script")[0]
 
 
+MEASURED = """<script>addEventListener("load", () => setTimeout(() => {
+  const table = document.querySelector(".wide");
+  document.body.dataset.hidden = table.scrollWidth - table.clientWidth;
+}, 1000));</script></body>"""
+
+
+@pytest.mark.parametrize("width", [800, 1280, 1920])
+def test_the_table_of_bounds_fits_the_page(tmp_path: Path, width: int) -> None:
+    scores = {
+        **FIGURES,
+        "exact": -1.3,
+        "gap": 0.1,
+        "bleu": 30.0,
+        "chrf": 50.0,
+        "truth_sentences": 9,
+    }
+    run = make_run(tmp_path / "run", small_corpus(), test=rows_of({**scores, "exact": None}))
+    facts = gather_facts(run, "") | {"curves": gather_curves(run.metrics), "sentences": []}
+    aligned = {**facts, "figures": {"test": scores}}
+    names = ("transformer-seed0", "coda-seed0", "exact+alignments-seed0", "cascaded-seed0")
+    runs = [{**(aligned if "+" in name else facts), "name": name} for name in names]
+    page = fill_page({"made": "", "scores": list_scores(), "asked": 1, "kept": 0, "runs": runs})
+    (tmp_path / "page.html").write_text(page.replace("</body>", MEASURED))
+    body = body_of(tmp_path / "page.html", width=width)
+    assert "errors" not in body, body["errors"]
+    assert int(body["hidden"]) == 0
+    assert ('class="wide turned"' in body["dom"]) == (width == 800)
+    assert body["dom"].count(">no bound<") == 1
+
+
 FRAMED = """<!doctype html><body>{frame}<script>
 const frame = document.querySelector("iframe");
 const copy = () => Object.assign(document.body.dataset, frame.contentDocument.body.dataset,
@@ -220,8 +251,13 @@ def test_runs_of_different_texts_are_told_apart_and_classes_are_named(tmp_path: 
     lh.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
     dom = body_of(tmp_path / "page.html")["dom"]
     assert "reported on different test texts" in dom
+    training = body_of(tmp_path / "page.html", "#view=training")["dom"]
+    assert 'aria-label="Bound on validation"' in training
+    assert 'aria-label="Bound of every run' not in training
     assert "class_path:" not in dom.partition("</script>")[2].rpartition("<script")[0]
     (tmp_path / "two" / "corpus.json").write_text(json.dumps({"test": "abc"}), "utf-8")
     lh.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
     assert "reported on different test texts. " not in body_of(tmp_path / "page.html")["dom"]
     assert 'class="warning"' not in body_of(tmp_path / "page.html")["dom"]
+    training = body_of(tmp_path / "page.html", "#view=training")["dom"]
+    assert 'aria-label="Bound of every run"' in training

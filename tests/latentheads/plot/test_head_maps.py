@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from latentheads.analysis import Role
-from latentheads.analysis.divergence import pair_mean
+from latentheads.analysis.divergence import Divergence, pair_mean
 from latentheads.analysis.head_report import off_diagonal_mean
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles
@@ -37,10 +37,49 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for() -> None:
         np.testing.assert_array_equal(axis.images[0].get_array(), matrix)
         assert axis.images[0].get_clim() == (0, 7)
         mean = float(matrix.sum() / 6)
-        assert axis.get_title() == f"layer {block.layer}: {mean:.2f}"
+        assert axis.get_title() == f"{block.attention_type}\nlayer {block.layer}: {mean:.2f}"
     title = figure.get_suptitle()
     assert f"average JSD: {own.divergence.average():.2f} nats per sentence" in title
     assert "some text" in title
+
+
+@pytest.mark.parametrize(
+    ("layers", "grid"),
+    [
+        ((1, 0, 0), (1, 1)),
+        ((1, 1, 1), (1, 3)),
+        ((2, 2, 0), (2, 2)),
+        ((6, 1, 1), (2, 4)),
+        ((6, 6, 6), (3, 6)),
+        ((0, 12, 0), (2, 6)),
+    ],
+)
+def test_panels_of_blocks_fill_the_figure(layers: Sequence[int], grid: tuple[int, int]) -> None:
+    reports = [head_report("", [name], number) for name, number in zip(ATTENTION_TYPES, layers)]
+    summed = {site: m for report in reports for site, m in report.divergence.summed.items()}
+    figure = draw_divergence(Divergence(summed, summed))
+    (spec,) = {axis.get_gridspec() for axis in shown(figure)}
+    assert spec.get_geometry() == grid
+    assert len(shown(figure)) == sum(layers)
+    figure.draw_without_rendering()
+    boxes = [axis.get_window_extent() for axis in shown(figure)]
+    across = max(box.x1 for box in boxes) - min(box.x0 for box in boxes)
+    down = max(box.y1 for box in boxes) - min(box.y0 for box in boxes)
+    assert across * down > 0.25 * figure.bbox.width * figure.bbox.height
+
+
+def test_averages_have_no_panel_of_a_chain_without_pairs_of_heads() -> None:
+    own = head_report("a")
+    for block in own.blocks_of("decoder-self"):
+        for matrices in (own.divergence.summed, own.divergence.normalised):
+            matrices[block.site()].fill_(torch.nan)
+    assert [axis.get_title() for axis in draw_averages(own, "").axes[:2]] == [
+        "encoder-self",
+        "decoder-cross",
+    ]
+    alone = head_report("a", heads=1)
+    (axis,) = draw_averages(alone, "").axes
+    assert [text.get_text() for text in axis.texts] == ["no block has two heads to compare"]
 
 
 def test_averages_have_a_line_a_run_and_chain() -> None:
@@ -103,7 +142,7 @@ def test_silent_heads_are_blank_and_in_no_mean() -> None:
     assert largest_value([matrix]) == pair_mean(matrix) == own.divergence.average() == apart
     assert off_diagonal_mean(matrix)[[0, 2]].tolist() == [apart, apart]
     figure = draw_divergence(own.divergence)
-    assert shown(figure)[0].get_title() == f"layer 0: {apart:.2f}"
+    assert shown(figure)[0].get_title() == f"encoder-self\nlayer 0: {apart:.2f}"
     matrix.fill_(torch.nan)
     assert pair_mean(matrix) is own.divergence.average() is None
 

@@ -14,9 +14,12 @@ import torch
 
 import latentheads as lh
 from latentheads import plot
+from latentheads.uncertainty import Bins
 from tests.figures import FIGURES
+from tests.latentheads.plot.drawn import head_report
 
 SITE = "encoder.0.self.logits"
+SELECTION = "encoder.0.self"
 RECORDS = [{"step": 1, "objective": -2.0, "valid": FIGURES}]
 
 
@@ -136,6 +139,13 @@ def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     assert (one.get_title(), other.get_title()) == ("encoder-self: 3 open", "decoder-cross: 1 open")
 
 
+def test_numbers_of_many_gates_do_not_touch() -> None:
+    figure = plot.draw_gates({"encoder.0.self": torch.full((8,), 0.25)})
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
 def test_inclusion_stands_above_the_width_of_its_interval() -> None:
     inclusion = {"encoder.0.self": torch.tensor([1.0, 0.5]), "decoder.0.cross": torch.tensor([0.0])}
     width = {"encoder.0.self": torch.tensor([0.0, 0.25]), "decoder.0.cross": torch.tensor([0.75])}
@@ -230,6 +240,116 @@ def test_every_line_of_a_pruned_run_has_a_name_of_its_own() -> None:
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(lines)
 
 
+def test_the_log_p_of_a_pruned_network_without_noise_is_called_exact() -> None:
+    valid = {"elbo": -2.0, "plug_in": -2.0, "exact": -2.0}
+    point = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": {"bleu": 30.0}}
+    figure = plot.draw_pruning([point, {**point, "heads": 2}])
+    assert "exact log p" in labels(figure)
+    assert not any("no bound" in label for label in labels(figure))
+
+
+def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> None:
+    still = {"recipe": "transformer", "elbo": -1.0, "exact": -1.0}
+    noisy = {"recipe": "coda", "elbo": -1.0, "plug_in": -1.0}
+
+    def titles(*rows: dict[str, Any]) -> str:
+        return " ".join(axis.get_ylabel() for axis in plot.draw_sweep(list(rows)).axes)
+
+    assert "exact log p" in titles({**still, "heads": 2})
+    assert "no bound" not in titles({**still, "heads": 2})
+    mixed = titles({**still, "plug_in": -1.0, "heads": 2}, {**noisy, "heads": 2})
+    assert "exact log p" not in mixed
+    assert "plug-in (no bound)" in mixed
+
+
+def _clipped_markers(figure: Any) -> list[Any]:
+    """The points whose markers an edge of their axes cuts."""
+    figure.draw_without_rendering()
+    points = []
+    for axis in figure.axes:
+        box = axis.bbox
+        for line in axis.get_lines():
+            if line.get_marker() in ("", "None", None) or not line.get_clip_on():
+                continue
+            radius = line.get_markersize() / 2 * figure.dpi / 72
+            for x, y in axis.transData.transform(line.get_xydata()):
+                if min(x - box.x0, box.x1 - x, y - box.y0, box.y1 - y) < radius:
+                    points.append((line.get_label(), x, y))
+    return points
+
+
+def _draw_pruning_to_nothing() -> Any:
+    valid = {"elbo": -2.0, "plug_in": -1.5}
+    whole = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": {"bleu": 30.0}}
+    return plot.draw_pruning([whole, {**whole, "heads": 0, "parameters": 0, "test": {"bleu": 0.0}}])
+
+
+def _draw_sharp_selection() -> Any:
+    records = [{"step": step, "selection": {SELECTION: [[0.0, 1.0]]}} for step in (1, 2)]
+    entry = {"tasks": [""], "probabilities": {}, "chosen": {}, "sharing": [[1]], "by_chance": 0.5}
+    return plot.draw_selection_history(records, {"encoder-self": entry})
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        _draw_pruning_to_nothing,
+        _draw_sharp_selection,
+        lambda: plot.draw_bound(_history(-6.0, -2.0, -1.25)),
+        lambda: _draw_one_curve(_history(-6.0, -2.0, -1.25)),
+        lambda: plot.draw_averages(head_report(heads=2, layers=1), ""),
+        lambda: plot.draw_reliability(
+            {"a": {"b": Bins(*np.array([[2.0, 2.0], [0.0, 1.0], [0.0, 1.0]]))}}
+        ),
+        lambda: plot.draw_recipes([{"recipe": name, "elbo": -1.0} for name in "ab"]),
+        lambda: plot.draw_sweep([{"recipe": "a", "heads": n, "elbo": -n} for n in (1, 2)]),
+        lambda: plot.draw_kl_history([{"step": n, "kl_by_site": {SITE: n}} for n in (1, 2)]),
+    ],
+)
+def test_no_edge_of_axes_cuts_a_marker(draw: Callable[[], Any]) -> None:
+    assert not _clipped_markers(draw())
+
+
+def _with_difference(recipe: str, elbo: float, difference: float) -> dict[str, Any]:
+    value = {"elbo": elbo, "elbo_low": elbo - 1.0, "elbo_high": elbo + 1.0}
+    ends = {"difference_low": difference - 0.25, "difference_high": difference + 0.25}
+    return {"recipe": recipe, **value, "difference": difference, **ends}
+
+
+def test_differences_that_are_paired_by_seed_stand_beside_the_values() -> None:
+    rows = [_with_difference("plain", -5.0, 0.0), _with_difference("coda", -4.5, 0.5)]
+    values, differences = plot.draw_recipes(rows).axes
+    assert "paired by seed" in differences.get_xlabel()
+    (drawn,) = differences.containers
+    marks, _, (bars,) = drawn.lines
+    assert np.isnan(marks.get_xdata()[0])  # the first row is not compared with itself
+    assert marks.get_xdata()[1] == 0.5
+    assert bars.get_segments()[-1][:, 0].tolist() == [0.25, 0.75]
+    assert [label.get_text() for label in values.get_yticklabels()] == ["plain", "coda"]
+    alone = [{"recipe": "plain", "elbo": -5.0}, {"recipe": "coda", "elbo": -4.0, "difference": 1.0}]
+    assert len(plot.draw_recipes(alone).axes) == 1  # of one seed no interval is known
+
+
+def test_beside_an_exact_log_p_no_plug_in_value_is_drawn() -> None:
+    still = {"recipe": "plain", "elbo": -5.0, "iwae": -5.0, "plug_in": -5.0, "exact": -5.0}
+    noisy = {"recipe": "coda", "elbo": -5.0, "iwae": -4.5, "plug_in": -4.0}
+    (axis,) = plot.draw_recipes([still, noisy]).axes
+    marks = {box.get_label(): box.lines[0].get_xdata() for box in axis.containers}
+    assert [value for value in marks["plug-in (no bound)"] if np.isfinite(value)] == [-4.0]
+    assert [value for value in marks["exact log p"] if np.isfinite(value)] == [-5.0]
+    assert "plug-in (no bound)" not in labels(plot.draw_recipes([still]))
+
+
+def test_a_true_log_p_that_is_far_off_leaves_the_axis_to_the_bounds() -> None:
+    rows = [{"recipe": name, "elbo": elbo, "truth": -0.5} for name, elbo in (("a", -5), ("b", -4))]
+    (axis,) = plot.draw_recipes(rows).axes
+    assert axis.get_xlim()[1] < -3.5
+    assert axis.get_title("right") == "true log p: \N{MINUS SIGN}0.50 \N{RIGHTWARDS ARROW}"
+    (near,) = plot.draw_recipes([row | {"truth": -3.75} for row in rows]).axes
+    assert near.get_xlim()[1] > -3.75
+    assert "true log p" in labels(near.figure)
+
+
 def test_gaps_of_several_models_have_one_scale() -> None:
     tied, told = {"recipe": "tied", "gap": 0.5}, {"recipe": "told", "gap": 0.0625}
     figure = plot.draw_gaps({"one head": [tied], "two heads": [tied, told]})
@@ -289,6 +409,79 @@ def test_the_scale_of_the_bound_is_in_plain_numbers(lowest: float, ticks: int) -
     inside = [label for label in axis.get_yticklabels() if low <= label.get_position()[1] <= high]
     assert len(inside) >= ticks
     assert all(float(label.get_text().replace("\N{MINUS SIGN}", "-")) < 0 for label in inside)
+
+
+def _history(*bounds: float, truth: float = -1.0) -> list[dict[str, Any]]:
+    """Records whose figures are all one bound."""
+    names = ("elbo", "log_likelihood", "plug_in")
+    return [
+        {"step": step, "objective": bound, "valid": dict.fromkeys(names, bound) | {"truth": truth}}
+        for step, bound in enumerate(bounds, 1)
+    ]
+
+
+def _share_of_height(figure: Any, *values: float) -> float:
+    """The share of the height of an axis between two values."""
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    (_, first), (_, last) = (axis.transData.transform((1, value)) for value in values)
+    return abs(float(last - first)) / float(axis.bbox.height)
+
+
+def _draw_one_curve(records: list[dict[str, Any]]) -> Any:
+    return plot.draw_curves({"coda": [records]})
+
+
+@pytest.mark.parametrize("draw", [plot.draw_bound, _draw_one_curve])
+def test_a_young_run_fills_its_axes_and_a_note_says_where_the_truth_is(
+    draw: Callable[..., Any],
+) -> None:
+    figure = draw(_history(-5.5, -5.25, -5.0))
+    assert _share_of_height(figure, 5.5, 5.0) > 0.8
+    assert [text.get_text() for text in figure.axes[0].texts] == [
+        "\N{UPWARDS ARROW} true log p: \N{MINUS SIGN}1.00"
+    ]
+    assert "true log p" not in labels(figure)
+
+
+def test_a_truth_that_is_near_is_a_line_within_the_axes() -> None:
+    figure: Any = plot.draw_bound(_history(-6.0, -2.0, -1.25))
+    (axis,) = figure.axes
+    assert not axis.texts
+    assert "true log p" in labels(figure)
+    assert min(axis.get_ylim()) < 1.0 < 6.0 < max(axis.get_ylim())
+
+
+def test_first_evaluations_that_are_far_off_are_cut_off_and_named() -> None:
+    bounds = (-1234.5, -6.0, -5.5, -5.0, -4.5, -4.0)
+    figure: Any = plot.draw_bound(_history(*bounds))
+    assert _share_of_height(figure, 6.0, 4.0) > 0.8
+    assert next(text.get_text() for text in figure.axes[0].texts) == (
+        "\N{DOWNWARDS ARROW} first evaluations: down to \N{MINUS SIGN}1,234.50"
+    )
+    late: Any = plot.draw_bound(_history(*bounds[1:], bounds[0]))  # a run that broke is shown whole
+    assert max(late.axes[0].get_ylim()) > 1234.5
+
+
+def test_lines_of_many_recipes_look_different() -> None:
+    records = [{"step": step, "valid": {"elbo": -2.0, "exact": -1.5}} for step in (1, 2)]
+    (axis,) = plot.draw_curves({f"recipe {index}": [records] for index in range(20)}).axes
+    styles = [(line.get_color(), line.get_linestyle()) for line in axis.get_lines()]
+    assert len(styles) == 40 == len(set(styles))
+
+
+def test_the_exact_log_p_that_is_the_bound_has_no_line_of_its_own() -> None:
+    records = [{"step": step, "valid": {"elbo": -2.0, "exact": -2.0}} for step in (1, 2)]
+    assert labels(plot.draw_curves({"transformer": [records]})) == ["transformer"]
+
+
+def test_a_long_curve_has_few_markers() -> None:
+    records = [{"step": step, "valid": {"elbo": -2.0}} for step in range(1, 1001)]
+    kl = [{"step": step, "kl_by_site": {SITE: 0.5}} for step in range(1, 1001)]
+    for figure in (plot.draw_curves({"coda": [records]}), plot.draw_kl_history(kl)):
+        (line,) = figure.axes[0].get_lines()
+        assert len(line.get_xdata()) == 1000
+        assert 10 <= 1000 / line.get_markevery() <= 20
 
 
 def test_a_single_report_is_seen_whole() -> None:

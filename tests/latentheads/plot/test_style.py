@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 
 from latentheads import plot
 from latentheads.plot.canvas import WIDTH, Picture, save
-from latentheads.plot.style import PALETTE, styled
+from latentheads.plot.style import PALETTE, distinct_colours, styled
 
 BLINDNESS = {
     "none": np.eye(3),
@@ -27,6 +27,14 @@ def test_the_first_six_colours_are_told_apart_by_everybody(kind: str) -> None:
     colours = [np.array(to_rgb(each)) ** 2.2 for each in PALETTE[:6]]
     seen = [np.clip(np.array(BLINDNESS[kind]) @ each, 0, 1) ** (1 / 2.2) for each in colours]
     assert min(float(np.abs(a - b).sum()) for a, b in combinations(seen, 2)) > 0.25
+
+
+def test_colours_of_many_series_begin_with_the_palette_and_are_distinct() -> None:
+    colours = distinct_colours(24)
+    assert colours[:8] == list(PALETTE)
+    seen = [np.array(to_rgb(colour)) for colour in colours]
+    assert min(float(np.abs(a - b).sum()) for a, b in combinations(seen, 2)) > 0.15
+    assert len(distinct_colours(100)) == 100
 
 
 def test_a_figure_is_in_the_style_and_the_readers_own_stays_as_it_was(tmp_path: Any) -> None:

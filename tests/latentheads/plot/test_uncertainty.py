@@ -69,3 +69,15 @@ def test_an_interval_without_an_end_is_drawn_without_it() -> None:
     drawn.draw_without_rendering()
     low, high = drawn.axes[0].get_xlim()
     assert low < 0.5 < high < 1
+
+
+def test_more_series_than_the_palette_has_colours_are_all_drawn() -> None:
+    names = [f"score {index}" for index in range(10)]
+    curve = np.array([0.4, 0.1])
+    rejection = draw_rejection({"a": dict.fromkeys(names, curve)}, {"a": curve})
+    reliability = draw_reliability({"a": dict.fromkeys(names, BINS)})
+    figures = {"a": {name: some_figure(1.0) for name in names}}
+    metrics = draw_metrics(figures, {"nats": {name: name for name in names}})
+    for drawn in (rejection, reliability, metrics):
+        lines = [line for line in drawn.axes[0].get_lines() if "score" in str(line.get_label())]
+        assert len({line.get_color() for line in lines}) == 10

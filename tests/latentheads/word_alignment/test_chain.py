@@ -47,6 +47,19 @@ def test_marginals_are_those_of_all_paths(chain: LinkChain) -> None:
         torch.testing.assert_close(chain.marginals[row], links / total)
 
 
+@pytest.mark.parametrize("positions", [[1], [1, 3], [2, 3]])
+@pytest.mark.parametrize("words", [[0], [0, 1], [0, 2], [1, 2], [0, 1, 2]])
+def test_the_probability_of_no_link_of_several_words_is_that_of_all_paths(
+    words: list[int], positions: list[int], chain: LinkChain
+) -> None:
+    longest = 2
+    none = total = 0.0
+    for states, weight in paths(chain, longest):
+        total += weight
+        none += weight * all(states[word] not in positions for word in words)
+    assert chain.unlinked_probability(longest, words, positions) == pytest.approx(none / total)
+
+
 def test_links_and_null_of_every_word_sum_to_one(posterior: LinkChain) -> None:
     sums = posterior.marginals.sum(-1) + posterior.null_marginals
     torch.testing.assert_close(sums, posterior.weights.mask.double())

@@ -16,6 +16,7 @@ from latentheads.models import Translation, make_prior
 from latentheads.runs.trained_model import TrainedModel
 from latentheads.word_alignment.networks import align_by_networks
 from tests.tiny import sizes
+from tests.typechecking import unchecked
 
 
 def network(name: str, source: str, target: str, latent: LatentOptions) -> TrainedModel:
@@ -32,6 +33,8 @@ def test_networks_of_one_direction_are_refused() -> None:
     )
     aligned = align_by_networks(["a b"], ["b"], forward, backward)
     assert aligned.posteriors[0].forward.shape == (2, 1)
+    with pytest.raises(ValueError, match=r"^source\[0\] must be a line of text, got \['a'\]$"):
+        unchecked(align_by_networks)([["a"]], ["b"], forward, backward)
     with pytest.raises(ValueError, match=r"^f and f both translate from de to en: give a run of "):
         align_by_networks(["a b"], ["b"], forward, forward)
 
