@@ -437,7 +437,7 @@ def test_words_of_two_vocabularies_are_found_by_their_spelling(form: str) -> Non
 
 @pytest.mark.parametrize("slip", [0.0, 1.0, -0.1])
 def test_a_slip_lies_between_zero_and_one(slip: float) -> None:
-    with pytest.raises(ValueError, match="slip must be (above 0|below 1), got"):
+    with pytest.raises(ValueError, match=r"slip must be (above 0|below 1), got"):
         CopyOptions(slip=slip)
 
 
