@@ -20,20 +20,10 @@ from latentheads.errors import (
     printable,
 )
 from latentheads.passes import flush_denormals
+from latentheads.values import OPTION_ALIASES
 
 MAX_UNKNOWN_WORDS = 10
 """Most unknown words in a warning."""
-
-OPTION_ALIASES = {
-    **{"lr": "train.learning_rate", "batch_size": "train.tokens"},
-    **{"epochs": "train.steps", "max_steps": "train.steps"},
-    **{"hidden_size": "network.width", "num_layers": "network.layers"},
-    **{"num_heads": "network.heads", "optim": "train.optimizer", "optimiser": "train.optimizer"},
-    **{"warmup": "train.warmup_steps", "output": "out", "output_dir": "out"},
-    **{"prior": "logits.prior", "latent": "latents", "task": "data"},
-    **{"select": "selection.strategy", "alignment_heads": "alignments.heads"},
-}
-"""Names of options in other programs, and in earlier versions, and the option here."""
 
 MIN_SIMILARITY = 0.75
 """Least similarity of an option that is suggested."""

@@ -22,7 +22,6 @@ from latentheads.experiments.cli.command_line import (
     split_words,
 )
 from latentheads.experiments.cli.errors import (
-    OPTION_ALIASES,
     exit_with_error,
     print_result,
     suggest_option,
@@ -42,6 +41,7 @@ from latentheads.runs.loading import load_finished, load_run
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import Trainer
+from latentheads.values import OPTION_ALIASES
 
 P = TypeVar("P", bound="ProgramOptions")
 

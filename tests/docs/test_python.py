@@ -37,6 +37,7 @@ SHOWN = {
     "docs/copy.md": 1,
     "docs/guides.md": 5,
     "docs/latents.md": 2,
+    "docs/own-text.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
     "docs/report.md": 1,
@@ -179,6 +180,18 @@ def test_a_latent_of_ones_own_is_summed_out_trained_and_decoded(
         steps = [model.step(token, state) for token in batch.decoder_input.split(1, 1)]
     log_probs = torch.cat(steps, 1).log_softmax(-1).gather(-1, batch.target[..., None])[..., 0]
     torch.testing.assert_close((log_probs * batch.target_valid).sum(-1), exact.detach())
+
+
+def test_pairs_of_ones_own_are_trained_on_and_translated() -> None:
+    (script,) = snippets("docs/own-text.md")
+    for value, smaller in (("steps=20", "steps=2, quiet=True"), ("width=32", "width=8")):
+        assert value in script
+        script = script.replace(value, smaller)
+    names: dict[str, Any] = {}
+    run(script, names)
+    (translation,) = names["translations"]
+    assert isinstance(translation, str)
+    assert names["model"].vocabulary_sizes["target"] == len(names["corpus"].target)
 
 
 def test_a_law_of_ones_own_is_a_prior_with_any_guide() -> None:
