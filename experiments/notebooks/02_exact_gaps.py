@@ -222,7 +222,7 @@ pd.DataFrame(
 
 # %%
 run = lh.load_run("runs/cascaded-target", corpus=corpus)
-(batch,) = lh.batches(corpus.test.first(64), tokens=64 * 64)
+(batch,) = lh.batches(corpus.test.first(64), tokens=64 * 64, shuffle=False)
 found = lh.terms(model.eval(), guides["exact"].eval(), batch)
 place = int(batch.sentences[(found.total_kl / found.tokens).argmax()])
 known = {"target": corpus.test.references[place], "links": corpus.test.links[place]}

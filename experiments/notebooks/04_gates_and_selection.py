@@ -133,7 +133,9 @@ assert abs(before.plug_in - after.plug_in) < 1e-12
 
 # %%
 whole = lh.load_run("runs/plain")
-batches = list(lh.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048))
+batches = list(
+    lh.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048, shuffle=False)
+)
 rankings = {"importance": lh.analysis.gradient_importance(whole.model, batches)}
 posteriors = lh.head_posteriors(whole.model, batches)
 rankings["posterior"] = {name: posterior.log_odds for name, posterior in posteriors.items()}
