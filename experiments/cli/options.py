@@ -53,7 +53,7 @@ class ProgramOptions:
     Attributes:
         out: Run folder; by default runs/RECIPE-seedSEED.
         overwrite: Start anew in a used folder.
-        device: cpu, cuda, or auto: cuda where there is one.
+        device: cpu, cuda, a GPU as cuda:1, or auto: cuda where there is one.
         report: Write report.html too, a page of the results, as report.py does.
         trust: Classes of your own that files and runs may name, as module:Class, comma between,
             or one option each.

@@ -77,7 +77,7 @@ def add_loading_options(parser: argparse.ArgumentParser) -> None:
         default="reported",
         help="best, last, average, step-NNNNNNN, or reported: the weights of the run's report",
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, a GPU as cuda:1, or auto")
     parser.add_argument(
         "--trust",
         "--guide",

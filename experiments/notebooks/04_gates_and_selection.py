@@ -182,9 +182,7 @@ figure
 
 # %%
 tempered = {name: posterior.with_temperature(100) for name, posterior in posteriors.items()}
-inclusion = {name: posterior.inclusion for name, posterior in tempered.items()}
-width = {name: posterior.bootstrap().width for name, posterior in tempered.items()}
-lh.plot.draw_head_posteriors(inclusion, width, "temperature 100")
+lh.plot.draw_head_posteriors(tempered, title="temperature 100")
 
 # %% [markdown]
 # ## A selection for each language

@@ -42,6 +42,7 @@ from latentheads.latents.bernoulli_heads.passes import GatedPass
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.model import HeadModel, check_model
 from latentheads.names import Block
+from latentheads.training.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from latentheads.attention.block import HeadBlock
@@ -269,6 +270,7 @@ def head_posterior(
     tau: float = 1.0,
     rate: float = 0.5,
     gibibytes: float = 4.0,
+    quiet: bool = False,
 ) -> HeadPosterior:
     """Compute the posterior over subsets of the heads of some blocks, jointly.
 
@@ -283,6 +285,7 @@ def head_posterior(
             of some size leaves one subset, and probabilities are 0 or 1.
         rate: The prior probability of a head to be active.
         gibibytes: Memory that the layers above may take, by an estimate.
+        quiet: Show no progress.
 
     Raises:
         ValueError: There is no such block, the blocks have too many heads, or heads are selected
@@ -294,13 +297,28 @@ def head_posterior(
         True
     """
     check_model(model)
+    batches = list(iterate_batches(part, "part"))
+    with ProgressDisplay(sum(map(len, batches)), quiet=quiet, unit="sentence") as display:
+        return _compute_posterior(model, batches, blocks, tau, rate, gibibytes, display)
+
+
+def _compute_posterior(
+    model: HeadModel,
+    batches: Sequence[Batch],
+    blocks: str | Sequence[str],
+    tau: float,
+    rate: float,
+    gibibytes: float,
+    display: ProgressDisplay,
+) -> HeadPosterior:
+    """The posterior of some blocks, jointly; the display counts the sentences."""
     modules = _find_blocks(model, blocks)
     addresses = [replace(m.block, heads=m.num_active_heads) for m in modules]
     check_number_of_subsets(addresses)
     HeadPosterior(addresses, torch.zeros(1, 1), torch.ones(1), tau, rate)  # checks both numbers
     rows, tokens, indices = [], [], []
     with evaluation_mode(model), torch.no_grad():
-        for batch, index in with_indices(iterate_batches(part, "part")):
+        for batch, index in with_indices(batches):
             on_device = batch.to(model.device)
             gated_pass = GatedPass(model, on_device, modules, {}, gibibytes, PlugIn)
             log_probs = gated_pass.log_probs_of_subsets(on_device.scored).double().cpu()
@@ -310,6 +328,7 @@ def head_posterior(
             rows.append(log_probs)
             tokens.append(on_device.scored_mask.sum(-1).double().cpu())
             indices.append(index)
+            display.advance(display.done + len(batch))
     order = torch.cat(indices).argsort(stable=True)
     log_likelihoods = torch.cat(rows)[order]
     return HeadPosterior(addresses, log_likelihoods, torch.cat(tokens)[order], tau, rate)
@@ -322,6 +341,7 @@ def head_posteriors(
     tau: float = 1.0,
     rate: float = 0.5,
     gibibytes: float = 4.0,
+    quiet: bool = False,
 ) -> dict[str, HeadPosterior]:
     """Compute the posterior over subsets of each block alone, with all other heads active.
 
@@ -332,11 +352,16 @@ def head_posteriors(
         tau: The temperature.
         rate: The prior probability of a head to be active.
         gibibytes: Memory that the layers above may take, by an estimate.
+        quiet: Show no progress.
     """
     check_model(model)
     available = [m.block.name for m in model.head_blocks if m.num_active_heads]
     names = _split_names(blocks) or available
-    return {name: head_posterior(model, part, name, tau, rate, gibibytes) for name in names}
+    batches = list(iterate_batches(part, "part"))
+    total = len(names) * sum(map(len, batches))
+    with ProgressDisplay(total, quiet=quiet, unit="sentence") as display:
+        arguments = tau, rate, gibibytes, display
+        return {name: _compute_posterior(model, batches, name, *arguments) for name in names}
 
 
 def _split_names(blocks: str | Sequence[str]) -> list[str]:

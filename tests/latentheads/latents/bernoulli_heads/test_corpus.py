@@ -20,6 +20,7 @@ from latentheads.latents.selector import Choice
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
 from latentheads.pruning import remove_heads
+from latentheads.training import progress
 from tests.latentheads.latents.bernoulli_heads.models import every_subset
 from tests.latentheads.pretrained.networks import IDS, REAL, TARGETS, bart, gpt2
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, attach, build, jiggle, rows, sizes, small_batch
@@ -293,3 +294,21 @@ def test_weights_that_are_not_finite_are_named() -> None:
     parameter.data.view(-1)[0] = math.nan
     with pytest.raises(FloatingPointError, match=f"NaN: the model's parameter {name} is not fin"):
         lh.head_posterior(model, BATCHES)
+
+
+def test_progress_counts_the_sentences_of_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = list[str]()
+    monkeypatch.setattr(progress, "FIRST", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(progress, "print_message", lambda line, file: lines.append(line))
+    model, names = build(prior="delta").eval(), ("encoder.0.self", "decoder.0.self")
+    lh.head_posteriors(model, iter(BATCHES), names)
+    assert [line.partition(",")[0] for line in lines] == [
+        f"sentence {number} of 6" for number in (2, 3, 5, 6)
+    ]
+    lines.clear()
+    lh.head_posterior(model, BATCHES)
+    assert lines[-1].startswith("sentence 3 of 3")
+    lines.clear()
+    lh.head_posterior(model, BATCHES, quiet=True)
+    assert not lines
