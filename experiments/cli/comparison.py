@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from latentheads.experiments.cli.startup import name_program
+
 from latentheads.checks import check_items
 from latentheads.corpora import Corpus
 from latentheads.errors import print_message
@@ -281,7 +283,8 @@ def take_common(
             left_out.append(name)
     for name in dict.fromkeys(left_out):
         note = f": {prog} takes --{replaced[name]}" if replaced[name] else ""
-        print_message(f"{prog}: note: {name} of a file is left out{note}", sys.stderr)
+        left_out_note = f"note: {name} of a file is left out{note}"
+        print_message(f"{name_program(prog)}: {left_out_note}", sys.stderr)
     return {
         name: {key: item for key, item in value.items() if f"{name}.{key}" not in replaced}
         if isinstance(value, Mapping)

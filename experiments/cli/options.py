@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast, get_args, get_origin
 
+from latentheads.experiments.cli.startup import name_program
+
 import yaml
 
+import latentheads
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.command_line import (
     FILE_OPTIONS,
@@ -94,13 +97,16 @@ def read_program(
 ) -> tuple[dict[str, Any], CommandLine, P]:
     """Reads a command line: the options of its runs as nested values, and the program's own."""
     words, printing = sys.argv[1:] if arguments is None else arguments, False
+    if "--version" in words:
+        print_result(prog, f"latentheads {latentheads.__version__}")
+        sys.exit(0)
     try:
         word_options = split_words([word for word in words if word != "-h"])
         if "-h" in words:
             word_options["help"] = "true"
         if (page := select_help_page(word_options, kind)) is not None:
             whole = page.startswith(TITLE)
-            head = f"usage: {prog} [options]\n\n{fill_paragraphs(description)}\n\n"
+            head = f"usage: {name_program(prog)} [options]\n\n{fill_paragraphs(description)}\n\n"
             print_result(prog, head + page if whole else page)
             sys.exit(0)
         printing = bool(word_options.get("print_config"))
