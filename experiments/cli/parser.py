@@ -64,7 +64,8 @@ class OneLineErrorParser(argparse.ArgumentParser):
         super().__init__(program, usage, description, formatter_class=formatter, allow_abbrev=False)
         self.groups = groups
         version = f"latentheads {latentheads.__version__}"
-        super().add_argument("--version", action="version", version=version, help=SUPPRESS)
+        action = super().add_argument("--version", action="version", version=version, help=SUPPRESS)
+        self._optionals._group_actions.remove(action)  # it stands in no group of the help
 
     def format_help(self) -> str:
         """The help with grouped options."""
