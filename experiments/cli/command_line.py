@@ -40,6 +40,7 @@ JOINED = {
     "trust": ",",
 }
 """What joins the values of an option that may be repeated, as ``encoder=ngram``."""
+    "vary": " ",
 
 FILE_OPTIONS = ("preset", "config", "print_config", "help")
 """Options that no file may hold."""
@@ -112,11 +113,10 @@ def read_command_line(
     options: dict[str, Any] = {}
     for number, (name, values) in enumerate(sources):
         try:
-            expanded = _expand(values, options)
+            options, expanded = override(options, values)
         except OptionError as reason:
             raise ValueError(f"{name}: {reason}" if name else f"--{reason}") from reason
         sources[number] = name, expanded
-        options = merge(_keep_shared(options, expanded), expanded)
     if "latents" not in replaced:
         options = drop_unused(options, sources)
     return CommandLine(options, sources, trusted, tuple(left_out), word_options, replaced)
@@ -125,6 +125,14 @@ def read_command_line(
 def _check_texts(given: Mapping[str, Any], place: str) -> None:
     """Raises an error for a group where a text is expected."""
     for name in TEXT_OPTIONS:
+def override(
+    options: dict[str, Any], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options with others laid over them; and these with what names in them stand for."""
+    expanded = _expand(values, options)
+    return merge(_keep_shared(options, expanded), expanded), expanded
+
+
         value = given.get(name, "")
         if isinstance(value, Flag) or not isinstance(value, str | None):
             raise ValueError(f"{place}{name} must be a text, got {shown(value)}")
