@@ -132,7 +132,10 @@ def draw_head_posteriors(
         title: Second line of the title.
     """
     check_not_empty("posteriors", posteriors)
-    inclusion = {name: getattr(value, "inclusion", value) for name, value in posteriors.items()}
+    inclusion: dict[str, Tensor] = {
+        name: value if isinstance(value, Tensor) else value.inclusion
+        for name, value in posteriors.items()
+    }
     if width is None:
         width = {name: _bootstrap_width(name, value) for name, value in posteriors.items()}
     groups = group_by_attention_type(inclusion)

@@ -167,7 +167,7 @@ def override_decoding(
 ) -> Decoding:
     """Decoding options with some overridden; one sample for several outputs."""
     values = asdict(defaults) | ({"draws": 1} if number else {})
-    decoding = make_group(Decoding, values | options)
+    decoding = make_group(Decoding, {**values, **options})
     if options.get("draws"):
         check_is_stochastic([trained], "draws", ("heads", "selections"))
     return decoding
