@@ -291,14 +291,14 @@ def _more_groups(kind: Any) -> Mapping[str, Any]:
 
 def _nested_names(kind: Any, name: str, path: str = "") -> Iterator[str]:
     """Options below a class that are called so, or nearly so, those called so first."""
-    paths = list(_names_below(kind, path))
+    paths = list(name_options_below(kind, path))
     yield from (nested for nested in paths if nested.rpartition(".")[2] == name)
     inner = dict.fromkeys(nested.rpartition(".")[2] for nested in paths)
     for close in get_close_matches(name, inner, 2, 0.75):
         yield from (nested for nested in paths if nested.rpartition(".")[2] == close)
 
 
-def _names_below(kind: Any, path: str) -> Iterator[str]:
+def name_options_below(kind: Any, path: str = "") -> Iterator[str]:
     """The paths of all options of the groups of a class."""
     kinds = {name: option.kind for name, option in options_of(kind).items()}
     for name, inner in {**kinds, **_more_groups(kind)}.items():
@@ -307,4 +307,4 @@ def _names_below(kind: Any, path: str) -> Iterator[str]:
         classes = list(tables.values()) if tables is not None else [inner_kind(inner)]
         for option_class in filter(is_dataclass, classes):
             yield from (f"{where}.{option_name}" for option_name in options_of(option_class))
-            yield from _names_below(option_class, where)
+            yield from name_options_below(option_class, where)

@@ -29,6 +29,25 @@ KINDS: dict[Any, str] = {
 }
 """Names of types in messages."""
 
+OPTION_ALIASES = {
+    **{"lr": "train.learning_rate", "batch_size": "train.tokens"},
+    **{"per_device_train_batch_size": "train.tokens", "max_steps": "train.steps"},
+    **{"epochs": "train.steps", "num_epochs": "train.steps", "max_epochs": "train.steps"},
+    **{"num_train_epochs": "train.steps", "num_steps": "train.steps"},
+    **{"gradient_accumulation_steps": "train.accumulate", "max_grad_norm": "train.clip"},
+    **{"optim": "train.optimizer", "optimiser": "train.optimizer"},
+    **{"warmup": "train.warmup_steps", "lr_scheduler_type": "train.schedule"},
+    **{"num_beams": "decode.beam", "beam_size": "decode.beam"},
+    **{"max_new_tokens": "decode.max_tokens", "min_new_tokens": "decode.min_tokens"},
+    **{"no_repeat_ngram_size": "decode.no_repeat"},
+    **{"hidden_size": "network.width", "d_model": "network.width"},
+    **{"num_layers": "network.layers", "num_heads": "network.heads"},
+    **{"output": "out", "output_dir": "out"},
+    **{"prior": "logits.prior", "latent": "latents", "task": "data"},
+    **{"select": "selection.strategy", "alignment_heads": "alignments.heads"},
+}
+"""Names of options in other programs, and in earlier versions, and the option here."""
+
 PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
 
 
@@ -137,7 +156,8 @@ def validate_option_names(names: Collection[str], choices: Collection[str]) -> N
     """Raises an error for the first unknown name, with a suggestion."""
     for name in names:
         if name not in choices:
-            close = get_close_matches(str(name), choices)
+            alias = OPTION_ALIASES.get(str(name), "").rpartition(".")[2]
+            close = [alias] if alias in choices else get_close_matches(str(name), choices)
             accepted = (
                 f"did you mean {close[0]}?" if close else f"it must be one of {_join(choices)}"
             )

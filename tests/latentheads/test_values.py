@@ -14,7 +14,18 @@ import numpy as np
 import pytest
 from torch import nn
 
-from latentheads.values import CommandLineText, convert, convert_fields, finite, shown
+from latentheads.decoding.translate import Decoding
+from latentheads.models import Network
+from latentheads.training.options import Training
+from latentheads.values import (
+    OPTION_ALIASES,
+    CommandLineText,
+    convert,
+    convert_fields,
+    finite,
+    make_group,
+    shown,
+)
 
 
 def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -> None:
@@ -86,3 +97,12 @@ def test_a_name_of_an_enum_is_its_member_and_another_is_refused() -> None:
 
 def test_a_long_value_is_shown_in_part() -> None:
     assert shown("x" * 200) == "'" + "x" * 99 + " ..."
+
+
+def test_names_of_other_programs_lead_to_options_that_exist() -> None:
+    groups = {"train": Training, "decode": Decoding, "network": Network}
+    for alias, option in OPTION_ALIASES.items():
+        group, _, name = option.rpartition(".")
+        if group in groups:
+            with pytest.raises(ValueError, match=f"^unknown option '{alias}': did you mean {name}"):
+                make_group(groups[group], {alias: 1})
