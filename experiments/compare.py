@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run_options, line, options = read_program(
         arguments, "compare.py", DESCRIPTION, ComparisonOptions
     )
-    recipes, out = list(options.recipes), Path(options.out)
+    out = Path(options.out)
     kept = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
         common = take_common(run_options, line, "compare.py", options.replaced)
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not train_all(plans, options, out):
             return 0
         runs = read_all(plans)
-    rows = summarise(runs, recipes)
+    rows = summarise(runs, list(dict.fromkeys(plan.recipe for plan in plans)))
     with error_handling("compare.py", kept, kept, user_errors=()):
         if score := primary_score(rows[0]):
             tests = significance(runs, out)

@@ -103,7 +103,7 @@ def table(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     run_options, line, options = read_program(arguments, "sweep.py", DESCRIPTION, SweepOptions)
-    recipes, out = list(options.recipes), Path(options.out)
+    out = Path(options.out)
     hint = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("sweep.py", hint, hint, user_errors=(ValueError,)):
         common = take_common(run_options, line, "sweep.py", options.replaced)
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         all_plans = [plan for of_number in plans.values() for plan in of_number]
         if not train_all(all_plans, options, out):
             return 0
-        runs, rows = read_sweep(plans, recipes)
+        runs, rows = read_sweep(plans, list(dict.fromkeys(plan.recipe for plan in all_plans)))
     with error_handling("sweep.py", hint, hint, user_errors=()):
         from latentheads.plot import draw_sweep, save  # slow to import
 

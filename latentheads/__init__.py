@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from latentheads.runs.run import Run as Run
     from latentheads.runs.settings import Settings as Settings
     from latentheads.runs.trainer import Trainer as Trainer
+    from latentheads.runs.translation import translate as translate
     from latentheads.training.fit import Fitted as Fitted
     from latentheads.training.fit import fit as fit
     from latentheads.word_alignment.aligner import WordAligner as WordAligner
@@ -117,6 +118,7 @@ PLACES = {
     "save_aligner": "word_alignment.kept",
     "shuffled_target": "inference.shuffled",
     "terms": "inference.bound",
+    "translate": "runs.translation",
 }
 """The module of every public name."""
 FOLDERS = (

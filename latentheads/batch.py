@@ -46,8 +46,11 @@ def _to_ids(sequence: Any) -> Int[Tensor, " token"]:
     return row.long()
 
 
-def _check_rows(name: str, valid: Bool[Tensor, "batch token"]) -> None:
-    """Check that every sentence has a token, and no padding before a token."""
+def _check_rows(name: str, rows: Int[Tensor, "batch token"]) -> None:
+    """Check that every sentence has a token, none negative, and no padding before a token."""
+    for index in (rows < 0).any(1).nonzero()[:1, 0].tolist():
+        raise ValueError(f"{name}[{index}] has the token id {int(rows[index].min())}: ids are >= 0")
+    valid = rows != PAD
     padded = (~valid[:, :-1] & valid[:, 1:]).any(1).tolist()
     for index, (has_token, has_gap) in enumerate(zip(valid.any(1).tolist(), padded, strict=True)):
         if has_gap or not has_token:
@@ -167,12 +170,12 @@ class Batch:
             corpus_size: Number of sentences of the corpus; 0: the batch is the corpus.
 
         Raises:
-            ValueError: A sentence has no token, or the padding id before one.
+            ValueError: A sentence has no token, a negative id, or the padding id before a token.
         """
         target, source = pad(targets), None if sources is None else pad(sources)
         for name, rows in (("targets", target), ("sources", source)):
             if rows is not None:
-                _check_rows(name, rows != PAD)
+                _check_rows(name, rows)
         indices = None if index is None else torch.tensor(index)
         return cls(target, source, indices, corpus_size)
 

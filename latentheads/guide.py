@@ -37,7 +37,7 @@ from latentheads.handlers import register_parameters
 from latentheads.latents.active_heads import Selection, SelectionFamily
 from latentheads.latents.latent import AutoConditionOn, LatentPosterior, Structure
 from latentheads.layers.output import RowOutput
-from latentheads.model import HeadModel
+from latentheads.model import HeadModel, check_model
 from latentheads.names import SELECTION, Block, block_of
 from latentheads.posterior_lookup import as_distribution, context_of
 
@@ -141,11 +141,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
     _conditioning_batch: Batch | None = None
 
     def __init__(self, model: HeadModel) -> None:
-        if not isinstance(model, HeadModel):
-            raise ValueError(
-                "model must be one of heads, as Translation or lh.latent(network), "
-                f"got {type(model).__name__}"
-            )
+        check_model(model)
         super().__init__(model)
         self.selections = nn.ModuleDict()
         self._selection_keys: dict[str, str] = {}

@@ -445,3 +445,12 @@ class Decoder(HeadModel):
     def density_dtype(self) -> torch.dtype:
         """float32, or float64 for a model in float64."""
         return torch.promote_types(self.dtype, torch.float32)
+
+
+def check_model(model: object) -> None:
+    """Check that a value is a model of heads."""
+    if not isinstance(model, HeadModel):
+        raise ValueError(
+            "model must be one of heads, as Translation or lh.latent(network), "
+            f"got {type(model).__name__}"
+        )

@@ -59,6 +59,25 @@ Width = Annotated[int, Ge(1), Le(MAX_WIDTH)]
 Dropout = Annotated[float, Ge(0), Lt(1)]
 Probability = Annotated[float, Gt(0), Lt(1)]
 
+OPTION_ALIASES = {
+    **{"lr": "train.learning_rate", "batch_size": "train.tokens"},
+    **{"per_device_train_batch_size": "train.tokens", "max_steps": "train.steps"},
+    **{"epochs": "train.steps", "num_epochs": "train.steps", "max_epochs": "train.steps"},
+    **{"num_train_epochs": "train.steps", "num_steps": "train.steps"},
+    **{"gradient_accumulation_steps": "train.accumulate", "max_grad_norm": "train.clip"},
+    **{"optim": "train.optimizer", "optimiser": "train.optimizer"},
+    **{"warmup": "train.warmup_steps", "lr_scheduler_type": "train.schedule"},
+    **{"num_beams": "decode.beam", "beam_size": "decode.beam"},
+    **{"max_new_tokens": "decode.max_tokens", "min_new_tokens": "decode.min_tokens"},
+    **{"no_repeat_ngram_size": "decode.no_repeat"},
+    **{"hidden_size": "network.width", "d_model": "network.width"},
+    **{"num_layers": "network.layers", "num_heads": "network.heads"},
+    **{"output": "out", "output_dir": "out"},
+    **{"prior": "logits.prior", "latent": "latents", "task": "data"},
+    **{"select": "selection.strategy", "alignment_heads": "alignments.heads"},
+}
+"""Names of options in other programs, and in earlier versions, and the option here."""
+
 CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
@@ -388,7 +407,8 @@ def _explain_unknown(kind: Any, name: str) -> OptionError:
         for other, option_class in (choices_of(kind) or {}).items()
         if is_dataclass(option_class) and name in options_of(option_class)
     ]
-    similar = get_close_matches(name, names, 1, 0.75)
+    alias = OPTION_ALIASES.get(name, "").rpartition(".")[2]
+    similar = [alias] if alias in names else get_close_matches(name, names, 1, 0.75)
     if not similar and others:
         what = f" is not an option of {_name_of_kind(kind)}, but of {', '.join(others)}"
         return OptionError(name, what)
@@ -410,14 +430,14 @@ def _more_groups(kind: Any) -> Mapping[str, Any]:
 
 def _nested_names(kind: Any, name: str) -> Iterator[str]:
     """Options below a class that are called so, or nearly so, those called so first."""
-    paths = list(_names_below(kind))
+    paths = list(name_options_below(kind))
     yield from (path for path in paths if path.rpartition(".")[2] == name)
     inner = dict.fromkeys(path.rpartition(".")[2] for path in paths)
     for close in get_close_matches(name, inner, 2, 0.75):
         yield from (path for path in paths if path.rpartition(".")[2] == close)
 
 
-def _names_below(kind: Any, path: str = "") -> Iterator[str]:
+def name_options_below(kind: Any, path: str = "") -> Iterator[str]:
     """The paths of all options of the groups of a class."""
     kinds = {name: option.kind for name, option in options_of(kind).items()}
     for name, inner in {**kinds, **_more_groups(kind)}.items():
@@ -426,7 +446,7 @@ def _names_below(kind: Any, path: str = "") -> Iterator[str]:
         for option_class in table.values() if table is not None else [inner_kind(inner)]:
             if is_dataclass(option_class):
                 yield from (f"{where}.{option_name}" for option_name in options_of(option_class))
-                yield from _names_below(option_class, where)
+                yield from name_options_below(option_class, where)
 
 
 # writing: from objects to nested plain values

@@ -11,6 +11,7 @@ EXTRAS = {
     "jiwer": SPEECH,
     "kaldi_native_fbank": SPEECH,
     "soundfile": SPEECH,
+    "shtab": ("tab completion", "completion"),
     "submitit": ("launcher", "slurm"),
     "tensorboard": ("tensorboard", "tensorboard"),
     "transformers": ("a network of Hugging Face", "transformers"),

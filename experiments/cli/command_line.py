@@ -7,12 +7,14 @@ file below the words.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ SHORT = {"loss": "train.loss"}
 JOINED = {
     **dict.fromkeys(("network.mixers", "network.windows", "network.ngram_width"), " "),
     "trust": ",",
+    "vary": " ",
 }
 """What joins the values of an option that may be repeated, as ``encoder=ngram``."""
 
@@ -111,12 +114,21 @@ def read_command_line(
     options: dict[str, Any] = {}
     for number, (name, values) in enumerate(sources):
         try:
-            expanded = _expand(values, options)
+            options, expanded = override(options, values)
         except OptionError as reason:
             raise ValueError(f"{name}: {reason}" if name else f"--{reason}") from reason
         sources[number] = name, expanded
-        options = merge(_keep_shared(_keep_latents(options, expanded), expanded), expanded)
+    _check_direction(options.get("data"))
     return CommandLine(options, sources, trusted, tuple(left_out), word_options, replaced)
+
+
+def override(
+    options: dict[str, Any], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options with others laid over them; and these with what names in them stand for."""
+    expanded = _expand(values, options)
+    lower = _keep_shared(_keep_latents(options, expanded), expanded)
+    return merge(lower, expanded), expanded
 
 
 def _check_texts(given: Mapping[str, Any], place: str) -> None:
@@ -286,6 +298,25 @@ def _keep_latents(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, 
         return below
     active = read_latents(above["latents"])
     return {name: value for name, value in below.items() if name not in LATENTS or name in active}
+
+
+def _check_direction(data: Any) -> None:
+    """Raises an error for a folder of pairs that can be translated in several directions."""
+    is_pairs = isinstance(data, Mapping) and data.get(CLASS) == "pairs"
+    if not is_pairs or {"source", "target", "tasks"} & data.keys() or "folder" not in data:
+        return
+    folder, stem = str(data["folder"]), str(data.get("train_name", "train"))
+    files = Path(folder).expanduser().glob(f"{glob.escape(stem)}.*")
+    names = (file.name.removesuffix(".gz").removeprefix(f"{stem}.") for file in files)
+    languages = sorted(set(names))
+    if len(languages) < 2:
+        return
+    directions = [
+        f"--data.source {source} --data.target {target}"
+        for source, target in permutations(languages, 2)
+    ]
+    which = " or ".join(directions) if len(languages) == 2 else "--data.source and --data.target"
+    raise OptionError("data", f" {folder!r} has text in {', '.join(languages)}: give {which}")
 
 
 def _holds(values: Any, parts: Sequence[str]) -> bool:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
-from latentheads.checks import check_items
+from latentheads.experiments.cli.startup import name_program
+
+from latentheads.checks import check_distinct, check_items
 from latentheads.corpora import Corpus
+from latentheads.data import Data
 from latentheads.errors import print_message
 from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
-from latentheads.experiments.cli.command_line import CommandLine
+from latentheads.experiments.cli.command_line import (
+    FILE_OPTIONS,
+    OPTION,
+    SHORT,
+    CommandLine,
+    override,
+    split_words,
+)
 from latentheads.experiments.cli.errors import collecting_errors
 from latentheads.experiments.cli.jobs import (
     RunJob,
@@ -26,7 +38,7 @@ from latentheads.experiments.cli.jobs import (
 from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
 from latentheads.files import parse_yaml
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
-from latentheads.options import CLASS, flatten, merge
+from latentheads.options import CLASS, flatten, merge, options_of
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, Folder
 from latentheads.runs.recipes import read_recipe
@@ -59,6 +71,8 @@ class ComparisonOptions(ProgramOptions):
         recipes: Recipes, GUIDE+alignments, or PRIOR+GUIDE, as independent+my_module:MyGuide, with a
             selection strategy behind a further + if wanted, comma between; the first is the base.
         seeds: Seeds, comma between.
+        vary: An option of run.py and its values, as train.loss=marginal,sampled: a run of each
+            recipe and seed with each value. Given twice, each value of one with each of the other.
         jobs: Runs beside each other, a process each, the processor's threads shared out; each
             writes its output to log.txt in its folder.
         devices: Numbers of GPUs, comma between: a run on each at once, or more with jobs.
@@ -74,6 +88,7 @@ class ComparisonOptions(ProgramOptions):
     out: str = "runs/compare"
     recipes: tuple[str, ...] = tuple(RECIPES.split(","))
     seeds: tuple[int, ...] = (0, 1, 2)
+    vary: str = ""
     jobs: int = 1
     devices: str = ""
     launcher: Literal["here", "local", "slurm"] = "here"
@@ -92,7 +107,13 @@ class ComparisonOptions(ProgramOptions):
 
 @dataclass(frozen=True)
 class Plan:
-    """A run of a comparison."""
+    """A run of a comparison.
+
+    Attributes:
+        recipe: Its recipe, with the values of options that vary: what its row is called.
+        settings: Its settings.
+        options: The options of the program.
+    """
 
     recipe: str
     settings: Settings
@@ -132,13 +153,56 @@ class Plan:
 def plan_all(
     options: Mapping[str, Any], line: CommandLine, program: ComparisonOptions, out: Path, prog: str
 ) -> list[Plan]:
-    """Every recipe with every seed."""
+    """Every recipe with every seed, and every value of the options that vary."""
     _check_groups(line.words, program.recipes)
+    varied = read_varied(program.vary)
+    _check_varied(varied, line, program, prog)
+    combinations = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
     return [
-        _plan(options, line, program, recipe, seed, out, prog)
+        _plan(options, line, program, recipe, seed, out, prog, combination)
         for seed in program.seeds
         for recipe in program.recipes
+        for combination in combinations
     ]
+
+
+def read_varied(text: str) -> dict[str, list[str]]:
+    """The values of each option that varies.
+
+    Args:
+        text: ``OPTION=VALUE,VALUE``, blanks between options; a comma within brackets is of a value.
+    """
+    varied: dict[str, list[str]] = {}
+    for item in text.split():
+        short, equals, values = item.partition("=")
+        name = SHORT.get(short, short)
+        varied[name] = re.split(r",(?![^(\[{]*[)\]}])", values)
+        if not equals or not all(varied[name]) or not OPTION.match(f"--{name}="):
+            raise ValueError(
+                f"vary must be OPTION=VALUE,VALUE, as train.loss=marginal,sampled; got {item!r}"
+            )
+        check_distinct(f"values of {name}", varied[name])
+    return varied
+
+
+def _check_varied(
+    varied: Collection[str], line: CommandLine, program: ComparisonOptions, prog: str
+) -> None:
+    """Raises an error for an option that cannot vary, or that has a value already."""
+    given = flatten(line.words)
+    for name in varied:
+        group = name.partition(".")[0]
+        if instead := program.replaced.get(name):
+            raise ValueError(f"--vary {name}: {prog} takes --{instead}")
+        if name in IN_RECIPES:
+            raise ValueError(f"--{name} stands in a recipe's name: write {IN_RECIPES[name]}")
+        if name in (*options_of(cast(Any, type(program))), *program.replaced, *FILE_OPTIONS):
+            raise ValueError(f"--vary {name}: it is no option of a single run")
+        if name in given or f"{name}.{CLASS}" in given:
+            raise ValueError(f"--{name} is given beside --vary {name}: drop one")
+        for recipe in program.recipes:
+            if group in LATENTS and group not in read_latents(read_recipe(recipe)["latents"]):
+                raise ValueError(f"--vary {name}: {group} is not latent in recipe {recipe}")
 
 
 def _plan(
@@ -149,14 +213,18 @@ def _plan(
     seed: int,
     out: Path,
     prog: str,
+    varied: Mapping[str, str],
 ) -> Plan:
     """The run of a recipe; the group of a latent that it has not is that of another recipe."""
+    words = [f"--{name}={value}" for name, value in varied.items()]
+    options, _ = override(dict(options), split_words(words))
     named = read_recipe(recipe)
     latents = read_latents(named["latents"])
     kept = {n: value for n, value in options.items() if n not in LATENTS or n in latents}
     settings = read_run_settings(merge(kept, named) | {"seed": seed}, line, prog)
-    folder = str(run_folder(out, recipe, seed))
-    return Plan(recipe, settings, replace(program, out=folder))
+    label = " ".join([recipe, *(word.removeprefix("--") for word in words)])
+    folder = str(run_folder(out, label, seed))
+    return Plan(label, settings, replace(program, out=folder))
 
 
 def _check_groups(options: Mapping[str, Any], recipes: Sequence[str]) -> None:
@@ -206,13 +274,18 @@ def _train_in_turn(plans: Sequence[Plan], finished: Sequence[Plan], out: Path) -
             finished has changed since.
         UnfinishedError: Some have failed; it names them, and why.
     """
-    corpus = plans[0].settings.data.load(partial(print_message, file=sys.stdout))
+    corpora: dict[Data, Corpus] = {}
+    for plan in plans:
+        if (data := plan.settings.data) not in corpora:
+            corpora[data] = data.load(partial(print_message, file=sys.stdout))
     for plan in finished:
-        plan.check_text(corpus)
+        if (data := plan.settings.data) in corpora:
+            plan.check_text(corpora[data])
     failed = list[str]()
     for plan in plans:
         mistakes = () if plan is plans[0] else (ValueError,)
         with collecting_errors(failed, _name(plan, out), mistakes):
+            corpus = corpora[plan.settings.data]
             trainer = trainer_of(plan.settings, plan.options, corpus)
             print_message(f"seed {plan.settings.seed}: {trainer.headline()}", sys.stdout)
             with collecting_errors(failed, _name(plan, out), (ValueError,)):
@@ -256,7 +329,8 @@ def _job_of(plan: Plan, out: Path) -> RunJob:
 
 def run_folder(out: Path, recipe: str, seed: int) -> Path:
     """Where a run of a comparison lies."""
-    return out / f"{recipe.replace(':', '.')}-seed{seed}"
+    name = recipe.replace(":", ".").replace(os.sep, ".").replace(" ", "-")
+    return out / f"{name}-seed{seed}"
 
 
 def describe_plans(plans: Sequence[Plan]) -> str:
@@ -281,7 +355,8 @@ def take_common(
             left_out.append(name)
     for name in dict.fromkeys(left_out):
         note = f": {prog} takes --{replaced[name]}" if replaced[name] else ""
-        print_message(f"{prog}: note: {name} of a file is left out{note}", sys.stderr)
+        left_out_note = f"note: {name} of a file is left out{note}"
+        print_message(f"{name_program(prog)}: {left_out_note}", sys.stderr)
     return {
         name: {key: item for key, item in value.items() if f"{name}.{key}" not in replaced}
         if isinstance(value, Mapping)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import NoReturn
 
+from latentheads.experiments.cli.startup import name_program
+
 from latentheads.errors import (
     UnfinishedError,
     is_out_of_memory,
@@ -17,22 +19,11 @@ from latentheads.errors import (
     print_message,
     printable,
 )
-from latentheads.options import OptionError
+from latentheads.options import OPTION_ALIASES, OptionError
 from latentheads.passes import flush_denormals
 
 MAX_UNKNOWN_WORDS = 10
 """Most unknown words in a warning."""
-
-OPTION_ALIASES = {
-    **{"lr": "train.learning_rate", "batch_size": "train.tokens"},
-    **{"epochs": "train.steps", "max_steps": "train.steps"},
-    **{"hidden_size": "network.width", "num_layers": "network.layers"},
-    **{"num_heads": "network.heads", "optim": "train.optimizer", "optimiser": "train.optimizer"},
-    **{"warmup": "train.warmup_steps", "output": "out", "output_dir": "out"},
-    **{"prior": "logits.prior", "latent": "latents", "task": "data"},
-    **{"select": "selection.strategy", "alignment_heads": "alignments.heads"},
-}
-"""Names of options in other programs, and in earlier versions, and the option here."""
 
 MIN_SIMILARITY = 0.75
 """Least similarity of an option that is suggested."""
@@ -46,7 +37,7 @@ OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, Unfinish
 
 def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
     """Prints one line, with control characters escaped, and exits."""
-    print_message(f"{program}: {printable(str(message), '')}", sys.stderr)
+    print_message(f"{name_program(program)}: {printable(str(message), '')}", sys.stderr)
     sys.exit(status)
 
 
@@ -73,7 +64,7 @@ def warn_unknown(program: str, unknown: Sequence[str]) -> None:
     hidden = len(unknown) - MAX_UNKNOWN_WORDS
     more = f" and {hidden} more" if hidden > 0 else ""
     named = ", ".join(printable(_shorten(word), "") for word in unknown[:MAX_UNKNOWN_WORDS])
-    print_message(f"{program}: not in the vocabulary: {named}{more}", sys.stderr)
+    print_message(f"{name_program(program)}: not in the vocabulary: {named}{more}", sys.stderr)
 
 
 def _shorten(word: str) -> str:
@@ -221,7 +212,7 @@ class SkippedInputs:
         """Records a skipped input by its index in the chunk."""
         self.number += 1
         name = self.name(self.before + index)
-        print_message(f"{self.program}: {name} stays empty: {reason}", sys.stderr)
+        print_message(f"{name_program(self.program)}: {name} stays empty: {reason}", sys.stderr)
 
     def name(self, index: int) -> str:
         """The name of an input by its index among all."""

@@ -97,7 +97,7 @@ def _is_same_text(part: Part, other: Part) -> bool:
 
 def _compute_bounds(run: Run, part: Part) -> SentenceLikelihoods:
     """Computes the log-likelihoods of a part with a progress bar."""
-    all_batches, name = list(batches(part, TOKENS)), str(run.path)
+    all_batches, name = list(batches(part, TOKENS, shuffle=False)), str(run.path)
     progress = tqdm(all_batches, name, unit="batch", leave=False, dynamic_ncols=True, disable=None)
     samples, seed = run.settings.samples, run.settings.seed
     bounds = part_bounds(run.model, run.guide, progress, samples, seed)

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-import latentheads.experiments.cli.startup  # noqa: F401
+from latentheads.experiments.cli.startup import COMMAND
+
+import latentheads
 
 PROGRAMS = {
     "run": "train a model/guide pair and report its ELBO",
@@ -36,6 +38,26 @@ def usage() -> str:
 HINT = "latentheads PROGRAM --help prints the options of a program"
 
 
+SHELLS = ("bash", "zsh", "tcsh")
+"""The shells whose completion can be printed."""
+
+
+def print_completion(words: Sequence[str]) -> int:
+    """Prints the tab completion of the command for a shell; returns the exit status."""
+    if len(words) != 1 or words[0] not in SHELLS:
+        shells = ", ".join(SHELLS)
+        print(f"latentheads: error: --print_completion needs one of {shells}", file=sys.stderr)
+        return 2
+    from latentheads.experiments.cli.completion import format_completion  # it loads torch
+
+    try:
+        print(format_completion(words[0], PROGRAMS), flush=True)
+    except ImportError as error:
+        print(f"latentheads: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a program and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -46,13 +68,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0 if words else 2
     name, *rest = words
+    if name == "--version":
+        print(f"latentheads {latentheads.__version__}")
+        return 0
+    if name == "--print_completion":
+        return print_completion(rest)
     if name not in PROGRAMS:
         print(
             f"latentheads: error: unknown program {name!r}: choose from {', '.join(PROGRAMS)}",
             file=sys.stderr,
         )
         return 2
-    status: int = import_module(f"latentheads.experiments.{name}").main(rest)
+    token = COMMAND.set("latentheads")
+    try:
+        status: int = import_module(f"latentheads.experiments.{name}").main(rest)
+    finally:
+        COMMAND.reset(token)
     return status
 
 

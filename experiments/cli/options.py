@@ -11,8 +11,11 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast, get_args, get_origin
 
+from latentheads.experiments.cli.startup import name_program
+
 import yaml
 
+import latentheads
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.command_line import (
     FILE_OPTIONS,
@@ -22,7 +25,6 @@ from latentheads.experiments.cli.command_line import (
     split_words,
 )
 from latentheads.experiments.cli.errors import (
-    OPTION_ALIASES,
     exit_with_error,
     name_options,
     print_result,
@@ -36,7 +38,14 @@ from latentheads.experiments.cli.parser import (
     add_loading_options,
 )
 from latentheads.latents.registry import LATENTS
-from latentheads.options import OptionError, from_dict, inner_kind, options_class, options_of
+from latentheads.options import (
+    OPTION_ALIASES,
+    OptionError,
+    from_dict,
+    inner_kind,
+    options_class,
+    options_of,
+)
 from latentheads.runs.loading import load_finished, load_run
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -52,7 +61,7 @@ class ProgramOptions:
     Attributes:
         out: Run folder; by default runs/RECIPE-seedSEED.
         overwrite: Start anew in a used folder.
-        device: cpu, cuda, or auto: cuda where there is one.
+        device: cpu, cuda, a GPU as cuda:1, or auto: cuda where there is one.
         report: Write report.html too, a page of the results, as report.py does.
         trust: Classes of your own that files and runs may name, as module:Class, comma between,
             or one option each.
@@ -93,13 +102,16 @@ def read_program(
 ) -> tuple[dict[str, Any], CommandLine, P]:
     """Reads a command line: the options of its runs as nested values, and the program's own."""
     words, printing = sys.argv[1:] if arguments is None else arguments, False
+    if "--version" in words:
+        print_result(prog, f"latentheads {latentheads.__version__}")
+        sys.exit(0)
     try:
         word_options = split_words([word for word in words if word != "-h"])
         if "-h" in words:
             word_options["help"] = "true"
         if (page := select_help_page(word_options, kind)) is not None:
             whole = page.startswith(TITLE)
-            head = f"usage: {prog} [options]\n\n{fill_paragraphs(description)}\n\n"
+            head = f"usage: {name_program(prog)} [options]\n\n{fill_paragraphs(description)}\n\n"
             print_result(prog, head + page if whole else page)
             sys.exit(0)
         printing = bool(word_options.get("print_config"))

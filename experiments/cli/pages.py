@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from latentheads.experiments.cli.startup import name_program
+
 from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import print_result
 from latentheads.experiments.cli.options import ProgramOptions
@@ -36,7 +38,8 @@ def write_page(plans: Sequence[tuple[Path, Settings]], options: ProgramOptions, 
 def warn_unread(program: str, page: ReportPage) -> None:
     """Warns of runs for which a page shows no sentence."""
     for name, reason in page.unread.items():
-        print_message(f"{program}: note: no sentence of {name} could be read: {reason}", sys.stderr)
+        note = f"note: no sentence of {name} could be read: {reason}"
+        print_message(f"{name_program(program)}: {note}", sys.stderr)
 
 
 def print_and_write(

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import textwrap
+from argparse import SUPPRESS
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from latentheads.experiments.cli.startup import name_program
+
+import latentheads
 from latentheads.experiments.cli.errors import exit_with_error, explain_word
 
 Groups = Mapping[str, Sequence[str]]
@@ -55,9 +59,13 @@ class OneLineErrorParser(argparse.ArgumentParser):
         arguments: str = "[options]",
         formatter: type[argparse.HelpFormatter] = argparse.RawDescriptionHelpFormatter,
     ) -> None:
-        usage = f"{name} {arguments}"
-        super().__init__(name, usage, description, formatter_class=formatter, allow_abbrev=False)
+        program = name_program(name)
+        usage = f"{program} {arguments}"
+        super().__init__(program, usage, description, formatter_class=formatter, allow_abbrev=False)
         self.groups = groups
+        version = f"latentheads {latentheads.__version__}"
+        action = super().add_argument("--version", action="version", version=version, help=SUPPRESS)
+        self._optionals._group_actions.remove(action)  # it stands in no group of the help
 
     def format_help(self) -> str:
         """The help with grouped options."""
@@ -83,7 +91,7 @@ def add_loading_options(parser: argparse.ArgumentParser) -> None:
         default="reported",
         help="best, last, average, step-NNNNNNN, or reported: the weights of the run's report",
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, a GPU as cuda:1, or auto")
     parser.add_argument(
         "--trust",
         "--guide",

@@ -13,8 +13,18 @@ from __future__ import annotations
 
 import os
 import sys
+from contextvars import ContextVar
 from io import TextIOWrapper
 from types import TracebackType
+
+COMMAND: ContextVar[str] = ContextVar("COMMAND", default="")
+"""The command that runs a program by its name; empty: the file of the program is run."""
+
+
+def name_program(file: str) -> str:
+    """A program as the user calls it: its file, such as run.py, or ``latentheads run``."""
+    command = COMMAND.get()
+    return f"{command} {file.removesuffix('.py')}" if command and file.endswith(".py") else file
 
 
 def _end_in_one_line(

@@ -62,7 +62,7 @@ corpus
 # each block a tensor of logits of shape *sentence, head, query, key*, and the observed target.
 
 # %%
-(batch,) = lh.batches(corpus.test.first(8), tokens=4096)
+(batch,) = lh.batches(corpus.test.first(8), tokens=4096, shuffle=False)
 trace = pyro.poutine.trace(model).get_trace(batch)
 pd.DataFrame(
     [

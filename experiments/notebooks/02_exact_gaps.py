@@ -222,7 +222,7 @@ pd.DataFrame(
 
 # %%
 run = lh.load_run("runs/cascaded-target", corpus=corpus)
-(batch,) = lh.batches(corpus.test.first(64), tokens=64 * 64)
+(batch,) = lh.batches(corpus.test.first(64), tokens=64 * 64, shuffle=False)
 found = lh.terms(model.eval(), guides["exact"].eval(), batch)
 place = int(batch.sentences[(found.total_kl / found.tokens).argmax()])
 known = {"target": corpus.test.references[place], "links": corpus.test.links[place]}
@@ -254,7 +254,7 @@ def translations(number: int) -> list[tuple[str, str]]:
 
 
 orders = translations(64 if SMOKE else 2100)
-shop = lh.corpora.parallel("orders", orders[:-20], orders[-20:-10], orders[-10:])
+shop = lh.Corpus.from_pairs(orders[:-20], orders[-20:-10], orders[-10:], name="orders")
 copier = Translation.of(shop, prior="delta", latents=[lh.CopyOptions()], **SIZES)
 options |= {"loss": "marginal", "out": "runs/copy", "quiet": True}
 lh.Trainer(copier, Exact(copier), shop, steps=GUIDE_STEPS, **options).fit()

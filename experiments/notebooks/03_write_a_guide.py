@@ -108,7 +108,7 @@ lh.evaluate(model, guide, corpus.valid, samples=2)
 # one; the guide needs no code for it.
 
 # %%
-(batch,) = lh.batches(corpus.valid.first(8), tokens=4096)
+(batch,) = lh.batches(corpus.valid.first(8), tokens=4096, shuffle=False)
 model.eval(), guide.eval()
 terms = lh.terms(model, guide, batch)
 pd.DataFrame({"KL, nats per sentence": {n: float(kl.mean()) for n, kl in terms.kl.items()}}).assign(

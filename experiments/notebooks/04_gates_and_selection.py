@@ -133,7 +133,9 @@ assert abs(before.plug_in - after.plug_in) < 1e-12
 
 # %%
 whole = lh.load_run("runs/plain")
-batches = list(lh.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048))
+batches = list(
+    lh.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048, shuffle=False)
+)
 rankings = {"importance": lh.analysis.gradient_importance(whole.model, batches)}
 posteriors = lh.head_posteriors(whole.model, batches)
 rankings["posterior"] = {name: posterior.log_odds for name, posterior in posteriors.items()}
@@ -180,9 +182,7 @@ figure
 
 # %%
 tempered = {name: posterior.with_temperature(100) for name, posterior in posteriors.items()}
-inclusion = {name: posterior.inclusion for name, posterior in tempered.items()}
-width = {name: posterior.bootstrap().width for name, posterior in tempered.items()}
-lh.plot.draw_head_posteriors(inclusion, width, "temperature 100")
+lh.plot.draw_head_posteriors(tempered, title="temperature 100")
 
 # %% [markdown]
 # ## A selection for each language

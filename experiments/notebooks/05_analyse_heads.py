@@ -98,7 +98,7 @@ run = runs["coda-cs"]
 # evaluation, decoding. In a pass of the guide these are samples of the guide.
 
 # %%
-(batch,) = lh.batches(part.take([0]), tokens=4096)
+(batch,) = lh.batches(part.take([0]), tokens=4096, shuffle=False)
 with lh.analysis.Recording(run.model) as heads, torch.no_grad():
     run.guide(batch)
 for block in heads.blocks:
@@ -114,7 +114,7 @@ for block in heads.blocks:
 
 # %%
 def parts() -> list[lh.Batch]:
-    return list(lh.batches(part, tokens=512))
+    return list(lh.batches(part, tokens=512, shuffle=False))
 
 
 plain = lh.analysis.measure(run.model, parts())
@@ -203,7 +203,7 @@ pd.DataFrame(summary).T.round(3)
 
 # %%
 importance = lh.analysis.gradient_importance(run.model, parts())
-few = list(lh.batches(corpus.valid.first(2 if SMOKE else 10), tokens=512))
+few = list(lh.batches(corpus.valid.first(2 if SMOKE else 10), tokens=512, shuffle=False))
 shares = lh.analysis.relevance(run.model, few).shares
 rows = {
     (name, head): {"importance": float(values[head]), "relevance": float(shares[name][head])}

@@ -70,7 +70,7 @@ print([block.site() for block in model.blocks])
 def read(part: Part, tokens: int = 512) -> list[lh.Batch]:
     """Batches of a part of the corpus, in the format of a tokenizer."""
     found = []
-    for batch in lh.batches(part, tokens):
+    for batch in lh.batches(part, tokens, shuffle=False):
         words = torch.cat([batch.decoder_input[:, :1], batch.target], 1)
         found.append(model.batch({"input_ids": words, "attention_mask": (words != 0).long()}))
     return found

@@ -122,7 +122,7 @@ gates = lh.BernoulliHeadsOptions("decoder.1.self", rate=0.8)
 gated = LanguageModel.of(corpus, "delta", latents=[gates], **SIZES)
 gated.load_state_dict(model.state_dict(), strict=False)
 gated.requires_grad_(False).eval()
-batch = next(lh.batches(test, 4096))
+batch = next(lh.batches(test, 4096, shuffle=False))
 terms = lh.terms(gated, Exact(gated), batch)
 probabilities = terms.enumeration.log_posterior.exp()
 subsets = lh.head_posterior(model, valid, "decoder.1.self").subsets  # zeros and ones

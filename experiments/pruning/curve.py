@@ -43,10 +43,12 @@ def rank_heads(
         return random_importance(blocks, seed)
     if by == "posterior":
         names = ",".join(name for name, heads in blocks.items() if heads)
-        posteriors = head_posteriors(run.model, list(batches(part, TOKENS)), names)
+        posteriors = head_posteriors(run.model, list(batches(part, TOKENS, shuffle=False)), names)
         log_odds = {name: posterior.log_odds for name, posterior in posteriors.items()}
         return {name: log_odds.get(name, torch.zeros(0)) for name in blocks}
-    gradients = gradient_importance(run.model, batches(part, TOKENS), normalise=normalise)
+    gradients = gradient_importance(
+        run.model, batches(part, TOKENS, shuffle=False), normalise=normalise
+    )
     return {name: gradients.get(name, torch.zeros(0)) for name in blocks}
 
 

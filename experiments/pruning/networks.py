@@ -143,7 +143,7 @@ def _facts(network: Pruned, run: Run, by: str) -> dict[str, Any]:
 
 def time_all(networks: Sequence[Pruned], run: Run, part: Part, rounds: int) -> None:
     """Measures the decoding time of all networks in rotating order, after a warm-up round."""
-    all_batches = [batch.to(run.model.device) for batch in batches(part, TOKENS)]
+    all_batches = [batch.to(run.model.device) for batch in batches(part, TOKENS, shuffle=False)]
     for number in range(-1, rounds):
         for index in range(len(networks)):
             network = networks[(index + number) % len(networks)]

@@ -128,7 +128,7 @@ MakeEnsemble = Callable[[Run], Ensemble]
 
 def _systems_of(group: Group, kinds: Sequence[str], members: int, noise: float) -> Iterator[System]:
     first = group.runs[0]
-    batch = next(batches(first.corpus.test.first(DROPOUT_TEST_SENTENCES), TOKENS))
+    batch = next(batches(first.corpus.test.first(DROPOUT_TEST_SENTENCES), TOKENS, shuffle=False))
     dropout, sampled = has_dropout(first.model, batch, first.guide), first.model.samples_heads
     makers: dict[str, tuple[bool, str, MakeEnsemble]] = {
         "alone": (True, "", lambda run: SingleModel(run.model, run.guide)),

@@ -109,7 +109,7 @@ WORK: dict[str, Callable[[Any, Any, Run, Batch], tuple[Any, type[Runner]]]] = {
 
 def measure(run: Run, setting: Setting, rounds: int) -> Iterator[Point]:
     """Times every kind of work of a run in every precision."""
-    part = list(batches(run.corpus.train, run.settings.train.tokens))
+    part = list(batches(run.corpus.train, run.settings.train.tokens, shuffle=False))
     batch = part[len(part) // 2].to(setting.device)
     for precision in PRECISIONS:
         for work in WORK:

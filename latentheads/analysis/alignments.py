@@ -263,7 +263,7 @@ def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[Li
     """
     links = _LinkCollector(part)
     soft = _is_soft(model)
-    for batch in batches(part, BATCH_TOKENS):
+    for batch in batches(part, BATCH_TOKENS, shuffle=False):
         if soft:
             links.add(SOFT, *_soft_weights(model, guide, batch), batch)
             continue
@@ -300,7 +300,7 @@ def _cross_weights(
     model: HeadModel, part: Part
 ) -> Iterator[tuple[Batch, tuple[str, ...], Float[Tensor, "batch head target key"]]]:
     """Yields the names and weights of all cross-attention heads, batch by batch."""
-    for batch, recorded in record_heads(model, batches(part, BATCH_TOKENS)):
+    for batch, recorded in record_heads(model, batches(part, BATCH_TOKENS, shuffle=False)):
         blocks = [
             block for block in recorded.attention_blocks if block.attention_type == "decoder-cross"
         ]

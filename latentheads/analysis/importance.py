@@ -42,7 +42,7 @@ from latentheads.guide import ModelGuide
 from latentheads.handlers import SharedSamples, blocked_from_tracers, evaluation_mode
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.model import HeadModel
+from latentheads.model import HeadModel, check_model
 from latentheads.names import TARGET, Block, side_of
 from latentheads.noise import fixed_noise
 
@@ -69,6 +69,7 @@ def gradient_importance(
             block (``token``), as in its released code.
         normalise: Divide by the l2 norm over the heads of a block, as the paper does.
     """
+    check_model(model)
     check_choice("unit", unit, UNITS)
     means, shared_samples = Means(), SharedSamples()
     for index, batch in enumerate(iterate_batches(parts, "parts")):

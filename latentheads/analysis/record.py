@@ -24,7 +24,7 @@ from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.model import HeadModel
+from latentheads.model import HeadModel, check_model
 from latentheads.names import Block, block_of
 from latentheads.noise import fixed_noise
 
@@ -242,6 +242,7 @@ def record_heads(
     Yields:
         Each batch, on the model's device, and its recorded heads.
     """
+    check_model(model)
     device = model.device
     modules = [module for module in (model, guide) if isinstance(module, nn.Module)]
     shared_samples = SharedSamples()

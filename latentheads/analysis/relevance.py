@@ -66,7 +66,7 @@ from latentheads.checks import check_choice
 from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
 from latentheads.handlers import PlugIn, blocked_from_tracers, evaluation_mode
-from latentheads.model import HeadModel
+from latentheads.model import HeadModel, check_model
 from latentheads.names import latent_of
 from latentheads.passes import frozen_parameters
 
@@ -132,6 +132,7 @@ def relevance(
         biases: Rule for biases, one of ``BIASES``; see the module's docstring.
         stabiliser: Keeps denominators away from 0.
     """
+    check_model(model)
     check_choice("shares", shares, SHARES)
     means, raw = Means(), Means()
     logit = inputs = 0.0

@@ -4,7 +4,6 @@ from latentheads.corpora.batches import batches, windows
 from latentheads.corpora.corpus import Corpus, Part
 from latentheads.corpora.loader import BatchLoader, LoaderState, PartLoader, Step, StepLoader
 from latentheads.corpora.multi_task import parallel_tasks
-from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.running_text import text_corpus
 from latentheads.corpora.tasks import Mixture, Task
@@ -15,7 +14,6 @@ __all__ = [
     "Corpus",
     "LoaderState",
     "Mixture",
-    "PairOptions",
     "Part",
     "PartLoader",
     "Rows",
@@ -25,7 +23,6 @@ __all__ = [
     "Vocabulary",
     "Words",
     "batches",
-    "parallel",
     "parallel_tasks",
     "text_corpus",
     "windows",

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from latentheads.batch import Batch, check_batch
+from latentheads.checks import check_seed
 from latentheads.corpora.corpus import Part, check_part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import TaskIds
@@ -25,17 +26,30 @@ POOL = 100
 Indices = NDArray[np.int64]
 
 
-def batches(part: Part, tokens: int, seed: int | None = None, epoch: int = 0) -> Iterator[Batch]:
-    """Splits one epoch of a part into batches.
+def batches(
+    part: Part, tokens: int, seed: int = 0, epoch: int = 0, *, shuffle: bool = True
+) -> Iterator[Batch]:
+    """Splits one epoch of a part into batches of sentences of similar length, in random order.
 
     Args:
         part: The sentences.
         tokens: Maximum number of tokens of a batch on either side, padding included. A longer
             sentence is a batch of its own.
-        seed: Seed, with the epoch, of the shuffling; None sorts the whole part by length.
+        seed: Seed, with the epoch, of the order: the same seed and epoch give the same batches.
         epoch: The epoch.
+        shuffle: Whether sentences and batches are shuffled, for training. Otherwise the whole part
+            is sorted by length, which needs the least padding; ``batch.index`` has each sentence's
+            index in the part.
+
+    Example:
+        >>> epochs = [list(lh.batches(corpus.train, 64, seed=3, epoch=n)) for n in (0, 0, 1)]
+        >>> orders = [[i for b in epoch for i in b.index.tolist()] for epoch in epochs]
+        >>> orders[0] == orders[1], orders[0] == orders[2]
+        (True, False)
     """
-    for group in batch_indices(part, tokens, seed, epoch):
+    if shuffle:
+        check_seed(seed)
+    for group in batch_indices(part, tokens, seed if shuffle else None, epoch):
         yield collate(part, group)
 
 
@@ -46,7 +60,7 @@ def iterate_batches(parts: Any, name: str) -> Iterator[Batch]:
         ValueError: ``parts`` is neither, or there is no batch.
     """
     if isinstance(parts, Part):
-        parts = batches(parts, TOKENS)
+        parts = batches(parts, TOKENS, shuffle=False)
     try:
         iter(parts)
     except TypeError:

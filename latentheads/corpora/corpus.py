@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,13 +16,16 @@ from latentheads.corpora.overlap import Overlap, count_shared
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.tasks import Mixture, Task
-from latentheads.corpora.text import PARTS
+from latentheads.corpora.text import PARTS, SentencePair, SizedPairs
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.errors import shown
 from latentheads.metrics.alignment import Links
 
 if TYPE_CHECKING:
     from latentheads.data import Data
+
+SentencePairs = Iterable[SentencePair] | SizedPairs
+"""SentencePairs of a source sentence and its target."""
 
 Log = Callable[[str], object]
 """A function that logs a line about what was read, kept or dropped, such as ``print``."""
@@ -176,6 +179,66 @@ class Corpus:
     def tasks(self) -> tuple[Task, ...]:
         """The tasks of the mixture; empty without tasks."""
         return () if self.train.mixture is None else self.train.mixture.tasks
+
+    @staticmethod
+    def from_pairs(
+        train: SentencePairs,
+        valid: SentencePairs,
+        test: SentencePairs,
+        *,
+        name: str = "pairs",
+        vocab_size: int = 10_000,
+        joint: bool = True,
+        lowercase: bool = False,
+        tokenised: bool = False,
+        max_length: int = 175,
+        max_ratio: float = 0.0,
+        max_line: int = 1024,
+        log: Log | None = None,
+    ) -> Corpus:
+        """Makes a corpus of your own sentence pairs: subwords are learned from those of training.
+
+        Args:
+            train: The training pairs, each ``(source, target)``: a list, or a ``Dataset`` of
+                PyTorch or anything else with ``__len__`` and ``__getitem__``, or an iterator.
+            valid: The pairs for validation.
+            test: The pairs for the test.
+            name: Name of the corpus in tables and titles.
+            vocab_size: Most subwords of a vocabulary.
+            joint: One vocabulary for both sides.
+            lowercase: Lower-case everything that the model reads and writes.
+            tokenised: The text is tokenised: keep its words, and score it as it is.
+            max_length: Longest training sentence in words; 0: any.
+            max_ratio: Training pairs whose lengths differ by more than this factor are left out;
+                0: any.
+            max_line: Most tokens of a sentence, its end counted; 0: any. In training a longer one
+                is left out, in valid and test it is an error.
+            log: Called with a line about the pairs that were left out, such as ``print``.
+
+        Raises:
+            ValueError: An item is no pair of texts, or a part has none.
+
+        Example:
+            >>> pairs = [("ein Haus", "a house"), ("zwei Katzen", "two cats")]
+            >>> own = lh.Corpus.from_pairs(pairs, pairs[:1], pairs[1:], vocab_size=300)
+            >>> own.test.references
+            ['two cats']
+        """
+        from latentheads.corpora.parallel import corpus_from_pairs  # it imports this module
+
+        parts = {"train": train, "valid": valid, "test": test}
+        return corpus_from_pairs(
+            name,
+            parts,
+            log,
+            max_line,
+            vocab_size=vocab_size,
+            joint=joint,
+            lowercase=lowercase,
+            tokenised=tokenised,
+            max_length=max_length,
+            max_ratio=max_ratio,
+        )
 
     def source_texts(self, part: Part) -> list[str]:
         """The source sentences of a part as text; their translations are its ``references``."""

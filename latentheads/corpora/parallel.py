@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from latentheads.checks import check_least
 from latentheads.corpora.cleaning import Cleaning, clean
-from latentheads.corpora.corpus import Corpus, Log, Part
+from latentheads.corpora.corpus import Corpus, Log, Part, SentencePairs
+from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import SentencePair
 from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.errors import shown
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,60 @@ def parallel(
         target=target,
         source=source,
     )
+
+
+def corpus_from_pairs(
+    name: str,
+    parts: Mapping[str, SentencePairs],
+    log: Log | None,
+    max_line: int,
+    *,
+    max_length: int,
+    max_ratio: float,
+    **encoding: Any,
+) -> Corpus:
+    """Makes a corpus of a user's own pairs; see :meth:`Corpus.from_pairs`.
+
+    Args:
+        name: Name of the corpus.
+        parts: The pairs of train, valid and test.
+        log: Called with a line about the pairs that were left out.
+        max_line: Most tokens of a sentence; 0: any.
+        max_length: As in `Cleaning`.
+        max_ratio: As in `Cleaning`.
+        **encoding: The other fields of `PairOptions`.
+    """
+    check_least({"max_line": max_line, "max_length": max_length}, max_line=0, max_length=0)
+    train, valid, test = ([*iterate_pairs(part, pairs)] for part, pairs in parts.items())
+    options = PairOptions(cleaning=Cleaning(max_length, max_ratio), **encoding)
+    corpus = parallel(name, train, valid, test, options, log)
+    if not max_line:
+        return corpus
+
+    def locate(part: str, side: Side, index: int) -> str:
+        return f"the {side} of pair {index} of {part}{' that was kept' * (part == 'train')}"
+
+    return limit_lengths(corpus, max_line, locate, log)
+
+
+def iterate_pairs(part: str, pairs: Any) -> Iterator[SentencePair]:
+    """Iterates over a user's pairs, and checks each.
+
+    Raises:
+        ValueError: There are no pairs to iterate over, or an item is none.
+    """
+    is_sized = hasattr(pairs, "__len__") and hasattr(pairs, "__getitem__")
+    if isinstance(pairs, str | Mapping) or not (is_sized or isinstance(pairs, Iterable)):
+        raise ValueError(f"{part} must be pairs of texts (source, target), got {shown(pairs)}")
+    # a Dataset need not raise the IndexError that would end an iteration
+    items = (pairs[index] for index in range(len(pairs))) if is_sized else pairs
+    for index, item in enumerate(items):
+        is_pair = isinstance(item, tuple | list) and len(item) == 2
+        if not is_pair or not all(isinstance(text, str) for text in item):
+            raise ValueError(
+                f"{part}[{index}] must be a pair of texts (source, target), got {shown(item)}"
+            )
+        yield item[0], item[1]
 
 
 def clean_training_pairs(

@@ -10,11 +10,22 @@ import zlib
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from latentheads.checks import check_choice
 
 SentencePair = tuple[str, str]
 """A source sentence and its target."""
+
+
+@runtime_checkable
+class SizedPairs(Protocol):
+    """Pairs by their index, as a ``Dataset`` of PyTorch has them."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> SentencePair: ...
+
 
 PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
 """The parts of a corpus, and the file name stems of each, in the order in which they are tried."""

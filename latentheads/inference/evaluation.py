@@ -24,6 +24,7 @@ from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.handlers import PlugIn, SharedSamples, evaluation_mode
 from latentheads.inference.bound import MIN_TAIL_SAMPLES, Importance, Terms, terms
 from latentheads.inference.display import TRUE_BOUND, scores_to_html, scores_to_text
+from latentheads.inference.non_finite import describe_non_finite
 from latentheads.latents.summed_out import SummedOut
 from latentheads.metrics.scores import SCORES, Scores
 from latentheads.model import HeadModel
@@ -191,6 +192,9 @@ def evaluate(
         truth: True log p(y | x) of every sentence in nats, by its index; NaN if unknown. Default:
             that of the part.
 
+    Raises:
+        FloatingPointError: A term is NaN; the message names the parameter or the site.
+
     Example:
         >>> report = lh.evaluate(model, guide, corpus.test, samples=2)
         >>> report.elbo < report.truth  # the grammar knows log p(y | x)
@@ -222,6 +226,9 @@ def evaluate(
                 plug_in_from_terms(sampled_terms[0], model, device_batch, guide),
             )
             sums.add_enumeration(sampled_terms)
+            if sums.is_nan:
+                where = describe_non_finite(model, guide, [batch])
+                raise FloatingPointError(f"the bound is NaN: {where}")
             if true_log_probs is not None:
                 batch_truth = _get_true_log_probs(true_log_probs, indices)
                 tasks_with_truth.note(batch, ~batch_truth.isnan())
@@ -360,6 +367,12 @@ class _Sums:
         self.figures.add("plug_in", plug_in)
         for site in sampled_terms[0].kl:
             self.kl.add(site, _mean(sample.kl[site] for sample in sampled_terms))
+
+    @property
+    def is_nan(self) -> bool:
+        """Whether a term of the bound, or the plug-in likelihood, is NaN."""
+        figures = self.figures["log_likelihood"], self.figures["plug_in"], *self.kl.values()
+        return any(map(math.isnan, figures))
 
     def add_enumeration(self, sampled_terms: list[Terms]) -> None:
         """Add the sums over summed latents, each a mean over samples of other latents."""

@@ -84,7 +84,11 @@ def shuffled_target(
     check_pair(model, guide)
     check_seed(seed)
     device, elbo, shuffled, tokens = model.device, 0.0, 0.0, 0
-    pairs = zip(in_batches(part, TOKENS), in_batches(shuffle_targets(part), TOKENS), strict=True)
+    pairs = zip(
+        in_batches(part, TOKENS, shuffle=False),
+        in_batches(shuffle_targets(part), TOKENS, shuffle=False),
+        strict=True,
+    )
     with eval_no_grad(model, guide):
         for index, (target_batch, shuffled_batch) in enumerate(pairs):
             batch, other_batch = target_batch.to(device), shuffled_batch.to(device)

@@ -194,7 +194,10 @@ class LatentOptions:
             model: A model that was made in Python.
             tokens: Target tokens of the training part.
         """
-        raise TypeError(f"{cls.__name__} must describe a model")
+        raise ValueError(
+            f"{cls.__name__} must define describe(model, tokens): the options that make the latent "
+            "of a model, None for a model without"
+        )
 
 
 def make_latents(

@@ -202,7 +202,7 @@ def _gather_run(
 def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sentence]:
     """Gathers the sentences of a part with their bounds and maps, in order."""
     by_index: dict[int, _Sentence] = {}
-    for batch in batches(part, BATCH_TOKENS):
+    for batch in batches(part, BATCH_TOKENS, shuffle=False):
         indices = batch.sentences.tolist()
         bounds = sentence_bounds(run.model, run.guide, batch, draws, seed)
         texts = gather_texts(run, part.take(indices), bounds)

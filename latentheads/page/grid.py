@@ -52,8 +52,8 @@ def gather_grid(run: Run, part: Part, divergences: Divergence) -> dict[str, Any]
     attention_names = {block.name for block in blocks if block.attention_type == ALIGNMENT}
     attention_names |= {block.name for block in Recording(model).attention_blocks}
     with WithSelection(run.guide):
-        measures = measure(model, batches(part, PAIR_BATCH_TOKENS))
-        importance = gradient_importance(model, batches(part, PAIR_BATCH_TOKENS))
+        measures = measure(model, batches(part, PAIR_BATCH_TOKENS, shuffle=False))
+        importance = gradient_importance(model, batches(part, PAIR_BATCH_TOKENS, shuffle=False))
     disagreement = {
         block_of(site): off_diagonal_mean(matrix) for site, matrix in divergences.normalised.items()
     }
@@ -89,7 +89,7 @@ def gather_pairs(divergences: Divergence) -> dict[str, Any]:
 def measure_distances(run: Run, part: Part) -> Divergence:
     """Computes the divergence between the heads of all attention blocks on some sentences."""
     with WithSelection(run.guide):
-        return divergence(run.model, batches(part, PAIR_BATCH_TOKENS), latent=False)
+        return divergence(run.model, batches(part, PAIR_BATCH_TOKENS, shuffle=False), latent=False)
 
 
 def _describe_block(block: Block, attends: bool) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def divergence(
     text = part.first(sentences)
     with WithSelection(run.guide):
         guide = run.guide if sampled else None
-        text_batches = batches(text, PAIR_BATCH_TOKENS)
+        text_batches = batches(text, PAIR_BATCH_TOKENS, shuffle=False)
         measured = measure_divergence(run.model, text_batches, guide, latent=False)
     heads_label = "heads sampled from the guide" if sampled else "heads at their prior's location"
     title = f"{run.settings.title}: {heads_label}, {len(text):,} {text.unit}"

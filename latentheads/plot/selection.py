@@ -124,17 +124,24 @@ def _draw_heads(axis: Any, values: Mapping[str, Tensor], blocks: Sequence[str]) 
 
 @in_style
 def draw_head_posteriors(
-    inclusion: Mapping[str, Float[Tensor, " head"]],
-    width: Mapping[str, Float[Tensor, " head"]],
+    posteriors: Mapping[str, HeadPosterior] | Mapping[str, Float[Tensor, " head"]],
+    width: Mapping[str, Float[Tensor, " head"]] | None = None,
     title: str = "",
 ) -> Figure:
     """Draws the probability of every head to be in the subset that a corpus needs, and its width.
 
     Args:
-        inclusion: The inclusion probabilities of every block, as those of ``lh.head_posteriors``.
-        width: The widths of their bootstrap intervals.
+        posteriors: What ``lh.head_posteriors`` returns, or the inclusion probabilities alone.
+        width: The widths of their bootstrap intervals; None: computed from the posteriors.
         title: Second line of the title.
     """
+    check_not_empty("posteriors", posteriors)
+    inclusion: dict[str, Tensor] = {
+        name: value if isinstance(value, Tensor) else value.inclusion
+        for name, value in posteriors.items()
+    }
+    if width is None:
+        width = {name: _bootstrap_width(name, value) for name, value in posteriors.items()}
     groups = group_by_attention_type(inclusion)
     rows = {"inclusion probability": inclusion, "width of its 95 % interval": width}
     height = 1.2 + 2 * (0.9 + 0.3 * max(map(len, groups.values())))
@@ -147,6 +154,13 @@ def draw_head_posteriors(
             _draw_heads(axis, values, blocks)
     write_title(figure, f"Which heads a corpus needs\n{title}")
     return figure
+
+
+def _bootstrap_width(name: str, posterior: HeadPosterior | Tensor) -> Float[Tensor, " head"]:
+    """The widths of the bootstrap intervals of a block."""
+    if isinstance(posterior, Tensor):
+        raise ValueError(f"width is missing: {name} has inclusion probabilities alone")
+    return posterior.bootstrap().width
 
 
 @in_style

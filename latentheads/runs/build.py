@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from latentheads.checks import check_known
 from latentheads.corpora import Corpus, Part, Vocabulary, Words
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.corpora.text import PARTS
@@ -31,14 +31,19 @@ DIGESTED = 2**16
 """Frames in the digest of a speech corpus: hashing all of a large one would take long."""
 
 
-def select_device(name: str) -> torch.device:
-    """Selects the device: cpu, cuda, or auto, which is cuda if available."""
-    check_known("device", name, ("cpu", "cuda", "auto"))
+def select_device(name: str | torch.device) -> torch.device:
+    """Selects the device: cpu, cuda, a GPU as cuda:1, or auto, which is cuda if available."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device cuda was requested, but torch finds none: use cpu")
-    return torch.device(name)
+    kind = re.fullmatch(r"(cpu|cuda)(:\d{1,3})?", str(name))
+    if kind is None or not isinstance(name, str | torch.device):
+        shown_name = repr(name) if isinstance(name, str) else str(name)
+        raise ValueError(f"unknown device {shown_name}: choose from cpu, cuda, auto, cuda:NUMBER")
+    device, number = torch.device(name), torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= number:
+        counted = f"{number} of them" if number else "none"
+        raise ValueError(f"device {name} was requested, but torch finds {counted}: use cpu")
+    return device
 
 
 def make_accelerator(out: Path, settings: Settings, device: torch.device, tensorboard: bool) -> Any:

@@ -49,6 +49,7 @@ def describe_run(
         )
     check_corpus(corpus)
     check_pair(model, guide)
+    _check_registered(model)
     adapters = getattr(model, "adapters", None)
     described = [kind.describe(model, corpus.train.tokens) for kind in LATENTS.values()]
     return Settings(
@@ -65,6 +66,17 @@ def describe_run(
         ctc=_describe_ctc(model),
         adapters=0 if adapters is None else adapters.width,
     )
+
+
+def _check_registered(model: Decoder) -> None:
+    """Validates that a run folder can name the latents of a model."""
+    for name, latent in model.latents.items():
+        if name not in LATENTS:
+            raise ValueError(
+                f"latent {name!r} of class {type(latent).__name__} is not registered, so no run "
+                f"folder can name it: set LATENTS[{name!r}] of latentheads.latents.registry to the "
+                "class of its options, or train with lh.fit"
+            )
 
 
 def describe_data(corpus: Corpus) -> Data:

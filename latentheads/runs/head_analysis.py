@@ -118,7 +118,7 @@ class _HeadAnalysis:
         self, stage: str, part: Part | None = None, repeats: int | None = None
     ) -> Iterable[Batch]:
         """The batches of a part, repeated for every sample, with a progress bar."""
-        once = list(batches(self.part if part is None else part, PAIR_BATCH_TOKENS))
+        once = list(batches(self.part if part is None else part, PAIR_BATCH_TOKENS, shuffle=False))
         repeated = once * (max(1, self.options.draws) if repeats is None else repeats)
         label = f"{self.name}, {stage}"
         return tqdm(repeated, label, unit="batch", leave=False, dynamic_ncols=True, disable=None)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from latentheads.corpora import Corpus, Vocabulary
@@ -23,7 +24,7 @@ from latentheads.training import checkpoints
 def load_run(
     folder: str | Path,
     checkpoint: str = "reported",
-    device: str = "auto",
+    device: str | torch.device = "auto",
     trusted: str | None = None,
     corpus: Corpus | None = None,
 ) -> Run:
@@ -33,7 +34,7 @@ def load_run(
         folder: The run folder.
         checkpoint: ``best``, ``last``, ``average``, ``step-NNNNNNN``, or ``reported``, the weights
             of the run's report.
-        device: cpu, cuda, or auto.
+        device: cpu, cuda, a GPU as ``cuda:1`` or ``torch.device("cuda", 1)``, or auto.
         trusted: User-defined classes that it may use, as ``module:Class`` separated by
             commas; all other classes outside the library are rejected.
         corpus: Its corpus; needed if that was user-supplied. By default the folder's settings make

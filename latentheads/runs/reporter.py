@@ -104,7 +104,7 @@ class Reporter:
             if not len(indices):
                 continue
             task_part = part.take(indices)
-            report = self._measure(task_part, batches(task_part, TOKENS))
+            report = self._measure(task_part, batches(task_part, TOKENS, shuffle=False))
             lines = [written[line] for line in indices]
             scores = score_outputs(self.settings, lines, task_part.references)
             scores_by_task[task.name] = report.scores() | scores
@@ -198,7 +198,7 @@ class Reporter:
         """The report on a part, made once."""
         if name not in self._reports:
             part = getattr(self.corpus, name)
-            self._reports[name] = self._measure(part, batches(part, TOKENS))
+            self._reports[name] = self._measure(part, batches(part, TOKENS, shuffle=False))
         return self._reports[name]
 
     def _test(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class Reporter:
         """How far apart the heads are, and the plot of it."""
         from latentheads.plot import draw_divergence  # matplotlib loads when it draws
 
-        shown = batches(self.corpus.valid, PAIR_BATCH_TOKENS)
+        shown = batches(self.corpus.valid, PAIR_BATCH_TOKENS, shuffle=False)
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
         with WithSelection(self.guide):
             heads = divergence(self.model, islice(shown, blocks))

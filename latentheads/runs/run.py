@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -23,7 +23,7 @@ from latentheads.options import from_dict
 from latentheads.runs.alignment import align_texts
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
-from latentheads.runs.generation import Sampling, generate_texts, translate_texts
+from latentheads.runs.generation import Sampling, generate_texts, override_decoding, translate_texts
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
 from latentheads.runs.parses import grammar_parses
 from latentheads.runs.results import Results
@@ -144,7 +144,7 @@ class Run:
         return translate_texts(
             self.trained_model,
             sentences,
-            self._make_decoding(decoding, number),
+            override_decoding(self.trained_model, self.settings.decode, decoding, number),
             number,
             direction=direction,
             seed=seed,
@@ -178,19 +178,11 @@ class Run:
         return transcribe_files(
             self.trained_model,
             files,
-            self._make_decoding(decoding, number),
+            override_decoding(self.trained_model, self.settings.decode, decoding, number),
             number,
             direction=direction,
             seed=seed,
         )
-
-    def _make_decoding(self, options: dict[str, Any], number: int) -> Decoding:
-        """The run's decoding options with some overridden; one sample for several outputs."""
-        defaults = asdict(self.settings.decode) | ({"draws": 1} if number else {})
-        decoding = from_dict(Decoding, defaults | options)
-        if options.get("draws"):
-            check_is_stochastic([self.trained_model], "draws", ("heads", "selections"))
-        return decoding
 
     def align(
         self,

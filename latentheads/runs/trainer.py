@@ -70,7 +70,8 @@ class Trainer:
             too say ``torch.manual_seed(seed)`` before it is made.
         samples: Samples per sentence in the report, K of IWAE.
         decoding: How the test part is translated.
-        device: cpu, cuda, or auto: cuda where there is one.
+        device: cpu, cuda, a GPU as ``cuda:1`` or ``torch.device("cuda", 1)``, or auto: cuda where
+            there is one.
         overwrite: Start anew in a used folder.
         tensorboard: Write TensorBoard's file too.
         quiet: Show no progress.
@@ -101,7 +102,7 @@ class Trainer:
         seed: int = 0,
         samples: int = 32,
         decoding: Decoding | None = None,
-        device: str = "auto",
+        device: str | torch.device = "auto",
         overwrite: bool = False,
         tensorboard: bool = False,
         quiet: bool = False,
@@ -132,7 +133,7 @@ class Trainer:
         corpus: Corpus | None = None,
         *,
         out: str | Path | None = None,
-        device: str = "auto",
+        device: str | torch.device = "auto",
         overwrite: bool = False,
         tensorboard: bool = False,
         trusted: str | None = None,
@@ -183,7 +184,7 @@ class Trainer:
         self,
         settings: Settings,
         out: str | Path | None,
-        device: str,
+        device: str | torch.device,
         overwrite: bool,
         tensorboard: bool,
         trusted: str | None,
@@ -196,8 +197,8 @@ class Trainer:
         self.device = select_device(device)
         self.folder = Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))
         self.accelerator = make_accelerator(path, settings, self.device, tensorboard)
-        if self.accelerator is not None:
-            self.device = self.accelerator.device
+        if self.accelerator is not None and self.accelerator.num_processes > 1:
+            self.device = self.accelerator.device  # one GPU a process
         self.tensorboard, self.quiet = tensorboard, quiet
 
     def _set_up(

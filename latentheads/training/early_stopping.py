@@ -114,7 +114,10 @@ def validate(
     seed: int,
 ) -> ValidationResult:
     """Evaluates model and guide with one sample of the latents per sentence."""
-    report = evaluate(model, guide, valid, 1, seed)
+    try:
+        report = evaluate(model, guide, valid, 1, seed)
+    except FloatingPointError as error:
+        raise FloatingPointError(f"step {progress.step}: on validation {error}") from None
     value = getattr(report, metric.replace("-", "_"))
     if not math.isfinite(value):
         raise FloatingPointError(f"step {progress.step}: {metric} on validation is not finite")

@@ -20,6 +20,7 @@ from latentheads.corpora import LoaderState, Part, PartLoader, Step, StepLoader
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
+from latentheads.inference.non_finite import describe_non_finite, describe_non_finite_gradient
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.selection.objectives import (
     Alternatives,
@@ -36,7 +37,6 @@ from latentheads.training.loss_modules import (
     validate_loss,
 )
 from latentheads.training.losses import BY_OPTIONS, make_named_loss
-from latentheads.training.non_finite import describe_non_finite, describe_non_finite_gradient
 from latentheads.training.optimizers import Optimizers
 from latentheads.training.options import Training
 

@@ -204,7 +204,9 @@ class _Fitting:
     def check_bound_exists(self) -> None:
         """Validates, before training, that a guide has a bound that its loss can train."""
         valid = self.valid
-        first = next(in_batches(valid, TOKENS)) if isinstance(valid, Part) else valid[0]
+        first = (
+            next(in_batches(valid, TOKENS, shuffle=False)) if isinstance(valid, Part) else valid[0]
+        )
         check_bound_exists(self.engine.model, self.engine.guide, first, self.seed)
         self.engine.check_loss(first)
 

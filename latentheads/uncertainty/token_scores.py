@@ -211,7 +211,7 @@ def _predictions(
 ) -> Iterator[tuple[Batch, Prediction]]:
     """The prediction of an ensemble for every batch."""
     tokens = max(1, MAX_PROBABILITIES // (ensemble.members * vocab_size))
-    for index, batch in enumerate(in_batches(part, tokens)):
+    for index, batch in enumerate(in_batches(part, tokens, shuffle=False)):
         with fixed_noise(seed + index, ensemble.device), torch.no_grad(), clock:
             prediction = ensemble.predict(batch)
         yield batch.to(prediction.log_probs.device), prediction

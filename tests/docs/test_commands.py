@@ -18,7 +18,7 @@ from tests.experiments.programs import STUDIES
 
 OTHERS = ("pip", "git", "torchrun", "make", "sphinx")
 """Words of a line whose options are not ours."""
-OUTSIDE = {"--help", "--nproc-per-node"}
+OUTSIDE = {"--help", "--nproc-per-node", "--print_completion"}
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
 
 

@@ -16,9 +16,10 @@ import latentheads as lh
 from latentheads.corpora import batches
 from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Identity
-from latentheads.guides import RECIPES, Cascaded, Exact, Guide, Tied
+from latentheads.guides import RECIPES, Cascaded, Exact, Guide, MeanField, Tied
 from latentheads.inference.bound import traces
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.registry import LATENTS
 from latentheads.metrics.scores import Scores
 from latentheads.models import Network, Translation, make_prior
 from latentheads.runs.results import Results
@@ -36,7 +37,8 @@ SHOWN = {
     "docs/comparing.md": 1,
     "docs/copy.md": 1,
     "docs/guides.md": 5,
-    "docs/latents.md": 2,
+    "docs/latents.md": 3,
+    "docs/own-text.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
     "docs/report.md": 1,
@@ -150,9 +152,9 @@ def test_subsets_of_heads_have_a_posterior() -> None:
 
 
 def test_a_latent_of_ones_own_is_summed_out_trained_and_decoded(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    latent, training = snippets("docs/latents.md")
+    latent, training, registering = snippets("docs/latents.md")
     code = [line for line in latent.splitlines() if line.strip()]
     assert len([line for line in code if not line.startswith(("import", "from"))]) <= 50
     names: dict[str, Any] = {}
@@ -179,6 +181,41 @@ def test_a_latent_of_ones_own_is_summed_out_trained_and_decoded(
         steps = [model.step(token, state) for token in batch.decoder_input.split(1, 1)]
     log_probs = torch.cat(steps, 1).log_softmax(-1).gather(-1, batch.target[..., None])[..., 0]
     torch.testing.assert_close((log_probs * batch.target_valid).sum(-1), exact.detach())
+    check_registering(registering, names, tmp_path, monkeypatch)
+
+
+def check_registering(
+    snippet: str, names: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before, a latent of one's own has a run folder once it is registered."""
+    monkeypatch.chdir(folder)
+    corpus = names["corpus"]
+    names["model"] = Translation.of(corpus, "delta", latents=[names["StyleOptions"](5)], width=8)
+    names["guide"] = MeanField(names["model"])
+    unregistered = "^latent 'styles' of class Styles is not registered.*: set LATENTS.'styles'. of "
+    with pytest.raises(ValueError, match=unregistered):
+        lh.Trainer(names["model"], names["guide"], corpus, steps=2)
+    monkeypatch.setitem(LATENTS, "styles", names["StyleOptions"])
+    with pytest.raises(ValueError, match=r"^StyleOptions must define describe\(model, tokens\)"):
+        lh.Trainer(names["model"], names["guide"], corpus, steps=2)
+    run(snippet.replace("steps=20, warmup_steps=5", "steps=2, samples=2, quiet=True"), names)
+    opened = names["run"]
+    assert opened.settings.recipe == "mean-field+styles"
+    assert opened.settings.latents[0].styles == 5
+    weights = names["model"].styles.vectors
+    torch.testing.assert_close(opened.model.styles.vectors, weights.detach(), check_dtype=False)
+
+
+def test_pairs_of_ones_own_are_trained_on_and_translated() -> None:
+    (script,) = snippets("docs/own-text.md")
+    for value, smaller in (("steps=20", "steps=2, quiet=True"), ("width=32", "width=8")):
+        assert value in script
+        script = script.replace(value, smaller)
+    names: dict[str, Any] = {}
+    run(script, names)
+    (translation,) = names["translations"]
+    assert isinstance(translation, str)
+    assert names["model"].vocabulary_sizes["target"] == len(names["corpus"].target)
 
 
 def test_a_law_of_ones_own_is_a_prior_with_any_guide() -> None:
@@ -267,7 +304,7 @@ def test_links_of_a_run_are_scored() -> None:
     model = Translation.of(corpus, latent=(), latents=[options], **sizes)
 
     opened = SimpleNamespace(model=model, guide=Exact(model), corpus=corpus)
-    names: dict[str, Any] = {"run": opened, "batch": next(batches(corpus.test, 64))}
+    names: dict[str, Any] = {"run": opened, "batch": next(batches(corpus.test, 64, shuffle=False))}
     with torch.no_grad():
         run(script, names)
     assert {"prior", "guide", "posterior"} <= {score.distribution for score in names["scores"]}

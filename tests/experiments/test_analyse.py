@@ -103,7 +103,7 @@ def test_everything_is_written(analysed: Path) -> None:
 def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, place: int) -> None:
     text = text_of(runs[place])
     model, corpus = text.run.model, text.corpus
-    parts = list(batches(text.part, 4096))
+    parts = list(batches(text.part, 4096, shuffle=False))
     assert sorted(parts[0].sentences.tolist()) == list(range(SENTENCES))
     written = json.loads((analysed / "analysis.json").read_text())["runs"][place]
     blocks = {block["block"]: block for block in written["blocks"]}
@@ -150,7 +150,7 @@ def test_dependencies_of_the_grammar_are_known(runs: list[str], analysed: Path) 
     lines = [text.corpus.source.decode(row.tolist()) for row in known]
     assert 0 < len(known) == len(text.parses.part)
     relations = SyntacticDetector(grammar_arcs(lines))
-    shown = batches(Part(Rows.of([[EOS]] * len(known)), Rows.of(known)), 4096)
+    shown = batches(Part(Rows.of([[EOS]] * len(known)), Rows.of(known)), 4096, shuffle=False)
     detect(text.run.model, shown, [relations], "encoder-self")
     written = json.loads((analysed / "analysis.json").read_text())["runs"][0]["syntactic"]
     assert (written["origin"], written["sentences"]) == ("the grammar", len(known))
@@ -234,7 +234,7 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
 
 def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
     whole = Part(Rows.in_blocks(np.arange(4, 24, dtype=np.int32), 6), None, block=6)
-    (batch,) = batches(whole.first(2), 100)
+    (batch,) = batches(whole.first(2), 100, shuffle=False)
     assert batch.target.tolist() == [[*range(4, 10)], [*range(10, 16)]]
     assert batch.before is not None
     assert batch.before[1] == 9

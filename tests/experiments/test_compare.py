@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 from scipy import stats
 
-from latentheads.data import Grammar
+from latentheads.data import Grammar, Hub, Pairs
 from latentheads.experiments.cli.jobs import RunJob, open_command
 from latentheads.runs.settings import Settings
 from tests.experiments.programs import (
@@ -21,6 +21,7 @@ from tests.experiments.programs import (
     assert_refused,
     inside,
     plans_of,
+    results_of,
     succeed,
     timeless_results_of,
 )
@@ -258,6 +259,17 @@ MISTAKES = [
     ("--recpies coda", "--recpies is not an option: did you mean --recipes?"),
     (f"{ONE} --jobs 0", "jobs must be at least 1, got 0"),
     (f"{ONE} --shard 3/2", "shard must be I/N with I from 1 to N, as 1/4, got '3/2'"),
+    (f"{ONE} --vary loss", "vary must be OPTION=VALUE,VALUE, as train.loss=marginal,sampled; got"),
+    (f"{ONE} --vary loss=,iwae", "vary must be OPTION=VALUE,VALUE"),
+    (f"{ONE} --vary loss=iwae,iwae", "values of train.loss must differ from each other"),
+    (f"{ONE} --vary seed=1,2", "--vary seed: compare.py takes --seeds"),
+    (f"{ONE} --vary jobs=1,2", "--vary jobs: it is no option of a single run"),
+    (f"{ONE} --vary config=a,b", "--vary config: it is no option of a single run"),
+    (f"{ONE} --vary logits.prior=tied,delta", "--logits.prior stands in a recipe's name: write"),
+    (f"{ONE} --loss iwae --vary loss=rws,iwae", "--train.loss is given beside --vary train.loss"),
+    (f"{ONE} --vary alignments.blocks=1,2", "alignments is not latent in recipe coda"),
+    (f"{ONE} --vary train.stpes=1,2", "--train.stpes is not an option: did you mean --train.ste"),
+    (f"{ONE} --vary network.width=4,x", "--network.width must be a whole number, got 'x'"),
     (f"{ONE} --devices 0 --device cpu", "devices are GPUs, and device is cpu: drop one of them"),
 ]
 
@@ -370,3 +382,36 @@ def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Pat
     says = "is not a run folder, but contains checkpoints"
     assert_refused("compare.py", *words, "--out", str(tmp_path), says=says, quiet=False)
     assert not (tmp_path / "transformer-seed3").exists()
+
+
+def test_every_value_of_an_option_has_a_run_crossed_with_those_of_another(tmp_path: Path) -> None:
+    words = ["--recipes=cascaded+alignments,exact+alignments", "--seeds=3"]
+    losses = "--vary=loss=marginal,RenyiELBO(alpha=0.5,num_particles=2)"
+    plans = plans_of(tmp_path, *words, losses, "--vary", "data.vocab_size=400,500", "--data=hub")
+    values = [(p.settings.train.loss, p.settings.data.vocab_size) for p in plans]
+    one, other = "marginal", "RenyiELBO(alpha=0.5,num_particles=2)"
+    assert values == [(one, 400), (one, 500), (other, 400), (other, 500)] * 2
+    assert plans[1].recipe == "cascaded+alignments train.loss=marginal data.vocab_size=500"
+    name = "cascaded+alignments-train.loss=marginal-data.vocab_size=500-seed3"
+    assert plans[1].folder == tmp_path / name
+    assert len({plan.folder for plan in plans}) == 8
+    (tmp_path / "texts").mkdir()
+    folders = f"--vary=data=multi30k,{tmp_path}/texts"
+    hub, folder = plans_of(tmp_path, "--recipes=coda", "--seeds=0", folders)
+    assert (type(hub.settings.data), type(folder.settings.data)) == (Hub, Pairs)
+    assert folder.folder.parent == tmp_path
+
+
+def test_values_are_rows_and_each_is_trained_on_its_own_corpus(tmp_path: Path) -> None:
+    languages = ("velu", "tamir")
+    words = ["--recipes=coda", "--seeds=0", *BRIEF, f"--vary=data.language={','.join(languages)}"]
+    first, again = (succeed("compare.py", *words, "--out", str(tmp_path)) for _ in range(2))
+    headlines = [line for line in first.stdout.splitlines() if "parameters; corpus" in line]
+    assert [name in line for name, line in zip(languages, headlines, strict=True)] == [True, True]
+    assert "parameters; corpus" not in again.stdout
+    rows = rows_of(tmp_path / "table.csv")
+    assert [row["recipe"] for row in rows] == [f"coda data.language={name}" for name in languages]
+    for name in languages:
+        folder = tmp_path / f"coda-data.language={name}-seed0"
+        assert name in (folder / "config.yaml").read_text()
+        assert name in results_of(folder)["corpus"]

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from latentheads.corpora.text import normalise_whitespace, read_lines
+from latentheads.experiments.cli.command_line import read_command_line
 from latentheads.runs.build import make_model
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.loading import load_run
 from latentheads.runs.trained_model import TrainedModel
 from tests.experiments.breaks import assert_data_refused
-from tests.experiments.programs import results_of, succeed
+from tests.experiments.programs import assert_refused, results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, SIZES, write_corpus
 from tests.latentheads.data.loading import load_pairs
 from tests.latentheads.runs.trained import BRIEF, SMALL
@@ -137,3 +138,22 @@ def test_separate_vocabularies_of_one_size_share_no_table(folder: Path, settings
     made = settings("--data", str(folder), *LANGUAGES, *SMALL, "--network.share=all")
     with pytest.raises(ValueError, match="share all needs one joint vocabulary"):
         make_model(made, found.target, found.source)
+
+
+@pytest.mark.parametrize("program", ["run.py", "compare.py"])
+@pytest.mark.parametrize("words", ["--data {}", "--data pairs --data.folder {}"])
+def test_a_folder_of_two_languages_needs_a_direction(
+    folder: Path, program: str, words: str, tmp_path: Path
+) -> None:
+    directions = "--data.source de --data.target en or --data.source en --data.target de"
+    says = f"--data {str(folder)!r} has text in de, en: give {directions}\n"
+    assert_refused(program, *words.format(folder).split(), says=says)
+    (folder / "train.fr.gz").write_bytes(b"")
+    says = "has text in de, en, fr: give --data.source and --data.target\n"
+    assert_refused(program, *words.format(folder).split(), says=says)
+
+
+@pytest.mark.parametrize("words", [LANGUAGES, ["--preset=multi30k"], ["--data.source=en"]])
+def test_a_direction_that_is_given_is_not_asked_for(folder: Path, words: list[str]) -> None:
+    data = read_command_line(["--data", str(folder), *words]).options["data"]
+    assert data["source"] == "en"

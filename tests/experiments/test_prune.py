@@ -91,7 +91,7 @@ def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> No
     assert sum(map(len, all_heads(loaded.model).values())) == 3
     assert loaded.heads == curve(runs / "pruned")[2]["kept"]
     results = results_of(loaded.path)
-    part = batches(loaded.settings.data.load().test, TOKENS)
+    part = batches(loaded.settings.data.load().test, TOKENS, shuffle=False)
     report = evaluate(loaded.model, loaded.guide, part)
     assert report.plug_in == pytest.approx(results["test"]["plug_in"], abs=1e-6)
     assert results["pruned"]["heads"] == 3

@@ -138,7 +138,7 @@ def test_a_guide_of_ones_own_is_found_by_import_path(
 
 DATA = """
 from dataclasses import dataclass
-from latentheads.corpora.parallel import parallel
+from latentheads.corpora import Corpus
 from latentheads.data import Data
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ class Counting(Data):
 
     def _make(self, log, keep):
         pairs = [(f"one {number}", f"eins {number}") for number in range(self.most)]
-        return parallel(self.name, pairs, pairs[:3], pairs[:3], log=log)
+        return Corpus.from_pairs(pairs, pairs[:3], pairs[:3], name=self.name, log=log)
 """
 
 

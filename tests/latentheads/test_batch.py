@@ -64,6 +64,8 @@ def test_what_does_not_fit_the_sentences_is_refused(changes: dict[str, Any], sai
 def test_a_sentence_has_a_token_and_padding_behind_it_alone() -> None:
     with pytest.raises(ValueError, match=r"^sources\[1\] has no token: give each sentence its own"):
         Batch.of(targets=[[5, 2], [6, 2]], sources=[[8, 2], []])
+    with pytest.raises(ValueError, match=r"^targets\[1\] has the token id -3: ids are >= 0$"):
+        Batch.of([[5, 2], [5, -3, 2]])
     with pytest.raises(ValueError, match=r"^targets\[0\] has the padding id before a token"):
         Batch.of(targets=[[5, 0, 2]], sources=[[8, 2]])
     assert Batch.of([[5, 2, 0], [6]], [[8, 2], [9, 0]]).target.tolist() == [[5, 2, 0], [6, 0, 0]]

@@ -17,6 +17,7 @@ from latentheads.guides import GUIDES
 from latentheads.latents.logits.options import PriorSpec
 from latentheads.latents.registry import LATENTS
 from latentheads.options import (
+    OPTION_ALIASES,
     Choice,
     Count,
     Flag,
@@ -365,3 +366,13 @@ def test_a_class_is_imported_only_if_it_is_trusted() -> None:
     ):
         with pytest.raises(OptionError, match=message):
             import_trusted(base, name, trusted)
+
+
+def test_names_of_other_programs_lead_to_options_that_exist() -> None:
+    for alias, option in OPTION_ALIASES.items():
+        group, _, name = option.rpartition(".")
+        if group in ("train", "decode", "network"):
+            with pytest.raises(
+                OptionError, match=rf"^{alias} is not an option: did you mean {name}"
+            ):
+                from_dict(options_of(Settings)[group].kind, {alias: 1})

@@ -160,7 +160,7 @@ def test_a_language_model_of_a_corpus_takes_them_too() -> None:
     model = LanguageModel.of(corpus, latent=(), latents=[options], width=6, heads=3)
     assert model.alignments is not None
     assert model.alignments.options == options
-    (batch,) = batches(corpus.valid, 999)
+    (batch,) = batches(corpus.valid, 999, shuffle=False)
     assert isinstance(model.token_distribution(batch), AlignedTokens)
 
 

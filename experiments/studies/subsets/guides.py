@@ -70,7 +70,7 @@ class Sentences:
 
     def batches(self, tokens: int) -> Iterator[Any]:
         """Batches with their rows of the table."""
-        for batch in batches(self.part, tokens):
+        for batch in batches(self.part, tokens, shuffle=False):
             yield batch, self.log_likelihoods[batch.index]
 
 

@@ -46,7 +46,7 @@ def resample(part: Part, seed: int) -> list[lh.Batch]:
     """Batches of sentences that are sampled with replacement."""
     generator = torch.Generator().manual_seed(seed)
     resampled = []
-    for batch in batches(part, 1024):
+    for batch in batches(part, 1024, shuffle=False):
         index = torch.randint(len(batch), (len(batch),), generator=generator)
         source = None if batch.source is None else batch.source[index]
         resampled.append(lh.Batch(batch.target[index], source, corpus_size=len(part)))
@@ -117,7 +117,7 @@ def nats_per_token(model: Any, part: Part) -> float:
     """Log-likelihood of a part under the plug-in network, per target token."""
     total, tokens = 0.0, 0
     with eval_no_grad(model):
-        for batch in batches(part, 2048):
+        for batch in batches(part, 2048, shuffle=False):
             total += float(plug_in_log_likelihood(model, batch).sum())
             tokens += int(batch.scored_mask.sum())
     return total / tokens

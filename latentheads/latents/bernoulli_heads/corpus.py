@@ -25,20 +25,33 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch, with_indices
-from latentheads.checks import check_known, check_least, check_number, check_seed, split_items
+from latentheads.checks import (
+    MAX_SAMPLES,
+    check_known,
+    check_least,
+    check_most,
+    check_number,
+    check_seed,
+    split_items,
+)
 from latentheads.corpora.batches import iterate_batches
 from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.inference.non_finite import describe_non_finite_parameter
 from latentheads.latents.bernoulli_heads.options import check_number_of_subsets
 from latentheads.latents.bernoulli_heads.passes import GatedPass
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
-from latentheads.model import HeadModel
+from latentheads.model import HeadModel, check_model
 from latentheads.names import Block
+from latentheads.training.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from latentheads.attention.block import HeadBlock
     from latentheads.corpora import Part
 
 INTERVAL = 0.95
+
+CHUNK = 2**22
+"""Resamples times sentences, or times subsets, that are held in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +217,8 @@ class HeadPosterior:
             within: Nats per target token that may be lost compared with all heads active.
         """
         check_number("within", within)
+        if not within >= 0:
+            raise ValueError(f"within must be at least 0, got {within}")
         nats = self.nats
         allowed = (nats >= nats[-1] - within).nonzero()[:, 0]
         sizes = self.subsets.sum(-1)[allowed]
@@ -226,17 +241,26 @@ class HeadPosterior:
             seed: Their seed.
         """
         check_least({"resamples": resamples}, resamples=2)
+        check_most({"resamples": resamples}, resamples=MAX_SAMPLES)
         check_seed(seed)
-        sentences, generator = len(self.tokens), torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        chunk = max(1, CHUNK // max(self.log_likelihoods.shape))
+        sizes = [min(chunk, resamples - start) for start in range(0, resamples, chunk)]
+        rows = [self._resample(size, generator) for size in sizes]
+        inclusion, log_odds = (torch.cat(columns) for columns in zip(*rows, strict=True))
+        tail = (1 - INTERVAL) / 2
+        low, high = inclusion.quantile(torch.tensor([tail, 1 - tail]).to(inclusion), 0)
+        return HeadIntervals(low, high, inclusion, log_odds)
+
+    def _resample(self, resamples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Inclusion probabilities and their log-odds in some resamples of the sentences."""
+        sentences = len(self.tokens)
         resampled = torch.randint(sentences, (resamples, sentences), generator=generator)
         counts = torch.zeros(resamples, sentences).scatter_add(
             1, resampled, torch.ones(resampled.shape)
         )
         log_probs = self._log_probs(counts.to(self.log_likelihoods) @ self.log_likelihoods)
-        inclusion = log_probs.exp() @ self.subsets
-        tail = (1 - INTERVAL) / 2
-        low, high = inclusion.quantile(torch.tensor([tail, 1 - tail]).to(inclusion), 0)
-        return HeadIntervals(low, high, inclusion, self._log_odds(log_probs))
+        return log_probs.exp() @ self.subsets, self._log_odds(log_probs)
 
 
 def head_posterior(
@@ -246,6 +270,7 @@ def head_posterior(
     tau: float = 1.0,
     rate: float = 0.5,
     gibibytes: float = 4.0,
+    quiet: bool = False,
 ) -> HeadPosterior:
     """Compute the posterior over subsets of the heads of some blocks, jointly.
 
@@ -260,6 +285,7 @@ def head_posterior(
             of some size leaves one subset, and probabilities are 0 or 1.
         rate: The prior probability of a head to be active.
         gibibytes: Memory that the layers above may take, by an estimate.
+        quiet: Show no progress.
 
     Raises:
         ValueError: There is no such block, the blocks have too many heads, or heads are selected
@@ -270,18 +296,39 @@ def head_posterior(
         >>> float(posterior.inclusion.max()) > 0.9
         True
     """
+    check_model(model)
+    batches = list(iterate_batches(part, "part"))
+    with ProgressDisplay(sum(map(len, batches)), quiet=quiet, unit="sentence") as display:
+        return _compute_posterior(model, batches, blocks, tau, rate, gibibytes, display)
+
+
+def _compute_posterior(
+    model: HeadModel,
+    batches: Sequence[Batch],
+    blocks: str | Sequence[str],
+    tau: float,
+    rate: float,
+    gibibytes: float,
+    display: ProgressDisplay,
+) -> HeadPosterior:
+    """The posterior of some blocks, jointly; the display counts the sentences."""
     modules = _find_blocks(model, blocks)
     addresses = [replace(m.block, heads=m.num_active_heads) for m in modules]
     check_number_of_subsets(addresses)
     HeadPosterior(addresses, torch.zeros(1, 1), torch.ones(1), tau, rate)  # checks both numbers
     rows, tokens, indices = [], [], []
     with evaluation_mode(model), torch.no_grad():
-        for batch, index in with_indices(iterate_batches(part, "part")):
+        for batch, index in with_indices(batches):
             on_device = batch.to(model.device)
             gated_pass = GatedPass(model, on_device, modules, {}, gibibytes, PlugIn)
-            rows.append(gated_pass.log_probs_of_subsets(on_device.scored).double().cpu())
+            log_probs = gated_pass.log_probs_of_subsets(on_device.scored).double().cpu()
+            if log_probs.isnan().any():
+                where = describe_non_finite_parameter(model=model) or "of some sentences"
+                raise FloatingPointError(f"log p(y | x, b) is NaN: {where}")
+            rows.append(log_probs)
             tokens.append(on_device.scored_mask.sum(-1).double().cpu())
             indices.append(index)
+            display.advance(display.done + len(batch))
     order = torch.cat(indices).argsort(stable=True)
     log_likelihoods = torch.cat(rows)[order]
     return HeadPosterior(addresses, log_likelihoods, torch.cat(tokens)[order], tau, rate)
@@ -294,6 +341,7 @@ def head_posteriors(
     tau: float = 1.0,
     rate: float = 0.5,
     gibibytes: float = 4.0,
+    quiet: bool = False,
 ) -> dict[str, HeadPosterior]:
     """Compute the posterior over subsets of each block alone, with all other heads active.
 
@@ -304,10 +352,16 @@ def head_posteriors(
         tau: The temperature.
         rate: The prior probability of a head to be active.
         gibibytes: Memory that the layers above may take, by an estimate.
+        quiet: Show no progress.
     """
+    check_model(model)
     available = [m.block.name for m in model.head_blocks if m.num_active_heads]
     names = _split_names(blocks) or available
-    return {name: head_posterior(model, part, name, tau, rate, gibibytes) for name in names}
+    batches = list(iterate_batches(part, "part"))
+    total = len(names) * sum(map(len, batches))
+    with ProgressDisplay(total, quiet=quiet, unit="sentence") as display:
+        arguments = tau, rate, gibibytes, display
+        return {name: _compute_posterior(model, batches, name, *arguments) for name in names}
 
 
 def _split_names(blocks: str | Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,13 @@ from latentheads import Batch, PlugIn
 from latentheads.analysis import (
     Recording,
     attention_tokens,
+    gradient_importance,
     head_confidence,
     head_cosine,
     head_entropy,
     measure,
+    record_heads,
+    relevance,
 )
 from latentheads.batch import BOS, EOS
 from latentheads.corpora import Part, Rows, batches
@@ -29,6 +33,7 @@ from tests.tiny import (
     rows,
     small_batch,
 )
+from tests.typechecking import unchecked
 
 
 def test_entropy_of_a_uniform_head_is_the_logarithm_and_of_a_sure_one_zero() -> None:
@@ -94,7 +99,7 @@ def test_measures_are_means_over_tokens_whatever_the_batches(kind: str) -> None:
 
 def test_a_part_is_read_as_its_batches_are() -> None:
     model, part = build(), Part(Rows.of(TARGETS), Rows.of(SOURCES))
-    whole, cut = measure(model, part), measure(model, list(batches(part, 10**6)))
+    whole, cut = measure(model, part), measure(model, list(batches(part, 10**6, shuffle=False)))
     for name, value in cut.entropy.items():
         assert torch.equal(whole.entropy[name], value)
 
@@ -128,3 +133,9 @@ def test_a_window_with_context_counts_what_it_scores() -> None:
     weights = heads["decoder.0.self"].weights[0, :, 3:]
     expected = -torch.special.xlogy(weights, weights).sum(-1).mean(-1)
     assert torch.allclose(measure(model, [late]).entropy["decoder.0.self"], expected)
+
+
+@pytest.mark.parametrize("function", [record_heads, gradient_importance, relevance])
+def test_a_guide_in_place_of_a_model(function: Any) -> None:
+    with pytest.raises(ValueError, match=r"^model must be one of heads, .*, got Cascaded$"):
+        list(unchecked(function)(attach("cascaded", build()), [small_batch()]))

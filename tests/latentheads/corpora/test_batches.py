@@ -1,11 +1,13 @@
 """Batches hold every sentence once, within their budget, in an order that the seed decides."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import latentheads as lh
 from latentheads import Batch
 from latentheads.batch import BOS, PAD
 from latentheads.corpora import Part, Rows, batches, windows
@@ -55,7 +57,7 @@ def test_a_batch_carries_its_sentences_and_the_size_of_the_corpus(part: Part) ->
 
 def test_a_budget_of_nothing_is_refused(part: Part) -> None:
     with pytest.raises(ValueError, match="tokens must be positive, got 0"):
-        next(iter(batches(part, 0)))
+        next(iter(batches(part, 0, shuffle=False)))
 
 
 def test_a_whole_corpus_is_no_part() -> None:
@@ -64,7 +66,7 @@ def test_a_whole_corpus_is_no_part() -> None:
 
 
 def test_the_batches_of_a_part_are_as_good_as_the_part(part: Part) -> None:
-    cut = list(batches(part, TOKENS))
+    cut = list(batches(part, TOKENS, shuffle=False))
     again = list(iterate_batches(part, "parts"))
     assert [batch.target.tolist() for batch in again] == [batch.target.tolist() for batch in cut]
     assert list(iterate_batches(iter(cut), "parts")) == cut
@@ -86,7 +88,7 @@ def test_what_is_no_batches_is_refused_by_its_name(given: Any, message: str) -> 
 def test_a_block_is_read_behind_the_token_that_stands_before_it() -> None:
     part = running(17, 5)
     text = part.targets.tokens.tolist()
-    (batch,) = batches(part, 99)
+    (batch,) = batches(part, 99, shuffle=False)
     in_memory = Batch(
         torch.tensor([[*text[15:], PAD, PAD, PAD], text[:5], text[5:10], text[10:15]]),
         before=torch.tensor([text[14], BOS, text[4], text[9]]),
@@ -103,7 +105,7 @@ def test_a_block_is_read_behind_the_token_that_stands_before_it() -> None:
 def test_blocks_that_are_taken_are_read_behind_the_token_that_stood_before_them() -> None:
     part = running(19, 7)
     taken = part.take([2, 1])
-    (batch,) = batches(taken, 99)
+    (batch,) = batches(taken, 99, shuffle=False)
     assert batch.before.tolist() == part.targets.previous_tokens([2, 1]).tolist()
     assert [row.tolist() for row in taken.targets] == [part.targets[p].tolist() for p in (2, 1)]
     assert taken.tokens == 12
@@ -187,3 +189,17 @@ def test_a_context_that_leaves_nothing_to_score_is_refused(context: int) -> None
 def test_sentences_have_no_windows(part: Part, context: int) -> None:
     with pytest.raises(ValueError, match=r"^windows need a running text in blocks, all of "):
         next(windows(part, context, 11))
+
+
+def test_batches_are_shuffled_unless_they_need_not_be() -> None:
+    part = lh.data.Grammar(sentences=200, held_out=5).load().train
+
+    def widths(**options: Any) -> list[int]:
+        return [batch.target.shape[1] for batch in lh.batches(part, 97, **options)]
+
+    by_length = widths(shuffle=False)
+    assert by_length == sorted(by_length)
+    assert widths() == widths(seed=0) != by_length
+    assert sorted(set(widths())) == sorted(set(widths(seed=1, epoch=2)))
+    rises = sum(left <= right for left, right in pairwise(widths()))
+    assert 0.2 < rises / len(by_length) < 0.8

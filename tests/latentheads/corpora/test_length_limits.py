@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from latentheads.corpora import Corpus, PairOptions
+from latentheads.corpora import Corpus
 from latentheads.corpora.length_limits import limit_lengths
 from latentheads.corpora.multi_task import parallel_tasks
+from latentheads.corpora.parallel import PairOptions
 from latentheads.corpora.tasks import Mixture, Task
 from tests.latentheads.corpora.texts import TEST, TRAIN, pets, story
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torch.utils.data import Dataset
 
 from latentheads.batch import EOS
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.cleaning import Cleaning
 from tests.latentheads.corpora.texts import TEST, TRAIN, VALID, pets
+from tests.typechecking import unchecked
 
 DIRTY = [*TRAIN, ("", "empty"), ("Ja ja ja ja", "Yes")]
 
@@ -29,7 +32,7 @@ def test_every_part_holds_its_pairs() -> None:
         assert part.true_log_probs is None
     assert corpus.train.references == ()
     assert corpus.valid.references == ["The DOG ", "", "b"]
-    assert next(batches(corpus.valid, 9999)).target.shape[0] == 3
+    assert next(batches(corpus.valid, 9999, shuffle=False)).target.shape[0] == 3
 
 
 def test_only_training_is_cleaned_and_the_counts_are_told() -> None:
@@ -97,3 +100,57 @@ def test_separate_vocabularies_know_their_own_side() -> None:
 def test_what_makes_no_corpus_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         pets(**options)
+
+
+class Mapped(Dataset[Any]):
+    """Pairs by their index, without an end: it raises no IndexError."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self.pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> list[str]:
+        return list(self.pairs[index % len(self.pairs)])
+
+
+@pytest.mark.parametrize("make", [list, iter, Mapped])
+def test_a_corpus_of_ones_own_pairs(make: Callable[[Any], Any]) -> None:
+    kept: list[str] = []
+    parts = (make(pairs) for pairs in (DIRTY, VALID, TEST))
+    corpus = Corpus.from_pairs(*parts, vocab_size=300, max_ratio=1.5, log=kept.append)
+    assert text(corpus.train, corpus) == TRAIN
+    assert text(corpus.valid, corpus) == VALID
+    assert corpus.test.references == ["The house"]
+    assert corpus.source is corpus.target
+    assert kept[0].startswith("10 of 12 training pairs kept")
+    apart = Corpus.from_pairs(TRAIN, VALID, TEST, vocab_size=300, joint=False, name="animals")
+    assert apart.source is not apart.target
+    assert apart.name == "animals"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": "train.de"}, r"train must be pairs of texts \(source, target\), got 'train.de'"),
+        ({"valid": 3}, r"valid must be pairs of texts \(source, target\), got 3"),
+        ({"train": [("a", "b"), "cd"]}, r"train\[1\] must be a pair of texts .*, got 'cd'"),
+        ({"test": [{"de": "a"}]}, r"test\[0\] must be a pair of texts .*, got "),
+        ({"test": [("a", None)]}, r"test\[0\] must be a pair of texts .*, got "),
+        ({"train": []}, "pairs has nothing to train on"),
+        ({"valid": []}, "pairs has no pair in valid"),
+        ({"max_line": -1}, "max_line must be at least 0, got -1"),
+        ({"max_line": 3}, "the source of pair 0 of valid has .* tokens, more than max_line 3"),
+    ],
+)
+def test_what_is_no_corpus_of_pairs(changes: dict[str, Any], message: str) -> None:
+    options = {"train": TRAIN, "valid": [("Der Hund da", "The dog")], "test": TEST} | changes
+    with pytest.raises(ValueError, match=f"^{message}"):
+        unchecked(Corpus.from_pairs)(**options, vocab_size=300)
+
+
+def test_a_long_training_pair_is_left_out() -> None:
+    long = ("a " * 30, "b")
+    corpus = Corpus.from_pairs([long, *TRAIN], TRAIN, TEST, vocab_size=300, max_line=20)
+    assert text(corpus.train, corpus) == TRAIN

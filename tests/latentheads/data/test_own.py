@@ -11,7 +11,6 @@ import pytest
 import latentheads as lh
 from latentheads.corpora import Corpus
 from latentheads.corpora.length_limits import Side
-from latentheads.corpora.parallel import parallel
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, iterate_lines
 from latentheads.data import Data
@@ -40,7 +39,7 @@ class Counting(Data):
 
     def _make(self, log: Log | None, keep: bool) -> Corpus:
         pairs = [(f"one {number}", f"eins {number}") for number in range(self.most)]
-        return parallel(self.name, pairs, pairs[:3], pairs[:3], log=log)
+        return Corpus.from_pairs(pairs, pairs[:3], pairs[:3], name=self.name, log=log)
 
 
 @dataclass(frozen=True, kw_only=True)

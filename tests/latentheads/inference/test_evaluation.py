@@ -416,7 +416,7 @@ def test_more_context_is_another_figure_and_none_is_that_of_the_blocks() -> None
     def figure(parts: Iterable[Batch]) -> float:
         return evaluate(model, attach("tied", model), parts).plug_in
 
-    blocks = figure(batches(part, 11))
+    blocks = figure(batches(part, 11, shuffle=False))
     assert figure(windows(part, 0, 11)) == pytest.approx(blocks, abs=1e-12)
     assert abs(figure(windows(part, 4, 11)) - blocks) > 1e-6
 
@@ -522,3 +522,22 @@ def test_perplexities_are_named_and_may_be_of_words() -> None:
     assert report.perplexities() == report.perplexities(None) == report.perplexities(17)
     hopeless = replace(report, plug_in=-math.inf, elbo=-1e9).perplexities()
     assert all(math.isfinite(value) for value in hopeless.values())
+
+
+@pytest.mark.parametrize("kind", ["model", "guide"])
+def test_the_parameter_that_makes_a_bound_nan_is_named(kind: str) -> None:
+    modules = dict(zip(("model", "guide"), pair("mean-field"), strict=True))
+    parameters = modules[kind].named_parameters()
+    name, parameter = next((n, p) for n, p in parameters if "scale" not in n)
+    parameter.data.fill_(math.nan)
+    message = f"^the bound is NaN: the {kind}'s parameter {name} is not finite$"
+    with pytest.raises(FloatingPointError, match=message):
+        evaluate(modules["model"], modules["guide"], [small_batch()])
+
+
+def test_the_site_that_makes_a_bound_nan_is_named() -> None:
+    model, guide = pair()
+    norm = next(module for module in model.modules() if isinstance(module, nn.LayerNorm))
+    norm.register_forward_hook(lambda _, __, output: output * math.nan)
+    with pytest.raises(FloatingPointError, match=r"^the bound is NaN: site \S+: "):
+        evaluate(model, guide, [small_batch()])

@@ -162,6 +162,19 @@ def test_inclusion_stands_above_the_width_of_its_interval() -> None:
     assert figure.get_suptitle().endswith("here")
 
 
+def test_posteriors_of_blocks_are_drawn_as_they_are_returned() -> None:
+    likelihoods = torch.tensor([[0.0, 2.0, 1.0, 2.5], [0.5, 0.0, 1.0, 0.0]]).double()
+    block = lh.Block("decoder-cross", 1, 2)
+    posterior = lh.HeadPosterior([block], likelihoods, torch.ones(2).double())
+    figure: Any = plot.draw_head_posteriors({block.name: posterior})
+    one, other = (axis.images[0].get_array() for axis in figure.axes)
+    torch.testing.assert_close(torch.tensor(one[-1]), posterior.inclusion, check_dtype=False)
+    width = posterior.bootstrap().width
+    torch.testing.assert_close(torch.tensor(other[-1]), width, check_dtype=False)
+    with pytest.raises(ValueError, match=r"^width is missing: decoder\.1\.cross has inclusion"):
+        plot.draw_head_posteriors({block.name: posterior.inclusion})
+
+
 def test_the_covariance_of_heads_is_a_matrix_without_its_diagonal() -> None:
     likelihoods = torch.tensor([[0.0, 2.0, 2.0, 2.5]]).double()
     block = lh.Block("decoder-cross", 1, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,10 @@ import torch
 from latentheads.guides import MeanField
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
 from latentheads.latents.logits.priors import Independent
-from latentheads.runs.build import make_accelerator
+from latentheads.runs.build import make_accelerator, select_device
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import Settings
+from tests.typechecking import unchecked
 
 
 class Guide(MeanField):
@@ -49,3 +51,41 @@ def test_the_precision_of_a_launcher_is_not_that_of_a_run(
     monkeypatch.setattr("accelerate.Accelerator", lambda **options: options)
     found = make_accelerator(tmp_path, Settings(), torch.device("cpu"), tensorboard=False)
     assert found["mixed_precision"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("cpu", "cpu"),
+        ("cuda", "cuda"),
+        ("cuda:1", "cuda:1"),
+        (torch.device("cuda", 1), "cuda:1"),
+        (torch.device("cpu"), "cpu"),
+        ("auto", "cuda"),
+    ],
+)
+def test_a_device_is_a_name_or_that_of_torch(
+    name: Any, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert select_device(name) == torch.device(device)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "message"),
+    [
+        ("cuda", 0, "device cuda was requested, but torch finds none: use cpu"),
+        (torch.device("cuda", 2), 2, "device cuda:2 was requested, but torch finds 2 of them"),
+        ("cuda:-1", 2, "unknown device 'cuda:-1': choose from cpu, cuda, auto, cuda:NUMBER"),
+        (1, 2, "unknown device 1: "),
+        (torch.device("meta"), 2, "unknown device meta: "),
+        (None, 2, "unknown device None: "),
+    ],
+)
+def test_no_such_device(
+    name: Any, number: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+    with pytest.raises(ValueError, match=f"^{message}"):
+        unchecked(select_device)(name)

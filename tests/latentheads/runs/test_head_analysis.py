@@ -35,12 +35,12 @@ def close(found: Any, expected: torch.Tensor) -> bool:
 
 def test_a_portrait_has_every_reading_of_the_first_sentences(run: Run) -> None:
     found = run.read_heads("test", sentences=4, relevance=2)
-    parts = list(batches(run.corpus.test.first(4), 4096))
+    parts = list(batches(run.corpus.test.first(4), 4096, shuffle=False))
     assert found.name == "mine"
     assert found.divergence.average() == divergence(run.model, parts).average()
     assert close(found.measures.entropy[BLOCK], measure(run.model, parts).entropy[BLOCK])
     assert close(found.importance[BLOCK], gradient_importance(run.model, parts)[BLOCK])
-    of_two = relevance(run.model, batches(run.corpus.test.first(2), 4096))
+    of_two = relevance(run.model, batches(run.corpus.test.first(2), 4096, shuffle=False))
     assert found.relevance is not None
     assert close(found.relevance.shares[BLOCK], of_two.shares[BLOCK])
     assert found.syntactic is not None  # the grammar knows its parses
@@ -53,7 +53,7 @@ def test_pictures_of_heads_take_it(run: Run) -> None:
 
 
 def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> None:
-    parts = list(batches(run.corpus.valid.first(4), 4096))
+    parts = list(batches(run.corpus.valid.first(4), 4096, shuffle=False))
     still = measure(run.model, parts).entropy[BLOCK]
     drawn = measure(run.model, parts * 2, run.guide, 3).entropy[BLOCK]
     plain = run.read_heads(sentences=4, relevance=0)

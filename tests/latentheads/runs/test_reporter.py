@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.corpora import parallel
+from latentheads.corpora import Corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, Translation
@@ -37,7 +37,7 @@ def test_a_perplexity_by_word_needs_words(unit: Any, counted: bool, tmp_path: Pa
 def test_a_text_with_a_newline_is_one_line_of_a_file(tmp_path: Path) -> None:
     """The highlights of a published corpus of summaries have one between sentences."""
     pairs = [("a b", "b .\na ."), ("b", "a")]
-    corpus = parallel("news", pairs, pairs, pairs)
+    corpus = Corpus.from_pairs(pairs, pairs, pairs)
     model = Translation.of(corpus, prior="delta", width=6, feed_forward=5, heads=2, layers=1)
     settings = Settings(data=describe_data(corpus), decode=Decoding(rouge=True, max_tokens=2))
     reporter = Reporter(settings, model, Tied(model), corpus, Folder(tmp_path, ""))

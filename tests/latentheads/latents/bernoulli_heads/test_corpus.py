@@ -12,6 +12,7 @@ from torch.nn.functional import logsigmoid
 
 import latentheads as lh
 from latentheads.attention.block import HeadBlock
+from latentheads.latents.bernoulli_heads import corpus
 from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.gates.options import GateOptions
@@ -19,9 +20,11 @@ from latentheads.latents.selector import Choice
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
 from latentheads.pruning import remove_heads
+from latentheads.training import progress
 from tests.latentheads.latents.bernoulli_heads.models import every_subset
 from tests.latentheads.pretrained.networks import IDS, REAL, TARGETS, bart, gpt2
-from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, jiggle, rows, sizes, small_batch
+from tests.tiny import SOURCE_TYPES, TARGET_TYPES, attach, build, jiggle, rows, sizes, small_batch
+from tests.typechecking import unchecked
 
 BATCHES = [rows(small_batch(), [0, 2]), rows(small_batch(), [1])]
 
@@ -254,3 +257,58 @@ def test_resamples_and_numbers_are_checked() -> None:
         posterior.bootstrap(1)
     with pytest.raises(ValueError, match="number must be at least 1, got 0"):
         posterior.most_probable(0)
+
+
+def test_a_bootstrap_in_chunks_has_the_same_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    posterior = made_up()
+    at_once = posterior.bootstrap(50, seed=3)
+    monkeypatch.setattr(corpus, "CHUNK", 3 * 8)
+    in_chunks = posterior.bootstrap(50, seed=3)
+    torch.testing.assert_close(in_chunks.inclusion, at_once.inclusion)
+    torch.testing.assert_close(in_chunks.low, at_once.low)
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (lambda p: p.smallest_subset(-1), "within must be at least 0, got -1"),
+        (lambda p: p.smallest_subset(math.nan), "within must be at least 0, got nan"),
+        (lambda p: p.bootstrap(10**9), "resamples must be at most 100,000, got 1,000,000,000"),
+    ],
+)
+def test_numbers_without_a_subset_or_without_end(work: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        work(made_up())
+
+
+@pytest.mark.parametrize("function", [lh.head_posterior, lh.head_posteriors])
+def test_a_guide_in_place_of_a_model(function: Any) -> None:
+    guide = attach("cascaded", build())
+    with pytest.raises(ValueError, match=r"^model must be one of heads, .*, got Cascaded$"):
+        unchecked(function)(guide, BATCHES)
+
+
+def test_weights_that_are_not_finite_are_named() -> None:
+    model = build(prior="delta").eval()
+    name, parameter = next(p for p in model.named_parameters() if p[0].startswith("decoder"))
+    parameter.data.view(-1)[0] = math.nan
+    with pytest.raises(FloatingPointError, match=f"NaN: the model's parameter {name} is not fin"):
+        lh.head_posterior(model, BATCHES)
+
+
+def test_progress_counts_the_sentences_of_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = list[str]()
+    monkeypatch.setattr(progress, "FIRST", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(progress, "print_message", lambda line, file: lines.append(line))
+    model, names = build(prior="delta").eval(), ("encoder.0.self", "decoder.0.self")
+    lh.head_posteriors(model, iter(BATCHES), names)
+    assert [line.partition(",")[0] for line in lines] == [
+        f"sentence {number} of 6" for number in (2, 3, 5, 6)
+    ]
+    lines.clear()
+    lh.head_posterior(model, BATCHES)
+    assert lines[-1].startswith("sentence 3 of 3")
+    lines.clear()
+    lh.head_posterior(model, BATCHES, quiet=True)
+    assert not lines

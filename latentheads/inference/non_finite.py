@@ -7,7 +7,7 @@ from typing import Any
 
 import pyro
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.distributions import CholeskyHeads
@@ -25,10 +25,8 @@ def describe_non_finite(model: HeadModel, guide: ModelGuide, batches: Sequence[B
         batches: The batches of the step, whose heads are sampled again; empty: only parameters are
             checked.
     """
-    for kind, module in (("model", model), ("guide", guide)):
-        for name, parameter in module.named_parameters():
-            if not parameter.isfinite().all():
-                return f"the {kind}'s parameter {name} is not finite"
+    if fault := describe_non_finite_parameter(model=model, guide=guide):
+        return fault
     for batch in batches:
         device_batch = batch.to(model.device)
         with torch.no_grad(), pyro.validation_enabled(False):
@@ -43,6 +41,15 @@ def describe_non_finite(model: HeadModel, guide: ModelGuide, batches: Sequence[B
                     return f"site {name}: {fault}"
     again = ", though every site is in a second draw" if batches else ""
     return f"the objective is not finite{again}"
+
+
+def describe_non_finite_parameter(**modules: nn.Module) -> str:
+    """Returns the first parameter that is not finite, as text; empty if there is none."""
+    for kind, module in modules.items():
+        for name, parameter in module.named_parameters():
+            if not parameter.isfinite().all():
+                return f"the {kind}'s parameter {name} is not finite"
+    return ""
 
 
 def describe_non_finite_gradient(model: HeadModel, guide: ModelGuide) -> str:

@@ -1,0 +1,70 @@
+"""A model translates with its corpus or its vocabularies, without a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import latentheads as lh
+from latentheads.latents.gates.options import GateOptions
+from latentheads.models import LanguageModel, Translation
+from latentheads.runs.run import Run
+from tests.latentheads.page.runs import make_run, small_corpus
+from tests.typechecking import unchecked
+
+LINES = ["b a", "", "c e f"]
+SMALL: dict[str, Any] = {"width": 4, "feed_forward": 2, "heads": 1, "layers": 1}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return make_run(tmp_path_factory.mktemp("run") / "pairs", small_corpus())
+
+
+def test_translations_are_those_of_the_run(run: Run) -> None:
+    expected = run.translate(LINES, beam=3, max_tokens=6)
+    assert any(expected)
+    corpus, options = run.corpus, {"beam": 3, "max_tokens": 6}
+    assert lh.translate(run.model, corpus, LINES, **options) == expected
+    vocabularies = corpus.source, corpus.target
+    assert lh.translate(run.model, vocabularies, LINES, **options) == expected
+    assert lh.translate(run.model, corpus, LINES, guide=run.guide, **options) == expected
+    sampled = lh.translate(run.model, corpus, LINES, 3, seed=1, **options)
+    assert sampled == run.translate(LINES, 3, seed=1, **options)
+
+
+def test_pairs_of_ones_own_are_trained_on_and_translated(tmp_path: Path) -> None:
+    pairs = [("eins zwei", "one two"), ("drei", "three")] * 4
+    corpus = lh.Corpus.from_pairs(pairs, pairs[:2], pairs[:2], vocab_size=300)
+    model = Translation.of(corpus, prior="independent", **SMALL)
+    guide = lh.guides.Tied(model)
+    lh.Trainer(model, guide, corpus, steps=1, out=tmp_path, quiet=True).fit()
+    expected = lh.load_run(tmp_path, corpus=corpus).translate(["eins drei"], max_tokens=4)
+    assert lh.translate(model, corpus, ["eins drei"], max_tokens=4) == expected
+
+
+def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
+    corpus, model = run.corpus, run.model
+    assert corpus.source is not None
+    other = Translation.of(corpus, "delta", latents=[GateOptions()], **SMALL)
+    text = replace(corpus, source=None)
+    language_model = LanguageModel.of(lh.data.GrammarText(sentences=20, held_out=2).load(), **SMALL)
+    wrong = lh.data.Grammar(sentences=20, held_out=2).load()
+    for arguments, options, message in (
+        ((model, corpus, "b a"), {}, r"sentences must be a list of texts, got one text"),
+        ((model, corpus, LINES), {"num_beams": 4}, "num_beams is not an option: did you mean beam"),
+        ((model, corpus, LINES), {"max_new_tokens": 4}, ".*: did you mean max_tokens"),
+        ((model, corpus, LINES), {"beam": 0}, "beam must be at least 1, got 0"),
+        ((model, corpus.source, LINES), {}, "corpus must be a Corpus, or its vocabularies"),
+        ((model, wrong, LINES), {}, "the target vocabulary of corpus has .* tokens, that of the m"),
+        ((other, corpus, LINES), {}, "guide is missing: this model selects its heads by its guide"),
+        ((model, corpus, LINES), {"guide": lh.guides.Tied(other)}, "guide must be one of this mo"),
+        ((run.guide, corpus, LINES), {}, "model must be one that decodes, as Translation, got "),
+        ((model, text, LINES), {}, "the model is a language model: it has no source"),
+        ((language_model, wrong, LINES), {}, "the target vocabulary of corpus has "),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            unchecked(lh.translate)(*arguments, **options)
