@@ -10,9 +10,11 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -28,6 +30,9 @@ LOG_TAIL_BYTES = 4096
 
 MAX_DEPTH = 32
 """Most levels of nested lists and mappings."""
+
+TEMPORARY_PREFIX = ".latentheads-"
+"""Prefix of the folders that hold files until they are whole."""
 
 
 LOCK = ".lock"
@@ -157,7 +162,9 @@ def naming_file(path: Path) -> Iterator[None]:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Writes a file atomically: yields a temporary path, which replaces the file on success.
 
-    If the process is killed, or the disk is full, the old file is unchanged.
+    The temporary file has a folder of its own beside the file, hidden and with a random name, so
+    that no file of the user is in its way, nor any that a library puts beside it. If the process is
+    killed, or the disk is full, the old file is unchanged.
 
     Args:
         path: The file. A link at this path is replaced.
@@ -165,24 +172,21 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Raises:
         OSError: It cannot be written, or is a device.
     """
-    partial = path.with_name(path.name + ".part")
     with naming_file(path):
         if not path.is_symlink() and (path.is_char_device() or path.is_block_device()):
             raise OSError("it is a device")
-        try:
-            partial.unlink(missing_ok=True)  # it might be a link to somewhere else
-            partial.touch(exist_ok=False)
+        with TemporaryDirectory(
+            prefix=TEMPORARY_PREFIX, dir=path.parent, ignore_cleanup_errors=True
+        ) as temporary:
+            partial = Path(temporary) / "whole"
+            partial.touch()
             mode = partial.stat().st_mode  # safetensors creates files that only the owner can read
             yield partial
             partial.chmod(mode)
             with partial.open("rb") as file:
                 os.fsync(file.fileno())
             partial.replace(path)
-            sync_folder(path.parent)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink()
-            raise
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -198,11 +202,15 @@ def sync_folder(folder: Path) -> None:
             raise
 
 
-def remove_partial(folder: Path, patterns: Iterable[str]) -> None:
-    """Removes temporary files of a process that was killed; requires the lock of the folder."""
-    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
-        if path.is_file() or path.is_symlink():
-            path.unlink(missing_ok=True)
+def remove_temporary(folder: Path) -> None:
+    """Removes temporary files of :func:`atomic_write` that killed processes have left.
+
+    Args:
+        folder: A folder whose lock this process holds: no other one is writing there.
+    """
+    for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def check_no_links(folder: Path, names: Iterable[str]) -> None:

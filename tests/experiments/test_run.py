@@ -12,6 +12,7 @@ from safetensors import safe_open
 
 from latentheads.data import Grammar
 from latentheads.experiments.cli.options import read_settings, trainer_of
+from latentheads.files import LOCK
 from latentheads.runs.folder import REPORT_FILES
 from latentheads.runs.settings import Settings
 from tests.experiments.processes import ended, start
@@ -53,7 +54,7 @@ def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: P
     assert {"config.yaml", "metrics.jsonl", "results.json", "bound.png", "kl.png"} <= names
     assert {"divergence.png", "vocabulary.json", "test.translations.txt", "checkpoints"} <= names
     assert names - set(REPORT_FILES) == OF_TRAINING
-    assert not list(out.rglob("*.part"))
+    assert not [path for path in out.rglob(".*") if path.name != LOCK]
     check_results(results_of(out))
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 3]

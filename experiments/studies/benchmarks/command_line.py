@@ -16,6 +16,7 @@ from latentheads.batch import SPECIALS
 from latentheads.experiments.cli.parser import Groups, OneLineErrorParser, positive, writable
 from latentheads.experiments.studies.benchmarks.baselines import Setting, Size
 from latentheads.experiments.studies.benchmarks.racing import metadata
+from latentheads.files import write_text
 
 BENCH_GROUPS: Groups = {
     "what to do": ("minutes", "parts", "data", "at_once", "smoke"),
@@ -111,4 +112,4 @@ def write(path: Path | None, facts: dict[str, Any], **measured: Any) -> None:
     """Writes the measured figures and the facts that they depend on, where a file is asked for."""
     if path is not None:
         written = {"metadata": facts, **measured}
-        path.write_text(json.dumps(written, indent=1, default=asdict) + "\n")
+        write_text(path, json.dumps(written, indent=1, default=asdict) + "\n")
