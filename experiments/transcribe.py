@@ -31,7 +31,7 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
-from latentheads.experiments.cli.outputs import open_output
+from latentheads.experiments.cli.outputs import check_distinct_files, open_output
 from latentheads.experiments.cli.parser import OF_RUNS
 from latentheads.runs.alignment import check_alignments
 from latentheads.runs.generation import sample_repeatedly, select_task
@@ -142,6 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         with error_handling("transcribe.py"):
             check_streams("stdout")
+            inputs = (options.run, *options.files)
+            check_distinct_files([("--alignments", options.alignments)], inputs)
             run, decoding, task = load(options)
             if options.alignments is not None:
                 check_alignments(run.trained_model)

@@ -189,6 +189,14 @@ def atomic_write(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
 
 
+def is_same_file(first: str | Path, second: str | Path) -> bool:
+    """Whether two paths lead to one file, by links too, or would once it is written."""
+    try:
+        return os.path.samefile(first, second)
+    except (OSError, ValueError):
+        return os.path.realpath(first) == os.path.realpath(second)
+
+
 def sync_folder(folder: Path) -> None:
     """Syncs a folder to disk, so that new names in it survive a power failure."""
     try:

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from threading import current_thread, main_thread
-from typing import IO, NoReturn
+from typing import IO
 
 from latentheads.checks import split_items
 from latentheads.errors import UnfinishedError, print_message
+from latentheads.experiments.cli.errors import interrupted_by_signals
 from latentheads.files import last_line, write_text
 
 LOG_FILE = "log.txt"
@@ -205,34 +205,6 @@ def _end_all(running: Sequence[_Running]) -> Iterator[None]:
         for run in running:  # kill a run that ignores the signal: it resumes from its checkpoint
             run.process.kill()
             run.process.wait()
-
-
-@contextmanager
-def interrupted_by_signals() -> Iterator[None]:
-    """Turns SIGTERM and SIGHUP into a KeyboardInterrupt.
-
-    A signal that is ignored, as by ``nohup``, stays ignored. Further signals are ignored.
-    """
-    if current_thread() is not main_thread():  # only the main thread can handle signals
-        yield
-        return
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    replaced = {
-        number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN
-    }
-
-    def interrupt(*_: object) -> NoReturn:
-        for number in replaced:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    try:
-        for number in replaced:
-            signal.signal(number, interrupt)
-        yield
-    finally:
-        for number, handler in replaced.items():
-            signal.signal(number, handler)
 
 
 def _wait_for(running: Sequence[_Running], seconds: float) -> None:

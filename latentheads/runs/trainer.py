@@ -23,6 +23,7 @@ from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import check_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import print_message
+from latentheads.files import is_same_file
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
 from latentheads.latents.options import Controller
@@ -193,6 +194,8 @@ class Trainer:
         if out == "":
             raise ValueError("out must name a folder, got ''")
         path = settings.out if out is None else Path(out)
+        if settings.start and is_same_file(settings.start, path):
+            raise ValueError(f"start and out are both {path}: choose another out")
         self.device = select_device(device)
         self.folder = Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))
         self.accelerator = make_accelerator(path, settings, self.device, tensorboard)
@@ -359,8 +362,9 @@ class Trainer:
             self.train(self.quiet)
             self.release()
             return self.finish() if self.main else None
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(self._say_stopped()) from None
+        except KeyboardInterrupt as reason:
+            reason.args = (self._say_stopped(),)
+            raise
         finally:
             self.folder.release()
 

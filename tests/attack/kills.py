@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments, or stopped by Ctrl-C, and then go on to their end."""
+"""Runs that are killed or stopped at random moments, and then go on to their end."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ from functools import partial
 from itertools import count, cycle
 from random import Random
 
+from latentheads.files import TEMPORARY_PREFIX
 from tests.attack.grounds import PLANS, check_same_end
 from tests.attack.process import Moment, start
 from tests.attack.trial import Arena, Ground, Trial, TrialError, check
 
 __all__ = ["kills"]
 
+ENDS = {
+    signal.SIGKILL: "killed",
+    signal.SIGINT: "stopped by Ctrl-C",
+    signal.SIGTERM: "told to end",
+    signal.SIGHUP: "hung up",
+}
+"""Signals that end a run, by what they do."""
+
 
 def kills(arena: Arena) -> Iterator[Trial]:
     """Kills without end, of every plan in turn."""
-    for number, plan in zip(count(1), cycle(PLANS), strict=False):
-        ends = signal.SIGINT if number % 5 == 0 else signal.SIGKILL
-        name = f"{plan} {'stopped by Ctrl-C' if ends == signal.SIGINT else 'killed'}, {number}"
+    for number, plan, ends in zip(count(1), cycle(PLANS), cycle(ENDS), strict=False):
+        name = f"{plan} {ENDS[ends]}, {number}"
         yield Trial("kills", name, partial(_kill, plan, ends))
 
 
@@ -39,11 +47,13 @@ def _kill(plan: str, ends: signal.Signals, arena: Arena, rng: Random) -> None:
         for _ in range(rng.randint(1, 4)):
             moment = _choose_moment(whole, ends, rng)
             ended = start("run", *words, folder=place, watched=out, moment=moment)
-            check(ended, 0, 130 if ends == signal.SIGINT else -ends)
+            check(ended, 0, -ends if ends == signal.SIGKILL else 128 + ends)
         done = check(start("run", *words, folder=place))
         if done.status:
             raise TrialError("lost training", f"it does not go on: {done.error.strip()[-300:]}")
         check_same_end(whole, out)
+        if left := [path.name for path in out.rglob(f"{TEMPORARY_PREFIX}*")]:
+            raise TrialError("other", f"it leaves {left[0]} behind")
 
 
 def _choose_moment(whole: Ground, ends: signal.Signals, rng: Random) -> Moment:

@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -362,3 +363,12 @@ def test_without_options_a_run_is_the_default_that_the_help_promises() -> None:
     assert str(settings.out) == "runs/cascaded+alignments-seed0"
     assert settings.data == Grammar()
     assert settings == Settings()
+
+
+def test_a_run_does_not_replace_the_one_that_it_starts_with(tiny_run: Path, tmp_path: Path) -> None:
+    before = Path(shutil.copytree(tiny_run, tmp_path / "run"))
+    weights = (before / "checkpoints" / "best.safetensors").read_bytes()
+    words = ["--guide", "cascaded", *TINY, *SHORT, f"--start={before}", f"--out={before}"]
+    says = f"start and out are both {before}: choose another --out"
+    assert_refused("run.py", *words, "--overwrite", says=says)
+    assert (before / "checkpoints" / "best.safetensors").read_bytes() == weights

@@ -13,6 +13,7 @@ import pyro
 import torch
 
 from latentheads.batch import SPECIALS
+from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Groups, OneLineErrorParser, positive, writable
 from latentheads.experiments.studies.benchmarks.baselines import Setting, Size
 from latentheads.experiments.studies.benchmarks.racing import metadata
@@ -94,6 +95,8 @@ def begin(
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: PyTorch sees no CUDA device here")
     try:
+        outputs = (("--json", options.json), ("--figure", getattr(options, "figure", None)))
+        check_distinct_files(outputs)
         plan = make_plan(options)
     except ValueError as reason:
         parser.error(str(reason))
