@@ -24,7 +24,7 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.metrics.scores import METRICS
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
-from latentheads.runs.folder import HEADS, TEXTS, Folder, read_results
+from latentheads.runs.folder import HEADS, RUN_FILES, TEXTS, Folder, read_results
 from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results, complete, lacking
 from latentheads.runs.run import Run
@@ -74,6 +74,7 @@ def pruned_folder(out: Path, heads: int) -> Path:
 def pruned_networks(out: Path) -> list[Path]:
     """The run folders of existing pruned networks."""
     folders = sorted(path for path in out.glob("heads-*") if path.name[6:].isdecimal())
+    folders = [path for path in folders if any((path / name).exists() for name in RUN_FILES)]
     for path in folders:
         results = read_results(path)
         if results is None or results.pruned is None:
