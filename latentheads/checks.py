@@ -13,6 +13,9 @@ MAX_INTEGER = 2**63
 MAX_SAMPLES = 100_000
 """Most samples of one quantity: more would take days, or all memory."""
 
+MAX_PARTICLES = 10_000
+"""Most samples of a training objective: each keeps its graph until the backward pass."""
+
 MAX_WIDTH = 2**16
 """Most units of a layer: more do not fit into memory."""
 
@@ -70,6 +73,12 @@ def check_most(values: Mapping[str, Any], **most: float) -> None:
     for name, maximum in most.items():
         if (value := values[name]) is not None and value > maximum:
             raise ValueError(f"{name} must be at most {maximum:,}, got {value:,}")
+
+
+def check_samples(samples: int) -> None:
+    """Checks a number of samples."""
+    check_least({"samples": samples}, samples=1)
+    check_most({"samples": samples}, samples=MAX_SAMPLES)
 
 
 def check_known(

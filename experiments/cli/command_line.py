@@ -19,7 +19,7 @@ from typing import Any
 from latentheads.checks import check_known, split_items
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data import DATA
-from latentheads.files import read_yaml
+from latentheads.files import MAX_DEPTH, read_yaml
 from latentheads.guides import RECIPES
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import CLASS, OptionError, merge, options_of
@@ -152,6 +152,8 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
         if not OPTION.match(word):
             raise ValueError(f"unrecognized argument {word!r}: {_explain_word(word)}")
         name, equals, value = word[2:].partition("=")
+        if name.count(".") > MAX_DEPTH:
+            raise ValueError(f"unrecognized argument {shown(word)}: it has too many dots")
         alone = not equals and (not rest or rest[0].startswith("--"))
         inner: Any = (
             CommandLineText(value) if equals else Flag() if alone else CommandLineText(rest.pop(0))
@@ -248,6 +250,8 @@ def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
     name = data.get(CLASS) if isinstance(data, Mapping) else data
     if name is None or isinstance(name, Flag):
         return expanded
+    if isinstance(name, list | dict):
+        raise OptionError("data", f" must be a name or a folder, got {shown(name)}")
     own = dict(data) if isinstance(data, Mapping) else {}
     lower = below.get("data")
     is_class_of_folders = name in DATA and "folder" in options_of(DATA[name])

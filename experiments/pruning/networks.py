@@ -29,6 +29,7 @@ from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results, complete, lacking
 from latentheads.runs.run import Run
 from latentheads.training import checkpoints
+from latentheads.training.progress import ProgressDisplay
 
 COPIED_RESULTS = (
     *("recipe", "guide", "select", "prior", "corpus", "seed", "steps"),
@@ -145,12 +146,14 @@ def _facts(network: Pruned, run: Run, by: str) -> dict[str, Any]:
 def time_all(networks: Sequence[Pruned], run: Run, part: Part, rounds: int) -> None:
     """Measures the decoding time of all networks in rotating order, after a warm-up round."""
     all_batches = [batch.to(run.model.device) for batch in batches(part, TOKENS)]
-    for number in range(-1, rounds):
-        for index in range(len(networks)):
-            network = networks[(index + number) % len(networks)]
-            seconds = _seconds(network, run, all_batches)
-            if number >= 0:
-                network.seconds.append(seconds)
+    with ProgressDisplay((rounds + 1) * len(networks), unit="timing") as progress:
+        for number in range(-1, rounds):
+            for index in range(len(networks)):
+                network = networks[(index + number) % len(networks)]
+                seconds = _seconds(network, run, all_batches)
+                if number >= 0:
+                    network.seconds.append(seconds)
+                progress.advance(progress.done + 1)
 
 
 def _seconds(network: Pruned, run: Run, all_batches: Sequence[Batch]) -> float:

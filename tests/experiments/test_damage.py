@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 
+from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.plot import draw_bound, draw_kl, save
 from latentheads.runs.trainer import Trainer
@@ -197,19 +198,22 @@ def test_lost_best_weights_are_looked_for_anew(
     assert run.reported == 6
 
 
-def test_an_average_is_of_those_that_are_whole(
+def test_an_average_without_one_of_its_checkpoints_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, words = tmp_path / "run", ["--train.report_every=1", "--train.average=3"]
     assert trained_again(out, *words).averaged == 3
     kept = sorted((out / "checkpoints").glob("step-*"))
     shorten(kept[1])
+    refused = rf"^{kept[1]} is not a complete checkpoint.*: remove it to average the others$"
+    with pytest.raises(UnfinishedError, match=refused):
+        trained_again(out, *words)
+    kept[1].unlink()
     run = trained_again(out, *words)
     assert (run.averaged, run.reported) == (2, 3)
-    assert f"{kept[1]} is not a complete checkpoint" in (said := capsys.readouterr().err)
-    assert said.endswith("; it is not averaged\n")
-    for path in kept:
-        path.write_bytes(b"")
+    for path in (kept[0], kept[2]):
+        path.unlink()
+    capsys.readouterr()
     run = trained_again(out, *words)
     assert (run.averaged, run.reported) == (0, 3)
     assert "no checkpoint to average; the last weights are reported on" in capsys.readouterr().err

@@ -25,7 +25,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch, with_indices
-from latentheads.checks import check_known, check_least, check_number, check_seed, split_items
+from latentheads.checks import (
+    MAX_SAMPLES,
+    check_known,
+    check_least,
+    check_most,
+    check_number,
+    check_seed,
+    split_items,
+)
 from latentheads.corpora.batches import iterate_batches
 from latentheads.handlers import PlugIn, evaluation_mode
 from latentheads.latents.bernoulli_heads.options import check_number_of_subsets
@@ -226,6 +234,7 @@ class HeadPosterior:
             seed: Their seed.
         """
         check_least({"resamples": resamples}, resamples=2)
+        check_most({"resamples": resamples}, resamples=MAX_SAMPLES)
         check_seed(seed)
         sentences, generator = len(self.tokens), torch.Generator().manual_seed(seed)
         resampled = torch.randint(sentences, (resamples, sentences), generator=generator)
